@@ -1,0 +1,154 @@
+# How every target of the project is compiled, and the helpers that make them.
+
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+# Line tables are all that a sanitizer's report needs; full debug information would double the build.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+set(CMAKE_C_FLAGS_SANITIZE "${CMAKE_CXX_FLAGS_SANITIZE}")
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endif()
+# Installed programs find the libraries beside them, and LibTorch where they were linked to it.
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The sloppiness is what ccache needs to cache objects compiled with a precompiled header, and the base
+  # directory makes a second clone hit what the first one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${LOCKSTEP_CCACHE})
+endif()
+
+# Programs in the build tree read headers as an installed copy would: "lockstep/<layer>/<name>.h".
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include/lockstep SYMBOLIC)
+
+add_library(lockstep_options INTERFACE)
+set_target_properties(lockstep_options PROPERTIES EXPORT_NAME options)
+target_compile_features(lockstep_options INTERFACE cxx_std_20)
+target_compile_options(lockstep_options INTERFACE $<BUILD_INTERFACE:-Wall;-Wextra;-Wno-missing-field-initializers>)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(lockstep_options INTERFACE $<BUILD_INTERFACE:-Wthread-safety>)
+endif()
+target_include_directories(lockstep_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+if(LOCKSTEP_SANITIZER STREQUAL "address")
+  set(lockstep_sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+elseif(LOCKSTEP_SANITIZER STREQUAL "thread")
+  set(lockstep_sanitize -fsanitize=thread)
+elseif(LOCKSTEP_SANITIZER)
+  message(FATAL_ERROR "LOCKSTEP_SANITIZER: expected address or thread, but got '${LOCKSTEP_SANITIZER}'")
+endif()
+if(lockstep_sanitize)
+  target_compile_options(lockstep_options INTERFACE ${lockstep_sanitize})
+  target_link_options(lockstep_options INTERFACE ${lockstep_sanitize})
+endif()
+
+# lockstep_use_pch(target): compile with the one precompiled header of the build. All users share its flags,
+# position-independent code included, because GCC refuses a header compiled otherwise.
+function(lockstep_use_pch target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  if(NOT TARGET lockstep_pch)
+    file(WRITE ${PROJECT_BINARY_DIR}/lockstep_pch.cpp "")
+    add_library(lockstep_pch OBJECT ${PROJECT_BINARY_DIR}/lockstep_pch.cpp)
+    target_link_libraries(lockstep_pch PRIVATE lockstep_options lockstep_torch)
+    target_compile_options(lockstep_pch PRIVATE -fPIC)
+    target_precompile_headers(lockstep_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/lockstep_pch.h)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(lockstep_pch PRIVATE -fpch-preprocess)
+    endif()
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+endfunction()
+
+# lockstep_torch_free(source...): these sources see no torch header; they skip the precompiled one (which
+# makes them compile in a second) and are what clang-tidy can afford to read.
+function(lockstep_torch_free)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  foreach(source ${ARGN})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TORCH_FREE ${source})
+  endforeach()
+endfunction()
+
+function(lockstep_write_torch_free_list)
+  get_property(sources GLOBAL PROPERTY LOCKSTEP_TORCH_FREE)
+  list(JOIN sources "\n" text)
+  file(WRITE ${PROJECT_BINARY_DIR}/torch_free_sources.txt "${text}\n")
+endfunction()
+
+# lockstep_add_layer(name SOURCES ... [TORCH_FREE ...] [LINK ...] [PRIVATE_LINK ...]): one layer of the
+# library, as target lockstep_<name> and lockstep::<name>. TORCH_FREE lists sources as well.
+function(lockstep_add_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;TORCH_FREE;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(lockstep_${name} ${arg_SOURCES} ${arg_TORCH_FREE})
+  add_library(lockstep::${name} ALIAS lockstep_${name})
+  # Without a define of its own for shared libraries the precompiled header serves every layer.
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name} DEFINE_SYMBOL "")
+  # An installed lockstep makes lockstep_torch anew, from the LibTorch of its user.
+  target_link_libraries(lockstep_${name} PUBLIC lockstep_options
+    $<BUILD_INTERFACE:lockstep_torch> $<INSTALL_INTERFACE:$<1:lockstep_torch>> ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
+  lockstep_use_pch(lockstep_${name})
+  if(arg_TORCH_FREE)
+    lockstep_torch_free(${arg_TORCH_FREE})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
+endfunction()
+
+# lockstep_add_umbrella(): the target lockstep::lockstep, which stands for all layers as lockstep.h does.
+function(lockstep_add_umbrella)
+  get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
+  list(TRANSFORM layers PREPEND lockstep_)
+  add_library(lockstep_all INTERFACE)
+  add_library(lockstep::lockstep ALIAS lockstep_all)
+  set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
+  target_link_libraries(lockstep_all INTERFACE ${layers})
+endfunction()
+
+# lockstep_add_test(name SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program. ctest lists
+# its tests one by one; under a sanitizer, the program as one.
+function(lockstep_add_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES} ${arg_TORCH_FREE})
+  # Helpers of two tests may bear the same name.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  target_link_libraries(${name} PRIVATE lockstep_options ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
+  if(arg_SOURCES)
+    target_link_libraries(${name} PRIVATE lockstep_torch)
+    lockstep_use_pch(${name})
+  endif()
+  if(arg_TORCH_FREE)
+    lockstep_torch_free(${arg_TORCH_FREE})
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  # LibTorch takes over a second to load under a sanitizer, so that there a program's tests run in one process. The
+  # sanitizer's name tells them from the release build's, since one ctest run may hold both.
+  if(LOCKSTEP_SANITIZER)
+    add_test(NAME ${LOCKSTEP_SANITIZER}/${name} COMMAND ${name})
+    set_tests_properties(${LOCKSTEP_SANITIZER}/${name} PROPERTIES
+      LABELS "${arg_LABELS}" TIMEOUT 1800 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+    return()
+  endif()
+  # Discovery waits until ctest runs: a build machine need not be able to load LibTorch.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120)
+  # gtest_discover_tests itself cannot hand on a property that is a list.
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake "
+if(${name}_TESTS)
+  set_tests_properties(\${${name}_TESTS} PROPERTIES
+    LABELS \"${arg_LABELS}\" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT \"${LOCKSTEP_TEST_ENVIRONMENT}\")
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake)
+endfunction()

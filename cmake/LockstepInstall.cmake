@@ -1,0 +1,36 @@
+# What `cmake --install` puts down: the layers, their headers, the programs, and the package that find_package reads.
+include(CMakePackageConfigHelpers)
+
+set(lockstep_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+get_property(lockstep_layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
+list(TRANSFORM lockstep_layers PREPEND lockstep_ OUTPUT_VARIABLE lockstep_targets)
+
+install(TARGETS lockstep_options lockstep_all ${lockstep_targets} EXPORT lockstep
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(layer IN LISTS lockstep_layers)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
+    FILES_MATCHING PATTERN "*.h")
+endforeach()
+if(EXISTS ${PROJECT_SOURCE_DIR}/lockstep.h)
+  install(FILES ${PROJECT_SOURCE_DIR}/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
+endif()
+
+if(LOCKSTEP_BUILD_APPS)
+  get_property(lockstep_app_targets DIRECTORY ${PROJECT_SOURCE_DIR}/apps PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS lockstep_app_targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+  endforeach()
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-config.cmake.in
+  ${PROJECT_BINARY_DIR}/lockstep-config.cmake INSTALL_DESTINATION ${lockstep_package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-targets.cmake DESTINATION ${lockstep_package_folder})
+install(FILES
+  ${PROJECT_BINARY_DIR}/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake ${PROJECT_SOURCE_DIR}/datasets/image_libraries.cmake
+  DESTINATION ${lockstep_package_folder})

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+/// Input data that cannot be used: a damaged image, a file of the wrong format, an empty class folder. The
+/// message names the file and, where there is one, the field with the expected and the actual value.
+/// Lockstep's programs end with exit code 3 on it.
+class DataError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+
+  /// "<file>: <field>: expected <expected>, but got <actual>".
+  DataError(const std::string& file, const std::string& field, const std::string& expected,
+            const std::string& actual)
+      : std::runtime_error(file + ": " + field + ": expected " + expected + ", but got " + actual) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+/// Everything that Lockstep offers.
+#pragma once
+
+#include "lockstep/datasets/collated_dataset.h"
+#include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/generated_digits.h"
+#include "lockstep/datasets/image_folder.h"
+#include "lockstep/datasets/image_transform.h"
+#include "lockstep/datasets/mnist.h"
+#include "lockstep/datasets/tensor_dataset.h"
+#include "lockstep/models/batch_norm.h"
+#include "lockstep/models/mobilenet_v2.h"
+#include "lockstep/models/simple_cnn.h"
+#include "lockstep/runtime/collectives.h"
+#include "lockstep/strategies/distribute.h"
+#include "lockstep/strategies/losses.h"
+#include "lockstep/strategies/make_strategy.h"
+#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/training/fused_adam.h"
+#include "lockstep/training/fused_sgd.h"

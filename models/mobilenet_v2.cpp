@@ -1,0 +1,192 @@
+#include "lockstep/models/mobilenet_v2.h"
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+
+#include "lockstep/models/batch_norm.h"
+#include "lockstep/models/convolution.h"
+#include "lockstep/models/relu6.h"
+
+namespace lockstep {
+namespace {
+
+/// One row of the paper's table 2: `repeats` blocks, the first of them with `stride`.
+struct Stage {
+  int64_t expansion;
+  int64_t channels;
+  int64_t repeats;
+  int64_t stride;
+};
+
+constexpr std::array<Stage, 7> kStages = {{{1, 16, 1, 1},
+                                           {6, 24, 2, 2},
+                                           {6, 32, 3, 2},
+                                           {6, 64, 4, 2},
+                                           {6, 96, 3, 1},
+                                           {6, 160, 3, 2},
+                                           {6, 320, 1, 1}}};
+constexpr int64_t kFirstChannels = 32;
+constexpr int64_t kLastChannels = 1280;
+constexpr int64_t kDenseUnits = 512;
+constexpr int kHalvings = 5;
+
+/// The multiple of 8 nearest to `channels`, but never more than 10 % below it.
+int64_t round_channels(double channels) {
+  constexpr int64_t kMultiple = 8;
+  const int64_t nearest = static_cast<int64_t>(channels + kMultiple / 2.0) / kMultiple * kMultiple;
+  const int64_t rounded = std::max(kMultiple, nearest);
+  return rounded < 0.9 * channels ? rounded + kMultiple : rounded;
+}
+
+/// Height and width of the last feature map.
+int64_t feature_map_size(int64_t image_size) {
+  for (int halving = 0; halving < kHalvings; ++halving) image_size = (image_size + 1) / 2;
+  return image_size;
+}
+
+// torchvision's state_dict keys come from the positions of layers in its Sequentials: "0.weight",
+// "1.running_mean", ...
+class ConvolutionNormRelu6Impl : public torch::nn::Cloneable<ConvolutionNormRelu6Impl> {
+ public:
+  explicit ConvolutionNormRelu6Impl(const ConvolutionOptions& options) : options_(options) { reset(); }
+
+  void reset() override {
+    convolution_ = register_module("0", Convolution(options_));
+    norm_ = register_module("1", BatchNorm(torch::nn::BatchNormOptions(options_.out_channels)));
+  }
+
+  torch::Tensor forward(const torch::Tensor& input) {
+    return relu6_in_place(norm_->forward(convolution_->forward(input)));
+  }
+
+ private:
+  ConvolutionOptions options_;
+  Convolution convolution_{nullptr};
+  BatchNorm norm_{nullptr};
+};
+TORCH_MODULE(ConvolutionNormRelu6);
+
+struct InvertedResidualOptions {
+  int64_t in_channels = 1;
+  int64_t out_channels = 1;
+  int64_t stride = 1;
+  int64_t expansion = 1;
+};
+
+class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
+ public:
+  explicit InvertedResidualImpl(const InvertedResidualOptions& options) : options_(options) { reset(); }
+
+  void reset() override {
+    const int64_t hidden = options_.in_channels * options_.expansion;
+    convolutions_ = register_module("conv", torch::nn::Sequential());
+    if (options_.expansion != 1) {
+      convolutions_->push_back(ConvolutionNormRelu6(
+          ConvolutionOptions{.in_channels = options_.in_channels, .out_channels = hidden}));
+    }
+    convolutions_->push_back(ConvolutionNormRelu6(ConvolutionOptions{.in_channels = hidden,
+                                                                     .out_channels = hidden,
+                                                                     .kernel_size = 3,
+                                                                     .stride = options_.stride,
+                                                                     .groups = hidden}));
+    convolutions_->push_back(
+        Convolution(ConvolutionOptions{.in_channels = hidden, .out_channels = options_.out_channels}));
+    convolutions_->push_back(BatchNorm(torch::nn::BatchNormOptions(options_.out_channels)));
+  }
+
+  torch::Tensor forward(const torch::Tensor& input) {
+    auto output = convolutions_->forward(input);
+    // In place: backward of the batch normalisation that made `output` does not need it.
+    if (options_.stride == 1 && options_.in_channels == options_.out_channels) output.add_(input);
+    return output;
+  }
+
+ private:
+  InvertedResidualOptions options_;
+  torch::nn::Sequential convolutions_;
+};
+TORCH_MODULE(InvertedResidual);
+
+template <typename Value>
+void require(bool holds, const char* option, const char* expected, Value given) {
+  if (holds) return;
+  std::ostringstream message;
+  message << "[MobileNetV2] expected " << option << " to be " << expected << ", but got " << given;
+  throw std::invalid_argument(message.str());
+}
+
+}  // namespace
+
+MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options) : options_(options) {
+  require(options.num_classes > 0, "num_classes", "positive", options.num_classes);
+  require(options.width_multiplier > 0, "width_multiplier", "positive", options.width_multiplier);
+  require(options.dropout >= 0 && options.dropout < 1, "dropout", "in [0, 1)", options.dropout);
+  require(options.in_channels > 0, "in_channels", "positive", options.in_channels);
+  require(options.head != MobileNetV2Head::kFlattenedDense || feature_map_size(options.image_size) >= 2,
+          "image_size", "at least 33 for the head kFlattenedDense", options.image_size);
+  reset();
+}
+
+void MobileNetV2Impl::reset() {
+  const double width = options_.width_multiplier;
+  const int64_t last_channels = round_channels(kLastChannels * std::max(1.0, width));
+  int64_t channels = round_channels(kFirstChannels * width);
+
+  features_ = register_module("features", torch::nn::Sequential());
+  features_->push_back(ConvolutionNormRelu6(ConvolutionOptions{
+      .in_channels = options_.in_channels, .out_channels = channels, .kernel_size = 3, .stride = 2}));
+  for (const auto& stage : kStages) {
+    const int64_t out_channels = round_channels(stage.channels * width);
+    for (int64_t repeat = 0; repeat < stage.repeats; ++repeat) {
+      features_->push_back(InvertedResidual(InvertedResidualOptions{.in_channels = channels,
+                                                                    .out_channels = out_channels,
+                                                                    .stride = repeat == 0 ? stage.stride : 1,
+                                                                    .expansion = stage.expansion}));
+      channels = out_channels;
+    }
+  }
+  features_->push_back(
+      ConvolutionNormRelu6(ConvolutionOptions{.in_channels = channels, .out_channels = last_channels}));
+
+  classifier_ = register_module("classifier", torch::nn::Sequential());
+  if (options_.head == MobileNetV2Head::kGlobalAverage) {
+    torch::nn::Linear dense(last_channels, options_.num_classes);
+    torch::nn::init::normal_(dense->weight, 0, 0.01);
+    torch::nn::init::zeros_(dense->bias);
+    classifier_->push_back(torch::nn::Dropout(options_.dropout));
+    classifier_->push_back(dense);
+    return;
+  }
+  const int64_t pooled = feature_map_size(options_.image_size) / 2;
+  const std::array<torch::nn::Linear, 2> layers = {
+      torch::nn::Linear(last_channels * pooled * pooled, kDenseUnits),
+      torch::nn::Linear(kDenseUnits, options_.num_classes)};
+  for (const auto& layer : layers) {
+    torch::nn::init::xavier_uniform_(layer->weight);
+    torch::nn::init::zeros_(layer->bias);
+    classifier_->push_back(layer);
+  }
+}
+
+torch::Tensor MobileNetV2Impl::forward(const torch::Tensor& images) {
+  if (images.dim() != 4 || images.size(1) != options_.in_channels) {
+    std::ostringstream message;
+    message << "[MobileNetV2] expected images of shape [N, " << options_.in_channels << ", H, W], but got "
+            << images.sizes();
+    throw std::invalid_argument(message.str());
+  }
+  // channels_last: 2 times as fast as NCHW on a CPU, measured over forward and backward.
+  auto features = features_->forward(images.contiguous(torch::MemoryFormat::ChannelsLast));
+  if (options_.head == MobileNetV2Head::kGlobalAverage) {
+    return classifier_->forward(features.mean({2, 3}));
+  }
+  return classifier_->forward(torch::avg_pool2d(features, 2).flatten(1));
+}
+
+MobileNetV2::MobileNetV2(const MobileNetV2Options& options)
+    : ModuleHolder(std::make_shared<MobileNetV2Impl>(options)) {}
+
+}  // namespace lockstep

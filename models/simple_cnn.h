@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct SimpleCnnOptions {
+  int64_t num_classes = 10;
+  int64_t in_channels = 1;
+  int64_t image_size = 28;  ///< height and width in pixels, at least 4
+};
+
+/// The small convolutional network of introductory MNIST examples: convolution of 32 3x3 kernels, ReLU, max
+/// pooling 2x2, flatten, dense layer of 128, ReLU, dense layer of num_classes; PyTorch's default
+/// initialisation. Has no state besides its parameters (693,962 with the default options) and trains on
+/// shards of any size, 0 included.
+class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
+ public:
+  /// Throws std::invalid_argument naming the option that is out of its range.
+  explicit SimpleCnnImpl(const SimpleCnnOptions& options = {});
+
+  void reset() override;
+
+  /// [N, in_channels, image_size, image_size] to logits [N, num_classes]. Throws std::invalid_argument for
+  /// another shape.
+  torch::Tensor forward(const torch::Tensor& images);
+
+  const SimpleCnnOptions& options() const { return options_; }
+
+ private:
+  SimpleCnnOptions options_;
+  torch::nn::Conv2d convolution_{nullptr};
+  torch::nn::Linear dense_{nullptr};
+  torch::nn::Linear classifier_{nullptr};
+};
+
+class SimpleCnn : public torch::nn::ModuleHolder<SimpleCnnImpl> {
+ public:
+  using Impl = SimpleCnnImpl;
+  using torch::nn::ModuleHolder<SimpleCnnImpl>::ModuleHolder;
+
+  SimpleCnn() = default;
+  explicit SimpleCnn(const SimpleCnnOptions& options);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+/// A caller's mistake. The message says what was expected, what was given, and names the flag, device or tensor.
+class InvalidArgument : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// Thrown out of a collective whose other replicas cannot come any more: one of them threw, returned without
+/// joining, or the wait timed out. `run` reports the error that caused it rather than this one, where there is one.
+class CollectiveAborted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The replicas called different collectives, or the same with different shapes. Names the operation, its
+/// sequence number and both shapes.
+class CollectiveMismatch : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The replicas no longer hold the same state, because a failed run let some of them finish a step and others not.
+/// Strategy::restore_consistency() repairs it.
+class InconsistentReplicas : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What a program of Lockstep's returns to its shell.
+enum class ExitCode : int {
+  kOk = 0,
+  kUsage = 2,  ///< usage or cluster configuration
+  kData = 3,
+  kCheckpoint = 4,
+  kPeer = 5,     ///< peer or cluster
+  kNumbers = 6,  ///< NaN, or replicas that drifted apart
+  kResources = 7,
+  kInterrupted = 130,
+  kTerminated = 143,
+};
+
+}  // namespace lockstep

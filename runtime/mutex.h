@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+// Clang's -Wthread-safety checks at compile time that a GUARDED_BY member is touched only under its mutex.
+// libstdc++'s std::mutex carries no annotation, hence the thin wrappers below. Other compilers see plain code.
+#if defined(__clang__)
+#define LOCKSTEP_ANNOTATE(x) __attribute__((x))
+#else
+#define LOCKSTEP_ANNOTATE(x)
+#endif
+#define LOCKSTEP_GUARDED_BY(x) LOCKSTEP_ANNOTATE(guarded_by(x))
+#define LOCKSTEP_REQUIRES(...) LOCKSTEP_ANNOTATE(requires_capability(__VA_ARGS__))
+
+namespace lockstep {
+
+/// std::mutex that clang's thread-safety analysis understands.
+class LOCKSTEP_ANNOTATE(capability("mutex")) Mutex {
+ public:
+  void lock() LOCKSTEP_ANNOTATE(acquire_capability()) { mutex_.lock(); }
+  void unlock() LOCKSTEP_ANNOTATE(release_capability()) { mutex_.unlock(); }
+
+ private:
+  friend class ConditionVariable;
+  std::mutex mutex_;
+};
+
+/// Holds a Mutex while it lives; unlock() and lock() open a gap inside that life.
+class LOCKSTEP_ANNOTATE(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) LOCKSTEP_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  ~MutexLock() LOCKSTEP_ANNOTATE(release_capability()) {
+    if (held_) mutex_.unlock();
+  }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void unlock() LOCKSTEP_ANNOTATE(release_capability()) {
+    mutex_.unlock();
+    held_ = false;
+  }
+  void lock() LOCKSTEP_ANNOTATE(acquire_capability()) {
+    mutex_.lock();
+    held_ = true;
+  }
+
+ private:
+  Mutex& mutex_;
+  bool held_ = true;
+};
+
+/// std::condition_variable over Mutex. Waits may wake without cause: loop over the condition.
+class ConditionVariable {
+ public:
+  void wait(Mutex& mutex) LOCKSTEP_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+
+  /// Returns false if `deadline` passed first.
+  bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point deadline) LOCKSTEP_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    // The system clock's condition variable call is the one that ThreadSanitizer knows in this libstdc++; the
+    // remaining time is measured on the steady clock, so that a changed wall clock costs one early wake-up at most.
+    const auto left = deadline - std::chrono::steady_clock::now();
+    condition_.wait_until(lock, std::chrono::system_clock::now() + left);
+    lock.release();
+    return std::chrono::steady_clock::now() < deadline;
+  }
+
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/collective_group.h"
+#include "lockstep/runtime/gradient_reducer.h"
+#include "lockstep/runtime/parameter_directory.h"
+#include "lockstep/runtime/replica_threads.h"
+
+namespace lockstep {
+
+/// One optimizer, as every local replica has it: the reducer that sums its gradients, and how many steps each
+/// replica has finished. It lives as long as the Mirrored value that `scope` returned.
+class OptimizerGroup {
+ public:
+  struct Options {
+    BucketOptions buckets;
+    std::function<bool(int replica)> is_accumulating;
+  };
+
+  /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one twice, or has other
+  /// parameters than replica 0's. With `channel` null (one replica) nothing is summed and no hook installed.
+  OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
+                 std::shared_ptr<const ParameterDirectory> directory, Options options);
+
+  bool holds(const torch::optim::Optimizer& optimizer) const;
+  /// Null with one replica.
+  CollectiveGroup* channel() const { return channel_.get(); }
+  GradientReducer* reducer(int replica) const { return reducers_.empty() ? nullptr : reducers_[static_cast<size_t>(replica)].get(); }
+
+  /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or exchanged since scope made it.
+  void check_parameters(int replica) const;
+  void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
+  const std::vector<int64_t>& finished_steps() const { return finished_steps_; }
+  bool is_consistent() const;
+  /// Copies the state of the optimizer that has finished most steps to the others, and their step counts.
+  void copy_state_from(size_t source);
+
+ private:
+  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<std::vector<at::Tensor>> parameters_;  // as at construction
+  std::unique_ptr<CollectiveGroup> channel_;
+  std::shared_ptr<const ParameterDirectory> directory_;
+  std::vector<std::unique_ptr<GradientReducer>> reducers_;
+  std::vector<int64_t> finished_steps_;
+};
+
+/// The parameters of all groups, in order.
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
+
+}  // namespace lockstep

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace lockstep {
+
+enum class ReduceOp { kSum, kMean };
+
+}  // namespace lockstep

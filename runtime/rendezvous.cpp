@@ -1,0 +1,241 @@
+#include "lockstep/runtime/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <exception>
+#include <stdexcept>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+
+/// All fields but the atomics are guarded by the rendezvous's mutex until `ready`; from then on arrivals and work
+/// are read by those who run parts.
+class Rendezvous::Meeting {
+ public:
+  Meeting(uint64_t sequence, int size) : sequence_(sequence), arrivals_(static_cast<size_t>(size)), here_(arrivals_.size()), taken_(arrivals_.size()) {}
+
+ private:
+  friend class Rendezvous;
+  const uint64_t sequence_;
+  std::vector<Arrival> arrivals_;
+  std::vector<char> here_;
+  std::vector<int> taken_;  // parts that each rank took as its share
+  int arrived_ = 0;
+  int first_rank_ = -1;
+  bool ready_ = false;
+  bool done_ = false;
+  std::exception_ptr error_;
+  Work work_;
+  int next_part_ = 0;
+  int finished_parts_ = 0;
+};
+
+Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout)
+    : size_(size), timeout_(timeout), next_sequence_(static_cast<size_t>(size), 0), has_left_(static_cast<size_t>(size), 0) {}
+
+Rendezvous::Meeting& Rendezvous::meeting_at(uint64_t sequence) {
+  while (sequence >= first_open_ + open_.size()) {
+    open_.push_back(std::make_shared<Meeting>(first_open_ + open_.size(), size_));
+  }
+  return *open_[sequence - first_open_];
+}
+
+void Rendezvous::fail(Meeting& meeting, std::exception_ptr error) {
+  if (!meeting.error_) meeting.error_ = std::move(error);
+  changed_.notify_all();
+}
+
+std::string Rendezvous::missing_ranks(const Meeting& meeting) const {
+  std::string text;
+  for (size_t rank = 0; rank < meeting.here_.size(); ++rank) {
+    if (!meeting.here_[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
+std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arrival, const MakeWork& make_work) {
+  const auto self = static_cast<size_t>(rank);
+  std::shared_ptr<Meeting> meeting;
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    if (abort_reason_) throw CollectiveAborted(*abort_reason_);
+    const uint64_t sequence = next_sequence_[self]++;
+    meeting_at(sequence);
+    meeting = open_[sequence - first_open_];
+    if (meeting->arrived_ == 0) {
+      meeting->first_rank_ = rank;
+    } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
+               first.description != arrival.description) {
+      const std::string text = fmt::format(
+          "collective #{}: replica {} called {}, but replica {} called {}; all replicas must call the same "
+          "collectives in the same order with the same shapes",
+          sequence, meeting->first_rank_, first.description, rank, arrival.description);
+      fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
+      throw CollectiveMismatch(text);
+    }
+    for (size_t other = 0; other < has_left_.size(); ++other) {
+      if (has_left_[other] && next_sequence_[other] <= sequence) {
+        fail(*meeting, std::make_exception_ptr(CollectiveAborted(fmt::format(
+                           "replica {} waits in {} (collective #{}), but replica {} returned without joining it", rank,
+                           arrival.description, sequence, other))));
+      }
+    }
+    meeting->arrivals_[self] = std::move(arrival);
+    meeting->here_[self] = 1;
+    last = ++meeting->arrived_ == size_;
+    if (last) {
+      // Meetings are entered in order by every rank, so those before this one are complete, too.
+      while (!open_.empty() && open_.front()->arrived_ == size_) {
+        open_.pop_front();
+        ++first_open_;
+      }
+    }
+  }
+  if (last) {
+    // Outside the lock: it may issue device work, and nobody else can touch the arrivals any more.
+    Work work;
+    std::exception_ptr error;
+    try {
+      work = make_work(meeting->arrivals_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    MutexLock lock(mutex_);
+    if (error) {
+      fail(*meeting, error);
+    } else {
+      meeting->work_ = std::move(work);
+      meeting->ready_ = true;
+      meeting->done_ = meeting->work_.num_parts == 0;
+      if (!meeting->done_) in_work_.push_back(meeting);
+    }
+    changed_.notify_all();
+  }
+  do_own_share(rank);
+  return meeting;
+}
+
+bool Rendezvous::run_next_part(Meeting& meeting, int rank_share) {
+  int part = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!meeting.ready_ || meeting.error_ || meeting.next_part_ == meeting.work_.num_parts) return false;
+    if (rank_share >= 0) {
+      const int share = (meeting.work_.num_parts + size_ - 1) / size_;
+      int& taken = meeting.taken_[static_cast<size_t>(rank_share)];
+      if (taken == share) return false;
+      ++taken;
+    }
+    part = meeting.next_part_++;
+  }
+  std::exception_ptr error;
+  try {
+    meeting.work_.run_part(part);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  MutexLock lock(mutex_);
+  ++meeting.finished_parts_;
+  if (error) fail(meeting, error);
+  if (meeting.finished_parts_ == meeting.work_.num_parts) {
+    meeting.done_ = true;
+    std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
+    changed_.notify_all();
+  }
+  return true;
+}
+
+void Rendezvous::do_own_share(int rank) {
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  {
+    MutexLock lock(mutex_);
+    meetings = in_work_;
+  }
+  for (auto& meeting : meetings) {
+    while (run_next_part(*meeting, rank)) {
+    }
+  }
+}
+
+void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout) {
+  const auto limit = timeout.value_or(timeout_);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    while (run_next_part(meeting, -1)) {
+    }
+    MutexLock lock(mutex_);
+    // Another thread may have made the work ready since: look again under the lock before sleeping.
+    if (meeting.done_ && !meeting.error_) return;
+    // A part that still runs writes into the caller's tensors: an error is thrown only once nobody does.
+    const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
+    if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
+    if (abort_reason_ && !parts_running) throw CollectiveAborted(*abort_reason_);
+    if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
+    if (!changed_.wait_until(mutex_, deadline) && !meeting.done_ && !parts_running) {
+      const std::string text =
+          fmt::format("{} (collective #{}) timed out after {:.1f} s; missing: replica {}",
+                      meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, meeting.sequence_,
+                      std::chrono::duration<double>(limit).count(), missing_ranks(meeting));
+      abort_locked(text);
+      throw CollectiveAborted(text);
+    }
+  }
+}
+
+bool Rendezvous::is_done(const Meeting& meeting) {
+  MutexLock lock(mutex_);
+  return meeting.done_ || meeting.error_ || abort_reason_;
+}
+
+void Rendezvous::leave(int rank) {
+  MutexLock lock(mutex_);
+  const auto self = static_cast<size_t>(rank);
+  has_left_[self] = 1;
+  for (auto& meeting : open_) {
+    if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
+    fail(*meeting,
+         std::make_exception_ptr(CollectiveAborted(fmt::format(
+             "replica {} waits in {} (collective #{}), but replica {} returned without joining it", meeting->first_rank_,
+             meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, meeting->sequence_, rank))));
+  }
+}
+
+void Rendezvous::enter() {
+  MutexLock lock(mutex_);
+  has_left_.assign(has_left_.size(), 0);
+}
+
+void Rendezvous::check_complete() {
+  MutexLock lock(mutex_);
+  for (const auto& meeting : open_) {
+    if (meeting->arrived_ == 0) continue;
+    throw CollectiveMismatch(fmt::format("{} (collective #{}) was joined by replica {}, but not by replica {}",
+                                         meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, meeting->sequence_,
+                                         meeting->first_rank_, missing_ranks(*meeting)));
+  }
+}
+
+void Rendezvous::abort_locked(const std::string& reason) {
+  if (!abort_reason_) abort_reason_ = reason;
+  changed_.notify_all();
+}
+
+void Rendezvous::abort(const std::string& reason) {
+  MutexLock lock(mutex_);
+  abort_locked(reason);
+}
+
+void Rendezvous::reset() {
+  MutexLock lock(mutex_);
+  open_.clear();
+  in_work_.clear();
+  first_open_ = 0;
+  next_sequence_.assign(next_sequence_.size(), 0);
+  has_left_.assign(has_left_.size(), 0);
+  abort_reason_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/stream_fence.h"
+
+namespace lockstep {
+
+/// Where the replicas of one process meet for a collective.
+///
+/// Operation number n of every rank is the same meeting. Nobody blocks on arrival: the last to arrive makes the
+/// work ready, cut into parts, and parts are done by whichever replica thread has nothing better to do: each
+/// takes its share when it next arrives somewhere, and all that is left when it waits. Results do not depend on
+/// who does a part.
+///
+/// Every wait ends: by the work being done, by abort(), because a rank left without joining, or by the timeout.
+/// Thread-safe.
+class Rendezvous {
+ public:
+  /// What one rank brings. Ranks whose descriptions differ have called different collectives.
+  struct Arrival {
+    std::string description;  ///< operation, reduction, dtype and shape
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    std::shared_ptr<StreamFence> ready;     ///< when the device has made the inputs; null for CPU tensors only
+    std::shared_ptr<StreamFence> finished;  ///< when the device has made the outputs
+  };
+  /// Work cut into parts that may run at the same time on different threads.
+  struct Work {
+    int num_parts = 0;
+    std::function<void(int part)> run_part;
+  };
+  /// Makes the work out of all ranks' arrivals; called once, by the last rank to arrive.
+  using MakeWork = std::function<Work(std::vector<Arrival>& arrivals)>;
+
+  class Meeting;
+
+  Rendezvous(int size, std::chrono::milliseconds timeout);
+
+  int size() const { return size_; }
+
+  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch (to all ranks) where the
+  /// descriptions differ, CollectiveAborted after abort() or where a rank has left without joining.
+  std::shared_ptr<Meeting> arrive(int rank, Arrival arrival, const MakeWork& make_work);
+
+  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws what arrive() throws, what
+  /// the work threw, or CollectiveAborted naming the missing ranks after the timeout (`timeout` overrides the
+  /// rendezvous's own).
+  void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+  bool is_done(const Meeting& meeting);
+
+  /// `rank` takes part in no further operation until enter(): meetings that wait for it fail, naming it.
+  void leave(int rank);
+  /// Undoes leave() for all ranks. Call while no rank is inside.
+  void enter();
+  /// Throws CollectiveMismatch if some ranks have joined a meeting that others have not. Call while no rank is inside.
+  void check_complete();
+  /// Releases everyone who waits or will arrive with CollectiveAborted(`reason`), until reset().
+  void abort(const std::string& reason);
+  /// Back to the state after construction. Call while no rank is inside.
+  void reset();
+
+ private:
+  Meeting& meeting_at(uint64_t sequence) LOCKSTEP_REQUIRES(mutex_);
+  void fail(Meeting& meeting, std::exception_ptr error) LOCKSTEP_REQUIRES(mutex_);
+  void abort_locked(const std::string& reason) LOCKSTEP_REQUIRES(mutex_);
+  bool run_next_part(Meeting& meeting, int rank_share);
+  void do_own_share(int rank);
+  std::string missing_ranks(const Meeting& meeting) const LOCKSTEP_REQUIRES(mutex_);
+
+  const int size_;
+  const std::chrono::milliseconds timeout_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::deque<std::shared_ptr<Meeting>> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from sequence number first_open_ on
+  uint64_t first_open_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> next_sequence_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<char> has_left_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Meeting>> in_work_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<std::string> abort_reason_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

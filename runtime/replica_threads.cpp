@@ -1,0 +1,81 @@
+#include "lockstep/runtime/replica_threads.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/thread_name.h>
+
+namespace lockstep {
+
+struct ReplicaThreads::Job {
+  const std::function<void(int)>& function;
+  const std::function<void(int, std::exception_ptr)>& on_failure;
+  at::ThreadLocalState caller_state;
+  std::vector<std::exception_ptr> errors;  // each entry is written by its own thread only
+};
+
+ReplicaThreads::ReplicaThreads(int count, int intra_op_threads) {
+  threads_.reserve(static_cast<size_t>(count));
+  for (int replica = 0; replica < count; ++replica) {
+    threads_.emplace_back([this, replica, intra_op_threads] { work(replica, intra_op_threads); });
+  }
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  for (auto& thread : threads_) thread.join();
+}
+
+bool ReplicaThreads::contains_current_thread() const {
+  for (const auto& thread : threads_) {
+    if (thread.get_id() == std::this_thread::get_id()) return true;
+  }
+  return false;
+}
+
+std::vector<std::exception_ptr> ReplicaThreads::run(
+    const std::function<void(int)>& function, const std::function<void(int, std::exception_ptr)>& on_failure) {
+  MutexLock one_run(run_mutex_);
+  Job job{function, on_failure, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size())};
+  MutexLock lock(mutex_);
+  job_ = &job;
+  running_ = count();
+  ++generation_;
+  wake_.notify_all();
+  while (running_ > 0) done_.wait(mutex_);
+  job_ = nullptr;
+  return std::move(job.errors);
+}
+
+void ReplicaThreads::work(int replica, int intra_op_threads) {
+  c10::setThreadName("replica " + std::to_string(replica));
+  // Holds for the calling thread only, so it is the first thing that each thread does.
+  at::set_num_threads(intra_op_threads);
+  uint64_t seen = 0;
+  while (true) {
+    Job* job = nullptr;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && generation_ == seen) wake_.wait(mutex_);
+      if (stopping_) return;
+      seen = generation_;
+      job = job_;
+    }
+    try {
+      at::ThreadLocalStateGuard state(job->caller_state);
+      c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+      job->function(replica);
+    } catch (...) {
+      job->errors[static_cast<size_t>(replica)] = std::current_exception();
+      job->on_failure(replica, std::current_exception());
+    }
+    MutexLock lock(mutex_);
+    if (--running_ == 0) done_.notify_all();
+  }
+}
+
+}  // namespace lockstep

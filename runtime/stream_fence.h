@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <vector>
+
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+
+/// A point in the work of device streams that other streams can be made to wait for, without blocking the host.
+/// CPU tensors need none and are passed over. Thread-safe.
+class StreamFence {
+ public:
+  /// Adds the present end of the current stream of every device that `tensors` lie on.
+  void record(const std::vector<at::Tensor>& tensors);
+  /// Makes the current stream of `consumer` wait for all recorded points. Does nothing for the CPU.
+  void block(const at::Device& consumer);
+
+ private:
+  Mutex mutex_;
+  std::vector<c10::Event> events_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep

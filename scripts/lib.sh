@@ -1,0 +1,191 @@
+# shellcheck shell=bash disable=SC2034
+# What the scripts share. Sourced, not run: a script that sources it stands in the project's root afterwards.
+# Everything that is said here goes to stderr, so that a program's own output stays alone on stdout.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+readonly libtorch_version=2.11.0
+# libtorch_cpu.so loads these two at start, with or without a GPU; the wheel's other NVIDIA parts serve GPUs alone.
+readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+
+readonly packages_to_build=(build-essential cmake ninja-build ccache pkg-config python3 python3-pip
+  libcxxopts-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev
+  libpng-dev libjpeg-dev libzip-dev zlib1g-dev libjemalloc-dev)
+readonly packages_to_test=(clang-format clang-tidy)
+
+say() { printf '==> %s\n' "$*" >&2; }
+
+fail() {
+  printf 'error: %s\n' "$1" >&2
+  exit "${2:-1}"
+}
+
+# timed "what it does" command...: says what it does, and how long it took. A function given as the command runs
+# without errexit: it joins its own commands by && or return.
+timed() {
+  local what=$1 start=$SECONDS
+  shift
+  say "$what"
+  "$@" >&2 || fail "$what: failed after $((SECONDS - start)) s"
+  printf '    %s s\n' "$((SECONDS - start))" >&2
+}
+
+# need_packages package...: installs the Debian packages that are missing.
+need_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "not a Debian system: the equivalents of these packages are taken to be there: $*"
+    return
+  fi
+  local package missing=()
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+
+  local as_root=()
+  if ((EUID != 0)); then
+    as_root=(sudo -n)
+    if ! sudo -n true 2>/dev/null; then
+      printf 'error: these packages are missing, and installing them needs root. Run this line, then this script again:\n\n' >&2
+      printf '  sudo apt-get install -y --no-install-recommends %s\n\n' "${missing[*]}" >&2
+      exit 2
+    fi
+  fi
+  timed "Reading the package lists" "${as_root[@]}" apt-get update -q
+  timed "Installing ${missing[*]}" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+# Prints the first entry of CMAKE_PREFIX_PATH that holds a LibTorch.
+own_libtorch() {
+  local folder folders
+  IFS=: read -r -a folders <<<"${CMAKE_PREFIX_PATH:-}"
+  for folder in ${folders[@]+"${folders[@]}"}; do
+    if [[ -f $folder/include/torch/csrc/api/include/torch/torch.h ]]; then
+      printf '%s\n' "$folder"
+      return
+    fi
+  done
+}
+
+# Prints ON where this machine can both compile for a GPU and run on it.
+cuda_of_this_machine() {
+  if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then echo ON; else echo OFF; fi
+}
+
+python_with_pip() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -m pip --version >/dev/null 2>&1; then
+      printf '%s\n' "$python"
+      return
+    fi
+  done
+  fail "neither python3 nor /usr/bin/python3 has pip, which fetches LibTorch (Debian: python3-pip)"
+}
+
+# fetch_libtorch folder requirement...: one folder that either holds everything or does not exist, whatever is interrupted.
+fetch_libtorch() {
+  local folder=$1 partial=$1.partial python
+  shift
+  python=$(python_with_pip) || return
+  rm -rf "$partial"
+  mkdir -p "$partial/.tmp" &&
+    # The wheel of one Python serves every Python: only its C++ half is used.
+    TMPDIR=$partial/.tmp PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --disable-pip-version-check \
+      --no-cache-dir --no-compile --no-warn-conflicts --progress-bar off --only-binary=:all: \
+      --implementation cp --python-version 3.11 --target "$partial" "$@" &&
+    rmdir "$partial/.tmp" &&
+    printf '%s\n' "$@" >"$partial/.complete" &&
+    rm -rf "$folder" &&
+    mv "$partial" "$folder"
+}
+
+# Finds LibTorch or fetches it; sets libtorch (a folder, or nothing where CMake finds it by CMAKE_PREFIX_PATH) and cuda.
+need_libtorch() {
+  local own cache folder requirements
+  own=$(own_libtorch)
+  if [[ $own ]]; then
+    libtorch='' cuda=${LOCKSTEP_CUDA:-AUTO}
+    say "LibTorch: yours in $own, CUDA $cuda"
+    return
+  fi
+
+  cuda=${LOCKSTEP_CUDA:-$(cuda_of_this_machine)}
+  cache=${LOCKSTEP_CACHE:-${XDG_CACHE_HOME:-${HOME:?names the folder of the cache}/.cache}/lockstep}
+  case $cuda in
+    OFF)
+      folder=$cache/libtorch-$libtorch_version
+      requirements=(--no-deps "torch==$libtorch_version" "${cpu_runtime[@]}") ;;
+    ON)
+      folder=$cache/libtorch-$libtorch_version-cuda
+      requirements=("torch==$libtorch_version") ;;
+    *) fail "LOCKSTEP_CUDA: expected ON or OFF, but got '$cuda'" 2 ;;
+  esac
+
+  mkdir -p "$cache" || fail "cannot make $cache; LOCKSTEP_CACHE names another folder"
+  exec {lock}>"$cache/.lock"
+  flock -n "$lock" || timed "Waiting for another clone that is fetching LibTorch" flock "$lock"
+  if [[ ! -f $folder/.complete ]]; then
+    timed "Fetching LibTorch $libtorch_version into $folder" fetch_libtorch "$folder" "${requirements[@]}"
+  fi
+  exec {lock}>&-
+
+  libtorch=$folder/torch
+  if [[ $cuda == ON ]]; then
+    say "LibTorch: $libtorch, with CUDA"
+  else
+    say "LibTorch: $libtorch, without CUDA (it takes nvcc and a GPU, or LOCKSTEP_CUDA=ON)"
+  fi
+}
+
+# Compilers at once: as many as there are cores, and 1.5 GB of memory for each.
+jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo)
+  echo $((memory < 1 ? 1 : memory < cores ? memory : cores))
+}
+
+run_cmake() {
+  local log=$1
+  shift
+  cmake "$@" >"$log" 2>&1 || {
+    cat "$log"
+    return 1
+  }
+}
+
+# configure preset [cmake argument...]
+configure() {
+  local preset=$1
+  shift
+  mkdir -p "build/$preset"
+  # What an earlier run found is looked up anew: the LibTorch may be another one by now.
+  timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
+    -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_CUDNN -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR \
+    -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} "$@"
+}
+
+# build preset [target...]
+build() {
+  local preset=$1 what=${*:2}
+  timed "Building ${what:-everything} in build/$preset" cmake --build "build/$preset" \
+    --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}" ${what:+--target "${@:2}"}
+}
+
+# run_tests build folder...: one ctest run, and one summary, for the tests of all these folders. Returns ctest's status.
+run_tests() {
+  local start=$SECONDS status=0 randomize=()
+  mkdir -p build/tests
+  printf 'subdirs("%s")\n' "$@" >build/tests/CTestTestfile.cmake
+  # GCC's ThreadSanitizer does not start where the kernel spreads addresses over more bits than these.
+  if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0) > 28)) && setarch -R true 2>/dev/null; then
+    randomize=(setarch -R)
+  fi
+  say "Running the tests of ${*#"$PWD/"}"
+  # Tests have threads of their own: more of them at once than there are cores would only slow each other.
+  ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j "$(nproc)" </dev/null || status=$?
+  say "Tests took $((SECONDS - start)) s"
+  return $status
+}

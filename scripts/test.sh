@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
+# sources, the tests of runtime/ and strategies/ under ThreadSanitizer, and the unit tests under AddressSanitizer with
+# UndefinedBehaviorSanitizer. With --release only the first. LOCKSTEP_MNIST_DIR names a folder with the real MNIST;
+# tests that need it are skipped without.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+case ${1:-} in
+  '') sanitizers=(tsan asan) ;;
+  --release) sanitizers=() ;;
+  *) fail "expected --release or nothing, but got '$1'" 2 ;;
+esac
+# shellcheck disable=SC2034  # used by name below
+readonly tests_of_tsan=(runtime strategies)
+# shellcheck disable=SC2034
+readonly tests_of_asan=(runtime strategies training models datasets)
+
+# build_tests preset layer...: only the tests of these layers, and what they need.
+build_tests() {
+  local preset=$1 layer targets=()
+  shift
+  for layer in "$@"; do
+    targets+=("tests/$layer/all")
+    folders+=("$PWD/build/$preset/tests/$layer")
+  done
+  configure "$preset" -DLOCKSTEP_BUILD_APPS=OFF -DLOCKSTEP_BUILD_BENCHMARKS=OFF
+  build "$preset" "${targets[@]}"
+}
+
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
+need_libtorch
+configure release
+build release
+folders=("$PWD/build/release")
+for preset in ${sanitizers[@]+"${sanitizers[@]}"}; do
+  declare -n layers=tests_of_$preset
+  build_tests "$preset" "${layers[@]}"
+done
+
+run_tests "${folders[@]}"

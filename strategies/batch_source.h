@@ -1,0 +1,115 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/per_replica.h"
+#include "lockstep/strategies/batch_traits.h"
+#include "lockstep/strategies/input_context.h"
+
+namespace lockstep {
+
+/// Without end.
+inline constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+
+/// Batches by epoch and step, as the local replicas see them. The stages below stand on one another.
+template <typename Batch>
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Steps of an epoch, kEndless, or nothing where that shows only at the end.
+  virtual std::optional<int64_t> num_steps() const = 0;
+  /// Whether load() must be called for one step after another, by one thread at a time.
+  virtual bool is_sequential() const { return false; }
+  /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential.
+  virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
+};
+
+/// Applies a function to every shard.
+template <typename Batch, typename Result>
+class MappedSource : public BatchSource<Result> {
+ public:
+  MappedSource(std::shared_ptr<BatchSource<Batch>> inner, std::function<Result(Batch)> function)
+      : inner_(std::move(inner)), function_(std::move(function)) {}
+
+  std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
+  bool is_sequential() const override { return inner_->is_sequential(); }
+
+  std::optional<PerReplica<Result>> load(int64_t epoch, int64_t step) override {
+    auto batch = inner_->load(epoch, step);
+    if (!batch) return std::nullopt;
+    std::vector<Result> results;
+    for (auto& shard : batch->local_values()) results.push_back(function_(std::move(shard)));
+    PerReplica<Result> mapped(std::move(results), batch->devices());
+    if (batch->batch_sizes()) mapped.set_batch_sizes(*batch->batch_sizes());
+    return mapped;
+  }
+
+ private:
+  std::shared_ptr<BatchSource<Batch>> inner_;
+  std::function<Result(Batch)> function_;
+};
+
+/// The first `count` steps of every epoch.
+template <typename Batch>
+class TakenSource : public BatchSource<Batch> {
+ public:
+  TakenSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count) : inner_(std::move(inner)), count_(count) {}
+
+  std::optional<int64_t> num_steps() const override {
+    const auto steps = inner_->num_steps();
+    if (!steps) return std::nullopt;
+    return std::min(count_, *steps);
+  }
+  bool is_sequential() const override { return inner_->is_sequential(); }
+
+  std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    if (step >= count_) return std::nullopt;
+    return inner_->load(epoch, step);
+  }
+
+ private:
+  std::shared_ptr<BatchSource<Batch>> inner_;
+  int64_t count_;
+};
+
+/// `count` epochs one after another as one. Each of them has its own order. Needs to know how long one is.
+template <typename Batch>
+class RepeatedSource : public BatchSource<Batch> {
+ public:
+  RepeatedSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count)
+      : inner_(std::move(inner)), count_(count), steps_(*inner_->num_steps()) {}
+
+  std::optional<int64_t> num_steps() const override {
+    return count_ == kEndless && steps_ > 0 ? kEndless : count_ == kEndless ? 0 : count_ * steps_;
+  }
+  bool is_sequential() const override { return inner_->is_sequential(); }
+
+  std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    if (steps_ == 0 || step / steps_ >= count_) return std::nullopt;
+    // Epochs of an endless stream are far apart, so that no two of them share an inner epoch.
+    constexpr int64_t kApart = int64_t{1} << 32;
+    return inner_->load(epoch * (count_ == kEndless ? kApart : count_) + step / steps_, step % steps_);
+  }
+
+ private:
+  std::shared_ptr<BatchSource<Batch>> inner_;
+  int64_t count_;
+  int64_t steps_;
+};
+
+/// The elements [begin, end) of a global batch of n examples that go to replica r of R: pieces of ceil(n/R), so that the
+/// last ones may be smaller or empty.
+inline std::pair<int64_t, int64_t> shard_bounds(int64_t n, int replica, int num_replicas) {
+  const int64_t piece = (n + num_replicas - 1) / num_replicas;
+  return {std::min(n, replica * piece), std::min(n, (replica + 1) * piece)};
+}
+
+}  // namespace lockstep

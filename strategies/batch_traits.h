@@ -1,0 +1,98 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <concepts>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// Data and target of one example, or of a batch of them along axis 0.
+using Example = torch::data::Example<>;
+
+/// What a distributed dataset must know of a batch's type. Specialise it for batches of your own:
+///   size(batch)             examples in it
+///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
+///   to(batch, device)       the batch on a device, copied without blocking where that is possible
+template <typename Batch>
+struct BatchTraits;
+
+template <>
+struct BatchTraits<torch::Tensor> {
+  static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
+  static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
+  static torch::Tensor to(const torch::Tensor& batch, torch::Device device) { return batch.to(device, /*non_blocking=*/true); }
+};
+
+template <typename Data, typename Target>
+struct BatchTraits<torch::data::Example<Data, Target>> {
+  using Batch = torch::data::Example<Data, Target>;
+  static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
+  static Batch none_of(const Batch& batch) {
+    return {BatchTraits<Data>::none_of(batch.data), BatchTraits<Target>::none_of(batch.target)};
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
+  }
+};
+
+template <typename Data>
+struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
+  using Batch = torch::data::Example<Data, torch::data::example::NoTarget>;
+  static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
+  static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
+  static Batch to(const Batch& batch, torch::Device device) { return {BatchTraits<Data>::to(batch.data, device)}; }
+};
+
+/// Several values batched together, each along axis 0.
+template <typename First, typename... Rest>
+struct BatchTraits<std::tuple<First, Rest...>> {
+  using Batch = std::tuple<First, Rest...>;
+  static int64_t size(const Batch& batch) { return BatchTraits<First>::size(std::get<0>(batch)); }
+  static Batch none_of(const Batch& batch) {
+    return std::apply([](const auto&... part) { return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::none_of(part)...); }, batch);
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return std::apply([&](const auto&... part) { return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::to(part, device)...); }, batch);
+  }
+};
+
+template <typename Part>
+struct BatchTraits<std::vector<Part>> {
+  using Batch = std::vector<Part>;
+  static int64_t size(const Batch& batch) { return batch.empty() ? 0 : BatchTraits<Part>::size(batch.front()); }
+  static Batch none_of(const Batch& batch) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::none_of(part));
+    return result;
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::to(part, device));
+    return result;
+  }
+};
+
+/// Stacks the examples that LibTorch's datasets give one by one; a batch that is collated already passes through.
+template <typename Batch>
+Batch collate(Batch batch) {
+  return batch;
+}
+template <typename Data, typename Target>
+torch::data::Example<Data, Target> collate(std::vector<torch::data::Example<Data, Target>> examples) {
+  return torch::data::transforms::Stack<torch::data::Example<Data, Target>>().apply_batch(std::move(examples));
+}
+
+/// Anything with `size()` and `get_batch(indices)`, such as LibTorch's datasets, mapped or not.
+template <typename D>
+concept IndexedDataset = requires(D& dataset, c10::ArrayRef<size_t> indices) {
+  { dataset.size() } -> std::convertible_to<std::optional<size_t>>;
+  collate(dataset.get_batch(indices));
+};
+
+template <IndexedDataset D>
+using BatchOf = decltype(collate(std::declval<D&>().get_batch(std::declval<c10::ArrayRef<size_t>>())));
+
+}  // namespace lockstep

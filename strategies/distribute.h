@@ -1,0 +1,209 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/batch_source.h"
+#include "lockstep/strategies/distributed_dataset.h"
+#include "lockstep/strategies/permutation.h"
+
+namespace lockstep {
+
+struct DistributeOptions {
+  int64_t global_batch_size = 0;  ///< examples of one step over all replicas; must be given
+  /// None: in the dataset's order. Else each epoch has a permutation of its own, the same for every number of replicas.
+  std::optional<uint64_t> shuffle_seed;
+  /// Leaves out a last batch that is smaller than the others.
+  bool drop_remainder = false;
+  /// Batches made ahead in the background; 0 makes each when it is asked for.
+  int prefetch = 2;
+  /// Threads that make them. With more than one, the dataset's get_batch must be safe to call from several threads.
+  int num_workers = 1;
+};
+
+struct StreamOptions {
+  int prefetch = 2;
+};
+
+namespace detail {
+
+/// Cuts an indexed dataset. `get_batch` is called once for each replica's shard.
+template <IndexedDataset D>
+class IndexedSource : public BatchSource<BatchOf<D>> {
+ public:
+  using Batch = BatchOf<D>;
+
+  IndexedSource(D dataset, const DistributeOptions& options, InputPlacement placement)
+      : dataset_(std::move(dataset)), options_(options), placement_(std::move(placement)) {
+    const std::optional<size_t> size = dataset_.size();
+    if (!size) throw InvalidArgument("[distribute_dataset] expected a dataset that knows its size");
+    size_ = static_cast<int64_t>(*size);
+  }
+
+  std::optional<int64_t> num_steps() const override {
+    const int64_t batch = options_.global_batch_size;
+    return options_.drop_remainder ? size_ / batch : (size_ + batch - 1) / batch;
+  }
+
+  std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    if (step >= *num_steps()) return std::nullopt;
+    const int64_t begin = step * options_.global_batch_size;
+    const int64_t count = std::min(options_.global_batch_size, size_ - begin);
+    const auto order = order_of(epoch);
+    const int num_local = static_cast<int>(placement_.devices->size());
+    BatchSizes sizes{count, {}};
+    std::vector<Batch> shards;
+    std::optional<Batch> prototype;
+    for (int local = 0; local < num_local; ++local) {
+      const auto [from, to] = shard_bounds(count, placement_.first_replica + local, placement_.num_replicas);
+      sizes.local.push_back(to - from);
+      if (from == to) {
+        // Not every dataset can give a batch of nothing, so it is cut from one that has something.
+        if (!prototype) prototype = shards.empty() ? get(order.get(), begin, begin + 1) : shards.front();
+        shards.push_back(BatchTraits<Batch>::none_of(*prototype));
+      } else {
+        shards.push_back(get(order.get(), begin + from, begin + to));
+      }
+    }
+    for (int local = 0; local < num_local; ++local) {
+      auto& shard = shards[static_cast<size_t>(local)];
+      shard = BatchTraits<Batch>::to(shard, (*placement_.devices)[static_cast<size_t>(local)].torch_device());
+      if constexpr (requires { { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>; }) {
+        shard = dataset_.device_transform(std::move(shard));
+      }
+    }
+    PerReplica<Batch> batch(std::move(shards), placement_.devices);
+    batch.set_batch_sizes(std::move(sizes));
+    return batch;
+  }
+
+ private:
+  using Order = std::shared_ptr<const std::vector<size_t>>;
+
+  /// Null: the dataset's own order.
+  Order order_of(int64_t epoch) {
+    if (!options_.shuffle_seed) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!order_ || order_epoch_ != epoch) {
+      order_ = std::make_shared<const std::vector<size_t>>(epoch_permutation(static_cast<size_t>(size_), *options_.shuffle_seed, epoch));
+      order_epoch_ = epoch;
+    }
+    return order_;
+  }
+
+  Batch get(const std::vector<size_t>* order, int64_t begin, int64_t end) {
+    std::vector<size_t> indices;
+    indices.reserve(static_cast<size_t>(end - begin));
+    for (int64_t i = begin; i < end; ++i) indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
+    return collate(dataset_.get_batch(indices));
+  }
+
+  D dataset_;
+  DistributeOptions options_;
+  InputPlacement placement_;
+  int64_t size_ = 0;
+  std::mutex mutex_;
+  Order order_;
+  int64_t order_epoch_ = 0;
+};
+
+template <typename Pipeline>
+concept CallablePipeline = requires(Pipeline& pipeline) { pipeline().has_value(); };
+
+/// Makes a callable of what has begin() and end() behind a pointer.
+template <typename Pipeline>
+auto make_callable(Pipeline pipeline) {
+  if constexpr (CallablePipeline<Pipeline>) {
+    return pipeline;
+  } else {
+    using Batch = decltype(collate(*pipeline->begin()));
+    auto shared = std::make_shared<Pipeline>(std::move(pipeline));
+    auto at = std::make_shared<std::optional<decltype((*shared)->begin())>>();
+    return [shared, at]() -> std::optional<Batch> {
+      if (!*at) {
+        at->emplace((*shared)->begin());
+      } else if (**at != (*shared)->end()) {
+        ++**at;
+      }
+      if (**at == (*shared)->end()) return std::nullopt;
+      return collate(***at);
+    };
+  }
+}
+
+/// One pipeline's batches, one for each local replica a step.
+template <typename Batch>
+class StreamSource : public BatchSource<Batch> {
+ public:
+  using Pipeline = std::function<std::optional<Batch>()>;
+
+  StreamSource(std::function<Pipeline(const InputContext&)> make, InputPlacement placement) : make_(std::move(make)), placement_(std::move(placement)) {}
+
+  std::optional<int64_t> num_steps() const override { return std::nullopt; }
+  bool is_sequential() const override { return true; }
+
+  std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    if (!pipeline_ || epoch != epoch_ || step < step_) {
+      pipeline_ = make_(InputContext{1, 0, placement_.num_replicas, epoch});
+      epoch_ = epoch;
+      step_ = 0;
+    }
+    // A restored position lies ahead in the stream: what comes before it is drawn and dropped.
+    for (; step_ < step; ++step_) {
+      for (size_t i = 0; i < placement_.devices->size(); ++i) {
+        if (!pipeline_()) return std::nullopt;
+      }
+    }
+    ++step_;
+    std::vector<Batch> shards;
+    BatchSizes sizes;
+    for (const auto& device : *placement_.devices) {
+      auto batch = pipeline_();
+      if (!batch && shards.empty()) return std::nullopt;
+      Batch shard = batch ? std::move(*batch) : BatchTraits<Batch>::none_of(shards.front());
+      sizes.local.push_back(BatchTraits<Batch>::size(shard));
+      sizes.global += sizes.local.back();
+      shards.push_back(BatchTraits<Batch>::to(shard, device.torch_device()));
+    }
+    PerReplica<Batch> batch(std::move(shards), placement_.devices);
+    batch.set_batch_sizes(std::move(sizes));
+    return batch;
+  }
+
+ private:
+  std::function<Pipeline(const InputContext&)> make_;
+  InputPlacement placement_;
+  Pipeline pipeline_;
+  int64_t epoch_ = 0;
+  int64_t step_ = 0;
+};
+
+}  // namespace detail
+
+/// What Strategy::distribute_dataset does.
+template <IndexedDataset D>
+auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
+  if (options.global_batch_size < 1) {
+    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " + std::to_string(options.global_batch_size));
+  }
+  check_prefetch(options.prefetch, options.num_workers);
+  return DistributedDataset<BatchOf<D>>(std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement)),
+                                        options.prefetch, options.num_workers);
+}
+
+/// What Strategy::distribute_datasets_from_function does.
+template <typename Fn>
+auto make_distributed_stream(const Fn& make, const StreamOptions& options, InputPlacement placement) {
+  using Callable = decltype(detail::make_callable(make(std::declval<const InputContext&>())));
+  using Batch = typename std::invoke_result_t<Callable&>::value_type;
+  check_prefetch(options.prefetch, 1);
+  auto source = std::make_shared<detail::StreamSource<Batch>>(
+      [make](const InputContext& context) { return std::function<std::optional<Batch>()>(detail::make_callable(make(context))); }, std::move(placement));
+  return DistributedDataset<Batch>(std::move(source), options.prefetch, 1);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "lockstep/strategies/make_strategy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Strategy> make_default(const StrategyRequest& request) {
+  if (!request.devices.empty()) {
+    throw InvalidArgument(fmt::format("[DefaultStrategy] expected no devices, but got {}; one_device and mirrored take them", fmt::join(request.devices, ",")));
+  }
+  return std::make_unique<DefaultStrategy>(request.options);
+}
+
+std::unique_ptr<Strategy> make_one_device(const StrategyRequest& request) {
+  if (request.devices.size() != 1) {
+    throw InvalidArgument(fmt::format("[OneDeviceStrategy] expected exactly one device, but got {}", request.devices.size()));
+  }
+  return std::make_unique<OneDeviceStrategy>(request.devices[0], request.options);
+}
+
+std::unique_ptr<Strategy> make_mirrored(const StrategyRequest& request) {
+  return std::make_unique<MirroredStrategy>(request.devices, request.options);
+}
+
+struct Table {
+  Mutex mutex;
+  std::map<std::string, StrategyFactory> factories LOCKSTEP_GUARDED_BY(mutex){
+      {"default", make_default}, {"one_device", make_one_device}, {"mirrored", make_mirrored}};
+};
+
+Table& table() {
+  static Table instance;
+  return instance;
+}
+
+std::pair<std::string, std::string> pick(const StrategyRequest& request) {
+  if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
+  if (request.devices.size() == 1) return {"one_device", "one device was asked for"};
+  if (num_gpus() > 0) return {"mirrored", fmt::format("there are {} GPUs", num_gpus())};
+  return {"default", "there is no GPU"};
+}
+
+}  // namespace
+
+bool register_strategy(const std::string& name, StrategyFactory factory) {
+  if (name.empty() || name == "auto") throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but got '{}'", name));
+  MutexLock lock(table().mutex);
+  if (!table().factories.emplace(name, std::move(factory)).second) {
+    throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but '{}' is taken", name));
+  }
+  return true;
+}
+
+std::vector<std::string> strategy_names() {
+  MutexLock lock(table().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, factory] : table().factories) names.push_back(name);
+  return names;
+}
+
+MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request) {
+  auto [picked, why] = name == "auto" ? pick(request) : std::pair<std::string, std::string>{name, "asked for by name"};
+  StrategyFactory factory;
+  {
+    MutexLock lock(table().mutex);
+    if (const auto found = table().factories.find(picked); found != table().factories.end()) factory = found->second;
+  }
+  if (!factory) {
+    throw InvalidArgument(fmt::format("[make_strategy] expected auto or one of {}, but got '{}'", fmt::join(strategy_names(), ", "), name));
+  }
+  auto strategy = factory(request);
+  return {std::move(strategy), fmt::format("{}: {}", picked, why)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep {
+
+/// What the strategies of one machine can be told besides their devices.
+struct StrategyOptions {
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
+  int intra_op_threads = 0;                          ///< of each replica's operators; 0: the cores over the replicas
+  std::optional<uint64_t> seed;                      ///< of the replicas' random streams; none: the process's current seed
+  BucketOptions buckets;
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+};
+
+/// One replica a device of this machine; all hold the same parameters and step together.
+class MirroredStrategy : public Strategy {
+ public:
+  /// Devices as parse_device spells them; none: all GPUs, else the CPU. Throws InvalidArgument for unknown or repeated devices.
+  explicit MirroredStrategy(std::vector<std::string> devices, StrategyOptions options = {});
+};
+
+/// Several replicas on each device (logical devices): `num_replicas` on the CPU are cpu:0, cpu:1, ...
+std::vector<std::string> cpu_devices(int num_replicas);
+
+/// One replica on a named device.
+class OneDeviceStrategy : public Strategy {
+ public:
+  explicit OneDeviceStrategy(const std::string& device, StrategyOptions options = {});
+};
+
+/// One replica on the first GPU, else the CPU: the same program without distribution.
+class DefaultStrategy : public Strategy {
+ public:
+  explicit DefaultStrategy(StrategyOptions options = {});
+};
+
+/// A DefaultStrategy: there is no global one to look up.
+std::unique_ptr<Strategy> get_strategy();
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+
+/// Makes items number `first`, `first` + 1, ... ahead of their use on background threads and hands them out in order.
+template <typename Item>
+class Prefetcher {
+ public:
+  /// Makes item number n; nothing: there are only n. Called by several threads at once if there are several workers,
+  /// each number once, in order.
+  using Make = std::function<std::optional<Item>(int64_t)>;
+
+  /// Up to `depth` items lie ready; 0: made by next() itself, without threads.
+  Prefetcher(Make make, int64_t first, int depth, int num_workers)
+      : make_(std::move(make)), next_out_(first), next_in_(first), depth_(depth) {
+    for (int worker = 0; worker < (depth > 0 ? num_workers : 0); ++worker) threads_.emplace_back([this] { work(); });
+  }
+
+  /// Waits for items that are just being made.
+  ~Prefetcher() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    for (auto& thread : threads_) thread.join();
+  }
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  /// The next item, nothing at the end. Blocks until it is there. Throws what making it threw, at its place in the order.
+  std::optional<Item> next() {
+    if (threads_.empty()) return make_(next_out_++);
+    MutexLock lock(mutex_);
+    while (!ready_.contains(next_out_)) changed_.wait(mutex_);
+    auto node = ready_.extract(next_out_);
+    ++next_out_;
+    changed_.notify_all();
+    if (node.mapped().error) {
+      ready_.emplace(next_out_, Slot{std::nullopt, node.mapped().error});  // the next call ends the same way
+      std::rethrow_exception(node.mapped().error);
+    }
+    if (!node.mapped().item) ready_.emplace(next_out_, Slot{});
+    return std::move(node.mapped().item);
+  }
+
+ private:
+  struct Slot {
+    std::optional<Item> item;
+    std::exception_ptr error;
+  };
+
+  void work() {
+    // Replicas own the cores; a worker that took all of them would slow every step.
+    at::set_num_threads(1);
+    while (true) {
+      int64_t number = 0;
+      {
+        MutexLock lock(mutex_);
+        while (!stopping_ && !ended_ && next_in_ >= next_out_ + depth_) changed_.wait(mutex_);
+        if (stopping_ || ended_) return;
+        number = next_in_++;
+      }
+      Slot slot;
+      try {
+        slot.item = make_(number);
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
+      MutexLock lock(mutex_);
+      if (!slot.item) ended_ = true;
+      ready_.emplace(number, std::move(slot));
+      changed_.notify_all();
+    }
+  }
+
+  const Make make_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<int64_t, Slot> ready_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t next_out_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t next_in_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  const int depth_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/per_replica.h"
+#include "lockstep/strategies/cross_device_ops.h"
+
+namespace lockstep {
+
+/// Collects the errors of one run and keeps the one that caused the others: the first that is no CollectiveAborted.
+/// record() and reason() may be called by several replicas at once.
+class RunFailure {
+ public:
+  /// `replica` is a local replica, or -1 for an error of the run as a whole.
+  void record(int replica, std::exception_ptr error);
+  bool happened() const;
+  /// What the released replicas are told.
+  std::string reason() const;
+  /// Throws the kept error: as it is, or, where its replica had a shard of at most one example (on which BatchNorm and some
+  /// views cannot work), as a std::runtime_error around it that names the shard's size and drop_remainder.
+  [[noreturn]] void rethrow(const std::string& strategy, const Devices& devices, const std::optional<BatchSizes>& sizes) const;
+
+ private:
+  mutable Mutex mutex_;
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  int replica_ LOCKSTEP_GUARDED_BY(mutex_) = -1;
+  bool is_cause_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lockstep

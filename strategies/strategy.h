@@ -1,0 +1,248 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/runtime/replica_context.h"
+#include "lockstep/strategies/cross_device_ops.h"
+#include "lockstep/strategies/distribute.h"
+#include "lockstep/strategies/replica_function.h"
+#include "lockstep/strategies/strategy_extended.h"
+
+namespace lockstep {
+
+class ClusterResolver;
+class OptimizerGroup;
+
+/// What a strategy is made of. Subclasses fill it in.
+struct StrategyConfig {
+  std::string name;                                     ///< such as MirroredStrategy; begins its errors
+  Devices devices;                                      ///< one local replica each, at least one
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;     ///< null: chosen for the devices
+  int intra_op_threads = 0;                             ///< of each replica; 0: the machine's cores over the replicas
+  std::optional<uint64_t> seed;                         ///< of the replicas' generators; none: the process's current seed
+  BucketOptions buckets;
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
+};
+
+struct MirrorOptions {
+  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode. For modules
+  /// whose forward takes and gives one tensor.
+  torch::Tensor probe;
+};
+
+/// Runs one training program on any number of replicas.
+///
+/// scope() and mirror() make objects once a replica, run() calls a function on all replicas at the same time, reduce()
+/// and gather() bring results together, distribute_dataset() cuts batches into shards. Calls come from one thread at a time
+/// and never from inside a replica function or a factory (InvalidArgument). A strategy outlives what it made.
+class Strategy : public GradientHandler {
+ public:
+  ~Strategy() override;
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+
+  const std::string& name() const;
+  /// Over all machines.
+  int num_replicas_in_sync() const { return num_replicas_; }
+  int num_local_replicas() const;
+  const Devices& devices() const;
+  const CrossDeviceOps& cross_device_ops() const;
+  /// One line: the replicas, the cross-device op and why it was chosen.
+  std::string describe() const;
+  /// Null: the strategies of one machine belong to no cluster.
+  virtual const ClusterResolver* cluster_resolver() const { return nullptr; }
+  /// tf.distribute's lower-level calls.
+  StrategyExtended extended() { return StrategyExtended(*this); }
+
+  /// Calls `make(replica)` for one replica after another, each from the same random state, and leaves that state as one call
+  /// would. Modules (holders or shared_ptr) are moved to their replica's device and get replica 0's parameters and
+  /// buffers; optimizers (by value or pointer) have their gradients summed from now on; tensors get replica 0's values;
+  /// anything else stays local to its replica.
+  template <typename Factory>
+    requires std::invocable<const Factory&, ReplicaContext&>
+  auto scope(const Factory& make) {
+    using T = std::invoke_result_t<const Factory&, ReplicaContext&>;
+    static_assert(!std::is_reference_v<T> && !std::is_void_v<T>, "a factory returns by value");
+    std::vector<T> values;
+    values.reserve(static_cast<size_t>(num_local_replicas()));
+    run_factories([&](ReplicaContext& replica) { values.push_back(make(replica)); });
+    std::shared_ptr<void> attachment;
+    if constexpr (ModuleLike<T>) {
+      adopt_modules(module_pointers(values));
+    } else if constexpr (OptimizerLike<T>) {
+      std::vector<torch::optim::Optimizer*> optimizers;
+      for (auto& value : values) optimizers.push_back(&optimizer_reference(value));
+      attachment = adopt_optimizers(std::move(optimizers));
+    } else if constexpr (std::is_same_v<T, torch::Tensor>) {
+      adopt_tensors(values);
+    }
+    return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment));
+  }
+
+  /// Clones a finished module onto every device. The module must derive from torch::nn::Cloneable and register its tensors in
+  /// reset(). Tensors in plain members cannot be seen and stay shared: use scope() for such modules, or a probe.
+  template <ModuleLike T>
+  Mirrored<T> mirror(const T& module, const MirrorOptions& options = {}) {
+    std::vector<T> copies;
+    for (auto& copy : clone_to_devices(module_pointer(module))) {
+      if constexpr (ModuleHolderLike<T>) {
+        copies.push_back(T(std::dynamic_pointer_cast<typename T::ContainedType>(copy)));
+      } else {
+        copies.push_back(std::dynamic_pointer_cast<typename T::element_type>(copy));
+      }
+    }
+    if constexpr (requires(T& m, torch::Tensor x) { { m->forward(x) } -> std::convertible_to<torch::Tensor>; }) {
+      if (options.probe.defined()) {
+        T original = module;
+        std::vector<torch::Tensor> outputs{probe(*original, options.probe)};
+        for (auto& copy : copies) outputs.push_back(probe(*copy, options.probe));
+        compare_probes(outputs);
+      }
+    } else if (options.probe.defined()) {
+      refuse_probe();
+    }
+    adopt_modules(module_pointers(copies));
+    return Mirrored<T>(std::move(copies), shared_devices());
+  }
+
+  /// Calls `fn(replica, args...)` on every replica at the same time, each in its own thread, and blocks until all have
+  /// returned. Mirrored and PerReplica arguments arrive as the replica's own `T&`, anything else as `const T&`.
+  ///
+  /// The first exception of any replica reaches the caller unchanged, the others are released (see CollectiveAborted) and the
+  /// strategy stays usable. Only where the failing replica had a shard of at most one example, the error is wrapped in one
+  /// that says so. Throws InconsistentReplicas where an earlier failed run let only some replicas finish a step.
+  template <typename Fn, typename... Args>
+    requires ReplicaFunction<Fn, Args...>
+  auto run(const Fn& fn, Args&&... args) {
+    using R = ReplicaResult<Fn, Args...>;
+    const auto sizes = find_batch_sizes(args...);
+    if constexpr (std::is_void_v<R>) {
+      run_replicas([&](ReplicaContext& replica) { fn(replica, replica_view(args, replica)...); }, sizes);
+    } else {
+      static_assert(!std::is_reference_v<R>, "a replica function returns by value");
+      std::vector<std::optional<R>> results(static_cast<size_t>(num_local_replicas()));
+      run_replicas(
+          [&](ReplicaContext& replica) {
+            results[static_cast<size_t>(replica.local_replica_id())].emplace(fn(replica, replica_view(args, replica)...));
+          },
+          sizes);
+      std::vector<R> values;
+      values.reserve(results.size());
+      for (auto& result : results) values.push_back(std::move(*result));
+      return PerReplica<R>(std::move(values), shared_devices());
+    }
+  }
+
+  /// The sum or mean over the replicas, on the first replica's device. Without an axis: unweighted, shapes must agree. With
+  /// one: each value is reduced over that axis too, sizes may differ there, and a mean is the sum of sums over the sum of
+  /// counts, so that {[1, 2], [6]} gives 3. Negative axes count from the end.
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values, std::optional<int64_t> axis = std::nullopt);
+  /// A value that every replica shares: its mean is itself; a sum with several replicas is an error (InvalidArgument).
+  torch::Tensor reduce(ReduceOp op, const torch::Tensor& value, std::optional<int64_t> axis = std::nullopt);
+  /// Numbers, by float64.
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  double reduce(ReduceOp op, const PerReplica<T>& values) {
+    double total = 0;
+    for (const T& value : values.local_values()) total += static_cast<double>(value);
+    return reduce_number(op, total);
+  }
+
+  /// Concatenates along `axis` in replica order, on the first replica's device; sizes may differ on that axis only.
+  torch::Tensor gather(const PerReplica<torch::Tensor>& values, int64_t axis = 0);
+
+  /// A value per local replica.
+  template <typename T>
+  std::vector<T> local_results(const PerReplica<T>& values) const {
+    return values.local_values();
+  }
+  template <typename T>
+    requires(!detail::is_per_replica<T>)
+  std::vector<T> local_results(const T& value) const {
+    return {value};
+  }
+
+  /// `make(ValueContext)` once for each local replica, in the caller's thread.
+  template <typename Fn>
+    requires std::invocable<const Fn&, const ValueContext&>
+  auto distribute_values_from_function(const Fn& make) const {
+    std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
+    for (int replica = 0; replica < num_local_replicas(); ++replica) {
+      values.push_back(make(ValueContext{first_replica_ + replica, num_replicas_}));
+    }
+    return PerReplica(std::move(values), shared_devices());
+  }
+
+  /// Cuts a dataset with size() and get_batch() into global batches, and each into the replicas' shards. See
+  /// DistributedDataset. Throws InvalidArgument for a batch size below 1.
+  template <IndexedDataset D>
+  auto distribute_dataset(D dataset, const DistributeOptions& options) const {
+    return make_distributed_dataset(std::move(dataset), options, placement());
+  }
+
+  /// `make(InputContext)` gives this process's pipeline, anew for each epoch: a callable `std::optional<Batch>()`, or a pointer to something
+  /// with begin() and end() such as a torch::data loader. Nothing is cut: each replica takes one of its batches a step; replicas that get none
+  /// in the last step have an empty shard.
+  template <typename Fn>
+    requires std::invocable<const Fn&, const InputContext&>
+  auto distribute_datasets_from_function(const Fn& make, const StreamOptions& options = {}) const {
+    return make_distributed_stream(make, options, placement());
+  }
+
+  /// After a failed run: copies parameters, buffers and optimizer state of a replica that finished most steps to the others.
+  template <typename M, typename O>
+  void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
+    restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()));
+  }
+
+  /// The default handling of gradients: sum over the replicas, clip, step. Subclasses may override it.
+  torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer, const ApplyOptions& options) override;
+  void reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) override;
+
+  /// This optimizer's bookkeeping, for tests, checkpoints and reports; throws InvalidArgument if scope did not make it.
+  std::shared_ptr<OptimizerGroup> optimizer_group(const torch::optim::Optimizer& optimizer) const;
+
+ protected:
+  /// Throws InvalidArgument without devices, or where `config.cross_device_ops` cannot serve them.
+  explicit Strategy(StrategyConfig config);
+
+ private:
+  template <typename M>
+  static torch::Tensor probe(M& module, const torch::Tensor& input) {
+    const torch::NoGradGuard no_grad;
+    const auto flags = training_flags(module);
+    module.eval();
+    const auto parameters = module.parameters();
+    torch::Tensor output = module.forward(parameters.empty() ? input : input.to(parameters[0].device()));
+    set_training_flags(module, flags);
+    return output;
+  }
+
+  void run_factories(const std::function<void(ReplicaContext&)>& make);
+  void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
+  void adopt_modules(const std::vector<ModulePointer>& modules);
+  void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
+  std::shared_ptr<void> adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers);
+  std::vector<ModulePointer> clone_to_devices(const ModulePointer& module) const;
+  void compare_probes(const std::vector<torch::Tensor>& outputs) const;
+  [[noreturn]] void refuse_probe() const;
+  double reduce_number(ReduceOp op, double local_total) const;
+  void restore_consistency(const std::vector<ModulePointer>& modules, const torch::optim::Optimizer& optimizer);
+  std::shared_ptr<const Devices> shared_devices() const;
+  InputPlacement placement() const;
+
+  struct Core;
+  std::unique_ptr<Core> core_;
+  int num_replicas_ = 1;
+  int first_replica_ = 0;  // the first local replica's id among all
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#include "lockstep/strategies/strategy_extended.h"
+
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep {
+namespace {
+
+Devices parse_destinations(const std::vector<std::string>& names) {
+  Devices devices;
+  for (const auto& name : names) devices.push_back(parse_device(name));
+  return devices;
+}
+
+}  // namespace
+
+std::vector<std::string> StrategyExtended::worker_devices() const {
+  std::vector<std::string> names;
+  for (const auto& device : strategy_.devices()) names.push_back(device.str());
+  return names;
+}
+
+std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
+                                                       const std::vector<std::string>& destinations) const {
+  return strategy_.cross_device_ops().reduce(op, value.local_values(), parse_destinations(destinations));
+}
+
+std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
+                                                                          const std::vector<std::string>& destinations) const {
+  std::vector<std::vector<torch::Tensor>> local;
+  for (const auto& value : values) local.push_back(value.local_values());
+  return strategy_.cross_device_ops().batch_reduce(op, local, parse_destinations(destinations));
+}
+
+Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& value) const {
+  auto copies = strategy_.cross_device_ops().broadcast(value, strategy_.devices());
+  // The first copy may be the given tensor itself: a mirrored value is the strategy's own.
+  for (auto& copy : copies) {
+    if (copy.is_alias_of(value)) copy = copy.clone();
+  }
+  return Mirrored<torch::Tensor>(std::move(copies), std::make_shared<const Devices>(strategy_.devices()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Checks that a source compiles, and that it fails to with LOCKSTEP_MUST_NOT_COMPILE defined, for the reason expected.
+
+check_compile_fail.py <build folder> <source> <regular expression>
+
+The source keeps its offence under #ifdef LOCKSTEP_MUST_NOT_COMPILE: since the rest compiles, nothing but the offence
+can be why it fails. The command is the one that the build itself would use, precompiled header included.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+
+def compiler_command(build, source):
+    """The build's command for `source`, without its output."""
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        if entry["file"] == str(source):
+            command = shlex.split(entry["command"])
+            output = command.index("-o")
+            del command[output : output + 2]
+            return [*command, "-fsyntax-only"]
+    sys.exit(f"{build}/compile_commands.json does not know {source}")
+
+
+def compile_source(command, build):
+    result = subprocess.run(command, cwd=build, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True)
+    return result.returncode == 0, result.stderr
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    build, source, expected = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+    command = compiler_command(build, source)
+
+    compiles, output = compile_source(command, build)
+    if not compiles:
+        sys.exit(f"expected the source to compile without its offence, but got:\n{output}")
+    compiles, output = compile_source([*command, "-DLOCKSTEP_MUST_NOT_COMPILE"], build)
+    if compiles:
+        sys.exit("expected the offence to be refused, but it compiles")
+    if not re.search(expected, output):
+        sys.exit(f"expected an error that matches {expected!r}, but got:\n{output}")
+    print("\n".join(line for line in output.splitlines() if re.search(expected, line)))
+
+
+if __name__ == "__main__":
+    main()

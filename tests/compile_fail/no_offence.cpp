@@ -1,0 +1,2 @@
+// The harness itself: nothing here is refused, so the test of this source must fail.
+void call() {}

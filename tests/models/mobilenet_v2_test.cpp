@@ -1,0 +1,342 @@
+#include "lockstep/models/mobilenet_v2.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/tests/models/reference_formula.h"
+
+namespace lockstep {
+namespace {
+
+struct StateShape {
+  const char* name;
+  std::vector<int64_t> shape;
+};
+
+struct EvaluationReference {
+  double width_multiplier;
+  int64_t image_size;
+  std::vector<std::vector<double>> logits;
+};
+
+struct TrainingReference {
+  double width_multiplier;
+  int64_t image_size;
+  std::vector<std::vector<double>> logits;
+  std::map<std::string, double> buffer_digests;
+  std::map<std::string, double> gradient_digests;
+};
+
+#include "torchvision_reference.inc"
+
+void PrintTo(const EvaluationReference& reference, std::ostream* stream) {
+  *stream << "width " << reference.width_multiplier << ", size " << reference.image_size;
+}
+
+void PrintTo(const TrainingReference& reference, std::ostream* stream) {
+  *stream << "width " << reference.width_multiplier << ", size " << reference.image_size;
+}
+
+// Many small operators: on a machine whose cores are busy, waiting for a second thread takes longer than the
+// work.
+class OneThread : public testing::Environment {
+ public:
+  void SetUp() override { torch::set_num_threads(1); }
+};
+
+const auto* const kOneThread = testing::AddGlobalTestEnvironment(new OneThread);
+
+std::map<std::string, torch::Tensor> state_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& item : module.named_parameters()) state.emplace(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) state.emplace(item.key(), item.value());
+  return state;
+}
+
+void fill_by_formula(MobileNetV2& model) {
+  torch::NoGradGuard no_grad;
+  const auto state = state_of(*model);
+  for (uint32_t ordinal = 0; ordinal < kStateShapes.size(); ++ordinal) {
+    const std::string name = kStateShapes[ordinal].name;
+    if (name.ends_with("num_batches_tracked")) continue;
+    const auto& tensor = state.at(name);
+    tensor.copy_(state_formula(ordinal, name, tensor));
+  }
+}
+
+MobileNetV2 model_by_formula(double width_multiplier, torch::Dtype dtype) {
+  MobileNetV2 model(
+      MobileNetV2Options{.num_classes = 10, .width_multiplier = width_multiplier, .dropout = 0});
+  model->to(dtype);
+  fill_by_formula(model);
+  return model;
+}
+
+torch::Tensor images_by_formula(int64_t count, int64_t size, torch::Dtype dtype) {
+  return formula(kInputOrdinal, {count, 3, size, size}).to(dtype);
+}
+
+double largest_difference(const torch::Tensor& values, const std::vector<std::vector<double>>& expected) {
+  double largest = 0;
+  for (size_t row = 0; row < expected.size(); ++row) {
+    const auto difference = values[row].to(torch::kFloat64) - torch::tensor(expected[row], torch::kFloat64);
+    largest = std::max(largest, difference.abs().max().item<double>());
+  }
+  return largest;
+}
+
+int64_t trainable_parameters(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const auto& parameter : module.parameters())
+    count += parameter.requires_grad() ? parameter.numel() : 0;
+  return count;
+}
+
+std::map<std::string, torch::Tensor> copies_of_buffers(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> copies;
+  for (const auto& item : module.named_buffers()) copies.emplace(item.key(), item.value().clone());
+  return copies;
+}
+
+TEST(MobileNetV2Test, HasTheParameterCountsOfTorchvisionAndOfKeras) {
+  EXPECT_EQ(trainable_parameters(*MobileNetV2()), 3504872);
+  EXPECT_EQ(trainable_parameters(*MobileNetV2(MobileNetV2Options{.num_classes = 10})), 2236682);
+  for (const int64_t image_size : {64, 96}) {
+    MobileNetV2 model(MobileNetV2Options{
+        .num_classes = 10, .head = MobileNetV2Head::kFlattenedDense, .image_size = image_size});
+    EXPECT_EQ(trainable_parameters(*model), 2884874);
+  }
+}
+
+TEST(MobileNetV2Test, HasTheStateDictOfTorchvision) {
+  MobileNetV2 model({.num_classes = 10});
+  std::vector<std::string> parameters;
+  std::vector<std::string> buffers;
+  const auto state = state_of(*model);
+  for (const auto& expected : kStateShapes) {
+    const std::string name = expected.name;
+    const bool is_buffer =
+        name.find("running_") != std::string::npos || name.ends_with("num_batches_tracked");
+    (is_buffer ? buffers : parameters).push_back(name);
+    ASSERT_TRUE(state.contains(name)) << name;
+    EXPECT_EQ(state.at(name).sizes(), torch::IntArrayRef(expected.shape)) << name;
+  }
+  EXPECT_EQ(model->named_parameters().keys(), parameters);
+  EXPECT_EQ(model->named_buffers().keys(), buffers);
+}
+
+TEST(MobileNetV2Test, StoresConvolutionWeightsChannelsLast) {
+  MobileNetV2 model;
+  for (const auto& parameter : model->parameters()) {
+    if (parameter.dim() == 4) {
+      EXPECT_TRUE(parameter.is_contiguous(torch::MemoryFormat::ChannelsLast));
+    }
+  }
+}
+
+TEST(MobileNetV2Test, StartsWithTheDistributionsOfTorchvision) {
+  torch::manual_seed(1);
+  MobileNetV2 model({.num_classes = 1000});
+  const auto state = state_of(*model);
+  const auto deviation = [&](const char* name) { return state.at(name).std().item<double>(); };
+  // Kaiming normal over the fan-out: sqrt(2 / (out_channels * kernel area)); 960 * 9 and 1280 * 320 samples.
+  EXPECT_NEAR(deviation("features.16.conv.1.0.weight"), std::sqrt(2.0 / (960 * 9)), 0.001);
+  EXPECT_NEAR(deviation("features.18.0.weight"), std::sqrt(2.0 / 1280), 0.0005);
+  EXPECT_NEAR(deviation("classifier.1.weight"), 0.01, 0.0001);
+  EXPECT_EQ(state.at("classifier.1.bias").abs().max().item<double>(), 0);
+  EXPECT_EQ(state.at("features.18.1.weight").min().item<double>(), 1);
+  EXPECT_EQ(state.at("features.18.1.bias").abs().max().item<double>(), 0);
+}
+
+class MobileNetV2EvaluationTest : public testing::TestWithParam<EvaluationReference> {};
+
+TEST_P(MobileNetV2EvaluationTest, GivesTheLogitsOfTorchvision) {
+  const auto& reference = GetParam();
+  torch::NoGradGuard no_grad;
+  auto exact = model_by_formula(reference.width_multiplier, torch::kFloat64);
+  exact->eval();
+  EXPECT_LE(largest_difference(exact->forward(images_by_formula(2, reference.image_size, torch::kFloat64)),
+                               reference.logits),
+            1e-12);
+  auto model = model_by_formula(reference.width_multiplier, torch::kFloat32);
+  model->eval();
+  EXPECT_LE(largest_difference(model->forward(images_by_formula(2, reference.image_size, torch::kFloat32)),
+                               reference.logits),
+            1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, MobileNetV2EvaluationTest, testing::ValuesIn(kEvaluation),
+                         [](const auto& info) {
+                           return "Width" + std::to_string(std::lround(100 * info.param.width_multiplier)) +
+                                  "Size" + std::to_string(info.param.image_size);
+                         });
+
+class MobileNetV2TrainingTest : public testing::TestWithParam<TrainingReference> {};
+
+TEST_P(MobileNetV2TrainingTest, GivesLogitsStatisticsAndGradientsOfTorchvision) {
+  const auto& reference = GetParam();
+  auto model = model_by_formula(reference.width_multiplier, torch::kFloat64);
+  const auto logits = model->forward(images_by_formula(4, reference.image_size, torch::kFloat64));
+  EXPECT_LE(largest_difference(logits, reference.logits), 1e-12);
+  (logits * formula(kLossOrdinal, logits.sizes())).sum().backward();
+
+  for (const auto& item : model->named_buffers()) {
+    if (item.key().ends_with("num_batches_tracked")) {
+      EXPECT_EQ(item.value().item<int64_t>(), 1) << item.key();
+    } else {
+      EXPECT_NEAR(digest(item.value()), reference.buffer_digests.at(item.key()), 1e-11) << item.key();
+    }
+  }
+  for (const auto& item : model->named_parameters()) {
+    EXPECT_NEAR(digest(item.value().grad()), reference.gradient_digests.at(item.key()), 1e-9) << item.key();
+  }
+}
+
+TEST_P(MobileNetV2TrainingTest, GivesTheSameInSinglePrecision) {
+  const auto& reference = GetParam();
+  auto model = model_by_formula(reference.width_multiplier, torch::kFloat32);
+  const auto logits = model->forward(images_by_formula(4, reference.image_size, torch::kFloat32));
+  EXPECT_LE(largest_difference(logits, reference.logits), 1e-5);
+  auto exact = model_by_formula(reference.width_multiplier, torch::kFloat64);
+  exact->forward(images_by_formula(4, reference.image_size, torch::kFloat64));
+  const auto exact_state = state_of(*exact);
+  for (const auto& item : model->named_buffers()) {
+    // Looser than for logits: a variance squares what single precision has rounded in all layers before.
+    const auto expected = exact_state.at(item.key()).to(torch::kFloat64);
+    EXPECT_TRUE(torch::allclose(item.value().to(torch::kFloat64), expected, 1e-4, 1e-5)) << item.key();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, MobileNetV2TrainingTest, testing::ValuesIn(kTraining), [](const auto& info) {
+  return "Width" + std::to_string(std::lround(100 * info.param.width_multiplier)) + "Size" +
+         std::to_string(info.param.image_size);
+});
+
+TEST(MobileNetV2Test, FlattenedDenseHeadPoolsFlattensAndAppliesTwoDenseLayers) {
+  for (const int64_t image_size : {64, 96, 128}) {
+    MobileNetV2 model(
+        {.num_classes = 10, .head = MobileNetV2Head::kFlattenedDense, .image_size = image_size});
+    model->eval();
+    torch::NoGradGuard no_grad;
+    const auto images = torch::randn({3, 3, image_size, image_size});
+    const auto state = state_of(*model);
+    auto features = model->named_children()["features"]->as<torch::nn::Sequential>()->forward(images);
+    // Average pooling 2x2 without at::avg_pool2d: complete 2x2 blocks, an odd last row and column dropped.
+    const int64_t pooled = features.size(2) / 2;
+    features = features.slice(2, 0, 2 * pooled).slice(3, 0, 2 * pooled).contiguous();
+    features =
+        features.view({3, 1280, pooled, 2, pooled, 2}).mean({3, 5}).reshape({3, 1280 * pooled * pooled});
+    const auto dense =
+        torch::addmm(state.at("classifier.0.bias"), features, state.at("classifier.0.weight").t());
+    const auto logits =
+        torch::addmm(state.at("classifier.1.bias"), dense, state.at("classifier.1.weight").t());
+    EXPECT_EQ(dense.size(1), 512);
+    EXPECT_TRUE(torch::allclose(model->forward(images), logits, 1e-5, 1e-6)) << image_size;
+  }
+}
+
+TEST(MobileNetV2Test, AnEmptyShardGivesZeroGradientsAndLeavesStatisticsUntouched) {
+  for (const auto head : {MobileNetV2Head::kGlobalAverage, MobileNetV2Head::kFlattenedDense}) {
+    MobileNetV2 model({.num_classes = 10, .head = head});
+    model->forward(torch::randn({2, 3, 64, 64}));
+    const auto before = copies_of_buffers(*model);
+    const auto logits = model->forward(torch::empty({0, 3, 64, 64}));
+    EXPECT_EQ(logits.sizes(), torch::IntArrayRef({0, 10}));
+    logits.sum().backward();
+    for (const auto& item : model->named_parameters()) {
+      ASSERT_TRUE(item.value().grad().defined()) << item.key();
+      EXPECT_EQ(item.value().grad().abs().max().item<float>(), 0) << item.key();
+    }
+    for (const auto& item : model->named_buffers()) {
+      EXPECT_TRUE(torch::equal(item.value(), before.at(item.key()))) << item.key();
+    }
+    model->eval();
+    EXPECT_EQ(model->forward(torch::empty({0, 3, 64, 64})).sizes(), torch::IntArrayRef({0, 10}));
+  }
+}
+
+TEST(MobileNetV2Test, TrainsOnOneExampleWhereFeatureMapsHaveSeveralPixels) {
+  MobileNetV2 model({.num_classes = 10});
+  const auto logits = model->forward(torch::randn({1, 3, 33, 33}));
+  logits.sum().backward();
+  for (const auto& item : model->named_parameters()) {
+    EXPECT_TRUE(torch::isfinite(item.value().grad()).all().item<bool>()) << item.key();
+  }
+  EXPECT_ANY_THROW(model->forward(torch::randn({1, 3, 32, 32})));  // one value a channel has no variance
+}
+
+TEST(MobileNetV2Test, GradientsHaveTheLayoutOfTheirParameters) {
+  MobileNetV2 model({.num_classes = 10});
+  model->forward(torch::randn({2, 3, 64, 64})).sum().backward();
+  for (const auto& item : model->named_parameters()) {
+    if (item.value().dim() != 4) continue;
+    EXPECT_TRUE(item.value().grad().is_contiguous(torch::MemoryFormat::ChannelsLast)) << item.key();
+  }
+}
+
+TEST(MobileNetV2Test, CloneIsDeepAndComputesTheSame) {
+  for (const auto head : {MobileNetV2Head::kGlobalAverage, MobileNetV2Head::kFlattenedDense}) {
+    MobileNetV2 model({.num_classes = 10, .dropout = 0, .head = head});
+    const auto images = torch::randn({2, 3, 64, 64});
+    model->forward(images);
+    MobileNetV2 clone(std::dynamic_pointer_cast<MobileNetV2Impl>(model->clone()));
+    EXPECT_TRUE(torch::equal(clone->forward(images), model->forward(images)));
+    const auto original_state = state_of(*model);
+    for (const auto& [name, tensor] : state_of(*clone)) {
+      EXPECT_FALSE(tensor.is_alias_of(original_state.at(name))) << name;
+      EXPECT_EQ(tensor.strides(), original_state.at(name).strides()) << name;
+      EXPECT_TRUE(torch::equal(tensor, original_state.at(name))) << name;
+    }
+    // The clone computes with what it registered.
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : clone->parameters()) parameter.zero_();
+    EXPECT_EQ(clone->forward(images).abs().max().item<float>(), 0);
+  }
+}
+
+TEST(MobileNetV2Test, SavedAndLoadedComputesTheSame) {
+  MobileNetV2 model({.num_classes = 10});
+  std::stringstream stream;
+  torch::save(model, stream);
+  MobileNetV2 loaded({.num_classes = 10});
+  torch::load(loaded, stream);
+  model->eval();
+  loaded->eval();
+  const auto images = torch::randn({2, 3, 64, 64});
+  EXPECT_TRUE(torch::equal(loaded->forward(images), model->forward(images)));
+}
+
+TEST(MobileNetV2Test, TakesGreyImages) {
+  MobileNetV2 model({.num_classes = 10, .in_channels = 1});
+  EXPECT_EQ(model->forward(torch::randn({2, 1, 40, 48})).sizes(), torch::IntArrayRef({2, 10}));
+}
+
+TEST(MobileNetV2Test, RefusesOptionsAndImagesByName) {
+  const auto message = [](const MobileNetV2Options& options) -> std::string {
+    try {
+      MobileNetV2 model(options);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "nothing thrown";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(message({.num_classes = 0}), HasSubstr("num_classes to be positive, but got 0"));
+  EXPECT_THAT(message({.width_multiplier = -1}), HasSubstr("width_multiplier to be positive, but got -1"));
+  EXPECT_THAT(message({.dropout = 1}), HasSubstr("dropout to be in [0, 1), but got 1"));
+  EXPECT_THAT(message({.in_channels = 0}), HasSubstr("in_channels to be positive, but got 0"));
+  EXPECT_THAT(message({.head = MobileNetV2Head::kFlattenedDense, .image_size = 32}),
+              HasSubstr("image_size to be at least 33 for the head kFlattenedDense, but got 32"));
+  MobileNetV2 model;
+  EXPECT_THROW(model->forward(torch::empty({2, 1, 64, 64})), std::invalid_argument);
+  EXPECT_THROW(model->forward(torch::empty({3, 64, 64})), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "lockstep/training/fused_sgd.h"
+
+#include <stdexcept>
+
+#include "lockstep/training/fused_call.h"
+
+namespace lockstep {
+namespace {
+
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+constexpr const char* kSgd = "FusedSgd";
+constexpr size_t kMomentumBuffer = 0;  // the state list of a FusedCall
+
+}  // namespace
+
+// The keys and types are those of torch::optim::SGDOptions, so that archives can be exchanged with it.
+void FusedSgdOptions::serialize(OutputArchive& archive) const {
+  archive.write("lr", torch::IValue(lr()));
+  archive.write("momentum", torch::IValue(momentum()));
+  archive.write("dampening", torch::IValue(dampening()));
+  archive.write("weight_decay", torch::IValue(weight_decay()));
+  archive.write("nesterov", torch::IValue(nesterov()));
+  archive.write("maximize", torch::IValue(maximize()));
+}
+
+void FusedSgdOptions::serialize(InputArchive& archive) {
+  const auto read = [&archive](const char* key) {
+    torch::IValue value;
+    archive.read(key, value);
+    return value;
+  };
+  lr(read("lr").toDouble());
+  momentum(read("momentum").toDouble());
+  dampening(read("dampening").toDouble());
+  weight_decay(read("weight_decay").toDouble());
+  nesterov(read("nesterov").toBool());
+  torch::IValue value;
+  maximize(archive.try_read("maximize", value) && value.toBool());
+}
+
+void FusedSgdParamState::serialize(OutputArchive& archive) const {
+  if (momentum_buffer().defined()) archive.write("momentum_buffer", torch::IValue(momentum_buffer()));
+}
+
+void FusedSgdParamState::serialize(InputArchive& archive) {
+  torch::IValue value;
+  momentum_buffer(archive.try_read("momentum_buffer", value) ? value.toTensor() : torch::Tensor());
+}
+
+FusedSgd::FusedSgd(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
+                   const FusedSgdOptions& defaults)
+    : Optimizer(param_groups, std::make_unique<FusedSgdOptions>(defaults)) {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
+    require_option(options.lr() >= 0, kSgd, "lr", "at least 0", options.lr());
+    require_option(options.momentum() >= 0, kSgd, "momentum", "at least 0", options.momentum());
+    require_option(options.weight_decay() >= 0, kSgd, "weight_decay", "at least 0", options.weight_decay());
+    if (!options.nesterov()) continue;
+    require_option(options.momentum() > 0, kSgd, "momentum", "positive with nesterov", options.momentum());
+    require_option(options.dampening() == 0, kSgd, "dampening", "0 with nesterov", options.dampening());
+  }
+}
+
+FusedSgd::FusedSgd(std::vector<torch::Tensor> parameters, const FusedSgdOptions& defaults)
+    : FusedSgd(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
+
+torch::Tensor FusedSgd::step(LossClosure closure) {
+  auto loss = evaluate_closure(closure);
+  torch::NoGradGuard no_grad;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
+    const auto& parameters = param_groups_[group].params();
+    std::vector<FusedCall> calls;
+    for (size_t index = 0; index < parameters.size(); ++index) {
+      const ParameterPosition position{.optimizer = kSgd, .group = group, .index = index};
+      const auto& parameter = parameters[index];
+      auto gradient = fused_gradient(parameter, position);
+      if (!gradient.defined()) continue;
+      torch::Tensor buffer;
+      bool first_step = false;
+      if (options.momentum() != 0) {
+        auto& state = fused_state_of<FusedSgdParamState>(state_, parameter);
+        // The operator writes a first step's buffer before it reads one.
+        first_step = !state.momentum_buffer().defined();
+        buffer = first_step ? torch::empty_like(parameter)
+                            : fused_state(state.momentum_buffer(), parameter, position);
+        state.momentum_buffer(buffer);
+      }
+      auto& call = fused_call_for(calls, parameter, first_step);
+      call.parameters.push_back(parameter);
+      call.gradients.push_back(std::move(gradient));
+      if (buffer.defined()) call.states[kMomentumBuffer].push_back(std::move(buffer));
+    }
+    for (const auto& call : calls) {
+      torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
+                         options.weight_decay(), options.momentum(), options.lr(), options.dampening(),
+                         options.nesterov(), options.maximize(), call.first_step);
+    }
+  }
+  return loss;
+}
+
+void FusedSgd::save(OutputArchive& archive) const {
+  torch::optim::serialize<FusedSgdParamState, FusedSgdOptions>(archive, *this);
+}
+
+void FusedSgd::load(InputArchive& archive) {
+  torch::optim::serialize<FusedSgdParamState, FusedSgdOptions>(archive, *this);
+}
+
+}  // namespace lockstep
