@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -30,7 +30,7 @@ constexpr std::array<Stage, 7> kStages = {{{1, 16, 1, 1},
                                            {6, 320, 1, 1}}};
 constexpr int64_t kFirstChannels = 32;
 constexpr int64_t kLastChannels = 1280;
-constexpr int64_t kDenseUnits = 512;
+constexpr int64_t kHeadUnits = 512;
 constexpr int kHalvings = 5;
 
 /// The multiple of 8 nearest to `channels`, but never more than 10 % below it.
@@ -162,8 +162,8 @@ void MobileNetV2Impl::reset() {
   }
   const int64_t pooled = feature_map_size(options_.image_size) / 2;
   const std::array<torch::nn::Linear, 2> layers = {
-      torch::nn::Linear(last_channels * pooled * pooled, kDenseUnits),
-      torch::nn::Linear(kDenseUnits, options_.num_classes)};
+      torch::nn::Linear(last_channels * pooled * pooled, kHeadUnits),
+      torch::nn::Linear(kHeadUnits, options_.num_classes)};
   for (const auto& layer : layers) {
     torch::nn::init::xavier_uniform_(layer->weight);
     torch::nn::init::zeros_(layer->bias);

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& items, const std::vector<size_t>& order,
+std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& items,
+                                                const std::vector<size_t>& order,
                                                 const BucketOptions& options) {
   struct Open {
     std::vector<size_t> members;
@@ -29,8 +30,10 @@ std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& i
   for (auto& [key, bucket] : open) {
     if (!bucket.members.empty()) closed.push_back(bucket);
   }
-  std::sort(closed.begin(), closed.end(), [](const Open& a, const Open& b) { return a.filled_at < b.filled_at; });
+  std::sort(closed.begin(), closed.end(),
+            [](const Open& a, const Open& b) { return a.filled_at < b.filled_at; });
   std::vector<std::vector<size_t>> buckets;
+  buckets.reserve(closed.size());
   for (auto& bucket : closed) buckets.push_back(std::move(bucket.members));
   return buckets;
 }

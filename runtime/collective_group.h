@@ -9,19 +9,22 @@ namespace lockstep {
 
 /// One channel of collectives among the local replicas: a backend each, and what ends their waits together.
 ///
-/// Collectives of one channel are matched by their order alone; things whose order does not depend on each other
-/// (each optimizer's gradients, the user's own collectives) use a channel of their own.
+/// Collectives of one channel are matched by their order alone; things whose order does not depend on each
+/// other (each optimizer's gradients, the user's own collectives) use a channel of their own.
 class CollectiveGroup {
  public:
   virtual ~CollectiveGroup() = default;
 
-  const c10::intrusive_ptr<c10d::Backend>& backend(int replica) const { return backends_[static_cast<size_t>(replica)]; }
+  const c10::intrusive_ptr<c10d::Backend>& backend(int replica) const {
+    return backends_[static_cast<size_t>(replica)];
+  }
 
   /// A run begins: all replicas take part again.
   virtual void enter() = 0;
   /// `replica` has returned from the run: those that wait for it in this channel get an error that says so.
   virtual void leave(int replica) = 0;
-  /// All replicas have returned: throws CollectiveMismatch naming a collective that some joined and others did not.
+  /// All replicas have returned: throws CollectiveMismatch naming a collective that some joined and others
+  /// did not.
   virtual void check_complete() = 0;
   /// Releases every waiting replica with CollectiveAborted(`reason`).
   virtual void abort(const std::string& reason) = 0;

@@ -21,7 +21,8 @@ BackendPointer saved_backend(AutogradContext* context) {
 }
 
 struct AllReduce : public torch::autograd::Function<AllReduce> {
-  static variable_list forward(AutogradContext* context, const BackendPointer& backend, ReduceOp op, const variable_list& tensors) {
+  static variable_list forward(AutogradContext* context, const BackendPointer& backend, ReduceOp op,
+                               const variable_list& tensors) {
     save_backend(context, backend);
     context->saved_data["op"] = static_cast<int64_t>(op);
     variable_list results;
@@ -42,10 +43,12 @@ struct AllReduce : public torch::autograd::Function<AllReduce> {
 };
 
 struct AllGather : public torch::autograd::Function<AllGather> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, const BackendPointer& backend, int64_t axis) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, const BackendPointer& backend,
+                            int64_t axis) {
     save_backend(context, backend);
     context->saved_data["axis"] = axis;
-    const at::Tensor mine = at::tensor({tensor.size(axis)}, tensor.options().dtype(at::kLong).requires_grad(false));
+    const at::Tensor mine =
+        at::tensor({tensor.size(axis)}, tensor.options().dtype(at::kLong).requires_grad(false));
     std::vector<std::vector<at::Tensor>> sizes(1);
     for (int rank = 0; rank < backend->getSize(); ++rank) sizes[0].push_back(at::empty_like(mine));
     std::vector<at::Tensor> input{mine};
@@ -69,7 +72,8 @@ struct AllGather : public torch::autograd::Function<AllGather> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     at::Tensor sum = gradients[0].clone();
     all_reduce_(*saved_backend(context), ReduceOp::kSum, {sum});
-    return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(), context->saved_data["length"].toInt()),
+    return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
+                       context->saved_data["length"].toInt()),
             at::Tensor(), at::Tensor()};
   }
 };
@@ -85,8 +89,8 @@ void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> te
 
 void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tensors) {
   if (source < 0 || source >= backend.getSize()) {
-    throw InvalidArgument("[broadcast] expected a source replica from 0 to " + std::to_string(backend.getSize() - 1) + ", but got " +
-                          std::to_string(source));
+    throw InvalidArgument("[broadcast] expected a source replica from 0 to " +
+                          std::to_string(backend.getSize() - 1) + ", but got " + std::to_string(source));
   }
   const at::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
@@ -94,14 +98,15 @@ void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tens
   backend.broadcast(tensors, options)->wait();
 }
 
-std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op, const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
+                                   const std::vector<at::Tensor>& tensors) {
   return AllReduce::apply(backend, op, tensors);
 }
 
 at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, int64_t axis) {
   if (tensor.dim() == 0 || axis < -tensor.dim() || axis >= tensor.dim()) {
-    throw InvalidArgument("[all_gather] expected an axis of a tensor with " + std::to_string(tensor.dim()) + " dimensions, but got " +
-                          std::to_string(axis));
+    throw InvalidArgument("[all_gather] expected an axis of a tensor with " + std::to_string(tensor.dim()) +
+                          " dimensions, but got " + std::to_string(axis));
   }
   return AllGather::apply(tensor, backend, axis < 0 ? axis + tensor.dim() : axis);
 }

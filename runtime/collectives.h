@@ -9,18 +9,20 @@
 
 namespace lockstep {
 
-// Collectives over any c10d backend, for one rank. All block until every rank has called them, in the same order, and throw what
-// the backend's Work::wait() throws.
+// Collectives over any c10d backend, for one rank. All block until every rank has called them, in the same
+// order, and throw what the backend's Work::wait() throws.
 
 /// Sums or averages in place; no gradient flows through.
 void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> tensors);
 /// Copies rank `source`'s tensors into everyone's.
 void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tensors);
 /// New tensors with the sums or means. Differentiable: the gradient is an all-reduce with the same op.
-std::vector<at::Tensor> all_reduce(const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op, const std::vector<at::Tensor>& tensors);
-/// Concatenates the ranks' tensors along `axis` in rank order; sizes may differ on that axis only. Differentiable: the
-/// gradient is an all-reduce sum, of which each rank takes its own slice.
-at::Tensor all_gather(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor, int64_t axis);
+std::vector<at::Tensor> all_reduce(const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op,
+                                   const std::vector<at::Tensor>& tensors);
+/// Concatenates the ranks' tensors along `axis` in rank order; sizes may differ on that axis only.
+/// Differentiable: the gradient is an all-reduce sum, of which each rank takes its own slice.
+at::Tensor all_gather(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
+                      int64_t axis);
 /// all_gather along axis 0, without gradient.
 at::Tensor gather_rows(c10d::Backend& backend, const at::Tensor& tensor);
 

@@ -21,7 +21,8 @@ void drop_prefix(std::string_view& text, std::string_view prefix) {
 }
 
 [[noreturn]] void refuse(std::string_view token, const std::string& why) {
-  throw InvalidArgument("[device] '" + std::string(token) + "': " + why + "; available: " + available_devices());
+  throw InvalidArgument("[device] '" + std::string(token) + "': " + why +
+                        "; available: " + available_devices());
 }
 
 }  // namespace
@@ -35,7 +36,9 @@ std::string LogicalDevice::str() const {
   return (kind == DeviceKind::kCpu ? "cpu:" : "gpu:") + std::to_string(index);
 }
 
-std::ostream& operator<<(std::ostream& stream, const LogicalDevice& device) { return stream << device.str(); }
+std::ostream& operator<<(std::ostream& stream, const LogicalDevice& device) {
+  return stream << device.str();
+}
 
 LogicalDevice parse_device(std::string_view token) {
   const std::string name = lower(token);
@@ -80,7 +83,9 @@ std::vector<LogicalDevice> parse_devices(const std::vector<std::string>& tokens)
   return devices;
 }
 
-int num_gpus() { return static_cast<int>(torch::cuda::device_count()); }
+int num_gpus() {
+  return static_cast<int>(torch::cuda::device_count());
+}
 
 std::vector<LogicalDevice> list_devices() {
   std::vector<LogicalDevice> devices{{DeviceKind::kCpu, 0}};

@@ -13,8 +13,8 @@ enum class DeviceKind { kCpu, kGpu };
 
 /// A device as a strategy sees it: a replica's place, keyed by kind and index.
 ///
-/// CPU devices are logical: `cpu:0`, `cpu:1`, ... always exist and share the one CPU that LibTorch knows, so that
-/// several replicas can be tried on any machine.
+/// CPU devices are logical: `cpu:0`, `cpu:1`, ... always exist and share the one CPU that LibTorch knows, so
+/// that several replicas can be tried on any machine.
 struct LogicalDevice {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
@@ -30,8 +30,9 @@ struct LogicalDevice {
 
 std::ostream& operator<<(std::ostream& stream, const LogicalDevice& device);
 
-/// Reads one device: `gpu:0`, `GPU:0`, `/gpu:0`, `/device:gpu:0`, `cuda:0` and the same for `cpu`; no index means 0.
-/// Throws InvalidArgument naming the token, and what is available, for anything else and for a GPU that is not there.
+/// Reads one device: `gpu:0`, `GPU:0`, `/gpu:0`, `/device:gpu:0`, `cuda:0` and the same for `cpu`; no index
+/// means 0. Throws InvalidArgument naming the token, and what is available, for anything else and for a GPU
+/// that is not there.
 LogicalDevice parse_device(std::string_view token);
 
 /// Reads each token. Throws InvalidArgument as parse_device, and where two tokens name the same device.

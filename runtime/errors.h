@@ -5,14 +5,16 @@
 
 namespace lockstep {
 
-/// A caller's mistake. The message says what was expected, what was given, and names the flag, device or tensor.
+/// A caller's mistake. The message says what was expected, what was given, and names the flag, device or
+/// tensor.
 class InvalidArgument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
 /// Thrown out of a collective whose other replicas cannot come any more: one of them threw, returned without
-/// joining, or the wait timed out. `run` reports the error that caused it rather than this one, where there is one.
+/// joining, or the wait timed out. `run` reports the error that caused it rather than this one, where there
+/// is one.
 class CollectiveAborted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,8 +27,8 @@ class CollectiveMismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The replicas no longer hold the same state, because a failed run let some of them finish a step and others not.
-/// Strategy::restore_consistency() repairs it.
+/// The replicas no longer hold the same state, because a failed run let some of them finish a step and others
+/// not. Strategy::restore_consistency() repairs it.
 class InconsistentReplicas : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

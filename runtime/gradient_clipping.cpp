@@ -10,7 +10,8 @@
 namespace lockstep {
 
 at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm) {
-  if (!(max_norm >= 0)) throw InvalidArgument("[clip_norm] expected a norm of 0 or more, but got " + std::to_string(max_norm));
+  if (!(max_norm >= 0))
+    throw InvalidArgument("[clip_norm] expected a norm of 0 or more, but got " + std::to_string(max_norm));
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters) {

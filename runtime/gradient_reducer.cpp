@@ -12,31 +12,40 @@
 
 namespace lockstep {
 
-GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::Backend> backend, Options options)
-    : parameters_(std::move(parameters)), backend_(std::move(backend)), options_(std::move(options)), order_(parameters_.size()) {
+GradientReducer::GradientReducer(std::vector<at::Tensor> parameters,
+                                 c10::intrusive_ptr<c10d::Backend> backend, Options options)
+    : parameters_(std::move(parameters)),
+      backend_(std::move(backend)),
+      options_(std::move(options)),
+      order_(parameters_.size()) {
   // Backward reaches the parameters roughly in the reverse of the order that forward used them in.
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
   lay_out();
   install_hooks();
 }
 
-GradientReducer::~GradientReducer() { remove_hooks(); }
+GradientReducer::~GradientReducer() {
+  remove_hooks();
+}
 
 GradientReducer::Signature GradientReducer::signature_of(size_t index) const {
   const at::Tensor& parameter = parameters_[index];
-  return {parameter.scalar_type(), parameter.device(), parameter.sizes().vec(), parameter.strides().vec(), parameter.requires_grad()};
+  return {parameter.scalar_type(), parameter.device(), parameter.sizes().vec(), parameter.strides().vec(),
+          parameter.requires_grad()};
 }
 
 bool GradientReducer::layout_is_current() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
     const Signature& seen = signatures_[i];
-    if (parameter.scalar_type() != seen.dtype || parameter.device() != seen.device || parameter.requires_grad() != seen.requires_grad ||
-        parameter.sizes() != seen.sizes || parameter.strides() != seen.strides) {
+    if (parameter.scalar_type() != seen.dtype || parameter.device() != seen.device ||
+        parameter.requires_grad() != seen.requires_grad || parameter.sizes() != seen.sizes ||
+        parameter.strides() != seen.strides) {
       return false;
     }
     // Replacing a parameter's data drops its accumulator, and with it our hook.
-    if (seen.requires_grad && torch::autograd::impl::try_get_grad_accumulator(parameter) != accumulators_[i]) return false;
+    if (seen.requires_grad && torch::autograd::impl::try_get_grad_accumulator(parameter) != accumulators_[i])
+      return false;
   }
   return true;
 }
@@ -51,7 +60,8 @@ void GradientReducer::lay_out() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     signatures_.push_back(signature_of(i));
     const auto& parameter = parameters_[i];
-    items[i] = {static_cast<int64_t>(parameter.nbytes()), fmt::format("{} {}", c10::toString(parameter.scalar_type()), parameter.device().str())};
+    items[i] = {static_cast<int64_t>(parameter.nbytes()),
+                fmt::format("{} {}", c10::toString(parameter.scalar_type()), parameter.device().str())};
   }
   for (const size_t i : order_) {
     slots_[i].trained = parameters_[i].requires_grad();
@@ -66,7 +76,9 @@ void GradientReducer::lay_out() {
     for (const size_t i : bucket.members) numel += parameters_[i].numel();
     const int64_t num_flags = b + 1 == groups.size() ? 2 * static_cast<int64_t>(parameters_.size()) : 0;
     const at::NoGradGuard no_grad;
-    bucket.flat = at::zeros({numel + num_flags}, parameters_[bucket.members[0]].options().requires_grad(false).layout(at::kStrided));
+    bucket.flat =
+        at::zeros({numel + num_flags},
+                  parameters_[bucket.members[0]].options().requires_grad(false).layout(at::kStrided));
     int64_t offset = 0;
     for (const size_t i : bucket.members) {
       const at::Tensor& parameter = parameters_[i];
@@ -124,24 +136,28 @@ void GradientReducer::check_was_zeroed(size_t index) const {
   if (!slot.holds_old_sum || !in_slot(index)) return;
   // One more write than at the time of the sum is the accumulation itself; zeroing in place would be another.
   if (slot.view._version() <= slot.version_after_sum + 1) {
-    throw InvalidArgument(fmt::format(
-        "[gradients] '{}' still holds the sum of the step before, which would be summed over the replicas once more: "
-        "call zero_grad() before the next backward", options_.name_of(index)));
+    throw InvalidArgument(
+        fmt::format("[gradients] '{}' still holds the sum of the step before, which would be summed over the "
+                    "replicas once more: "
+                    "call zero_grad() before the next backward",
+                    options_.name_of(index)));
   }
 }
 
 void GradientReducer::on_gradient(size_t index) {
   Slot& slot = slots_[index];
   if (at::GradMode::is_enabled()) {
-    throw InvalidArgument("[gradients] backward with create_graph is not supported for parameters whose gradients are "
-                          "summed over replicas; use torch::autograd::grad for higher derivatives");
+    throw InvalidArgument(
+        "[gradients] backward with create_graph is not supported for parameters whose gradients are "
+        "summed over replicas; use torch::autograd::grad for higher derivatives");
   }
   check_was_zeroed(index);
   if (phase_ == Phase::kSummed) begin_step();
   if (buckets_[slot.bucket].launched) {
     if (slot.arrived && in_slot(index)) {
       throw InvalidArgument(fmt::format(
-          "[gradients] a second gradient came for '{}' after the first one left to be summed; hold the earlier "
+          "[gradients] a second gradient came for '{}' after the first one left to be summed; hold the "
+          "earlier "
           "backward's gradients with `auto hold = replica.accumulate();`, or apply or zero them in between",
           options_.name_of(index)));
     }
@@ -170,7 +186,8 @@ void GradientReducer::take_in(size_t index) {
   slot.holds_old_sum = false;
   if (in_slot(index)) return;
   if (gradient.sizes() != slot.view.sizes() || gradient.scalar_type() != slot.view.scalar_type()) {
-    throw InvalidArgument(fmt::format("[gradients] '{}' changed its shape or dtype within a step", options_.name_of(index)));
+    throw InvalidArgument(
+        fmt::format("[gradients] '{}' changed its shape or dtype within a step", options_.name_of(index)));
   }
   const at::NoGradGuard no_grad;
   slot.view.copy_(gradient);
@@ -192,8 +209,8 @@ void GradientReducer::begin_step() {
   }
 }
 
-/// A new backward came without anyone asking for the last one's sums: their buckets are waited for, since others
-/// read and write them, and forgotten.
+/// A new backward came without anyone asking for the last one's sums: their buckets are waited for, since
+/// others read and write them, and forgotten.
 void GradientReducer::drain() {
   for (auto& bucket : buckets_) {
     if (bucket.launched) bucket.work->wait(kNoTimeout);
@@ -223,7 +240,8 @@ void GradientReducer::launch(Bucket& bucket, bool in_backward) {
 }
 
 void GradientReducer::launch_full_buckets() {
-  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) launch(buckets_[next_bucket_++], true);
+  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0)
+    launch(buckets_[next_bucket_++], true);
 }
 
 void GradientReducer::finish() {
@@ -235,8 +253,10 @@ void GradientReducer::finish() {
     // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
     if (parameters_[i].grad().defined()) {
       if (slot.holds_old_sum && in_slot(i) && slot.view._version() == slot.version_after_sum) {
-        throw InvalidArgument(fmt::format(
-            "[gradients] '{}' still holds the sum of the step before: call zero_grad() before the next backward", options_.name_of(i)));
+        throw InvalidArgument(
+            fmt::format("[gradients] '{}' still holds the sum of the step before: call zero_grad() before "
+                        "the next backward",
+                        options_.name_of(i)));
       }
       take_in(i);
       slot.arrived = true;
@@ -276,15 +296,16 @@ void GradientReducer::sum_sparse(const at::Tensor& flags) {
     if (values[count + i] == 0) continue;
     at::Tensor& parameter = parameters_[static_cast<size_t>(i)];
     if (!slots_[static_cast<size_t>(i)].sparse && parameter.grad().defined()) {
-      throw InvalidArgument(fmt::format("[gradients] '{}' has a dense gradient here and a sparse one on another replica",
-                                        options_.name_of(static_cast<size_t>(i))));
+      throw InvalidArgument(
+          fmt::format("[gradients] '{}' has a dense gradient here and a sparse one on another replica",
+                      options_.name_of(static_cast<size_t>(i))));
     }
     parameter.mutable_grad() = sum_sparse_gradient(*backend_, parameter, parameter.grad());
   }
 }
 
-/// The order of replica 0's first backward becomes everyone's, from the next run on. Parameters that did not arrive
-/// go last.
+/// The order of replica 0's first backward becomes everyone's, from the next run on. Parameters that did not
+/// arrive go last.
 void GradientReducer::agree_on_order() {
   std::vector<size_t> order = arrivals_;
   std::vector<char> seen(parameters_.size(), 0);
@@ -299,7 +320,8 @@ void GradientReducer::agree_on_order() {
   indices = tensors[0].to(at::kCPU);
   const auto values = indices.accessor<int64_t, 1>();
   next_order_.resize(order.size());
-  for (int64_t i = 0; i < indices.numel(); ++i) next_order_[static_cast<size_t>(i)] = static_cast<size_t>(values[i]);
+  for (int64_t i = 0; i < indices.numel(); ++i)
+    next_order_[static_cast<size_t>(i)] = static_cast<size_t>(values[i]);
   if (next_order_ == order_) next_order_.clear();
   order_is_final_ = true;
 }

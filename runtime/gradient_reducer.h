@@ -1,8 +1,10 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
 #include <string>
@@ -12,12 +14,12 @@
 
 namespace lockstep {
 
-/// Sums one optimizer's gradients over the replicas while backward still runs. One object a replica; all of them see
-/// the same parameters in the same order. Used by its replica's thread only.
+/// Sums one optimizer's gradients over the replicas while backward still runs. One object a replica; all of
+/// them see the same parameters in the same order. Used by its replica's thread only.
 ///
-/// Hooks on the gradient accumulators copy each finished gradient into a flat bucket, of which `grad()` becomes a
-/// slot; full buckets are launched in order, and finish() waits for the sums. While gradients are held
-/// (ReplicaContext::accumulate()) nothing is copied or launched.
+/// Hooks on the gradient accumulators copy each finished gradient into a flat bucket, of which `grad()`
+/// becomes a slot; full buckets are launched in order, and finish() waits for the sums. While gradients are
+/// held (ReplicaContext::accumulate()) nothing is copied or launched.
 class GradientReducer {
  public:
   struct Options {
@@ -34,9 +36,10 @@ class GradientReducer {
     int64_t rebuilds = 0;              ///< layouts made, the first one included
   };
 
-  /// Installs the hooks. Call it in the replica's thread, on the stream that backward will use: gradient accumulators
-  /// keep the stream they are made on.
-  GradientReducer(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::Backend> backend, Options options);
+  /// Installs the hooks. Call it in the replica's thread, on the stream that backward will use: gradient
+  /// accumulators keep the stream they are made on.
+  GradientReducer(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::Backend> backend,
+                  Options options);
   /// Removes the hooks.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -46,9 +49,9 @@ class GradientReducer {
   /// dtype, device, shape or requires_grad has changed. Never blocks.
   void prepare();
 
-  /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every replica keep
-  /// an undefined gradient; unused on some count as zeros there. Does nothing if the sums are there already and no
-  /// backward came since. Throws what the backend's Work::wait() throws.
+  /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every
+  /// replica keep an undefined gradient; unused on some count as zeros there. Does nothing if the sums are
+  /// there already and no backward came since. Throws what the backend's Work::wait() throws.
   void finish();
 
   /// The optimizer has stepped: what grad() holds has been used.
@@ -57,8 +60,8 @@ class GradientReducer {
   void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  /// Indices of the parameters in the order the buckets are laid out in: reverse registration order at first, then
-  /// the arrival order of replica 0's first backward.
+  /// Indices of the parameters in the order the buckets are laid out in: reverse registration order at first,
+  /// then the arrival order of replica 0's first backward.
   const std::vector<size_t>& order() const { return order_; }
   size_t num_buckets() const { return buckets_.size(); }
   const Statistics& statistics() const { return statistics_; }
@@ -74,7 +77,7 @@ class GradientReducer {
   struct Slot {
     bool trained = false;  // required a gradient when the layout was made; others have no bucket
     size_t bucket = 0;
-    at::Tensor view;             // the parameter's place in the flat bucket: shares its memory, is no autograd view
+    at::Tensor view;  // the parameter's place in the flat bucket: shares its memory, is no autograd view
     bool arrived = false;
     bool sparse = false;
     uint32_t version_after_sum = 0;

@@ -20,9 +20,14 @@ constexpr int64_t kPartBytes = 128 * 1024;
 
 class LocalWork : public c10d::Work {
  public:
-  LocalWork(int rank, c10d::OpType type, std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Rendezvous::Meeting> meeting,
-            std::vector<at::Tensor> outputs, std::shared_ptr<StreamFence> finished)
-      : Work(rank, type), rendezvous_(std::move(rendezvous)), meeting_(std::move(meeting)), outputs_(std::move(outputs)), finished_(std::move(finished)) {}
+  LocalWork(int rank, c10d::OpType type, std::shared_ptr<Rendezvous> rendezvous,
+            std::shared_ptr<Rendezvous::Meeting> meeting, std::vector<at::Tensor> outputs,
+            std::shared_ptr<StreamFence> finished)
+      : Work(rank, type),
+        rendezvous_(std::move(rendezvous)),
+        meeting_(std::move(meeting)),
+        outputs_(std::move(outputs)),
+        finished_(std::move(finished)) {}
 
   bool isCompleted() override { return rendezvous_->is_done(*meeting_); }
 
@@ -61,27 +66,42 @@ std::string describe(const std::string& operation, const std::vector<at::Tensor>
 
 const char* name_of(const c10d::ReduceOp& op) {
   switch (op) {
-    case c10d::ReduceOp::SUM: return "sum";
-    case c10d::ReduceOp::AVG: return "mean";
-    case c10d::ReduceOp::PRODUCT: return "product";
-    case c10d::ReduceOp::MIN: return "minimum";
-    case c10d::ReduceOp::MAX: return "maximum";
-    default: throw InvalidArgument("[LocalBackend] expected the reduction sum, mean, product, minimum or maximum");
+    case c10d::ReduceOp::SUM:
+      return "sum";
+    case c10d::ReduceOp::AVG:
+      return "mean";
+    case c10d::ReduceOp::PRODUCT:
+      return "product";
+    case c10d::ReduceOp::MIN:
+      return "minimum";
+    case c10d::ReduceOp::MAX:
+      return "maximum";
+    default:
+      throw InvalidArgument("[LocalBackend] expected the reduction sum, mean, product, minimum or maximum");
   }
 }
 
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value) {
   const at::Tensor here = value.to(into.device());
   switch (op) {
-    case c10d::ReduceOp::PRODUCT: into.mul_(here); break;
-    case c10d::ReduceOp::MIN: at::minimum_out(into, into, here); break;
-    case c10d::ReduceOp::MAX: at::maximum_out(into, into, here); break;
-    default: into.add_(here);
+    case c10d::ReduceOp::PRODUCT:
+      into.mul_(here);
+      break;
+    case c10d::ReduceOp::MIN:
+      at::minimum_out(into, into, here);
+      break;
+    case c10d::ReduceOp::MAX:
+      at::maximum_out(into, into, here);
+      break;
+    default:
+      into.add_(here);
   }
 }
 
 /// The elements of a dense tensor in memory order, whatever its strides.
-at::Tensor flat_elements(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset()); }
+at::Tensor flat_elements(const at::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
 
 /// Whether elements [a, b) in memory order are the same elements on every rank.
 bool can_split(const std::vector<Arrival>& arrivals, size_t index) {
@@ -118,7 +138,8 @@ void on_devices(std::vector<Arrival>& arrivals, const std::function<void()>& bod
   }
 }
 
-Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op, LocalAlgorithm algorithm) {
+Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
+                           LocalAlgorithm algorithm) {
   struct Part {
     size_t index;
     int64_t begin;  // in elements; -1: the whole tensor
@@ -145,7 +166,8 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
               slices.reserve(arrivals.size());
               for (auto& arrival : arrivals) {
                 const at::Tensor& tensor = arrival.outputs[part.index];
-                slices.push_back(part.begin < 0 ? tensor : flat_elements(tensor).narrow(0, part.begin, part.count));
+                slices.push_back(part.begin < 0 ? tensor
+                                                : flat_elements(tensor).narrow(0, part.begin, part.count));
               }
               reduce_slices(op, slices);
             });
@@ -153,7 +175,8 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
 }
 
 /// One part a rank: `copy(arrival)` fills in that rank's outputs.
-Rendezvous::Work copies(std::vector<Arrival>& arrivals, std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
+Rendezvous::Work copies(std::vector<Arrival>& arrivals,
+                        std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
   return {static_cast<int>(arrivals.size()), [&arrivals, copy = std::move(copy)](int rank) {
             on_devices(arrivals, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
           }};
@@ -164,7 +187,8 @@ Rendezvous::Work copies(std::vector<Arrival>& arrivals, std::function<void(std::
 LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm)
     : Backend(rank, rendezvous->size()), rendezvous_(std::move(rendezvous)), algorithm_(algorithm) {}
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival arrival, const Rendezvous::MakeWork& make_work) {
+c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival arrival,
+                                                    const Rendezvous::MakeWork& make_work) {
   const auto on_device = [](const at::Tensor& tensor) { return !tensor.is_cpu(); };
   if (std::any_of(arrival.inputs.begin(), arrival.inputs.end(), on_device)) {
     arrival.ready = std::make_shared<StreamFence>();
@@ -174,55 +198,69 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival a
   auto outputs = arrival.outputs;
   auto finished = arrival.finished;
   auto meeting = rendezvous_->arrive(getRank(), std::move(arrival), make_work);
-  return c10::make_intrusive<LocalWork>(getRank(), type, rendezvous_, std::move(meeting), std::move(outputs), std::move(finished));
+  return c10::make_intrusive<LocalWork>(getRank(), type, rendezvous_, std::move(meeting), std::move(outputs),
+                                        std::move(finished));
 }
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                       const c10d::AllreduceOptions& options) {
   const c10d::ReduceOp::RedOpType op = options.reduceOp;
   if (op == c10d::ReduceOp::AVG) {
     for (const auto& tensor : tensors) {
       if (!tensor.is_floating_point() && !tensor.is_complex()) {
-        throw InvalidArgument(fmt::format("[all_reduce] expected a floating-point tensor for a mean, but got {}",
-                                          c10::toString(tensor.scalar_type())));
+        throw InvalidArgument(
+            fmt::format("[all_reduce] expected a floating-point tensor for a mean, but got {}",
+                        c10::toString(tensor.scalar_type())));
       }
     }
   }
-  return launch(c10d::OpType::ALLREDUCE, {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors, nullptr, nullptr},
-                [op, algorithm = algorithm_](std::vector<Arrival>& arrivals) { return reduction(arrivals, op, algorithm); });
-}
-
-c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                                                                 const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
-}
-
-c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
-  const auto root = static_cast<size_t>(options.rootRank);
-  return launch(c10d::OpType::BROADCAST, {describe(fmt::format("broadcast from {}", root), tensors), tensors, tensors, nullptr, nullptr},
-                [root](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, [root](std::vector<Arrival>& all, Arrival& to) {
-                    if (&to == &all[root]) return;
-                    for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
-                  });
+  return launch(c10d::OpType::ALLREDUCE,
+                {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors,
+                 nullptr, nullptr},
+                [op, algorithm = algorithm_](std::vector<Arrival>& arrivals) {
+                  return reduction(arrivals, op, algorithm);
                 });
 }
 
+c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(
+    std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                       const c10d::BroadcastOptions& options) {
+  const auto root = static_cast<size_t>(options.rootRank);
+  return launch(
+      c10d::OpType::BROADCAST,
+      {describe(fmt::format("broadcast from {}", root), tensors), tensors, tensors, nullptr, nullptr},
+      [root](std::vector<Arrival>& arrivals) {
+        return copies(arrivals, [root](std::vector<Arrival>& all, Arrival& to) {
+          if (&to == &all[root]) return;
+          for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
+        });
+      });
+}
+
 c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                       std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions&) {
+                                                       std::vector<at::Tensor>& inputs,
+                                                       const c10d::AllgatherOptions&) {
   if (inputs.size() != 1 || outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize())) {
     throw InvalidArgument(fmt::format("[all_gather] expected one input and {} outputs", getSize()));
   }
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
-  return launch(c10d::OpType::ALLGATHER, {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},
+  return launch(c10d::OpType::ALLGATHER,
+                {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},
                 [](std::vector<Arrival>& arrivals) {
                   return copies(arrivals, [](std::vector<Arrival>& all, Arrival& to) {
-                    for (size_t from = 0; from < all.size(); ++from) to.outputs[from].copy_(all[from].inputs[0]);
+                    for (size_t from = 0; from < all.size(); ++from)
+                      to.outputs[from].copy_(all[from].inputs[0]);
                   });
                 });
 }
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::barrier(const c10d::BarrierOptions&) {
-  return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr}, [](std::vector<Arrival>&) { return Rendezvous::Work{}; });
+  return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr},
+                [](std::vector<Arrival>&) { return Rendezvous::Work{}; });
 }
 
 LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout)

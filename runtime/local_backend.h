@@ -18,12 +18,12 @@ enum class LocalAlgorithm {
   kOneDevice,
 };
 
-/// c10d collectives among the replicas of one process, on memory that all of them can read: one backend object a
-/// replica, over one shared Rendezvous.
+/// c10d collectives among the replicas of one process, on memory that all of them can read: one backend
+/// object a replica, over one shared Rendezvous.
 ///
-/// It serves the CPU, several replicas on one GPU, and devices of different kinds. Sums are made in replica order
-/// whatever the arrival order, so they are bit-equal on every replica and in every run. Calls never block, waiting
-/// is done in Work::wait(), which throws what Rendezvous::wait() throws.
+/// It serves the CPU, several replicas on one GPU, and devices of different kinds. Sums are made in replica
+/// order whatever the arrival order, so they are bit-equal on every replica and in every run. Calls never
+/// block, waiting is done in Work::wait(), which throws what Rendezvous::wait() throws.
 class LocalBackend : public c10d::Backend {
  public:
   LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm);
@@ -33,18 +33,21 @@ class LocalBackend : public c10d::Backend {
   /// SUM, AVG, PRODUCT, MIN or MAX, in place on each tensor of the list.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                                                     const c10d::AllreduceCoalescedOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
   /// Copies rank `options.rootRank`'s tensors into everyone's.
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = {}) override;
-  /// `outputs[0][r]` becomes rank r's `inputs[0]`. Ranks may bring different sizes, where the outputs fit them.
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+  /// `outputs[0][r]` becomes rank r's `inputs[0]`. Ranks may bring different sizes, where the outputs fit
+  /// them.
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
  private:
-  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival, const Rendezvous::MakeWork& make_work);
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival,
+                                        const Rendezvous::MakeWork& make_work);
 
   std::shared_ptr<Rendezvous> rendezvous_;
   LocalAlgorithm algorithm_;

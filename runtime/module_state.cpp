@@ -17,11 +17,13 @@ std::string shape_of(const at::Tensor& tensor) {
 }
 
 /// Unlike named_parameters(), this visits a tensor again under each name that it is registered under.
-void visit_state(const torch::nn::Module& module, const std::string& prefix, std::vector<std::pair<std::string, at::Tensor>>& result,
-                 bool parameters) {
-  const auto own = parameters ? module.named_parameters(/*recurse=*/false) : module.named_buffers(/*recurse=*/false);
+void visit_state(const torch::nn::Module& module, const std::string& prefix,
+                 std::vector<std::pair<std::string, at::Tensor>>& result, bool parameters) {
+  const auto own =
+      parameters ? module.named_parameters(/*recurse=*/false) : module.named_buffers(/*recurse=*/false);
   for (const auto& item : own) result.emplace_back(prefix + item.key(), item.value());
-  for (const auto& child : module.named_children()) visit_state(*child.value(), prefix + child.key() + ".", result, parameters);
+  for (const auto& child : module.named_children())
+    visit_state(*child.value(), prefix + child.key() + ".", result, parameters);
 }
 
 /// For each tensor of the list, the position of its first appearance.
@@ -52,26 +54,33 @@ void check_same_structure(const std::vector<ModulePointer>& replicas, const std:
     const auto given_first = first_appearances(given);
     for (size_t i = 0; i < std::max(expected.size(), given.size()); ++i) {
       if (i >= expected.size() || i >= given.size() || expected[i].first != given[i].first) {
-        throw InvalidArgument(fmt::format("[{}] expected the same registered tensors on every replica, but replica {} has {} where replica 0 has {}",
-                                          who, replica, i < given.size() ? "'" + given[i].first + "'" : "none",
-                                          i < expected.size() ? "'" + expected[i].first + "'" : "none"));
+        throw InvalidArgument(
+            fmt::format("[{}] expected the same registered tensors on every replica, but replica {} has {} "
+                        "where replica 0 has {}",
+                        who, replica, i < given.size() ? "'" + given[i].first + "'" : "none",
+                        i < expected.size() ? "'" + expected[i].first + "'" : "none"));
       }
       const at::Tensor& a = expected[i].second;
       const at::Tensor& b = given[i].second;
       if (shape_of(a) != shape_of(b)) {
-        throw InvalidArgument(fmt::format("[{}] expected '{}' to be {} as on replica 0, but it is {} on replica {}", who, expected[i].first,
-                                          shape_of(a), shape_of(b), replica));
+        throw InvalidArgument(
+            fmt::format("[{}] expected '{}' to be {} as on replica 0, but it is {} on replica {}", who,
+                        expected[i].first, shape_of(a), shape_of(b), replica));
       }
       if (a.defined() && a.requires_grad() != b.requires_grad()) {
-        throw InvalidArgument(fmt::format("[{}] '{}' requires a gradient on one of the replicas 0 and {} only", who, expected[i].first, replica));
+        throw InvalidArgument(
+            fmt::format("[{}] '{}' requires a gradient on one of the replicas 0 and {} only", who,
+                        expected[i].first, replica));
       }
       if (a.defined() && expected_first[i] != given_first[i]) {
-        throw InvalidArgument(fmt::format("[{}] '{}' is shared with another name on one of the replicas 0 and {} only", who,
-                                          expected[i].first, replica));
+        throw InvalidArgument(
+            fmt::format("[{}] '{}' is shared with another name on one of the replicas 0 and {} only", who,
+                        expected[i].first, replica));
       }
       if (a.defined() && a.numel() > 0 && a.is_alias_of(b)) {
-        throw InvalidArgument(fmt::format("[{}] '{}' is the same memory on replicas 0 and {}: each replica needs a tensor of its own", who,
-                                          expected[i].first, replica));
+        throw InvalidArgument(fmt::format(
+            "[{}] '{}' is the same memory on replicas 0 and {}: each replica needs a tensor of its own", who,
+            expected[i].first, replica));
       }
     }
   }
@@ -119,7 +128,8 @@ void average_buffers(const std::vector<ModulePointer>& replicas) {
     if (!value.defined()) continue;
     if (value.is_floating_point()) {
       at::Tensor sum = value.to(at::kDouble);
-      for (size_t replica = 1; replica < buffers.size(); ++replica) sum = sum + buffers[replica][i].to(sum.device(), at::kDouble);
+      for (size_t replica = 1; replica < buffers.size(); ++replica)
+        sum = sum + buffers[replica][i].to(sum.device(), at::kDouble);
       value = sum / static_cast<double>(buffers.size());
     }
     for (auto& replica : buffers) replica[i].copy_(value);
@@ -132,9 +142,10 @@ ModulePointer clone_module(const ModulePointer& module, torch::Device device) {
   try {
     copy = module->clone(device);
   } catch (const c10::Error& error) {
-    throw InvalidArgument(fmt::format("[mirror] expected a module derived from torch::nn::Cloneable that registers its tensors in reset(), "
-                                      "but '{}' cannot be cloned: {}; make it in strategy.scope() instead",
-                                      module->name(), error.what_without_backtrace()));
+    throw InvalidArgument(fmt::format(
+        "[mirror] expected a module derived from torch::nn::Cloneable that registers its tensors in reset(), "
+        "but '{}' cannot be cloned: {}; make it in strategy.scope() instead",
+        module->name(), error.what_without_backtrace()));
   }
   const auto from = named_state(*module);
   auto to = named_state(*copy);

@@ -10,8 +10,9 @@ namespace lockstep {
 
 using ModulePointer = std::shared_ptr<torch::nn::Module>;
 
-/// Throws InvalidArgument naming the first parameter or buffer that differs between the replicas' modules in name, shape,
-/// dtype, requires_grad or in being the same tensor as another one (tied weights). `who` begins the message.
+/// Throws InvalidArgument naming the first parameter or buffer that differs between the replicas' modules in
+/// name, shape, dtype, requires_grad or in being the same tensor as another one (tied weights). `who` begins
+/// the message.
 void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who);
 
 /// Copies all parameters and buffers of replica `source` into the others'.
@@ -21,13 +22,13 @@ void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source
 std::vector<bool> training_flags(const torch::nn::Module& module);
 void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flags);
 
-/// Writes the mean over the replicas of every floating-point buffer into all of them; other buffers come from the
-/// first replica. The mean is taken in float64 in replica order.
+/// Writes the mean over the replicas of every floating-point buffer into all of them; other buffers come from
+/// the first replica. The mean is taken in float64 in replica order.
 void average_buffers(const std::vector<ModulePointer>& replicas);
 
-/// A copy of `module` on `device`, with what Module::clone() alone loses: requires_grad and training flags; the process's
-/// random state is left as it was. Throws InvalidArgument naming the module that cannot be cloned, or the first
-/// registered tensor that differs in the copy (tied weights come apart there).
+/// A copy of `module` on `device`, with what Module::clone() alone loses: requires_grad and training flags;
+/// the process's random state is left as it was. Throws InvalidArgument naming the module that cannot be
+/// cloned, or the first registered tensor that differs in the copy (tied weights come apart there).
 ModulePointer clone_module(const ModulePointer& module, torch::Device device);
 
 /// All parameters and buffers with their full names, parameters first; shared tensors appear under each name.

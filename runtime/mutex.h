@@ -5,7 +5,8 @@
 #include <mutex>
 
 // Clang's -Wthread-safety checks at compile time that a GUARDED_BY member is touched only under its mutex.
-// libstdc++'s std::mutex carries no annotation, hence the thin wrappers below. Other compilers see plain code.
+// libstdc++'s std::mutex carries no annotation, hence the thin wrappers below. Other compilers see plain
+// code.
 #if defined(__clang__)
 #define LOCKSTEP_ANNOTATE(x) __attribute__((x))
 #else
@@ -30,7 +31,9 @@ class LOCKSTEP_ANNOTATE(capability("mutex")) Mutex {
 /// Holds a Mutex while it lives; unlock() and lock() open a gap inside that life.
 class LOCKSTEP_ANNOTATE(scoped_lockable) MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) LOCKSTEP_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  explicit MutexLock(Mutex& mutex) LOCKSTEP_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
   ~MutexLock() LOCKSTEP_ANNOTATE(release_capability()) {
     if (held_) mutex_.unlock();
   }
@@ -64,7 +67,8 @@ class ConditionVariable {
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point deadline) LOCKSTEP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     // The system clock's condition variable call is the one that ThreadSanitizer knows in this libstdc++; the
-    // remaining time is measured on the steady clock, so that a changed wall clock costs one early wake-up at most.
+    // remaining time is measured on the steady clock, so that a changed wall clock costs one early wake-up at
+    // most.
     const auto left = deadline - std::chrono::steady_clock::now();
     condition_.wait_until(lock, std::chrono::system_clock::now() + left);
     lock.release();

@@ -11,28 +11,34 @@
 namespace lockstep {
 namespace {
 
-void check_ownership(const ParameterDirectory& directory, const std::vector<std::vector<at::Tensor>>& parameters) {
+void check_ownership(const ParameterDirectory& directory,
+                     const std::vector<std::vector<at::Tensor>>& parameters) {
   for (size_t replica = 0; replica < parameters.size(); ++replica) {
     std::set<const void*> seen;
     for (size_t i = 0; i < parameters[replica].size(); ++i) {
       const at::Tensor& parameter = parameters[replica][i];
       const auto entry = directory.find(parameter);
       if (entry && entry->replica != static_cast<int>(replica)) {
-        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}: use model[replica]->parameters() "
-                                          "with the factory's own replica",
-                                          replica, entry->name, entry->replica));
+        throw InvalidArgument(fmt::format(
+            "[optimizer] replica {}'s optimizer holds '{}' of replica {}: use model[replica]->parameters() "
+            "with the factory's own replica",
+            replica, entry->name, entry->replica));
       }
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
-        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica, directory.describe(parameter, i)));
+        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica,
+                                          directory.describe(parameter, i)));
       }
     }
     const auto& first = parameters[0];
     const auto& own = parameters[replica];
     for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
-      if (i >= first.size() || i >= own.size() || first[i].sizes() != own[i].sizes() || first[i].scalar_type() != own[i].scalar_type()) {
-        throw InvalidArgument(fmt::format("[optimizer] expected the same parameters in the same order on every replica, but replica {} differs "
-                                          "from replica 0 at {}",
-                                          replica, i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
+      if (i >= first.size() || i >= own.size() || first[i].sizes() != own[i].sizes() ||
+          first[i].scalar_type() != own[i].scalar_type()) {
+        throw InvalidArgument(fmt::format(
+            "[optimizer] expected the same parameters in the same order on every replica, but replica {} "
+            "differs "
+            "from replica 0 at {}",
+            replica, i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
       }
     }
   }
@@ -42,13 +48,18 @@ void check_ownership(const ParameterDirectory& directory, const std::vector<std:
 
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
-  for (const auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  for (const auto& group : optimizer.param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
   return parameters;
 }
 
-OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
+OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
+                               std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
                                std::shared_ptr<const ParameterDirectory> directory, Options options)
-    : optimizers_(std::move(optimizers)), channel_(std::move(channel)), directory_(std::move(directory)), finished_steps_(optimizers_.size(), 0) {
+    : optimizers_(std::move(optimizers)),
+      channel_(std::move(channel)),
+      directory_(std::move(directory)),
+      finished_steps_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
   check_ownership(*directory_, parameters_);
   if (!channel_ || parameters_[0].empty()) return;
@@ -58,8 +69,10 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
         const auto self = static_cast<size_t>(replica);
         reducers_[self] = std::make_unique<GradientReducer>(
             parameters_[self], channel_->backend(replica),
-            GradientReducer::Options{options.buckets, [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },
-                                     [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); }});
+            GradientReducer::Options{
+                options.buckets,
+                [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },
+                [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); }});
       },
       [](int, const std::exception_ptr&) {});
   for (const auto& error : errors) {
@@ -82,21 +95,28 @@ void OptimizerGroup::check_parameters(int replica) const {
       }
       const auto entry = directory_->find(parameter);
       if (entry && entry->replica != replica) {
-        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}", replica, entry->name, entry->replica));
+        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}",
+                                          replica, entry->name, entry->replica));
       }
-      const bool twice = std::any_of(known.begin(), known.end(), [&](const at::Tensor& other) { return other.is_same(parameter); });
-      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} {}", replica, directory_->describe(parameter, i),
-                                        twice ? "twice" : "which joined after scope made the optimizer: its gradients would not be summed; make a new optimizer in scope"));
+      const bool twice = std::any_of(known.begin(), known.end(),
+                                     [&](const at::Tensor& other) { return other.is_same(parameter); });
+      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} {}", replica,
+                                        directory_->describe(parameter, i),
+                                        twice ? "twice"
+                                              : "which joined after scope made the optimizer: its gradients "
+                                                "would not be summed; make a new optimizer in scope"));
     }
   }
   if (i < known.size()) {
-    throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer no longer holds {}; make a new optimizer in scope", replica,
-                                      directory_->describe(known[i], i)));
+    throw InvalidArgument(
+        fmt::format("[optimizer] replica {}'s optimizer no longer holds {}; make a new optimizer in scope",
+                    replica, directory_->describe(known[i], i)));
   }
 }
 
 bool OptimizerGroup::is_consistent() const {
-  return std::all_of(finished_steps_.begin(), finished_steps_.end(), [this](int64_t steps) { return steps == finished_steps_[0]; });
+  return std::all_of(finished_steps_.begin(), finished_steps_.end(),
+                     [this](int64_t steps) { return steps == finished_steps_[0]; });
 }
 
 void OptimizerGroup::copy_state_from(size_t source) {
@@ -106,7 +126,8 @@ void OptimizerGroup::copy_state_from(size_t source) {
   for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
     if (replica == source) continue;
     std::istringstream input(state);
-    torch::load(*optimizers_[replica], input, parameters_[replica].empty() ? torch::Device(torch::kCPU) : parameters_[replica][0].device());
+    torch::load(*optimizers_[replica], input,
+                parameters_[replica].empty() ? torch::Device(torch::kCPU) : parameters_[replica][0].device());
     finished_steps_[replica] = finished_steps_[source];
   }
 }

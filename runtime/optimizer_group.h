@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <torch/torch.h>
 
 #include <memory>
@@ -22,17 +24,22 @@ class OptimizerGroup {
     std::function<bool(int replica)> is_accumulating;
   };
 
-  /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one twice, or has other
-  /// parameters than replica 0's. With `channel` null (one replica) nothing is summed and no hook installed.
-  OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
-                 std::shared_ptr<const ParameterDirectory> directory, Options options);
+  /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one
+  /// twice, or has other parameters than replica 0's. With `channel` null (one replica) nothing is summed and
+  /// no hook installed.
+  OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveGroup> channel,
+                 ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
+                 Options options);
 
   bool holds(const torch::optim::Optimizer& optimizer) const;
   /// Null with one replica.
   CollectiveGroup* channel() const { return channel_.get(); }
-  GradientReducer* reducer(int replica) const { return reducers_.empty() ? nullptr : reducers_[static_cast<size_t>(replica)].get(); }
+  GradientReducer* reducer(int replica) const {
+    return reducers_.empty() ? nullptr : reducers_[static_cast<size_t>(replica)].get();
+  }
 
-  /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or exchanged since scope made it.
+  /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or exchanged since scope
+  /// made it.
   void check_parameters(int replica) const;
   void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
   const std::vector<int64_t>& finished_steps() const { return finished_steps_; }

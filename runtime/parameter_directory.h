@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <torch/torch.h>
 
 #include <memory>
@@ -9,8 +11,8 @@
 
 namespace lockstep {
 
-/// Knows the names and replicas of the parameters of all modules made in a strategy's scope, for checks and errors.
-/// Modules that are gone are forgotten. Not thread-safe: the strategy writes to it between runs only.
+/// Knows the names and replicas of the parameters of all modules made in a strategy's scope, for checks and
+/// errors. Modules that are gone are forgotten. Not thread-safe: the strategy writes to it between runs only.
 class ParameterDirectory {
  public:
   struct Entry {

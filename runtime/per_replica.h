@@ -22,7 +22,8 @@ struct BatchSizes {
   std::vector<int64_t> local;  ///< of each local replica's shard
 };
 
-/// One value a local replica, in replica order. What `Strategy::run` returns and what a distributed dataset yields.
+/// One value a local replica, in replica order. What `Strategy::run` returns and what a distributed dataset
+/// yields.
 ///
 /// It is no tensor: `losses.item<double>()` does not compile, reduce it first with `Strategy::reduce`.
 template <typename T>
@@ -33,11 +34,14 @@ class PerReplica {
   using value_type = T;
   using Devices = std::shared_ptr<const std::vector<LogicalDevice>>;
 
-  PerReplica(std::vector<T> values, Devices devices) : values_(std::move(values)), devices_(std::move(devices)) {}
+  PerReplica(std::vector<T> values, Devices devices)
+      : values_(std::move(values)), devices_(std::move(devices)) {}
 
   /// The value of the replica that asks.
   T& operator[](const ReplicaContext& replica) { return values_[static_cast<size_t>(local_index(replica))]; }
-  const T& operator[](const ReplicaContext& replica) const { return values_[static_cast<size_t>(local_index(replica))]; }
+  const T& operator[](const ReplicaContext& replica) const {
+    return values_[static_cast<size_t>(local_index(replica))];
+  }
 
   const std::vector<T>& local_values() const { return values_; }
   std::vector<T>& local_values() { return values_; }
@@ -55,11 +59,14 @@ class PerReplica {
 
 /// `{0: 0.25 (cpu:0), 1: 0.5 (cpu:1)}`
 template <typename T>
-  requires requires(std::ostream& stream, const T& value) { stream << value; }
+requires requires(std::ostream& stream, const T& value) {
+  stream << value;
+}
 std::ostream& operator<<(std::ostream& stream, const PerReplica<T>& values) {
   stream << '{';
   for (size_t i = 0; i < values.local_values().size(); ++i) {
-    stream << (i == 0 ? "" : ", ") << i << ": " << values.local_values()[i] << " (" << (*values.devices())[i] << ')';
+    stream << (i == 0 ? "" : ", ") << i << ": " << values.local_values()[i] << " (" << (*values.devices())[i]
+           << ')';
   }
   return stream << '}';
 }

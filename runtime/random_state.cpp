@@ -9,7 +9,8 @@ RandomState::RandomState(const std::vector<torch::Device>& devices) {
   for (const auto& device : devices) {
     if (std::find(all.begin(), all.end(), device) == all.end()) all.push_back(device);
   }
-  for (const auto& device : all) states_.emplace_back(device, at::globalContext().defaultGenerator(device).get_state());
+  for (const auto& device : all)
+    states_.emplace_back(device, at::globalContext().defaultGenerator(device).get_state());
 }
 
 void RandomState::restore() const {

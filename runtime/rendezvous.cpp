@@ -10,11 +10,15 @@
 
 namespace lockstep {
 
-/// All fields but the atomics are guarded by the rendezvous's mutex until `ready`; from then on arrivals and work
-/// are read by those who run parts.
+/// All fields but the atomics are guarded by the rendezvous's mutex until `ready`; from then on arrivals and
+/// work are read by those who run parts.
 class Rendezvous::Meeting {
  public:
-  Meeting(uint64_t sequence, int size) : sequence_(sequence), arrivals_(static_cast<size_t>(size)), here_(arrivals_.size()), taken_(arrivals_.size()) {}
+  Meeting(uint64_t sequence, int size)
+      : sequence_(sequence),
+        arrivals_(static_cast<size_t>(size)),
+        here_(arrivals_.size()),
+        taken_(arrivals_.size()) {}
 
  private:
   friend class Rendezvous;
@@ -33,7 +37,10 @@ class Rendezvous::Meeting {
 };
 
 Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout)
-    : size_(size), timeout_(timeout), next_sequence_(static_cast<size_t>(size), 0), has_left_(static_cast<size_t>(size), 0) {}
+    : size_(size),
+      timeout_(timeout),
+      next_sequence_(static_cast<size_t>(size), 0),
+      has_left_(static_cast<size_t>(size), 0) {}
 
 Rendezvous::Meeting& Rendezvous::meeting_at(uint64_t sequence) {
   while (sequence >= first_open_ + open_.size()) {
@@ -55,7 +62,8 @@ std::string Rendezvous::missing_ranks(const Meeting& meeting) const {
   return text;
 }
 
-std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arrival, const MakeWork& make_work) {
+std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arrival,
+                                                        const MakeWork& make_work) {
   const auto self = static_cast<size_t>(rank);
   std::shared_ptr<Meeting> meeting;
   bool last = false;
@@ -78,9 +86,10 @@ std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arriva
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        fail(*meeting, std::make_exception_ptr(CollectiveAborted(fmt::format(
-                           "replica {} waits in {} (collective #{}), but replica {} returned without joining it", rank,
-                           arrival.description, sequence, other))));
+        fail(*meeting,
+             std::make_exception_ptr(CollectiveAborted(fmt::format(
+                 "replica {} waits in {} (collective #{}), but replica {} returned without joining it", rank,
+                 arrival.description, sequence, other))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -175,10 +184,10 @@ void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds>
     if (abort_reason_ && !parts_running) throw CollectiveAborted(*abort_reason_);
     if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
     if (!changed_.wait_until(mutex_, deadline) && !meeting.done_ && !parts_running) {
-      const std::string text =
-          fmt::format("{} (collective #{}) timed out after {:.1f} s; missing: replica {}",
-                      meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, meeting.sequence_,
-                      std::chrono::duration<double>(limit).count(), missing_ranks(meeting));
+      const std::string text = fmt::format(
+          "{} (collective #{}) timed out after {:.1f} s; missing: replica {}",
+          meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, meeting.sequence_,
+          std::chrono::duration<double>(limit).count(), missing_ranks(meeting));
       abort_locked(text);
       throw CollectiveAborted(text);
     }
@@ -198,8 +207,9 @@ void Rendezvous::leave(int rank) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
     fail(*meeting,
          std::make_exception_ptr(CollectiveAborted(fmt::format(
-             "replica {} waits in {} (collective #{}), but replica {} returned without joining it", meeting->first_rank_,
-             meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, meeting->sequence_, rank))));
+             "replica {} waits in {} (collective #{}), but replica {} returned without joining it",
+             meeting->first_rank_, meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description,
+             meeting->sequence_, rank))));
   }
 }
 
@@ -212,9 +222,10 @@ void Rendezvous::check_complete() {
   MutexLock lock(mutex_);
   for (const auto& meeting : open_) {
     if (meeting->arrived_ == 0) continue;
-    throw CollectiveMismatch(fmt::format("{} (collective #{}) was joined by replica {}, but not by replica {}",
-                                         meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, meeting->sequence_,
-                                         meeting->first_rank_, missing_ranks(*meeting)));
+    throw CollectiveMismatch(
+        fmt::format("{} (collective #{}) was joined by replica {}, but not by replica {}",
+                    meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description,
+                    meeting->sequence_, meeting->first_rank_, missing_ranks(*meeting)));
   }
 }
 

@@ -17,13 +17,13 @@ namespace lockstep {
 
 /// Where the replicas of one process meet for a collective.
 ///
-/// Operation number n of every rank is the same meeting. Nobody blocks on arrival: the last to arrive makes the
-/// work ready, cut into parts, and parts are done by whichever replica thread has nothing better to do: each
-/// takes its share when it next arrives somewhere, and all that is left when it waits. Results do not depend on
-/// who does a part.
+/// Operation number n of every rank is the same meeting. Nobody blocks on arrival: the last to arrive makes
+/// the work ready, cut into parts, and parts are done by whichever replica thread has nothing better to do:
+/// each takes its share when it next arrives somewhere, and all that is left when it waits. Results do not
+/// depend on who does a part.
 ///
-/// Every wait ends: by the work being done, by abort(), because a rank left without joining, or by the timeout.
-/// Thread-safe.
+/// Every wait ends: by the work being done, by abort(), because a rank left without joining, or by the
+/// timeout. Thread-safe.
 class Rendezvous {
  public:
   /// What one rank brings. Ranks whose descriptions differ have called different collectives.
@@ -31,7 +31,7 @@ class Rendezvous {
     std::string description;  ///< operation, reduction, dtype and shape
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
-    std::shared_ptr<StreamFence> ready;     ///< when the device has made the inputs; null for CPU tensors only
+    std::shared_ptr<StreamFence> ready;  ///< when the device has made the inputs; null for CPU tensors only
     std::shared_ptr<StreamFence> finished;  ///< when the device has made the outputs
   };
   /// Work cut into parts that may run at the same time on different threads.
@@ -48,13 +48,14 @@ class Rendezvous {
 
   int size() const { return size_; }
 
-  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch (to all ranks) where the
-  /// descriptions differ, CollectiveAborted after abort() or where a rank has left without joining.
+  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch (to all
+  /// ranks) where the descriptions differ, CollectiveAborted after abort() or where a rank has left without
+  /// joining.
   std::shared_ptr<Meeting> arrive(int rank, Arrival arrival, const MakeWork& make_work);
 
-  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws what arrive() throws, what
-  /// the work threw, or CollectiveAborted naming the missing ranks after the timeout (`timeout` overrides the
-  /// rendezvous's own).
+  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws what arrive() throws,
+  /// what the work threw, or CollectiveAborted naming the missing ranks after the timeout (`timeout`
+  /// overrides the rendezvous's own).
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
@@ -63,7 +64,8 @@ class Rendezvous {
   void leave(int rank);
   /// Undoes leave() for all ranks. Call while no rank is inside.
   void enter();
-  /// Throws CollectiveMismatch if some ranks have joined a meeting that others have not. Call while no rank is inside.
+  /// Throws CollectiveMismatch if some ranks have joined a meeting that others have not. Call while no rank
+  /// is inside.
   void check_complete();
   /// Releases everyone who waits or will arrive with CollectiveAborted(`reason`), until reset().
   void abort(const std::string& reason);
@@ -82,7 +84,8 @@ class Rendezvous {
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   ConditionVariable changed_;
-  std::deque<std::shared_ptr<Meeting>> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from sequence number first_open_ on
+  std::deque<std::shared_ptr<Meeting>> open_
+      LOCKSTEP_GUARDED_BY(mutex_);  // from sequence number first_open_ on
   uint64_t first_open_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> next_sequence_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<char> has_left_ LOCKSTEP_GUARDED_BY(mutex_);

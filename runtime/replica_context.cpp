@@ -7,7 +7,8 @@ namespace lockstep {
 
 const c10::intrusive_ptr<c10d::Backend>& ReplicaContext::collectives() const {
   if (collectives_ == nullptr) {
-    throw InvalidArgument("[ReplicaContext] collectives are not available in scope: factories run one replica after another");
+    throw InvalidArgument(
+        "[ReplicaContext] collectives are not available in scope: factories run one replica after another");
   }
   return *collectives_;
 }
@@ -20,7 +21,9 @@ std::vector<torch::Tensor> ReplicaContext::all_reduce(ReduceOp op, const std::ve
   return lockstep::all_reduce(collectives(), op, values);
 }
 
-void ReplicaContext::all_reduce_(ReduceOp op, const torch::Tensor& value) { lockstep::all_reduce_(*collectives(), op, {value}); }
+void ReplicaContext::all_reduce_(ReduceOp op, const torch::Tensor& value) {
+  lockstep::all_reduce_(*collectives(), op, {value});
+}
 
 void ReplicaContext::all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values) {
   lockstep::all_reduce_(*collectives(), op, values);
@@ -30,6 +33,8 @@ torch::Tensor ReplicaContext::all_gather(const torch::Tensor& value, int64_t axi
   return lockstep::all_gather(collectives(), value, axis);
 }
 
-void ReplicaContext::broadcast_(const torch::Tensor& value, int source) { lockstep::broadcast_(*collectives(), source, {value}); }
+void ReplicaContext::broadcast_(const torch::Tensor& value, int source) {
+  lockstep::broadcast_(*collectives(), source, {value});
+}
 
 }  // namespace lockstep

@@ -15,17 +15,19 @@ namespace lockstep {
 class ReplicaContext;
 
 struct ApplyOptions {
-  /// Scales all gradients so that their common L2 norm is at most this; infinity only measures. None: no norm is taken.
+  /// Scales all gradients so that their common L2 norm is at most this; infinity only measures. None: no norm
+  /// is taken.
   std::optional<double> clip_norm;
 };
 
-/// What a strategy does with a replica's finished gradients. The one point where strategies differ under the same
-/// training step: mirrored ones sum and step.
+/// What a strategy does with a replica's finished gradients. The one point where strategies differ under the
+/// same training step: mirrored ones sum and step.
 class GradientHandler {
  public:
   virtual ~GradientHandler() = default;
   /// See ReplicaContext::apply_gradients.
-  virtual torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer, const ApplyOptions& options) = 0;
+  virtual torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                        const ApplyOptions& options) = 0;
   /// See ReplicaContext::reduce_gradients.
   virtual void reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) = 0;
 };
@@ -46,8 +48,8 @@ struct BatchInfo {
   std::optional<int64_t> local_size;
 };
 
-/// Keeps gradients local while it lives: backward adds up in grad() as without a strategy, nothing is sent. The first
-/// backward after it sums the whole.
+/// Keeps gradients local while it lives: backward adds up in grad() as without a strategy, nothing is sent.
+/// The first backward after it sums the whole.
 class Accumulation {
  public:
   explicit Accumulation(ReplicaState& state) : state_(state) { ++state_.accumulations; }
@@ -59,15 +61,17 @@ class Accumulation {
   ReplicaState& state_;
 };
 
-/// One replica's view of the run that it is in: who it is, where it computes, and what it does together with the
-/// others. Handed to the replica function by reference; used by that replica's thread only.
+/// One replica's view of the run that it is in: who it is, where it computes, and what it does together with
+/// the others. Handed to the replica function by reference; used by that replica's thread only.
 ///
-/// Collectives block until every replica has called the same one in the same order, and throw CollectiveAborted if that
-/// cannot happen any more, CollectiveMismatch where the calls differ. In a scope's factory they throw InvalidArgument.
+/// Collectives block until every replica has called the same one in the same order, and throw
+/// CollectiveAborted if that cannot happen any more, CollectiveMismatch where the calls differ. In a scope's
+/// factory they throw InvalidArgument.
 class ReplicaContext {
  public:
   /// `collectives` is null in a scope's factory.
-  ReplicaContext(ReplicaState& state, GradientHandler& gradients, const c10::intrusive_ptr<c10d::Backend>* collectives, BatchInfo batch)
+  ReplicaContext(ReplicaState& state, GradientHandler& gradients,
+                 const c10::intrusive_ptr<c10d::Backend>* collectives, BatchInfo batch)
       : state_(state), gradients_(gradients), collectives_(collectives), batch_(batch) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
@@ -83,18 +87,21 @@ class ReplicaContext {
   /// This replica's own random stream. Random operators called without a generator draw from it as well.
   at::Generator& generator() { return state_.generator; }
 
-  /// Examples in this step's global batch over all replicas, where one of run's arguments was a distributed batch.
+  /// Examples in this step's global batch over all replicas, where one of run's arguments was a distributed
+  /// batch.
   std::optional<int64_t> global_batch_size() const { return batch_.global_size; }
   /// Examples in this replica's shard of it.
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
 
-  /// New tensors with the sum or mean over the replicas. Differentiable: the gradient is an all-reduce with the same op.
+  /// New tensors with the sum or mean over the replicas. Differentiable: the gradient is an all-reduce with
+  /// the same op.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
   /// The same in place and without gradient.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// Concatenates the replicas' tensors along `axis` in replica order; sizes may differ on that axis only. Differentiable.
+  /// Concatenates the replicas' tensors along `axis` in replica order; sizes may differ on that axis only.
+  /// Differentiable.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
   /// Overwrites `value` with replica `source`'s, without gradient.
   void broadcast_(const torch::Tensor& value, int source = 0);
@@ -102,10 +109,10 @@ class ReplicaContext {
   /// Keeps gradients local while the result lives: `auto hold = replica.accumulate();`
   [[nodiscard]] Accumulation accumulate() { return Accumulation(state_); }
 
-  /// Waits for the sums of the gradients over all replicas, clips them if asked to, and steps the optimizer. Gradients
-  /// that reduce_gradients has summed are not summed again. Returns the gradients' L2 norm before clipping as a scalar on
-  /// the device, undefined without clip_norm.
-  /// Throws InvalidArgument for an optimizer that scope did not make, or whose parameters have changed since.
+  /// Waits for the sums of the gradients over all replicas, clips them if asked to, and steps the optimizer.
+  /// Gradients that reduce_gradients has summed are not summed again. Returns the gradients' L2 norm before
+  /// clipping as a scalar on the device, undefined without clip_norm. Throws InvalidArgument for an optimizer
+  /// that scope did not make, or whose parameters have changed since.
   torch::Tensor apply_gradients(torch::optim::Optimizer& optimizer, const ApplyOptions& options = {}) {
     return gradients_.apply_gradients(*this, optimizer, options);
   }
@@ -121,6 +128,8 @@ class ReplicaContext {
   BatchInfo batch_;
 };
 
-inline int local_index(const ReplicaContext& replica) { return replica.local_replica_id(); }
+inline int local_index(const ReplicaContext& replica) {
+  return replica.local_replica_id();
+}
 
 }  // namespace lockstep

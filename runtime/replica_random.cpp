@@ -36,10 +36,12 @@ void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   op.redispatchBoxed(keys & below, stack);
 }
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
 
-// Every aten operator that takes a generator, asked of the dispatcher rather than listed: a list would miss what a
-// later LibTorch adds.
+// Every aten operator that takes a generator, asked of the dispatcher rather than listed: a list would miss
+// what a later LibTorch adds.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
@@ -53,8 +55,8 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   }
 }
 
-/// SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): every bit of
-/// the input changes about half the bits of the result.
+/// SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): every
+/// bit of the input changes about half the bits of the result.
 uint64_t mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
@@ -74,6 +76,8 @@ ReplicaRandomGuard::ReplicaRandomGuard(const at::Generator& generator)
   replica_generator = &generator;
 }
 
-ReplicaRandomGuard::~ReplicaRandomGuard() { replica_generator = previous_; }
+ReplicaRandomGuard::~ReplicaRandomGuard() {
+  replica_generator = previous_;
+}
 
 }  // namespace lockstep

@@ -38,7 +38,8 @@ bool ReplicaThreads::contains_current_thread() const {
 }
 
 std::vector<std::exception_ptr> ReplicaThreads::run(
-    const std::function<void(int)>& function, const std::function<void(int, std::exception_ptr)>& on_failure) {
+    const std::function<void(int)>& function,
+    const std::function<void(int, std::exception_ptr)>& on_failure) {
   MutexLock one_run(run_mutex_);
   Job job{function, on_failure, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size())};
   MutexLock lock(mutex_);

@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -28,11 +30,12 @@ class ReplicaThreads {
   bool contains_current_thread() const;
 
   /// Calls `function(replica)` once on every thread and blocks until all have returned. The caller's LibTorch
-  /// thread state (grad mode, autocast, profiler) holds inside, and autograd runs backward in the replica's own
-  /// thread, so that replicas on one device cannot block each other in a shared engine thread.
+  /// thread state (grad mode, autocast, profiler) holds inside, and autograd runs backward in the replica's
+  /// own thread, so that replicas on one device cannot block each other in a shared engine thread.
   ///
-  /// Every exception is kept: the result has one entry a replica, null where it returned. `on_failure(replica,
-  /// error)` is called at once in the failing thread, to release those that wait for it; it must not throw.
+  /// Every exception is kept: the result has one entry a replica, null where it returned.
+  /// `on_failure(replica, error)` is called at once in the failing thread, to release those that wait for it;
+  /// it must not throw.
   std::vector<std::exception_ptr> run(const std::function<void(int)>& function,
                                       const std::function<void(int, std::exception_ptr)>& on_failure);
 

@@ -6,15 +6,17 @@
 
 namespace lockstep {
 
-at::Tensor sum_sparse_gradient(c10d::Backend& backend, const at::Tensor& parameter, const at::Tensor& gradient) {
+at::Tensor sum_sparse_gradient(c10d::Backend& backend, const at::Tensor& parameter,
+                               const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
   // Row-sparse gradients, as an embedding makes them: one sparse dimension.
   at::Tensor local = gradient;
   if (!local.defined()) {
     std::vector<int64_t> value_sizes = parameter.sizes().vec();
     value_sizes[0] = 0;
-    local = at::sparse_coo_tensor(at::empty({1, 0}, parameter.options().dtype(at::kLong).requires_grad(false)),
-                                  at::empty(value_sizes, parameter.options().requires_grad(false)), parameter.sizes());
+    local = at::sparse_coo_tensor(
+        at::empty({1, 0}, parameter.options().dtype(at::kLong).requires_grad(false)),
+        at::empty(value_sizes, parameter.options().requires_grad(false)), parameter.sizes());
   }
   local = local.coalesce();
   const at::Tensor indices = gather_rows(backend, local.indices().t().contiguous());

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// A point in the work of device streams that other streams can be made to wait for, without blocking the host.
-/// CPU tensors need none and are passed over. Thread-safe.
+/// A point in the work of device streams that other streams can be made to wait for, without blocking the
+/// host. CPU tensors need none and are passed over. Thread-safe.
 class StreamFence {
  public:
   /// Adds the present end of the current stream of every device that `tensors` lie on.

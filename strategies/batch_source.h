@@ -61,7 +61,8 @@ class MappedSource : public BatchSource<Result> {
 template <typename Batch>
 class TakenSource : public BatchSource<Batch> {
  public:
-  TakenSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count) : inner_(std::move(inner)), count_(count) {}
+  TakenSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count)
+      : inner_(std::move(inner)), count_(count) {}
 
   std::optional<int64_t> num_steps() const override {
     const auto steps = inner_->num_steps();
@@ -105,8 +106,8 @@ class RepeatedSource : public BatchSource<Batch> {
   int64_t steps_;
 };
 
-/// The elements [begin, end) of a global batch of n examples that go to replica r of R: pieces of ceil(n/R), so that the
-/// last ones may be smaller or empty.
+/// The elements [begin, end) of a global batch of n examples that go to replica r of R: pieces of ceil(n/R),
+/// so that the last ones may be smaller or empty.
 inline std::pair<int64_t, int64_t> shard_bounds(int64_t n, int replica, int num_replicas) {
   const int64_t piece = (n + num_replicas - 1) / num_replicas;
   return {std::min(n, replica * piece), std::min(n, (replica + 1) * piece)};

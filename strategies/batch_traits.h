@@ -23,7 +23,9 @@ template <>
 struct BatchTraits<torch::Tensor> {
   static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
   static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
-  static torch::Tensor to(const torch::Tensor& batch, torch::Device device) { return batch.to(device, /*non_blocking=*/true); }
+  static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
+    return batch.to(device, /*non_blocking=*/true);
+  }
 };
 
 template <typename Data, typename Target>
@@ -43,7 +45,9 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
   using Batch = torch::data::Example<Data, torch::data::example::NoTarget>;
   static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
   static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
-  static Batch to(const Batch& batch, torch::Device device) { return {BatchTraits<Data>::to(batch.data, device)}; }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return {BatchTraits<Data>::to(batch.data, device)};
+  }
 };
 
 /// Several values batched together, each along axis 0.
@@ -52,17 +56,27 @@ struct BatchTraits<std::tuple<First, Rest...>> {
   using Batch = std::tuple<First, Rest...>;
   static int64_t size(const Batch& batch) { return BatchTraits<First>::size(std::get<0>(batch)); }
   static Batch none_of(const Batch& batch) {
-    return std::apply([](const auto&... part) { return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::none_of(part)...); }, batch);
+    return std::apply(
+        [](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::none_of(part)...);
+        },
+        batch);
   }
   static Batch to(const Batch& batch, torch::Device device) {
-    return std::apply([&](const auto&... part) { return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::to(part, device)...); }, batch);
+    return std::apply(
+        [&](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::to(part, device)...);
+        },
+        batch);
   }
 };
 
 template <typename Part>
 struct BatchTraits<std::vector<Part>> {
   using Batch = std::vector<Part>;
-  static int64_t size(const Batch& batch) { return batch.empty() ? 0 : BatchTraits<Part>::size(batch.front()); }
+  static int64_t size(const Batch& batch) {
+    return batch.empty() ? 0 : BatchTraits<Part>::size(batch.front());
+  }
   static Batch none_of(const Batch& batch) {
     Batch result;
     for (const auto& part : batch) result.push_back(BatchTraits<Part>::none_of(part));
@@ -75,14 +89,16 @@ struct BatchTraits<std::vector<Part>> {
   }
 };
 
-/// Stacks the examples that LibTorch's datasets give one by one; a batch that is collated already passes through.
+/// Stacks the examples that LibTorch's datasets give one by one; a batch that is collated already passes
+/// through.
 template <typename Batch>
 Batch collate(Batch batch) {
   return batch;
 }
 template <typename Data, typename Target>
 torch::data::Example<Data, Target> collate(std::vector<torch::data::Example<Data, Target>> examples) {
-  return torch::data::transforms::Stack<torch::data::Example<Data, Target>>().apply_batch(std::move(examples));
+  return torch::data::transforms::Stack<torch::data::Example<Data, Target>>().apply_batch(
+      std::move(examples));
 }
 
 /// Anything with `size()` and `get_batch(indices)`, such as LibTorch's datasets, mapped or not.

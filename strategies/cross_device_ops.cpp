@@ -15,30 +15,37 @@ torch::Tensor sum_in_order(const std::vector<torch::Tensor>& values, torch::Devi
 }
 
 void check_destinations(const char* operation, const Devices& destinations) {
-  if (destinations.empty()) throw InvalidArgument(fmt::format("[{}] expected at least one destination, but got none", operation));
+  if (destinations.empty())
+    throw InvalidArgument(fmt::format("[{}] expected at least one destination, but got none", operation));
 }
 
 void check_values(const std::vector<torch::Tensor>& values) {
   if (values.empty()) throw InvalidArgument("[reduce] expected at least one value, but got none");
   for (size_t i = 1; i < values.size(); ++i) {
     if (values[i].sizes() == values[0].sizes()) continue;
-    throw InvalidArgument(fmt::format("[reduce] expected the same shape on every replica, but replica 0 has [{}] and replica {} has [{}]; give an "
-                                      "axis to reduce over values of different sizes",
-                                      fmt::join(values[0].sizes(), ", "), i, fmt::join(values[i].sizes(), ", ")));
+    throw InvalidArgument(
+        fmt::format("[reduce] expected the same shape on every replica, but replica 0 has [{}] and replica "
+                    "{} has [{}]; give an "
+                    "axis to reduce over values of different sizes",
+                    fmt::join(values[0].sizes(), ", "), i, fmt::join(values[i].sizes(), ", ")));
   }
 }
 
 }  // namespace
 
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
-  if (num_packs < 0) throw InvalidArgument(fmt::format("[CrossDeviceOps] expected num_packs of 0 or more, but got {}", num_packs));
+  if (num_packs < 0)
+    throw InvalidArgument(
+        fmt::format("[CrossDeviceOps] expected num_packs of 0 or more, but got {}", num_packs));
 }
 
-torch::Tensor CrossDeviceOps::sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const {
+torch::Tensor CrossDeviceOps::sum(const std::vector<torch::Tensor>& values,
+                                  const LogicalDevice& destination) const {
   return sum_in_order(values, destination.torch_device());
 }
 
-std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector<torch::Tensor>& values, const Devices& destinations) const {
+std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector<torch::Tensor>& values,
+                                                  const Devices& destinations) const {
   check_destinations("reduce", destinations);
   check_values(values);
   if (values.size() == 1) return broadcast(values[0], destinations);
@@ -47,16 +54,16 @@ std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector
   return broadcast(result, destinations);
 }
 
-std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values,
-                                                                     const Devices& destinations) const {
+std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(
+    ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   check_destinations("batch_reduce", destinations);
   std::vector<std::vector<torch::Tensor>> results;
   bool packable = num_packs_ > 0 && values.size() > 1;
   for (const auto& value : values) {
     check_values(value);
     for (size_t replica = 0; replica < value.size() && packable; ++replica) {
-      packable = value[replica].scalar_type() == values[0][0].scalar_type() && value[replica].device() == values[0][replica].device() &&
-                 value.size() == values[0].size();
+      packable = value[replica].scalar_type() == values[0][0].scalar_type() &&
+                 value[replica].device() == values[0][replica].device() && value.size() == values[0].size();
     }
   }
   if (!packable) {
@@ -85,58 +92,75 @@ std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op
   int64_t offset = 0;
   for (const auto& value : values) {
     std::vector<torch::Tensor> copies;
-    for (const auto& tensor : joined) copies.push_back(tensor.narrow(0, offset, value[0].numel()).view(value[0].sizes()));
+    for (const auto& tensor : joined)
+      copies.push_back(tensor.narrow(0, offset, value[0].numel()).view(value[0].sizes()));
     offset += value[0].numel();
     results.push_back(std::move(copies));
   }
   return results;
 }
 
-std::vector<torch::Tensor> CrossDeviceOps::broadcast(const torch::Tensor& value, const Devices& destinations) const {
+std::vector<torch::Tensor> CrossDeviceOps::broadcast(const torch::Tensor& value,
+                                                     const Devices& destinations) const {
   check_destinations("broadcast", destinations);
   std::vector<torch::Tensor> copies;
   for (const auto& device : destinations) {
     const torch::Tensor there = value.to(device.torch_device());
     // Logical devices share their memory, so that the second one needs a copy of its own.
-    const bool shared = std::any_of(copies.begin(), copies.end(), [&](const torch::Tensor& other) { return other.is_alias_of(there); });
+    const bool shared = std::any_of(copies.begin(), copies.end(),
+                                    [&](const torch::Tensor& other) { return other.is_alias_of(there); });
     copies.push_back(shared ? there.clone() : there);
   }
   return copies;
 }
 
-ReductionToOneDevice::ReductionToOneDevice(ReductionToOneDeviceOptions options) : CrossDeviceOps(0), options_(std::move(options)) {
-  if (!options_.reduce_to_device.empty()) parse_device(options_.reduce_to_device);  // an unknown device is refused here, not later
+ReductionToOneDevice::ReductionToOneDevice(ReductionToOneDeviceOptions options)
+    : CrossDeviceOps(0), options_(std::move(options)) {
+  if (!options_.reduce_to_device.empty())
+    parse_device(options_.reduce_to_device);  // an unknown device is refused here, not later
 }
 
-std::unique_ptr<CollectiveGroup> ReductionToOneDevice::make_channel(const Devices& devices, std::chrono::milliseconds timeout) const {
+std::unique_ptr<CollectiveGroup> ReductionToOneDevice::make_channel(const Devices& devices,
+                                                                    std::chrono::milliseconds timeout) const {
   return std::make_unique<LocalGroup>(static_cast<int>(devices.size()), LocalAlgorithm::kOneDevice, timeout);
 }
 
-torch::Tensor ReductionToOneDevice::sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const {
+torch::Tensor ReductionToOneDevice::sum(const std::vector<torch::Tensor>& values,
+                                        const LogicalDevice& destination) const {
   const auto device =
-      (options_.reduce_to_device.empty() ? destination : parse_device(options_.reduce_to_device)).torch_device();
+      (options_.reduce_to_device.empty() ? destination : parse_device(options_.reduce_to_device))
+          .torch_device();
   if (!options_.accumulation) return sum_in_order(values, device);
   std::vector<torch::Tensor> here;
   for (const auto& value : values) here.push_back(value.to(device));
   return options_.accumulation(here);
 }
 
-std::unique_ptr<CollectiveGroup> HierarchicalCopyAllReduce::make_channel(const Devices& devices, std::chrono::milliseconds timeout) const {
-  return std::make_unique<LocalGroup>(static_cast<int>(devices.size()), LocalAlgorithm::kSplitOverReplicas, timeout);
+std::unique_ptr<CollectiveGroup> HierarchicalCopyAllReduce::make_channel(
+    const Devices& devices, std::chrono::milliseconds timeout) const {
+  return std::make_unique<LocalGroup>(static_cast<int>(devices.size()), LocalAlgorithm::kSplitOverReplicas,
+                                      timeout);
 }
 
 void NcclAllReduce::check_devices(const Devices& devices) const {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].kind != DeviceKind::kGpu) {
-      throw InvalidArgument(fmt::format("[NcclAllReduce] expected GPUs only, but replica {} is on {}; hierarchical_copy serves it", i, devices[i].str()));
+      throw InvalidArgument(fmt::format(
+          "[NcclAllReduce] expected GPUs only, but replica {} is on {}; hierarchical_copy serves it", i,
+          devices[i].str()));
     }
-    if (std::find(devices.begin(), devices.begin() + static_cast<int64_t>(i), devices[i]) != devices.begin() + static_cast<int64_t>(i)) {
-      throw InvalidArgument(fmt::format("[NcclAllReduce] expected each replica on a GPU of its own, but {} has two; hierarchical_copy serves them",
-                                        devices[i].str()));
+    if (std::find(devices.begin(), devices.begin() + static_cast<int64_t>(i), devices[i]) !=
+        devices.begin() + static_cast<int64_t>(i)) {
+      throw InvalidArgument(
+          fmt::format("[NcclAllReduce] expected each replica on a GPU of its own, but {} has two; "
+                      "hierarchical_copy serves them",
+                      devices[i].str()));
     }
   }
 #ifndef LOCKSTEP_WITH_CUDA
-  throw InvalidArgument("[NcclAllReduce] this build of Lockstep has no NCCL (LOCKSTEP_CUDA=OFF); hierarchical_copy serves any devices");
+  throw InvalidArgument(
+      "[NcclAllReduce] this build of Lockstep has no NCCL (LOCKSTEP_CUDA=OFF); hierarchical_copy serves any "
+      "devices");
 #endif
 }
 
@@ -144,7 +168,9 @@ std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name) {
   if (name == "nccl") return std::make_shared<NcclAllReduce>();
   if (name == "hierarchical_copy") return std::make_shared<HierarchicalCopyAllReduce>();
   if (name == "reduction_to_one_device") return std::make_shared<ReductionToOneDevice>();
-  throw InvalidArgument("[cross_device_ops] expected auto, nccl, hierarchical_copy or reduction_to_one_device, but got '" + name + "'");
+  throw InvalidArgument(
+      "[cross_device_ops] expected auto, nccl, hierarchical_copy or reduction_to_one_device, but got '" +
+      name + "'");
 }
 
 ChosenCrossDeviceOps choose_cross_device_ops(const Devices& devices) {
@@ -163,7 +189,8 @@ ChosenCrossDeviceOps choose_cross_device_ops(const Devices& devices) {
       return {std::make_shared<HierarchicalCopyAllReduce>(), "NCCL cannot serve these GPUs"};
     }
   }
-  return {std::make_shared<HierarchicalCopyAllReduce>(), devices.size() == 1 ? "one replica" : "replicas share this process's memory"};
+  return {std::make_shared<HierarchicalCopyAllReduce>(),
+          devices.size() == 1 ? "one replica" : "replicas share this process's memory"};
 }
 
 }  // namespace lockstep

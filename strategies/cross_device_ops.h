@@ -17,12 +17,12 @@ namespace lockstep {
 
 using Devices = std::vector<LogicalDevice>;
 
-/// How values get from replica to replica: makes the channels that replicas talk over inside a run, and does the
-/// reductions that the caller asks for between runs.
+/// How values get from replica to replica: makes the channels that replicas talk over inside a run, and does
+/// the reductions that the caller asks for between runs.
 class CrossDeviceOps {
  public:
-  /// `num_packs` is what batch_reduce packs tensors into: 0 leaves each by itself, else they are concatenated and cut into that
-  /// many equal packs, the remainder in the last. Negative: InvalidArgument.
+  /// `num_packs` is what batch_reduce packs tensors into: 0 leaves each by itself, else they are concatenated
+  /// and cut into that many equal packs, the remainder in the last. Negative: InvalidArgument.
   explicit CrossDeviceOps(int num_packs);
   virtual ~CrossDeviceOps() = default;
 
@@ -30,20 +30,24 @@ class CrossDeviceOps {
   /// Throws InvalidArgument naming the device where this op cannot serve them.
   virtual void check_devices(const Devices& devices) const = 0;
   /// A new channel among replicas on `devices`.
-  virtual std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices, std::chrono::milliseconds timeout) const = 0;
+  virtual std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                        std::chrono::milliseconds timeout) const = 0;
 
-  /// The sum or mean of one value a replica, in replica order, on each of `destinations`. Values must agree in shape. A single
-  /// value that lies on the one destination is returned as it is. Throws InvalidArgument for empty destinations or
-  /// different shapes.
-  std::vector<torch::Tensor> reduce(ReduceOp op, const std::vector<torch::Tensor>& values, const Devices& destinations) const;
+  /// The sum or mean of one value a replica, in replica order, on each of `destinations`. Values must agree
+  /// in shape. A single value that lies on the one destination is returned as it is. Throws InvalidArgument
+  /// for empty destinations or different shapes.
+  std::vector<torch::Tensor> reduce(ReduceOp op, const std::vector<torch::Tensor>& values,
+                                    const Devices& destinations) const;
   /// reduce() of several values to the same destinations, packed: `values[i]` is one value a replica.
-  std::vector<std::vector<torch::Tensor>> batch_reduce(ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values,
+  std::vector<std::vector<torch::Tensor>> batch_reduce(ReduceOp op,
+                                                       const std::vector<std::vector<torch::Tensor>>& values,
                                                        const Devices& destinations) const;
   /// Copies of `value` on each of `destinations`.
   std::vector<torch::Tensor> broadcast(const torch::Tensor& value, const Devices& destinations) const;
 
  protected:
-  /// The sum of the values, which agree in shape and are two or more. Default: on the first destination, in order.
+  /// The sum of the values, which agree in shape and are two or more. Default: on the first destination, in
+  /// order.
   virtual torch::Tensor sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const;
 
  private:
@@ -63,10 +67,12 @@ class ReductionToOneDevice : public CrossDeviceOps {
   explicit ReductionToOneDevice(ReductionToOneDeviceOptions options = {});
   std::string name() const override { return "ReductionToOneDevice"; }
   void check_devices(const Devices&) const override {}
-  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices, std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                std::chrono::milliseconds timeout) const override;
 
  protected:
-  torch::Tensor sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const override;
+  torch::Tensor sum(const std::vector<torch::Tensor>& values,
+                    const LogicalDevice& destination) const override;
 
  private:
   ReductionToOneDeviceOptions options_;
@@ -76,14 +82,15 @@ struct PackingOptions {
   int num_packs = 1;
 };
 
-/// Every replica sums its share of the elements and copies it to the others. Works everywhere; on CPUs the shares are
-/// done at the same time by the replicas' threads.
+/// Every replica sums its share of the elements and copies it to the others. Works everywhere; on CPUs the
+/// shares are done at the same time by the replicas' threads.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   explicit HierarchicalCopyAllReduce(PackingOptions options = {}) : CrossDeviceOps(options.num_packs) {}
   std::string name() const override { return "HierarchicalCopyAllReduce"; }
   void check_devices(const Devices&) const override {}
-  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices, std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                std::chrono::milliseconds timeout) const override;
 };
 
 /// NCCL, one communicator rank a replica. Needs a build with CUDA, and each replica on a GPU of its own.
@@ -92,14 +99,17 @@ class NcclAllReduce : public CrossDeviceOps {
   explicit NcclAllReduce(PackingOptions options = {}) : CrossDeviceOps(options.num_packs) {}
   std::string name() const override { return "NcclAllReduce"; }
   void check_devices(const Devices& devices) const override;
-  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices, std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                std::chrono::milliseconds timeout) const override;
 };
 
-/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device. Throws InvalidArgument listing the names.
+/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device. Throws InvalidArgument listing
+/// the names.
 std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name);
 
-/// What `auto` takes for these devices, and why in a few words: NCCL for two or more different GPUs (where it refuses, the next
-/// best with a warning), reduction to one device for mixed kinds, else the hierarchical copy.
+/// What `auto` takes for these devices, and why in a few words: NCCL for two or more different GPUs (where it
+/// refuses, the next best with a warning), reduction to one device for mixed kinds, else the hierarchical
+/// copy.
 struct ChosenCrossDeviceOps {
   std::shared_ptr<CrossDeviceOps> ops;
   std::string reason;

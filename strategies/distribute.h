@@ -15,13 +15,15 @@ namespace lockstep {
 
 struct DistributeOptions {
   int64_t global_batch_size = 0;  ///< examples of one step over all replicas; must be given
-  /// None: in the dataset's order. Else each epoch has a permutation of its own, the same for every number of replicas.
+  /// None: in the dataset's order. Else each epoch has a permutation of its own, the same for every number of
+  /// replicas.
   std::optional<uint64_t> shuffle_seed;
   /// Leaves out a last batch that is smaller than the others.
   bool drop_remainder = false;
   /// Batches made ahead in the background; 0 makes each when it is asked for.
   int prefetch = 2;
-  /// Threads that make them. With more than one, the dataset's get_batch must be safe to call from several threads.
+  /// Threads that make them. With more than one, the dataset's get_batch must be safe to call from several
+  /// threads.
   int num_workers = 1;
 };
 
@@ -72,7 +74,9 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     for (int local = 0; local < num_local; ++local) {
       auto& shard = shards[static_cast<size_t>(local)];
       shard = BatchTraits<Batch>::to(shard, (*placement_.devices)[static_cast<size_t>(local)].torch_device());
-      if constexpr (requires { { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>; }) {
+      if constexpr (requires {
+                      { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
+                    }) {
         shard = dataset_.device_transform(std::move(shard));
       }
     }
@@ -89,7 +93,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     if (!options_.shuffle_seed) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!order_ || order_epoch_ != epoch) {
-      order_ = std::make_shared<const std::vector<size_t>>(epoch_permutation(static_cast<size_t>(size_), *options_.shuffle_seed, epoch));
+      order_ = std::make_shared<const std::vector<size_t>>(
+          epoch_permutation(static_cast<size_t>(size_), *options_.shuffle_seed, epoch));
       order_epoch_ = epoch;
     }
     return order_;
@@ -98,7 +103,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   Batch get(const std::vector<size_t>* order, int64_t begin, int64_t end) {
     std::vector<size_t> indices;
     indices.reserve(static_cast<size_t>(end - begin));
-    for (int64_t i = begin; i < end; ++i) indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
+    for (int64_t i = begin; i < end; ++i)
+      indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
     return collate(dataset_.get_batch(indices));
   }
 
@@ -112,7 +118,9 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 };
 
 template <typename Pipeline>
-concept CallablePipeline = requires(Pipeline& pipeline) { pipeline().has_value(); };
+concept CallablePipeline = requires(Pipeline& pipeline) {
+  pipeline().has_value();
+};
 
 /// Makes a callable of what has begin() and end() behind a pointer.
 template <typename Pipeline>
@@ -141,7 +149,8 @@ class StreamSource : public BatchSource<Batch> {
  public:
   using Pipeline = std::function<std::optional<Batch>()>;
 
-  StreamSource(std::function<Pipeline(const InputContext&)> make, InputPlacement placement) : make_(std::move(make)), placement_(std::move(placement)) {}
+  StreamSource(std::function<Pipeline(const InputContext&)> make, InputPlacement placement)
+      : make_(std::move(make)), placement_(std::move(placement)) {}
 
   std::optional<int64_t> num_steps() const override { return std::nullopt; }
   bool is_sequential() const override { return true; }
@@ -188,11 +197,13 @@ class StreamSource : public BatchSource<Batch> {
 template <IndexedDataset D>
 auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
   if (options.global_batch_size < 1) {
-    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " + std::to_string(options.global_batch_size));
+    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
+                          std::to_string(options.global_batch_size));
   }
   check_prefetch(options.prefetch, options.num_workers);
-  return DistributedDataset<BatchOf<D>>(std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement)),
-                                        options.prefetch, options.num_workers);
+  return DistributedDataset<BatchOf<D>>(
+      std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement)),
+      options.prefetch, options.num_workers);
 }
 
 /// What Strategy::distribute_datasets_from_function does.
@@ -202,7 +213,10 @@ auto make_distributed_stream(const Fn& make, const StreamOptions& options, Input
   using Batch = typename std::invoke_result_t<Callable&>::value_type;
   check_prefetch(options.prefetch, 1);
   auto source = std::make_shared<detail::StreamSource<Batch>>(
-      [make](const InputContext& context) { return std::function<std::optional<Batch>()>(detail::make_callable(make(context))); }, std::move(placement));
+      [make](const InputContext& context) {
+        return std::function<std::optional<Batch>()>(detail::make_callable(make(context)));
+      },
+      std::move(placement));
   return DistributedDataset<Batch>(std::move(source), options.prefetch, 1);
 }
 

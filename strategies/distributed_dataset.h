@@ -21,61 +21,76 @@ struct DatasetPosition {
 
 /// Throws InvalidArgument for a negative prefetch or less than one worker.
 inline void check_prefetch(int prefetch, int num_workers) {
-  if (prefetch < 0) throw InvalidArgument("[dataset] expected a prefetch of 0 or more batches, but got " + std::to_string(prefetch));
-  if (num_workers < 1) throw InvalidArgument("[dataset] expected 1 or more workers, but got " + std::to_string(num_workers));
+  if (prefetch < 0)
+    throw InvalidArgument("[dataset] expected a prefetch of 0 or more batches, but got " +
+                          std::to_string(prefetch));
+  if (num_workers < 1)
+    throw InvalidArgument("[dataset] expected 1 or more workers, but got " + std::to_string(num_workers));
 }
 
-/// Global batches, each cut into one shard a replica: `for (const auto& batch : batches) strategy.run(step, ..., batch);`
+/// Global batches, each cut into one shard a replica: `for (const auto& batch : batches) strategy.run(step,
+/// ..., batch);`
 ///
-/// Each loop over it is one epoch, with an order of its own where the dataset is shuffled. Leaving a loop early ends its epoch: the
-/// next loop begins the next epoch. A batch of n examples is cut by ceil(n / replicas), so the last one may be uneven and
-/// leave replicas with empty shards, tensors of shape [0, ...].
+/// Each loop over it is one epoch, with an order of its own where the dataset is shuffled. Leaving a loop
+/// early ends its epoch: the next loop begins the next epoch. A batch of n examples is cut by ceil(n /
+/// replicas), so the last one may be uneven and leave replicas with empty shards, tensors of shape [0, ...].
 ///
-/// Batches are made ahead by background threads that live as long as the loop's iterator. Not thread-safe; it must
-/// outlive its iterators.
+/// Batches are made ahead by background threads that live as long as the loop's iterator. Not thread-safe; it
+/// must outlive its iterators.
 template <typename Batch>
 class DistributedDataset {
  public:
   class Iterator;
 
   DistributedDataset(std::shared_ptr<BatchSource<Batch>> source, int prefetch, int num_workers)
-      : source_(std::move(source)), prefetch_(prefetch), num_workers_(source_->is_sequential() ? 1 : num_workers) {}
+      : source_(std::move(source)),
+        prefetch_(prefetch),
+        num_workers_(source_->is_sequential() ? 1 : num_workers) {}
 
-  /// Batches an epoch. Throws InvalidArgument for an endless dataset and for a stream, whose end shows only when it is there.
+  /// Batches an epoch. Throws InvalidArgument for an endless dataset and for a stream, whose end shows only
+  /// when it is there.
   int64_t size() const {
     const auto steps = source_->num_steps();
-    if (!steps || *steps == kEndless) throw InvalidArgument("[dataset] expected a dataset of known length, but this one has none");
+    if (!steps || *steps == kEndless)
+      throw InvalidArgument("[dataset] expected a dataset of known length, but this one has none");
     return *steps;
   }
 
   /// `count` epochs as one; without a count, no end: take batches by the iterator.
   DistributedDataset repeat(std::optional<int64_t> count = std::nullopt) const {
-    if (count && *count < 0) throw InvalidArgument("[repeat] expected 0 or more repetitions, but got " + std::to_string(*count));
+    if (count && *count < 0)
+      throw InvalidArgument("[repeat] expected 0 or more repetitions, but got " + std::to_string(*count));
     const auto steps = source_->num_steps();
-    if (!steps || *steps == kEndless) throw InvalidArgument("[repeat] expected a dataset of known length, but this one has none");
-    return {std::make_shared<RepeatedSource<Batch>>(source_, count.value_or(kEndless)), prefetch_, num_workers_};
+    if (!steps || *steps == kEndless)
+      throw InvalidArgument("[repeat] expected a dataset of known length, but this one has none");
+    return {std::make_shared<RepeatedSource<Batch>>(source_, count.value_or(kEndless)), prefetch_,
+            num_workers_};
   }
 
   /// The first `count` batches of every epoch.
   DistributedDataset take(int64_t count) const {
-    if (count < 0) throw InvalidArgument("[take] expected 0 or more batches, but got " + std::to_string(count));
+    if (count < 0)
+      throw InvalidArgument("[take] expected 0 or more batches, but got " + std::to_string(count));
     return {std::make_shared<TakenSource<Batch>>(source_, count), prefetch_, num_workers_};
   }
 
-  /// `function(shard)` for every shard, on the background threads, on the replica's device. The number of examples must stay.
+  /// `function(shard)` for every shard, on the background threads, on the replica's device. The number of
+  /// examples must stay.
   template <typename Fn>
   auto map(Fn function) const {
     using Result = std::invoke_result_t<Fn&, Batch>;
-    return DistributedDataset<Result>(std::make_shared<MappedSource<Batch, Result>>(source_, std::move(function)), prefetch_, num_workers_);
+    return DistributedDataset<Result>(
+        std::make_shared<MappedSource<Batch, Result>>(source_, std::move(function)), prefetch_, num_workers_);
   }
 
-  /// Where the next batch is. Inside a loop's body the present batch counts as handed out: training that is saved after
-  /// its step goes on with the next one.
+  /// Where the next batch is. Inside a loop's body the present batch counts as handed out: training that is
+  /// saved after its step goes on with the next one.
   DatasetPosition position() const { return position_; }
-  /// The next loop begins at `position`. Throws InvalidArgument for negative values. Iterators from before go on where they were, but no longer
-  /// move the position.
+  /// The next loop begins at `position`. Throws InvalidArgument for negative values. Iterators from before go
+  /// on where they were, but no longer move the position.
   void restore(DatasetPosition position) {
-    if (position.epoch < 0 || position.step < 0) throw InvalidArgument("[dataset] expected a position of 0 or more");
+    if (position.epoch < 0 || position.step < 0)
+      throw InvalidArgument("[dataset] expected a position of 0 or more");
     position_ = position;
     restored_ = true;
     ++generation_;
@@ -107,9 +122,13 @@ class DistributedDataset<Batch>::Iterator {
   using difference_type = std::ptrdiff_t;
   using iterator_concept = std::input_iterator_tag;
 
-  explicit Iterator(DistributedDataset& dataset) : dataset_(&dataset), generation_(dataset.generation_), position_(dataset.position_) {
-    auto make = [source = dataset.source_, epoch = position_.epoch](int64_t step) { return source->load(epoch, step); };
-    batches_ = std::make_unique<Prefetcher<PerReplica<Batch>>>(std::move(make), position_.step, dataset.prefetch_, dataset.num_workers_);
+  explicit Iterator(DistributedDataset& dataset)
+      : dataset_(&dataset), generation_(dataset.generation_), position_(dataset.position_) {
+    auto make = [source = dataset.source_, epoch = position_.epoch](int64_t step) {
+      return source->load(epoch, step);
+    };
+    batches_ = std::make_unique<Prefetcher<PerReplica<Batch>>>(std::move(make), position_.step,
+                                                               dataset.prefetch_, dataset.num_workers_);
     advance();
   }
 
@@ -125,7 +144,8 @@ class DistributedDataset<Batch>::Iterator {
  private:
   void advance() {
     current_ = batches_->next();
-    position_ = current_ ? DatasetPosition{position_.epoch, position_.step + 1} : DatasetPosition{position_.epoch + 1, 0};
+    position_ = current_ ? DatasetPosition{position_.epoch, position_.step + 1}
+                         : DatasetPosition{position_.epoch + 1, 0};
     if (dataset_->generation_ == generation_) dataset_->position_ = position_;
   }
 

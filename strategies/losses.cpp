@@ -9,26 +9,35 @@ namespace {
 
 int64_t count_examples(ReplicaContext& replica, int64_t local) {
   if (replica.global_batch_size()) return *replica.global_batch_size();
-  const torch::Tensor count = torch::tensor({local}, torch::TensorOptions(torch::kLong).device(replica.device()));
+  const torch::Tensor count =
+      torch::tensor({local}, torch::TensorOptions(torch::kLong).device(replica.device()));
   replica.all_reduce_(ReduceOp::kSum, count);
   return count.item<int64_t>();
 }
 
 }  // namespace
 
-torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses, const AverageLossOptions& options) {
+torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
+                                   const AverageLossOptions& options) {
   if (losses.dim() == 0) {
-    throw InvalidArgument("[compute_average_loss] expected one loss an example, but got a scalar; compute the loss without reduction");
+    throw InvalidArgument(
+        "[compute_average_loss] expected one loss an example, but got a scalar; compute the loss without "
+        "reduction");
   }
   if (options.global_batch_size && *options.global_batch_size < 1) {
-    throw InvalidArgument(fmt::format("[compute_average_loss] expected a global batch size of 1 or more, but got {}", *options.global_batch_size));
+    throw InvalidArgument(
+        fmt::format("[compute_average_loss] expected a global batch size of 1 or more, but got {}",
+                    *options.global_batch_size));
   }
-  const int64_t examples = options.global_batch_size ? *options.global_batch_size : count_examples(replica, losses.size(0));
+  const int64_t examples =
+      options.global_batch_size ? *options.global_batch_size : count_examples(replica, losses.size(0));
   const torch::Tensor weighted = options.sample_weight.defined() ? losses * options.sample_weight : losses;
   // Nothing at all, on any replica: the sum of nothing, rather than 0/0.
   return weighted.sum() / std::max<int64_t>(examples, 1);
 }
 
-torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss) { return loss.sum() / replica.num_replicas(); }
+torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss) {
+  return loss.sum() / replica.num_replicas();
+}
 
 }  // namespace lockstep

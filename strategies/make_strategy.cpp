@@ -13,14 +13,17 @@ namespace {
 
 std::unique_ptr<Strategy> make_default(const StrategyRequest& request) {
   if (!request.devices.empty()) {
-    throw InvalidArgument(fmt::format("[DefaultStrategy] expected no devices, but got {}; one_device and mirrored take them", fmt::join(request.devices, ",")));
+    throw InvalidArgument(
+        fmt::format("[DefaultStrategy] expected no devices, but got {}; one_device and mirrored take them",
+                    fmt::join(request.devices, ",")));
   }
   return std::make_unique<DefaultStrategy>(request.options);
 }
 
 std::unique_ptr<Strategy> make_one_device(const StrategyRequest& request) {
   if (request.devices.size() != 1) {
-    throw InvalidArgument(fmt::format("[OneDeviceStrategy] expected exactly one device, but got {}", request.devices.size()));
+    throw InvalidArgument(
+        fmt::format("[OneDeviceStrategy] expected exactly one device, but got {}", request.devices.size()));
   }
   return std::make_unique<OneDeviceStrategy>(request.devices[0], request.options);
 }
@@ -50,7 +53,8 @@ std::pair<std::string, std::string> pick(const StrategyRequest& request) {
 }  // namespace
 
 bool register_strategy(const std::string& name, StrategyFactory factory) {
-  if (name.empty() || name == "auto") throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but got '{}'", name));
+  if (name.empty() || name == "auto")
+    throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but got '{}'", name));
   MutexLock lock(table().mutex);
   if (!table().factories.emplace(name, std::move(factory)).second) {
     throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but '{}' is taken", name));
@@ -66,14 +70,17 @@ std::vector<std::string> strategy_names() {
 }
 
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request) {
-  auto [picked, why] = name == "auto" ? pick(request) : std::pair<std::string, std::string>{name, "asked for by name"};
+  auto [picked, why] =
+      name == "auto" ? pick(request) : std::pair<std::string, std::string>{name, "asked for by name"};
   StrategyFactory factory;
   {
     MutexLock lock(table().mutex);
-    if (const auto found = table().factories.find(picked); found != table().factories.end()) factory = found->second;
+    if (const auto found = table().factories.find(picked); found != table().factories.end())
+      factory = found->second;
   }
   if (!factory) {
-    throw InvalidArgument(fmt::format("[make_strategy] expected auto or one of {}, but got '{}'", fmt::join(strategy_names(), ", "), name));
+    throw InvalidArgument(fmt::format("[make_strategy] expected auto or one of {}, but got '{}'",
+                                      fmt::join(strategy_names(), ", "), name));
   }
   auto strategy = factory(request);
   return {std::move(strategy), fmt::format("{}: {}", picked, why)};

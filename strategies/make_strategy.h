@@ -17,10 +17,13 @@ struct StrategyRequest {
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const StrategyRequest&)>;
 
-/// Makes `name` a strategy that make_strategy and the programs of apps/ know. Throws InvalidArgument for an empty or a taken name. Thread-safe.
+/// Makes `name` a strategy that make_strategy and the programs of apps/ know. Throws InvalidArgument for an
+/// empty or a taken name. Thread-safe.
 ///
-/// The table of names is the one mutable global of the library: programs register their strategies before main, by
-///   const bool registered = lockstep::register_strategy("my_strategy", [](const lockstep::StrategyRequest& request) { ... });
+/// The table of names is the one mutable global of the library: programs register their strategies before
+/// main, by
+///   const bool registered = lockstep::register_strategy("my_strategy", [](const lockstep::StrategyRequest&
+///   request) { ... });
 bool register_strategy(const std::string& name, StrategyFactory factory);
 
 /// All names in alphabetical order: default, mirrored, one_device, and the registered ones.
@@ -31,8 +34,8 @@ struct MadeStrategy {
   std::string reason;  ///< one line: which was picked, and why
 };
 
-/// Makes a strategy by name. `auto`: mirrored where several devices are asked for or there are GPUs, else default. Throws
-/// InvalidArgument listing the names for an unknown one.
+/// Makes a strategy by name. `auto`: mirrored where several devices are asked for or there are GPUs, else
+/// default. Throws InvalidArgument listing the names for an unknown one.
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request = {});
 
 }  // namespace lockstep

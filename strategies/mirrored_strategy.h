@@ -12,8 +12,8 @@ namespace lockstep {
 /// What the strategies of one machine can be told besides their devices.
 struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
-  int intra_op_threads = 0;                          ///< of each replica's operators; 0: the cores over the replicas
-  std::optional<uint64_t> seed;                      ///< of the replicas' random streams; none: the process's current seed
+  int intra_op_threads = 0;      ///< of each replica's operators; 0: the cores over the replicas
+  std::optional<uint64_t> seed;  ///< of the replicas' random streams; none: the process's current seed
   BucketOptions buckets;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 };
@@ -21,7 +21,8 @@ struct StrategyOptions {
 /// One replica a device of this machine; all hold the same parameters and step together.
 class MirroredStrategy : public Strategy {
  public:
-  /// Devices as parse_device spells them; none: all GPUs, else the CPU. Throws InvalidArgument for unknown or repeated devices.
+  /// Devices as parse_device spells them; none: all GPUs, else the CPU. Throws InvalidArgument for unknown or
+  /// repeated devices.
   explicit MirroredStrategy(std::vector<std::string> devices, StrategyOptions options = {});
 };
 

@@ -47,7 +47,8 @@ class NcclGroup : public CollectiveGroup {
           auto options = c10d::ProcessGroupNCCL::Options::create();
           options->timeout = timeout_;
           auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, store_->clone());
-          auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(rank), static_cast<int>(devices_.size()), options);
+          auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+              store, static_cast<int>(rank), static_cast<int>(devices_.size()), options);
           group->eagerConnectSingleDevice(devices_[rank].torch_device());
           backends_[rank] = group;
         } catch (...) {
@@ -70,7 +71,8 @@ class NcclGroup : public CollectiveGroup {
 
 }  // namespace
 
-std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices, std::chrono::milliseconds timeout) const {
+std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices,
+                                                             std::chrono::milliseconds timeout) const {
   check_devices(devices);
   return std::make_unique<NcclGroup>(devices, timeout);
 }

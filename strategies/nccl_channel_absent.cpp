@@ -2,7 +2,8 @@
 
 namespace lockstep {
 
-std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices, std::chrono::milliseconds) const {
+std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices,
+                                                             std::chrono::milliseconds) const {
   check_devices(devices);  // throws: it says that this build has no NCCL
   return nullptr;
 }

@@ -15,18 +15,20 @@
 
 namespace lockstep {
 
-/// Makes items number `first`, `first` + 1, ... ahead of their use on background threads and hands them out in order.
+/// Makes items number `first`, `first` + 1, ... ahead of their use on background threads and hands them out
+/// in order.
 template <typename Item>
 class Prefetcher {
  public:
-  /// Makes item number n; nothing: there are only n. Called by several threads at once if there are several workers,
-  /// each number once, in order.
+  /// Makes item number n; nothing: there are only n. Called by several threads at once if there are several
+  /// workers, each number once, in order.
   using Make = std::function<std::optional<Item>(int64_t)>;
 
   /// Up to `depth` items lie ready; 0: made by next() itself, without threads.
   Prefetcher(Make make, int64_t first, int depth, int num_workers)
       : make_(std::move(make)), next_out_(first), next_in_(first), depth_(depth) {
-    for (int worker = 0; worker < (depth > 0 ? num_workers : 0); ++worker) threads_.emplace_back([this] { work(); });
+    for (int worker = 0; worker < (depth > 0 ? num_workers : 0); ++worker)
+      threads_.emplace_back([this] { work(); });
   }
 
   /// Waits for items that are just being made.
@@ -41,7 +43,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item, nothing at the end. Blocks until it is there. Throws what making it threw, at its place in the order.
+  /// The next item, nothing at the end. Blocks until it is there. Throws what making it threw, at its place
+  /// in the order.
   std::optional<Item> next() {
     if (threads_.empty()) return make_(next_out_++);
     MutexLock lock(mutex_);

@@ -20,23 +20,26 @@ inline constexpr bool is_per_replica<Mirrored<T>> = true;
 
 }  // namespace detail
 
-/// What a replica sees of one of run's arguments: its own part of a PerReplica or Mirrored, anything else as a constant.
+/// What a replica sees of one of run's arguments: its own part of a PerReplica or Mirrored, anything else as
+/// a constant.
 template <typename T>
 decltype(auto) replica_view(T& argument, const ReplicaContext& replica) {
   if constexpr (detail::is_per_replica<std::remove_cvref_t<T>>) {
     return (argument[replica]);
   } else {
-    static_assert(!StatefulTorchObject<std::remove_cvref_t<T>>,
-                  "run() would share one module or optimizer between the replicas: make it with strategy.scope()");
+    static_assert(
+        !StatefulTorchObject<std::remove_cvref_t<T>>,
+        "run() would share one module or optimizer between the replicas: make it with strategy.scope()");
     return std::as_const(argument);
   }
 }
 
 template <typename T>
-using ReplicaView = decltype(replica_view(std::declval<std::remove_reference_t<T>&>(), std::declval<const ReplicaContext&>()));
+using ReplicaView = decltype(replica_view(std::declval<std::remove_reference_t<T>&>(),
+                                          std::declval<const ReplicaContext&>()));
 
-/// A function that run() can call on several threads at once: `fn(ReplicaContext&, args...)`, callable as const, so that
-/// a lambda with mutable state of its own is refused.
+/// A function that run() can call on several threads at once: `fn(ReplicaContext&, args...)`, callable as
+/// const, so that a lambda with mutable state of its own is refused.
 template <typename Fn, typename... Args>
 concept ReplicaFunction = std::invocable<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 

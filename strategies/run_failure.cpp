@@ -61,14 +61,17 @@ std::string RunFailure::reason() const {
   return fmt::format("replica {} failed: {}", replica_, message_of(error_));
 }
 
-void RunFailure::rethrow(const std::string& strategy, const Devices& devices, const std::optional<BatchSizes>& sizes) const {
+void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
+                         const std::optional<BatchSizes>& sizes) const {
   MutexLock lock(mutex_);
-  if (replica_ >= 0 && sizes && sizes->local.at(static_cast<size_t>(replica_)) <= 1 && is_module_error(error_)) {
-    throw std::runtime_error(fmt::format(
-        "[{}] replica {} ({}) failed on a shard of {} of the {} examples in its global batch: {}\nIf the module cannot train on so "
-        "few, use a dataset with .drop_remainder = true or a larger global batch.",
-        strategy, replica_, devices[static_cast<size_t>(replica_)].str(), sizes->local[static_cast<size_t>(replica_)], sizes->global,
-        message_of(error_)));
+  if (replica_ >= 0 && sizes && sizes->local.at(static_cast<size_t>(replica_)) <= 1 &&
+      is_module_error(error_)) {
+    throw std::runtime_error(
+        fmt::format("[{}] replica {} ({}) failed on a shard of {} of the {} examples in its global batch: "
+                    "{}\nIf the module cannot train on so "
+                    "few, use a dataset with .drop_remainder = true or a larger global batch.",
+                    strategy, replica_, devices[static_cast<size_t>(replica_)].str(),
+                    sizes->local[static_cast<size_t>(replica_)], sizes->global, message_of(error_)));
   }
   std::rethrow_exception(error_);
 }

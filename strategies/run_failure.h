@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <exception>
 #include <optional>
 #include <string>
@@ -10,8 +12,8 @@
 
 namespace lockstep {
 
-/// Collects the errors of one run and keeps the one that caused the others: the first that is no CollectiveAborted.
-/// record() and reason() may be called by several replicas at once.
+/// Collects the errors of one run and keeps the one that caused the others: the first that is no
+/// CollectiveAborted. record() and reason() may be called by several replicas at once.
 class RunFailure {
  public:
   /// `replica` is a local replica, or -1 for an error of the run as a whole.
@@ -19,9 +21,11 @@ class RunFailure {
   bool happened() const;
   /// What the released replicas are told.
   std::string reason() const;
-  /// Throws the kept error: as it is, or, where its replica had a shard of at most one example (on which BatchNorm and some
-  /// views cannot work), as a std::runtime_error around it that names the shard's size and drop_remainder.
-  [[noreturn]] void rethrow(const std::string& strategy, const Devices& devices, const std::optional<BatchSizes>& sizes) const;
+  /// Throws the kept error: as it is, or, where its replica had a shard of at most one example (on which
+  /// BatchNorm and some views cannot work), as a std::runtime_error around it that names the shard's size and
+  /// drop_remainder.
+  [[noreturn]] void rethrow(const std::string& strategy, const Devices& devices,
+                            const std::optional<BatchSizes>& sizes) const;
 
  private:
   mutable Mutex mutex_;

@@ -34,7 +34,8 @@ struct Strategy::Core {
 
   void check_caller(const char* call) const {
     if (threads->contains_current_thread()) {
-      throw InvalidArgument(fmt::format("[{}] {} was called inside a replica function: replicas run already", config.name, call));
+      throw InvalidArgument(fmt::format("[{}] {} was called inside a replica function: replicas run already",
+                                        config.name, call));
     }
     if (in_factory) {
       throw InvalidArgument(fmt::format("[{}] {} was called inside a scope's factory", config.name, call));
@@ -43,9 +44,11 @@ struct Strategy::Core {
 };
 
 Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
-  if (config.devices.empty()) throw InvalidArgument(fmt::format("[{}] expected at least one device, but got none", config.name));
+  if (config.devices.empty())
+    throw InvalidArgument(fmt::format("[{}] expected at least one device, but got none", config.name));
   if (config.intra_op_threads < 0) {
-    throw InvalidArgument(fmt::format("[{}] expected 0 or more threads a replica, but got {}", config.name, config.intra_op_threads));
+    throw InvalidArgument(fmt::format("[{}] expected 0 or more threads a replica, but got {}", config.name,
+                                      config.intra_op_threads));
   }
   if (config.cross_device_ops) {
     config.cross_device_ops->check_devices(config.devices);
@@ -57,10 +60,12 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   }
   const int count = static_cast<int>(config.devices.size());
   num_replicas_ = count;
-  const uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
+  const uint64_t seed =
+      config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
   for (int replica = 0; replica < count; ++replica) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
-    core_->states.push_back({replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
+    core_->states.push_back(
+        {replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -73,16 +78,27 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
 
 Strategy::~Strategy() = default;
 
-const std::string& Strategy::name() const { return core_->config.name; }
-int Strategy::num_local_replicas() const { return static_cast<int>(core_->states.size()); }
-const Devices& Strategy::devices() const { return core_->config.devices; }
-const CrossDeviceOps& Strategy::cross_device_ops() const { return *core_->config.cross_device_ops; }
-std::shared_ptr<const Devices> Strategy::shared_devices() const { return core_->devices; }
+const std::string& Strategy::name() const {
+  return core_->config.name;
+}
+int Strategy::num_local_replicas() const {
+  return static_cast<int>(core_->states.size());
+}
+const Devices& Strategy::devices() const {
+  return core_->config.devices;
+}
+const CrossDeviceOps& Strategy::cross_device_ops() const {
+  return *core_->config.cross_device_ops;
+}
+std::shared_ptr<const Devices> Strategy::shared_devices() const {
+  return core_->devices;
+}
 
 std::string Strategy::describe() const {
   std::vector<std::string> names;
   for (const auto& device : devices()) names.push_back(device.str());
-  return fmt::format("{} with {} {} on {}, {} ({})", name(), num_replicas_, num_replicas_ == 1 ? "replica" : "replicas", fmt::join(names, " "),
+  return fmt::format("{} with {} {} on {}, {} ({})", name(), num_replicas_,
+                     num_replicas_ == 1 ? "replica" : "replicas", fmt::join(names, " "),
                      cross_device_ops().name(), core_->ops_reason);
 }
 
@@ -112,7 +128,8 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
 
 void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
   for (size_t replica = 0; replica < modules.size(); ++replica) {
-    if (!modules[replica]) throw InvalidArgument(fmt::format("[{}] expected a module, but the factory made an empty one", name()));
+    if (!modules[replica])
+      throw InvalidArgument(fmt::format("[{}] expected a module, but the factory made an empty one", name()));
     modules[replica]->to(core_->states[replica].device.torch_device());
   }
   check_same_structure(modules, name());
@@ -129,11 +146,13 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 }
 
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
-  auto channel = num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
+  auto channel =
+      num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
-      OptimizerGroup::Options{core_->config.buckets,
-                              [core = core_.get()](int replica) { return core->states[static_cast<size_t>(replica)].accumulations > 0; }});
+      OptimizerGroup::Options{core_->config.buckets, [core = core_.get()](int replica) {
+                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
+                              }});
   core_->optimizers.push_back(group);
   return group;
 }
@@ -148,25 +167,31 @@ std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& modul
 void Strategy::compare_probes(const std::vector<torch::Tensor>& outputs) const {
   for (size_t i = 1; i < outputs.size(); ++i) {
     if (torch::equal(outputs[i].to(outputs[0].device()), outputs[0])) continue;
-    throw InvalidArgument(fmt::format("[{}] mirror: replica {}'s copy gives another output for the probe than the original: the module keeps state "
-                                      "that clone() cannot see; make it in scope()",
-                                      name(), i - 1));
+    throw InvalidArgument(
+        fmt::format("[{}] mirror: replica {}'s copy gives another output for the probe than the original: "
+                    "the module keeps state "
+                    "that clone() cannot see; make it in scope()",
+                    name(), i - 1));
   }
 }
 
 void Strategy::refuse_probe() const {
-  throw InvalidArgument(fmt::format("[{}] mirror: a probe needs a module whose forward takes and gives one tensor", name()));
+  throw InvalidArgument(
+      fmt::format("[{}] mirror: a probe needs a module whose forward takes and gives one tensor", name()));
 }
 
-void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes) {
+void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
+                            const std::optional<BatchSizes>& sizes) {
   Core& core = *core_;
   core.check_caller("run");
   const auto optimizers = core.live_optimizers();
   std::vector<CollectiveGroup*> channels{core.collectives.get()};
   for (const auto& group : optimizers) {
     if (!group->is_consistent()) {
-      throw InconsistentReplicas(fmt::format("[{}] a failed run left the replicas with {} finished steps: call strategy.restore_consistency(model, optimizer) first",
-                                             name(), fmt::join(group->finished_steps(), ", ")));
+      throw InconsistentReplicas(
+          fmt::format("[{}] a failed run left the replicas with {} finished steps: call "
+                      "strategy.restore_consistency(model, optimizer) first",
+                      name(), fmt::join(group->finished_steps(), ", ")));
     }
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
@@ -214,7 +239,10 @@ std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Op
   for (const auto& weak : core_->optimizers) {
     if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
   }
-  throw InvalidArgument(fmt::format("[{}] expected an optimizer made by strategy.scope(), but got another: its gradients are not summed over the replicas", name()));
+  throw InvalidArgument(
+      fmt::format("[{}] expected an optimizer made by strategy.scope(), but got another: its gradients are "
+                  "not summed over the replicas",
+                  name()));
 }
 
 void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) {
@@ -223,7 +251,8 @@ void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer
   if (auto* reducer = group->reducer(replica.local_replica_id())) reducer->finish();
 }
 
-torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer, const ApplyOptions& options) {
+torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                        const ApplyOptions& options) {
   const auto group = optimizer_group(optimizer);
   const int local = replica.local_replica_id();
   group->check_parameters(local);
@@ -237,7 +266,8 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   return norm;
 }
 
-torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values, std::optional<int64_t> axis) {
+torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
+                               std::optional<int64_t> axis) {
   const auto& local = values.local_values();
   const Devices destination{devices()[0]};
   if (!axis) return cross_device_ops().reduce(op, local, destination)[0];
@@ -245,7 +275,8 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   int64_t count = 0;
   for (const auto& value : local) {
     if (*axis < -value.dim() || *axis >= value.dim()) {
-      throw InvalidArgument(fmt::format("[reduce] expected an axis of a tensor with {} dimensions, but got {}", value.dim(), *axis));
+      throw InvalidArgument(fmt::format(
+          "[reduce] expected an axis of a tensor with {} dimensions, but got {}", value.dim(), *axis));
     }
     sums.push_back(value.sum(*axis));
     count += value.size(*axis);
@@ -256,7 +287,9 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
 
 torch::Tensor Strategy::reduce(ReduceOp op, const torch::Tensor& value, std::optional<int64_t> axis) {
   if (op == ReduceOp::kSum && num_replicas_ > 1) {
-    throw InvalidArgument(fmt::format("[{}] reduce: expected a value for each replica to sum, but got one tensor for all {}", name(), num_replicas_));
+    throw InvalidArgument(
+        fmt::format("[{}] reduce: expected a value for each replica to sum, but got one tensor for all {}",
+                    name(), num_replicas_));
   }
   if (!axis) return value;
   return reduce(op, PerReplica<torch::Tensor>({value}, shared_devices()), axis);
@@ -270,14 +303,16 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t 
   std::vector<torch::Tensor> here;
   for (const auto& value : values.local_values()) {
     if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
-      throw InvalidArgument(fmt::format("[gather] expected an axis of a tensor with {} dimensions, but got {}", value.dim(), axis));
+      throw InvalidArgument(fmt::format(
+          "[gather] expected an axis of a tensor with {} dimensions, but got {}", value.dim(), axis));
     }
     here.push_back(value.to(devices()[0].torch_device()));
   }
   return torch::cat(here, axis);
 }
 
-void Strategy::restore_consistency(const std::vector<ModulePointer>& modules, const torch::optim::Optimizer& optimizer) {
+void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
+                                   const torch::optim::Optimizer& optimizer) {
   core_->check_caller("restore_consistency");
   const auto group = optimizer_group(optimizer);
   const auto& steps = group->finished_steps();

@@ -23,26 +23,27 @@ class OptimizerGroup;
 
 /// What a strategy is made of. Subclasses fill it in.
 struct StrategyConfig {
-  std::string name;                                     ///< such as MirroredStrategy; begins its errors
-  Devices devices;                                      ///< one local replica each, at least one
-  std::shared_ptr<CrossDeviceOps> cross_device_ops;     ///< null: chosen for the devices
-  int intra_op_threads = 0;                             ///< of each replica; 0: the machine's cores over the replicas
-  std::optional<uint64_t> seed;                         ///< of the replicas' generators; none: the process's current seed
+  std::string name;                                  ///< such as MirroredStrategy; begins its errors
+  Devices devices;                                   ///< one local replica each, at least one
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
+  int intra_op_threads = 0;      ///< of each replica; 0: the machine's cores over the replicas
+  std::optional<uint64_t> seed;  ///< of the replicas' generators; none: the process's current seed
   BucketOptions buckets;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
 };
 
 struct MirrorOptions {
-  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode. For modules
-  /// whose forward takes and gives one tensor.
+  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode.
+  /// For modules whose forward takes and gives one tensor.
   torch::Tensor probe;
 };
 
 /// Runs one training program on any number of replicas.
 ///
-/// scope() and mirror() make objects once a replica, run() calls a function on all replicas at the same time, reduce()
-/// and gather() bring results together, distribute_dataset() cuts batches into shards. Calls come from one thread at a time
-/// and never from inside a replica function or a factory (InvalidArgument). A strategy outlives what it made.
+/// scope() and mirror() make objects once a replica, run() calls a function on all replicas at the same time,
+/// reduce() and gather() bring results together, distribute_dataset() cuts batches into shards. Calls come
+/// from one thread at a time and never from inside a replica function or a factory (InvalidArgument). A
+/// strategy outlives what it made.
 class Strategy : public GradientHandler {
  public:
   ~Strategy() override;
@@ -62,12 +63,12 @@ class Strategy : public GradientHandler {
   /// tf.distribute's lower-level calls.
   StrategyExtended extended() { return StrategyExtended(*this); }
 
-  /// Calls `make(replica)` for one replica after another, each from the same random state, and leaves that state as one call
-  /// would. Modules (holders or shared_ptr) are moved to their replica's device and get replica 0's parameters and
-  /// buffers; optimizers (by value or pointer) have their gradients summed from now on; tensors get replica 0's values;
-  /// anything else stays local to its replica.
+  /// Calls `make(replica)` for one replica after another, each from the same random state, and leaves that
+  /// state as one call would. Modules (holders or shared_ptr) are moved to their replica's device and get
+  /// replica 0's parameters and buffers; optimizers (by value or pointer) have their gradients summed from
+  /// now on; tensors get replica 0's values; anything else stays local to its replica.
   template <typename Factory>
-    requires std::invocable<const Factory&, ReplicaContext&>
+  requires std::invocable<const Factory&, ReplicaContext&>
   auto scope(const Factory& make) {
     using T = std::invoke_result_t<const Factory&, ReplicaContext&>;
     static_assert(!std::is_reference_v<T> && !std::is_void_v<T>, "a factory returns by value");
@@ -87,8 +88,9 @@ class Strategy : public GradientHandler {
     return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment));
   }
 
-  /// Clones a finished module onto every device. The module must derive from torch::nn::Cloneable and register its tensors in
-  /// reset(). Tensors in plain members cannot be seen and stay shared: use scope() for such modules, or a probe.
+  /// Clones a finished module onto every device. The module must derive from torch::nn::Cloneable and
+  /// register its tensors in reset(). Tensors in plain members cannot be seen and stay shared: use scope()
+  /// for such modules, or a probe.
   template <ModuleLike T>
   Mirrored<T> mirror(const T& module, const MirrorOptions& options = {}) {
     std::vector<T> copies;
@@ -99,7 +101,9 @@ class Strategy : public GradientHandler {
         copies.push_back(std::dynamic_pointer_cast<typename T::element_type>(copy));
       }
     }
-    if constexpr (requires(T& m, torch::Tensor x) { { m->forward(x) } -> std::convertible_to<torch::Tensor>; }) {
+    if constexpr (requires(T & m, torch::Tensor x) {
+                    { m->forward(x) } -> std::convertible_to<torch::Tensor>;
+                  }) {
       if (options.probe.defined()) {
         T original = module;
         std::vector<torch::Tensor> outputs{probe(*original, options.probe)};
@@ -113,14 +117,16 @@ class Strategy : public GradientHandler {
     return Mirrored<T>(std::move(copies), shared_devices());
   }
 
-  /// Calls `fn(replica, args...)` on every replica at the same time, each in its own thread, and blocks until all have
-  /// returned. Mirrored and PerReplica arguments arrive as the replica's own `T&`, anything else as `const T&`.
+  /// Calls `fn(replica, args...)` on every replica at the same time, each in its own thread, and blocks until
+  /// all have returned. Mirrored and PerReplica arguments arrive as the replica's own `T&`, anything else as
+  /// `const T&`.
   ///
-  /// The first exception of any replica reaches the caller unchanged, the others are released (see CollectiveAborted) and the
-  /// strategy stays usable. Only where the failing replica had a shard of at most one example, the error is wrapped in one
-  /// that says so. Throws InconsistentReplicas where an earlier failed run let only some replicas finish a step.
+  /// The first exception of any replica reaches the caller unchanged, the others are released (see
+  /// CollectiveAborted) and the strategy stays usable. Only where the failing replica had a shard of at most
+  /// one example, the error is wrapped in one that says so. Throws InconsistentReplicas where an earlier
+  /// failed run let only some replicas finish a step.
   template <typename Fn, typename... Args>
-    requires ReplicaFunction<Fn, Args...>
+  requires ReplicaFunction<Fn, Args...>
   auto run(const Fn& fn, Args&&... args) {
     using R = ReplicaResult<Fn, Args...>;
     const auto sizes = find_batch_sizes(args...);
@@ -131,7 +137,8 @@ class Strategy : public GradientHandler {
       std::vector<std::optional<R>> results(static_cast<size_t>(num_local_replicas()));
       run_replicas(
           [&](ReplicaContext& replica) {
-            results[static_cast<size_t>(replica.local_replica_id())].emplace(fn(replica, replica_view(args, replica)...));
+            results[static_cast<size_t>(replica.local_replica_id())].emplace(
+                fn(replica, replica_view(args, replica)...));
           },
           sizes);
       std::vector<R> values;
@@ -141,22 +148,25 @@ class Strategy : public GradientHandler {
     }
   }
 
-  /// The sum or mean over the replicas, on the first replica's device. Without an axis: unweighted, shapes must agree. With
-  /// one: each value is reduced over that axis too, sizes may differ there, and a mean is the sum of sums over the sum of
-  /// counts, so that {[1, 2], [6]} gives 3. Negative axes count from the end.
-  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values, std::optional<int64_t> axis = std::nullopt);
-  /// A value that every replica shares: its mean is itself; a sum with several replicas is an error (InvalidArgument).
+  /// The sum or mean over the replicas, on the first replica's device. Without an axis: unweighted, shapes
+  /// must agree. With one: each value is reduced over that axis too, sizes may differ there, and a mean is
+  /// the sum of sums over the sum of counts, so that {[1, 2], [6]} gives 3. Negative axes count from the end.
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
+                       std::optional<int64_t> axis = std::nullopt);
+  /// A value that every replica shares: its mean is itself; a sum with several replicas is an error
+  /// (InvalidArgument).
   torch::Tensor reduce(ReduceOp op, const torch::Tensor& value, std::optional<int64_t> axis = std::nullopt);
   /// Numbers, by float64.
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   double reduce(ReduceOp op, const PerReplica<T>& values) {
     double total = 0;
     for (const T& value : values.local_values()) total += static_cast<double>(value);
     return reduce_number(op, total);
   }
 
-  /// Concatenates along `axis` in replica order, on the first replica's device; sizes may differ on that axis only.
+  /// Concatenates along `axis` in replica order, on the first replica's device; sizes may differ on that axis
+  /// only.
   torch::Tensor gather(const PerReplica<torch::Tensor>& values, int64_t axis = 0);
 
   /// A value per local replica.
@@ -165,14 +175,12 @@ class Strategy : public GradientHandler {
     return values.local_values();
   }
   template <typename T>
-    requires(!detail::is_per_replica<T>)
-  std::vector<T> local_results(const T& value) const {
-    return {value};
-  }
+  requires(!detail::is_per_replica<T>) std::vector<T> local_results(const T& value)
+  const { return {value}; }
 
   /// `make(ValueContext)` once for each local replica, in the caller's thread.
   template <typename Fn>
-    requires std::invocable<const Fn&, const ValueContext&>
+  requires std::invocable<const Fn&, const ValueContext&>
   auto distribute_values_from_function(const Fn& make) const {
     std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
     for (int replica = 0; replica < num_local_replicas(); ++replica) {
@@ -188,26 +196,30 @@ class Strategy : public GradientHandler {
     return make_distributed_dataset(std::move(dataset), options, placement());
   }
 
-  /// `make(InputContext)` gives this process's pipeline, anew for each epoch: a callable `std::optional<Batch>()`, or a pointer to something
-  /// with begin() and end() such as a torch::data loader. Nothing is cut: each replica takes one of its batches a step; replicas that get none
-  /// in the last step have an empty shard.
+  /// `make(InputContext)` gives this process's pipeline, anew for each epoch: a callable
+  /// `std::optional<Batch>()`, or a pointer to something with begin() and end() such as a torch::data loader.
+  /// Nothing is cut: each replica takes one of its batches a step; replicas that get none in the last step
+  /// have an empty shard.
   template <typename Fn>
-    requires std::invocable<const Fn&, const InputContext&>
+  requires std::invocable<const Fn&, const InputContext&>
   auto distribute_datasets_from_function(const Fn& make, const StreamOptions& options = {}) const {
     return make_distributed_stream(make, options, placement());
   }
 
-  /// After a failed run: copies parameters, buffers and optimizer state of a replica that finished most steps to the others.
+  /// After a failed run: copies parameters, buffers and optimizer state of a replica that finished most steps
+  /// to the others.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()));
   }
 
   /// The default handling of gradients: sum over the replicas, clip, step. Subclasses may override it.
-  torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer, const ApplyOptions& options) override;
+  torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                const ApplyOptions& options) override;
   void reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) override;
 
-  /// This optimizer's bookkeeping, for tests, checkpoints and reports; throws InvalidArgument if scope did not make it.
+  /// This optimizer's bookkeeping, for tests, checkpoints and reports; throws InvalidArgument if scope did
+  /// not make it.
   std::shared_ptr<OptimizerGroup> optimizer_group(const torch::optim::Optimizer& optimizer) const;
 
  protected:
@@ -235,7 +247,8 @@ class Strategy : public GradientHandler {
   void compare_probes(const std::vector<torch::Tensor>& outputs) const;
   [[noreturn]] void refuse_probe() const;
   double reduce_number(ReduceOp op, double local_total) const;
-  void restore_consistency(const std::vector<ModulePointer>& modules, const torch::optim::Optimizer& optimizer);
+  void restore_consistency(const std::vector<ModulePointer>& modules,
+                           const torch::optim::Optimizer& optimizer);
   std::shared_ptr<const Devices> shared_devices() const;
   InputPlacement placement() const;
 

@@ -24,8 +24,9 @@ std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerRep
   return strategy_.cross_device_ops().reduce(op, value.local_values(), parse_destinations(destinations));
 }
 
-std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
-                                                                          const std::vector<std::string>& destinations) const {
+std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(
+    ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
+    const std::vector<std::string>& destinations) const {
   std::vector<std::vector<torch::Tensor>> local;
   for (const auto& value : values) local.push_back(value.local_values());
   return strategy_.cross_device_ops().batch_reduce(op, local, parse_destinations(destinations));

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/strategies/mirrored.h"
 #include "lockstep/strategies/cross_device_ops.h"
+#include "lockstep/strategies/mirrored.h"
 
 namespace lockstep {
 
@@ -23,16 +23,19 @@ class StrategyExtended {
   /// The devices that hold parameters: the same ones.
   std::vector<std::string> parameter_devices() const { return worker_devices(); }
 
-  /// One value a replica to one tensor on each of `destinations` (spelled as for parse_device). Throws InvalidArgument for none.
-  std::vector<torch::Tensor> reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value, const std::vector<std::string>& destinations) const;
+  /// One value a replica to one tensor on each of `destinations` (spelled as for parse_device). Throws
+  /// InvalidArgument for none.
+  std::vector<torch::Tensor> reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
+                                       const std::vector<std::string>& destinations) const;
   /// The same for several values at once, packed by the strategy's cross-device op.
-  std::vector<std::vector<torch::Tensor>> batch_reduce_to(ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
-                                                          const std::vector<std::string>& destinations) const;
+  std::vector<std::vector<torch::Tensor>> batch_reduce_to(
+      ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
+      const std::vector<std::string>& destinations) const;
   /// A copy on every replica's device.
   Mirrored<torch::Tensor> broadcast_to(const torch::Tensor& value) const;
 
-  /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica arguments give each
-  /// its own part. For changes between runs that must be the same everywhere.
+  /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica
+  /// arguments give each its own part. For changes between runs that must be the same everywhere.
   template <typename T, typename Fn, typename... Args>
   void update(Mirrored<T>& variable, const Fn& fn, const Args&... arguments) const {
     for (size_t replica = 0; replica < variable.local_values().size(); ++replica) {

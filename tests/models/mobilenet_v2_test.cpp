@@ -33,7 +33,7 @@ struct TrainingReference {
   std::map<std::string, double> gradient_digests;
 };
 
-#include "torchvision_reference.inc"
+#include "lockstep/tests/models/torchvision_reference.inc"
 
 void PrintTo(const EvaluationReference& reference, std::ostream* stream) {
   *stream << "width " << reference.width_multiplier << ", size " << reference.image_size;
