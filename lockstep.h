@@ -18,3 +18,4 @@
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/metrics.h"

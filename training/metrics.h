@@ -1,0 +1,81 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <concepts>
+
+#include "lockstep/runtime/per_replica.h"
+
+namespace lockstep {
+
+/// What result() and reset() need of a metric: a weighted total over everything it was updated with, and the
+/// sum of the weights.
+template <typename M>
+concept Metric = requires(M& metric, const M& constant) {
+  { constant.total() } -> std::convertible_to<double>;
+  { constant.count() } -> std::convertible_to<double>;
+  metric.reset();
+};
+
+/// The mean of all values that it was updated with.
+///
+/// Metrics are local to their replica: `auto loss = strategy.scope([](ReplicaContext&) { return Mean(); });`
+/// makes one each, replica functions get theirs as `Mean&`, and `result(loss)` brings them together. The
+/// state lies on the device of the first update and is float64; update() neither synchronises with that
+/// device nor records gradients. Used by one thread at a time.
+class Mean {
+ public:
+  /// Adds every element of `values`, of any shape; none of them where it is empty. `weights`, undefined for
+  /// all ones, must broadcast to the values' shape. Throws InvalidArgument where it does not.
+  void update(const torch::Tensor& values, const torch::Tensor& weights = {});
+  void reset();
+
+  /// sum(weight * value). Waits for the device, as count() does.
+  double total() const;
+  /// The sum of the weights: the number of values where none were given.
+  double count() const;
+
+ private:
+  torch::Tensor total_;   // undefined: nothing was added
+  torch::Tensor weight_;  // undefined: only unweighted values were added
+  double unweighted_ = 0;
+};
+
+/// The share of examples whose largest logit is at the target. See Mean for how it is made, used and read.
+class CategoricalAccuracy {
+ public:
+  /// `logits` are [n, classes], `targets` classes as integers [n], or one-hot (or probabilities) [n,
+  /// classes], where the largest counts; equal logits count as the first of them. `weights` is [n], undefined
+  /// for all ones. An empty shard, n = 0, adds nothing. Throws InvalidArgument for other shapes and for
+  /// floating-point targets [n].
+  void update(const torch::Tensor& logits, const torch::Tensor& targets, const torch::Tensor& weights = {});
+  void reset() { matches_.reset(); }
+
+  double total() const { return matches_.total(); }
+  double count() const { return matches_.count(); }
+
+ private:
+  Mean matches_;
+};
+
+/// The metric over all replicas of this process: the sum of the totals over the sum of the counts, which is
+/// exact however the examples were cut into shards; 0 where nothing was added. Waits for the devices; call it
+/// outside replica functions.
+template <Metric M>
+double result(const PerReplica<M>& metric) {
+  double total = 0;
+  double count = 0;
+  for (const M& local : metric.local_values()) {
+    total += local.total();
+    count += local.count();
+  }
+  return count == 0 ? 0 : total / count;
+}
+
+/// Begins anew on every replica.
+template <Metric M>
+void reset(PerReplica<M>& metric) {
+  for (M& local : metric.local_values()) local.reset();
+}
+
+}  // namespace lockstep
