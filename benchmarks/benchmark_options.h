@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/benchmarks/workload.h"
+
+namespace lockstep::benchmarks {
+
+struct BenchmarkOptions {
+  std::set<std::string> parts;  ///< what is measured
+  int num_pairs = 21;
+  int steps = 8;
+  int warm_up_steps = 5;
+  int num_starts = 3;
+  int num_replicas = 2;
+  Workload workload;
+  std::string torch_python;       ///< the interpreter that has the peer; empty: its parts are left out
+  std::string tensorflow_python;  ///< likewise
+  std::string peers = "benchmarks/peers";
+  std::vector<int> bucket_mebibytes = {1, 2, 4, 8, 25};
+  std::string serve;  ///< the job to be, where this process is one: bare or mirrored
+};
+
+/// Reads the command line. Nothing where --help was asked for and has been printed. Throws
+/// std::invalid_argument naming the flag.
+std::optional<BenchmarkOptions> parse_options(int argc, char** argv);
+
+}  // namespace lockstep::benchmarks

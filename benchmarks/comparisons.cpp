@@ -1,0 +1,158 @@
+#include "lockstep/benchmarks/comparisons.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "lockstep/benchmarks/jobs.h"
+#include "lockstep/benchmarks/remote_training.h"
+#include "lockstep/benchmarks/strategy_loop.h"
+#include "lockstep/benchmarks/training_loop.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr Bar kAgainstBareLoop{Bar::Side::kAtLeast, 0.98};
+constexpr Bar kAgainstIndependentLoops{Bar::Side::kAtLeast, 0.95};
+constexpr Bar kAgainstTorch{Bar::Side::kAtLeast, 1.3};
+constexpr Bar kAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
+constexpr Bar kAgainstTensorFlow{Bar::Side::kAtLeast, 1.8};
+constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
+
+double images(const BenchmarkOptions& options) {
+  return static_cast<double>(options.steps * options.workload.global_batch_size);
+}
+
+/// `other` and `own` each have `double seconds_for(int steps)`.
+template <typename Other, typename Own>
+AlternatingPairs measure_seconds(const BenchmarkOptions& options, Other& other, Own& own) {
+  other.seconds_for(options.warm_up_steps);
+  own.seconds_for(options.warm_up_steps);
+  return measure_alternating_pairs(
+      options.num_pairs, [&] { return other.seconds_for(options.steps); },
+      [&] { return own.seconds_for(options.steps); });
+}
+
+std::string replicas(int count) {
+  return fmt::format("{} {}", count, count == 1 ? "replica" : "replicas");
+}
+
+void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
+                  const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
+  RemoteTraining other(other_job);
+  RemoteTraining own(own_job("mirrored", workload, num_replicas));
+  if (other.num_parameters() != own.num_parameters()) {
+    throw std::runtime_error(
+        fmt::format("[benchmark] expected the same model on both sides, but {} trains {} parameters and "
+                    "Lockstep {}",
+                    name, other.num_parameters(), own.num_parameters()));
+  }
+  report.add_speed(replicas(num_replicas), name, measure_seconds(options, other, own), images(options), bar);
+}
+
+// Keras's example has another head than torchvision's model.
+Workload tensorflow_workload(const BenchmarkOptions& options) {
+  Workload workload = options.workload;
+  workload.dense_head = true;
+  return workload;
+}
+
+Workload torch_workload(const BenchmarkOptions& options) {
+  Workload workload = options.workload;
+  workload.dense_head = false;
+  return workload;
+}
+
+}  // namespace
+
+void compare_with_bare_loop(const BenchmarkOptions& options, Report& report) {
+  const auto bare = make_bare_loop(options.workload);
+  const auto own = make_strategy_loop(options.workload, {.num_replicas = 1});
+  report.add_speed(replicas(1), "LibTorch alone", measure_seconds(options, *bare, *own), images(options),
+                   kAgainstBareLoop);
+}
+
+void compare_with_bare_process(const BenchmarkOptions& options, Report& report) {
+  compare_jobs(options, options.workload, 1, "LibTorch alone, in a process of its own",
+               own_job("bare", options.workload, 1), kAgainstBareLoop, report);
+}
+
+void compare_with_independent_loops(const BenchmarkOptions& options, Report& report) {
+  const auto independent = make_independent_loops(options.workload, options.num_replicas);
+  const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
+  report.add_speed(replicas(options.num_replicas),
+                   fmt::format("{} independent threads", options.num_replicas),
+                   measure_seconds(options, *independent, *own), images(options), kAgainstIndependentLoops);
+}
+
+void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
+  const auto independent = make_independent_loops(options.workload, options.num_replicas);
+  for (const int mebibytes : options.bucket_mebibytes) {
+    const auto own = make_strategy_loop(
+        options.workload,
+        {.num_replicas = options.num_replicas, .bucket_bytes = static_cast<int64_t>(mebibytes) << 20});
+    report.add_speed(fmt::format("{}, buckets of {} MiB", replicas(options.num_replicas), mebibytes),
+                     fmt::format("{} independent threads", options.num_replicas),
+                     measure_seconds(options, *independent, *own), images(options), std::nullopt);
+  }
+}
+
+void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report) {
+  const Workload workload = torch_workload(options);
+  const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);
+  if (tuned_allocator) {
+    compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, the same allocator",
+                 with_own_allocator(job), kAgainstTunedTorch, report);
+  } else {
+    compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, as installed", job,
+                 kAgainstTorch, report);
+  }
+}
+
+void compare_with_tensorflow(const BenchmarkOptions& options, Report& report) {
+  const Workload workload = tensorflow_workload(options);
+  compare_jobs(options, workload, options.num_replicas, "TensorFlow MirroredStrategy",
+               tensorflow_job(options.tensorflow_python, options.peers, workload, options.num_replicas),
+               kAgainstTensorFlow, report);
+}
+
+void compare_memory(const BenchmarkOptions& options, Report& report) {
+  const auto peak = [&](const char* name) {
+    return [&options, job = own_job(name, options.workload, 1)] {
+      RemoteTraining training(job);
+      // Allocations repeat from step to step: the second already has the optimizer's state, which the first
+      // makes.
+      training.seconds_for(3);
+      return static_cast<double>(training.peak_memory_bytes());
+    };
+  };
+  report.add_memory("1 replica, peak memory", "LibTorch alone",
+                    measure_alternating_pairs(options.num_pairs, peak("mirrored"), peak("bare")), kMemory);
+}
+
+void measure_starts(const BenchmarkOptions& options, Report& report) {
+  struct Program {
+    std::string name;
+    Command job;
+    std::vector<double> seconds;
+  };
+  const int count = options.num_replicas;
+  const Workload torch = torch_workload(options);
+  std::vector<Program> programs{{"Lockstep, " + replicas(count), own_job("mirrored", torch, count), {}}};
+  if (!options.torch_python.empty()) {
+    programs.push_back({"PyTorch DDP", torch_job(options.torch_python, options.peers, torch, count), {}});
+  }
+  if (!options.tensorflow_python.empty()) {
+    programs.push_back(
+        {"TensorFlow MirroredStrategy",
+         tensorflow_job(options.tensorflow_python, options.peers, tensorflow_workload(options), count),
+         {}});
+  }
+  for (int start = 0; start < options.num_starts; ++start) {
+    for (auto& program : programs)
+      program.seconds.push_back(RemoteTraining(program.job).seconds_to_first_step());
+  }
+  for (const auto& program : programs) report.add_start(program.name, program.seconds);
+}
+
+}  // namespace lockstep::benchmarks

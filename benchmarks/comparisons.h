@@ -1,0 +1,29 @@
+#pragma once
+
+#include "lockstep/benchmarks/benchmark_options.h"
+#include "lockstep/benchmarks/report.h"
+
+namespace lockstep::benchmarks {
+
+// Each measures one part of the benchmark and adds it to the report.
+
+/// One replica of MirroredStrategy against LibTorch alone, in this process.
+void compare_with_bare_loop(const BenchmarkOptions& options, Report& report);
+/// The same with a process for each. Threads that wait for OpenMP work spin as long as the process has no
+/// more of them than there are cores, and give up soon otherwise: in one process both programs wait alike,
+/// here each as it does for its user.
+void compare_with_bare_process(const BenchmarkOptions& options, Report& report);
+/// Replicas against threads that do not communicate, in this process.
+void compare_with_independent_loops(const BenchmarkOptions& options, Report& report);
+/// The same for each bucket cap.
+void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
+/// A peer's job against the same job of ours, a process each. Throws std::runtime_error where the two do not
+/// train equally many parameters.
+void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report);
+void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
+/// The largest resident sets of one replica and of LibTorch alone, a new process for each measurement.
+void compare_memory(const BenchmarkOptions& options, Report& report);
+/// Seconds from the start of a process to its first finished step, ours and the peers' in turn.
+void measure_starts(const BenchmarkOptions& options, Report& report);
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,58 @@
+#include "lockstep/benchmarks/jobs.h"
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "lockstep/benchmarks/allocator.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+void add_flags(Command& job, const Workload& workload, int num_replicas) {
+  job.arguments.insert(
+      job.arguments.end(),
+      {"--replicas", std::to_string(num_replicas), "--global-batch-size",
+       std::to_string(workload.global_batch_size), "--image-size", std::to_string(workload.image_size)});
+}
+
+Command python_job(const std::string& python, const std::string& peers, const char* script) {
+  const auto path = std::filesystem::path(peers) / script;
+  if (!std::filesystem::exists(path))
+    throw std::invalid_argument("--peers: expected a folder with " + std::string(script) + ", but got " +
+                                peers);
+  // The folder is the project's own: no byte code is left in it.
+  return {{python, path.string()}, {{"PYTHONDONTWRITEBYTECODE", "1"}}};
+}
+
+}  // namespace
+
+Command own_job(const std::string& name, const Workload& workload, int num_replicas) {
+  Command job{{std::filesystem::read_symlink("/proc/self/exe").string(), "--serve", name}, {}};
+  if (workload.dense_head) job.arguments.emplace_back("--dense-head");
+  add_flags(job, workload, num_replicas);
+  return job;
+}
+
+Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
+                  int num_replicas) {
+  Command job = python_job(python, peers, "torch_ddp.py");
+  add_flags(job, workload, num_replicas);
+  // What torchrun sets.
+  job.environment.emplace_back("OMP_NUM_THREADS", "1");
+  return job;
+}
+
+Command with_own_allocator(Command job) {
+  job.environment.emplace_back("LD_PRELOAD", allocator_library());
+  job.environment.emplace_back("MALLOC_CONF", kAllocatorOptions);
+  return job;
+}
+
+Command tensorflow_job(const std::string& python, const std::string& peers, const Workload& workload,
+                       int num_replicas) {
+  Command job = python_job(python, peers, "tensorflow_mirrored.py");
+  add_flags(job, workload, num_replicas);
+  return job;
+}
+
+}  // namespace lockstep::benchmarks

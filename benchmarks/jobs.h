@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/benchmarks/child_process.h"
+#include "lockstep/benchmarks/workload.h"
+
+namespace lockstep::benchmarks {
+
+/// This program as a job: `name` is bare or mirrored. See RemoteTraining for what a job does.
+Command own_job(const std::string& name, const Workload& workload, int num_replicas);
+
+/// PyTorch's DistributedDataParallel over Gloo, one process a replica, with `python` and its program in the
+/// folder `peers`.
+Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
+                  int num_replicas);
+
+/// The same job with this process's allocator and its options instead of the C library's.
+Command with_own_allocator(Command job);
+
+/// TensorFlow's MirroredStrategy on logical CPUs.
+Command tensorflow_job(const std::string& python, const std::string& peers, const Workload& workload,
+                       int num_replicas);
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,47 @@
+#include "lockstep/benchmarks/machine.h"
+
+#include <array>
+#include <ctime>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+namespace lockstep::benchmarks {
+namespace {
+
+/// What follows `key` and a colon in a file of such lines, or nothing.
+std::string look_up(const char* file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t begin = line.find_first_not_of(" \t", line.find(':') + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string describe_machine() {
+  const std::string name = look_up("/proc/cpuinfo", "model name");
+  return (name.empty() ? "unnamed CPU" : name) + ", " + std::to_string(std::thread::hardware_concurrency()) +
+         " cores";
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 16> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts);
+  return text.data();
+}
+
+int64_t peak_memory_bytes() {
+  const std::string kibibytes = look_up("/proc/self/status", "VmHWM");
+  if (kibibytes.empty())
+    throw std::runtime_error("[benchmark] expected VmHWM in /proc/self/status, but found none");
+  return std::stoll(kibibytes) * 1024;
+}
+
+}  // namespace lockstep::benchmarks

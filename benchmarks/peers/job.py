@@ -1,0 +1,27 @@
+"""What the peers' programs share: the conversation with speed_benchmark (remote_training.h) and the flags."""
+
+import argparse
+import resource
+import sys
+import time
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--global-batch-size", type=int, default=64)
+    parser.add_argument("--image-size", type=int, default=64)
+    return parser
+
+
+def serve(train, num_parameters):
+    """Answers requests until the input ends; train(steps) blocks until the steps are done."""
+    train(1)
+    print("ready", num_parameters, flush=True)
+    for line in sys.stdin:
+        if line.strip() == "peak_memory":
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+            continue
+        begin = time.perf_counter()
+        train(int(line))
+        print(time.perf_counter() - begin, flush=True)

@@ -1,0 +1,35 @@
+#include "lockstep/benchmarks/serve.h"
+
+#include <iostream>
+#include <stdexcept>
+
+#include "lockstep/benchmarks/machine.h"
+#include "lockstep/benchmarks/strategy_loop.h"
+#include "lockstep/benchmarks/training_loop.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
+  if (options.serve == "bare") return make_bare_loop(options.workload);
+  if (options.serve == "mirrored")
+    return make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
+  throw std::invalid_argument("--serve: expected bare or mirrored, but got '" + options.serve + "'");
+}
+
+}  // namespace
+
+void serve(const BenchmarkOptions& options) {
+  const auto loop = make_loop(options);
+  loop->run(1);
+  std::cout << "ready " << loop->num_parameters() << std::endl;
+  for (std::string request; std::getline(std::cin, request);) {
+    if (request == "peak_memory") {
+      std::cout << peak_memory_bytes() << std::endl;
+    } else {
+      std::cout << loop->seconds_for(std::stoi(request)) << std::endl;
+    }
+  }
+}
+
+}  // namespace lockstep::benchmarks

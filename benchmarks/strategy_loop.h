@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lockstep/benchmarks/training_loop.h"
+
+namespace lockstep::benchmarks {
+
+struct StrategyLoopOptions {
+  int num_replicas = 1;
+  /// Of the gradients; none: the library's default.
+  std::optional<int64_t> bucket_bytes;
+};
+
+/// MirroredStrategy on the CPU, with the training step of the README. Throws std::invalid_argument where the
+/// replicas cannot have equal shares of the batch.
+std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
+                                                 const StrategyLoopOptions& options);
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,130 @@
+#include "lockstep/benchmarks/training_loop.h"
+
+#include <barrier>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+int cores_for_each(int num_threads) {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / num_threads);
+}
+
+/// A model, an optimizer and a batch in one thread.
+class PlainTraining {
+ public:
+  PlainTraining(const Workload& workload, int64_t num_examples)
+      : model_(make_model(workload)),
+        optimizer_(model_->parameters(), 1e-3),
+        batch_(random_batch(workload, num_examples)) {}
+
+  void step() {
+    optimizer_.zero_grad();
+    auto loss = torch::cross_entropy_loss(model_->forward(batch_.data), batch_.target);
+    loss.backward();
+    optimizer_.step();
+  }
+
+  const MobileNetV2& model() const { return model_; }
+
+ private:
+  MobileNetV2 model_;
+  FusedAdam optimizer_;
+  torch::data::Example<> batch_;
+};
+
+class BareLoop : public TrainingLoop {
+ public:
+  explicit BareLoop(const Workload& workload) : training_(workload, workload.global_batch_size) {
+    at::set_num_threads(cores_for_each(1));
+  }
+  void run(int steps) override {
+    for (int i = 0; i < steps; ++i) training_.step();
+  }
+  int64_t num_parameters() const override { return count_parameters(*training_.model()); }
+
+ private:
+  PlainTraining training_;
+};
+
+class IndependentLoops : public TrainingLoop {
+ public:
+  IndependentLoops(const Workload& workload, int num_threads)
+      : begin_(num_threads + 1), end_(num_threads + 1) {
+    for (int i = 0; i < num_threads; ++i)
+      trainings_.push_back(
+          std::make_unique<PlainTraining>(workload, workload.global_batch_size / num_threads));
+    for (auto& training : trainings_)
+      threads_.emplace_back([this, &training = *training, num_threads] { work(training, num_threads); });
+  }
+  ~IndependentLoops() override {
+    steps_.reset();
+    begin_.arrive_and_wait();
+    for (auto& thread : threads_) thread.join();
+  }
+
+  void run(int steps) override {
+    steps_ = steps;
+    begin_.arrive_and_wait();
+    end_.arrive_and_wait();
+  }
+  int64_t num_parameters() const override { return count_parameters(*trainings_[0]->model()); }
+
+ private:
+  void work(PlainTraining& training, int num_threads) {
+    at::set_num_threads(cores_for_each(num_threads));
+    while (true) {
+      begin_.arrive_and_wait();
+      if (!steps_) return;
+      for (int i = 0; i < *steps_; ++i) training.step();
+      end_.arrive_and_wait();
+    }
+  }
+
+  std::vector<std::unique_ptr<PlainTraining>> trainings_;
+  std::optional<int> steps_;  // written between the barriers' end and begin only; nothing: time to end
+  std::barrier<> begin_;
+  std::barrier<> end_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+double TrainingLoop::seconds_for(int steps) {
+  const auto begin = std::chrono::steady_clock::now();
+  run(steps);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::unique_ptr<TrainingLoop> make_bare_loop(const Workload& workload) {
+  return std::make_unique<BareLoop>(workload);
+}
+
+std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, int num_threads) {
+  return std::make_unique<IndependentLoops>(workload, num_threads);
+}
+
+MobileNetV2 make_model(const Workload& workload) {
+  return MobileNetV2(MobileNetV2Options{
+      .num_classes = 10,
+      .head = workload.dense_head ? MobileNetV2Head::kFlattenedDense : MobileNetV2Head::kGlobalAverage,
+      .image_size = workload.image_size});
+}
+
+torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples) {
+  return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
+              .contiguous(torch::MemoryFormat::ChannelsLast),
+          torch::randint(10, {num_examples}, torch::kLong)};
+}
+
+int64_t count_parameters(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+}  // namespace lockstep::benchmarks

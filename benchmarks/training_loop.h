@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "lockstep/benchmarks/workload.h"
+#include "lockstep/models/mobilenet_v2.h"
+
+namespace lockstep::benchmarks {
+
+/// One way to train the workload in this process.
+class TrainingLoop {
+ public:
+  virtual ~TrainingLoop() = default;
+  /// Blocks until all of its threads have done `steps` steps.
+  virtual void run(int steps) = 0;
+  /// Trainable ones, of one replica.
+  virtual int64_t num_parameters() const = 0;
+
+  double seconds_for(int steps);
+};
+
+/// LibTorch alone: the model, the optimizer and the batch, in the calling thread with all cores.
+std::unique_ptr<TrainingLoop> make_bare_loop(const Workload& workload);
+
+/// `num_threads` bare loops that know nothing of each other, each with its share of the batch and of the
+/// cores: what replicas would do if communication were free.
+std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, int num_threads);
+
+/// Parts that all loops share.
+MobileNetV2 make_model(const Workload& workload);
+torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples);
+int64_t count_parameters(const torch::nn::Module& module);
+
+}  // namespace lockstep::benchmarks
