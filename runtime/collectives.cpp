@@ -21,8 +21,9 @@ BackendPointer saved_backend(AutogradContext* context) {
 }
 
 struct AllReduce : public torch::autograd::Function<AllReduce> {
+  // Of lists, apply() tracks an at::TensorList only: through a std::vector no gradient would flow.
   static variable_list forward(AutogradContext* context, const BackendPointer& backend, ReduceOp op,
-                               const variable_list& tensors) {
+                               at::TensorList tensors) {
     save_backend(context, backend);
     context->saved_data["op"] = static_cast<int64_t>(op);
     variable_list results;
@@ -100,7 +101,7 @@ void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tens
 
 std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
                                    const std::vector<at::Tensor>& tensors) {
-  return AllReduce::apply(backend, op, tensors);
+  return AllReduce::apply(backend, op, at::TensorList(tensors));
 }
 
 at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, int64_t axis) {

@@ -1,5 +1,6 @@
 #include "lockstep/runtime/device.h"
 
+#include <algorithm>
 #include <charconv>
 #include <ostream>
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "lockstep/runtime/errors.h"
@@ -17,7 +18,8 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters,
     : parameters_(std::move(parameters)),
       backend_(std::move(backend)),
       options_(std::move(options)),
-      order_(parameters_.size()) {
+      order_(parameters_.size()),
+      old_sums_(parameters_.size()) {
   // Backward reaches the parameters roughly in the reverse of the order that forward used them in.
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
   lay_out();
@@ -116,8 +118,12 @@ void GradientReducer::remove_hooks() {
 }
 
 void GradientReducer::prepare() {
-  if (phase_ == Phase::kCollecting) return;  // backward was in an earlier run, its sums are still awaited
   const bool current = layout_is_current();
+  if (phase_ == Phase::kCollecting) {
+    if (current) return;  // backward was in an earlier run, its sums are still awaited
+    drop_gradients();
+    drain();
+  }
   if (current && next_order_.empty()) return;
   if (!next_order_.empty()) order_ = std::exchange(next_order_, {});
   // Gradients keep the old buckets alive until somebody zeroes them.
@@ -131,40 +137,36 @@ bool GradientReducer::in_slot(size_t index) const {
   return gradient.defined() && gradient.layout() == at::kStrided && gradient.is_alias_of(slots_[index].view);
 }
 
-void GradientReducer::check_was_zeroed(size_t index) const {
-  const Slot& slot = slots_[index];
-  if (!slot.holds_old_sum || !in_slot(index)) return;
-  // One more write than at the time of the sum is the accumulation itself; zeroing in place would be another.
-  if (slot.view._version() <= slot.version_after_sum + 1) {
-    throw InvalidArgument(
-        fmt::format("[gradients] '{}' still holds the sum of the step before, which would be summed over the "
-                    "replicas once more: "
-                    "call zero_grad() before the next backward",
-                    options_.name_of(index)));
-  }
+void GradientReducer::check_was_zeroed(size_t index, int64_t own_writes) const {
+  const at::Tensor& gradient = parameters_[index].grad();
+  // One more write than our own was the zeroing, in place.
+  if (!old_sums_[index].is(gradient) || old_sums_[index].writes_to(gradient) > own_writes) return;
+  throw InvalidArgument(fmt::format(
+      "[gradients] '{}' still holds the sum of the step before, which would be summed over the replicas once "
+      "more: call zero_grad() before the next backward",
+      options_.name_of(index)));
 }
 
 void GradientReducer::on_gradient(size_t index) {
-  Slot& slot = slots_[index];
+  if (!parameters_[index].grad().defined()) return;  // backward came by with nothing
   if (at::GradMode::is_enabled()) {
     throw InvalidArgument(
         "[gradients] backward with create_graph is not supported for parameters whose gradients are "
         "summed over replicas; use torch::autograd::grad for higher derivatives");
   }
-  check_was_zeroed(index);
+  check_was_zeroed(index, /*own_writes=*/1);
   if (phase_ == Phase::kSummed) begin_step();
+  if (was_zeroed(index)) drain();
+  Slot& slot = slots_[index];
   if (buckets_[slot.bucket].launched) {
-    if (slot.arrived && in_slot(index)) {
-      throw InvalidArgument(fmt::format(
-          "[gradients] a second gradient came for '{}' after the first one left to be summed; hold the "
-          "earlier "
-          "backward's gradients with `auto hold = replica.accumulate();`, or apply or zero them in between",
-          options_.name_of(index)));
-    }
-    drain();
+    throw InvalidArgument(fmt::format(
+        "[gradients] a second gradient came for '{}' after the first one left to be summed; hold the earlier "
+        "backward's gradients with `auto hold = replica.accumulate();`, or apply them or zero all of the "
+        "optimizer's in between",
+        options_.name_of(index)));
   }
   if (options_.is_accumulating()) {
-    slot.holds_old_sum = false;
+    old_sums_[index] = {};
     return;
   }
   phase_ = Phase::kCollecting;
@@ -179,11 +181,11 @@ void GradientReducer::on_gradient(size_t index) {
 void GradientReducer::take_in(size_t index) {
   Slot& slot = slots_[index];
   const at::Tensor& gradient = parameters_[index].grad();
+  old_sums_[index] = {};
   if (gradient.layout() != at::kStrided) {
-    slot.sparse = true;
+    slot.sparse = TensorMark(gradient);
     return;
   }
-  slot.holds_old_sum = false;
   if (in_slot(index)) return;
   if (gradient.sizes() != slot.view.sizes() || gradient.scalar_type() != slot.view.scalar_type()) {
     throw InvalidArgument(
@@ -200,7 +202,7 @@ void GradientReducer::begin_step() {
   arrivals_.clear();
   for (auto& slot : slots_) {
     slot.arrived = false;
-    slot.sparse = false;
+    slot.sparse = {};
   }
   for (auto& bucket : buckets_) {
     bucket.pending = bucket.members.size();
@@ -209,13 +211,28 @@ void GradientReducer::begin_step() {
   }
 }
 
-/// A new backward came without anyone asking for the last one's sums: their buckets are waited for, since
-/// others read and write them, and forgotten.
+/// Whether all gradients collected so far have been made undefined since, but for the one that `newcomer`
+/// just got: nobody will ask for their sums.
+bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
+  if (arrivals_.empty()) return false;
+  return std::all_of(arrivals_.begin(), arrivals_.end(), [&](size_t i) {
+    if (i != newcomer) return !parameters_[i].grad().defined();
+    return slots_[i].sparse.is_set() ? !slots_[i].sparse.is(parameters_[i].grad()) : !in_slot(i);
+  });
+}
+
+/// Ends a step whose sums nobody will ask for. Its other buckets leave too, so that all replicas have
+/// launched the same ones, and all are waited for, since others read and write them.
 void GradientReducer::drain() {
-  for (auto& bucket : buckets_) {
-    if (bucket.launched) bucket.work->wait(kNoTimeout);
-  }
+  for (; next_bucket_ < buckets_.size(); ++next_bucket_) launch(buckets_[next_bucket_], false);
+  for (auto& bucket : buckets_) bucket.work->wait(kNoTimeout);
   begin_step();
+}
+
+void GradientReducer::drop_gradients() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (slots_[i].trained && (slots_[i].sparse.is_set() || in_slot(i))) parameters_[i].mutable_grad().reset();
+  }
 }
 
 void GradientReducer::write_flags() {
@@ -225,7 +242,7 @@ void GradientReducer::write_flags() {
   for (int64_t i = 0; i < count; ++i) {
     const Slot& slot = slots_[static_cast<size_t>(i)];
     values[i] = slot.arrived ? 1.0F : 0.0F;
-    values[count + i] = slot.sparse ? 1.0F : 0.0F;
+    values[count + i] = slot.sparse.is_set() ? 1.0F : 0.0F;
   }
   flags_.copy_(flags, /*non_blocking=*/true);
 }
@@ -244,20 +261,46 @@ void GradientReducer::launch_full_buckets() {
     launch(buckets_[next_bucket_++], true);
 }
 
+/// Whether grad() still is what the last finish() left.
+bool GradientReducer::sums_are_there() const {
+  bool any = false;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!old_sums_[i].is_set()) continue;
+    if (parameters_[i].grad().defined()) return true;
+    any = true;
+  }
+  return !any;
+}
+
+void GradientReducer::check_untrained() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (slots_[i].trained || !parameters_[i].requires_grad() || !parameters_[i].grad().defined()) continue;
+    throw InvalidArgument(
+        fmt::format("[gradients] '{}' began to require a gradient within this run, so that its gradients are "
+                    "not summed: change requires_grad between runs",
+                    options_.name_of(i)));
+  }
+}
+
 void GradientReducer::finish() {
-  if (phase_ == Phase::kSummed || buckets_.empty()) return;
+  check_untrained();
+  if (buckets_.empty() || (phase_ == Phase::kSummed && sums_are_there())) return;
+  if (phase_ == Phase::kSummed) begin_step();
+  if (was_zeroed(std::nullopt)) drain();
+  phase_ = Phase::kCollecting;
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Slot& slot = slots_[i];
-    if (!slot.trained || slot.arrived) continue;
+    const bool has_gradient = parameters_[i].grad().defined();
+    if (!slot.trained) continue;
+    if (slot.arrived) {
+      if (has_gradient || buckets_[slot.bucket].launched) continue;
+      slot.arrived = false;  // zeroed alone
+      slot.sparse = {};
+    }
     // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
-    if (parameters_[i].grad().defined()) {
-      if (slot.holds_old_sum && in_slot(i) && slot.view._version() == slot.version_after_sum) {
-        throw InvalidArgument(
-            fmt::format("[gradients] '{}' still holds the sum of the step before: call zero_grad() before "
-                        "the next backward",
-                        options_.name_of(i)));
-      }
+    if (has_gradient) {
+      check_was_zeroed(i, /*own_writes=*/0);
       take_in(i);
       slot.arrived = true;
       arrivals_.push_back(i);
@@ -273,16 +316,15 @@ void GradientReducer::finish() {
   const auto count = static_cast<int64_t>(parameters_.size());
   sum_sparse(flags);
   for (int64_t i = 0; i < count; ++i) {
-    Slot& slot = slots_[static_cast<size_t>(i)];
-    if (!slot.trained || values[count + i] != 0) continue;
-    at::Tensor& gradient = parameters_[static_cast<size_t>(i)].mutable_grad();
+    const auto index = static_cast<size_t>(i);
+    if (!slots_[index].trained) continue;
     if (values[i] == 0) {
-      gradient.reset();
+      parameters_[index].mutable_grad().reset();
+      old_sums_[index] = {};
       continue;
     }
-    gradient = slot.view;
-    slot.holds_old_sum = true;
-    slot.version_after_sum = slot.view._version();
+    if (values[count + i] == 0) parameters_[index].mutable_grad() = slots_[index].view;
+    old_sums_[index] = TensorMark(parameters_[index].grad());
   }
   if (!order_is_final_) agree_on_order();
   phase_ = Phase::kSummed;
@@ -295,7 +337,7 @@ void GradientReducer::sum_sparse(const at::Tensor& flags) {
   for (int64_t i = 0; i < count; ++i) {
     if (values[count + i] == 0) continue;
     at::Tensor& parameter = parameters_[static_cast<size_t>(i)];
-    if (!slots_[static_cast<size_t>(i)].sparse && parameter.grad().defined()) {
+    if (!slots_[static_cast<size_t>(i)].sparse.is_set() && parameter.grad().defined()) {
       throw InvalidArgument(
           fmt::format("[gradients] '{}' has a dense gradient here and a sparse one on another replica",
                       options_.name_of(static_cast<size_t>(i))));
@@ -327,14 +369,16 @@ void GradientReducer::agree_on_order() {
 }
 
 void GradientReducer::mark_applied() {
-  for (auto& slot : slots_) {
-    if (slot.holds_old_sum) slot.version_after_sum = slot.view._version();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].grad();
+    if (old_sums_[i].is(gradient)) old_sums_[i] = TensorMark(gradient);
   }
+  begin_step();
 }
 
 void GradientReducer::reset() {
+  if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
-  for (auto& slot : slots_) slot.holds_old_sum = false;
 }
 
 }  // namespace lockstep

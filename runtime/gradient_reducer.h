@@ -7,10 +7,12 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/runtime/tensor_mark.h"
 
 namespace lockstep {
 
@@ -46,17 +48,21 @@ class GradientReducer {
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// At the start of a run: takes over a new bucket order, and lays the buckets out anew where a parameter's
-  /// dtype, device, shape or requires_grad has changed. Never blocks.
+  /// dtype, device, shape or requires_grad has changed. Blocks only where such a change comes between a
+  /// backward and the step that was to use its gradients: those are summed and dropped.
   void prepare();
 
   /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every
   /// replica keep an undefined gradient; unused on some count as zeros there. Does nothing if the sums are
-  /// there already and no backward came since. Throws what the backend's Work::wait() throws.
+  /// there already and no backward came since. Throws what the backend's Work::wait() throws, and
+  /// InvalidArgument naming the parameter where gradients still hold the last step's sums, or where one began
+  /// to require a gradient within the run.
   void finish();
 
-  /// The optimizer has stepped: what grad() holds has been used.
+  /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
   void mark_applied();
-  /// After a failed run: forgets what was under way.
+  /// After a failed run, while no replica is inside: forgets what was under way. Gradients whose sum may be
+  /// half done become undefined.
   void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -79,9 +85,7 @@ class GradientReducer {
     size_t bucket = 0;
     at::Tensor view;  // the parameter's place in the flat bucket: shares its memory, is no autograd view
     bool arrived = false;
-    bool sparse = false;
-    uint32_t version_after_sum = 0;
-    bool holds_old_sum = false;  // grad() may still be the last step's sum, should nobody have zeroed it
+    TensorMark sparse;  // the sparse gradient that arrived
   };
   struct Signature {
     at::ScalarType dtype;
@@ -100,7 +104,10 @@ class GradientReducer {
   void remove_hooks();
   void on_gradient(size_t index);
   void begin_step();
+  bool was_zeroed(std::optional<size_t> newcomer) const;
+  bool sums_are_there() const;
   void drain();
+  void drop_gradients();
   void take_in(size_t index);
   void write_flags();
   void launch(Bucket& bucket, bool in_backward);
@@ -108,7 +115,8 @@ class GradientReducer {
   void sum_sparse(const at::Tensor& flags);
   void agree_on_order();
   bool in_slot(size_t index) const;
-  void check_was_zeroed(size_t index) const;
+  void check_was_zeroed(size_t index, int64_t own_writes) const;
+  void check_untrained() const;
 
   std::vector<at::Tensor> parameters_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -118,6 +126,8 @@ class GradientReducer {
   bool order_is_final_ = false;
   std::vector<Signature> signatures_;
   std::vector<Slot> slots_;
+  // The last step's sums, to notice a grad() that nobody has zeroed: after any change of the layout, too.
+  std::vector<TensorMark> old_sums_;
   std::vector<Bucket> buckets_;
   at::Tensor flags_;  // the end of the last bucket: used, then sparse, one element a parameter each
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;

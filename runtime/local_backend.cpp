@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include <sstream>
+#include <algorithm>
 
 #include "lockstep/runtime/errors.h"
 
@@ -114,6 +114,20 @@ bool can_split(const std::vector<Arrival>& arrivals, size_t index) {
   return true;
 }
 
+/// In-place reductions of one tensor that several replicas brought would count it more than once.
+void check_own_memory(const std::vector<Arrival>& arrivals, size_t index) {
+  for (size_t b = 1; b < arrivals.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (arrivals[a].outputs[index].const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
+        continue;
+      throw InvalidArgument(fmt::format(
+          "[all_reduce] expected a tensor of its own from each replica, but replicas {} and {} gave "
+          "the same memory ({})",
+          a, b, arrivals[b].description));
+    }
+  }
+}
+
 /// Sums in replica order into the first replica's slice, then copies to the others.
 void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices) {
   at::Tensor& sum = slices[0];
@@ -149,6 +163,7 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
   for (size_t index = 0; index < arrivals[0].outputs.size(); ++index) {
     const at::Tensor& tensor = arrivals[0].outputs[index];
     if (tensor.numel() == 0) continue;
+    check_own_memory(arrivals, index);
     const int64_t per_part = std::max<int64_t>(1, kPartBytes / static_cast<int64_t>(tensor.element_size()));
     if (algorithm == LocalAlgorithm::kOneDevice || !can_split(arrivals, index)) {
       parts.push_back({index, -1, 0});
@@ -229,6 +244,10 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                        const c10d::BroadcastOptions& options) {
+  if (options.rootRank < 0 || options.rootRank >= getSize()) {
+    throw InvalidArgument(fmt::format("[broadcast] expected a source replica from 0 to {}, but got {}",
+                                      getSize() - 1, options.rootRank));
+  }
   const auto root = static_cast<size_t>(options.rootRank);
   return launch(
       c10d::OpType::BROADCAST,
@@ -246,6 +265,13 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<a
                                                        const c10d::AllgatherOptions&) {
   if (inputs.size() != 1 || outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize())) {
     throw InvalidArgument(fmt::format("[all_gather] expected one input and {} outputs", getSize()));
+  }
+  // copy_ would broadcast or convert silently.
+  const at::Tensor& own = outputs[0][static_cast<size_t>(getRank())];
+  if (inputs[0].sizes() != own.sizes() || inputs[0].scalar_type() != own.scalar_type()) {
+    throw InvalidArgument(
+        fmt::format("[all_gather] expected an input like output {} of replica {}'s list:{}, but got{}",
+                    getRank(), getRank(), describe("", {own}), describe("", {inputs[0]})));
   }
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
   return launch(c10d::OpType::ALLGATHER,

@@ -153,8 +153,8 @@ ModulePointer clone_module(const ModulePointer& module, torch::Device device) {
     if (!from[i].second.defined() || !to[i].second.defined()) continue;
     if (to[i].second.is_leaf()) to[i].second.set_requires_grad(from[i].second.requires_grad());
   }
-  set_training_flags(*copy, training_flags(*module));
   check_same_structure({module, copy}, "mirror");
+  set_training_flags(*copy, training_flags(*module));
   return copy;
 }
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "lockstep/runtime/errors.h"
@@ -13,8 +14,8 @@ namespace {
 
 void check_ownership(const ParameterDirectory& directory,
                      const std::vector<std::vector<at::Tensor>>& parameters) {
+  std::map<const void*, size_t> owners;
   for (size_t replica = 0; replica < parameters.size(); ++replica) {
-    std::set<const void*> seen;
     for (size_t i = 0; i < parameters[replica].size(); ++i) {
       const at::Tensor& parameter = parameters[replica][i];
       const auto entry = directory.find(parameter);
@@ -24,9 +25,16 @@ void check_ownership(const ParameterDirectory& directory,
             "with the factory's own replica",
             replica, entry->name, entry->replica));
       }
-      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
+      const auto [owner, is_new] = owners.emplace(parameter.unsafeGetTensorImpl(), replica);
+      if (!is_new && owner->second == replica) {
         throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica,
                                           directory.describe(parameter, i)));
+      }
+      if (!is_new) {
+        throw InvalidArgument(fmt::format(
+            "[optimizer] the optimizers of replicas {} and {} hold the same tensor, {}: each replica "
+            "needs parameters of its own",
+            owner->second, replica, directory.describe(parameter, i)));
       }
     }
     const auto& first = parameters[0];
@@ -86,31 +94,44 @@ bool OptimizerGroup::holds(const torch::optim::Optimizer& optimizer) const {
 
 void OptimizerGroup::check_parameters(int replica) const {
   const auto& known = parameters_[static_cast<size_t>(replica)];
-  size_t i = 0;
-  for (const auto& group : optimizers_[static_cast<size_t>(replica)]->param_groups()) {
-    for (const auto& parameter : group.params()) {
-      if (i < known.size() && parameter.is_same(known[i])) {
-        ++i;
-        continue;
-      }
-      const auto entry = directory_->find(parameter);
-      if (entry && entry->replica != replica) {
-        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}",
-                                          replica, entry->name, entry->replica));
-      }
-      const bool twice = std::any_of(known.begin(), known.end(),
-                                     [&](const at::Tensor& other) { return other.is_same(parameter); });
-      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} {}", replica,
-                                        directory_->describe(parameter, i),
-                                        twice ? "twice"
-                                              : "which joined after scope made the optimizer: its gradients "
-                                                "would not be summed; make a new optimizer in scope"));
+  const auto given = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
+  const auto contains = [](auto begin, auto end, const at::Tensor& parameter) {
+    return std::any_of(begin, end, [&](const at::Tensor& other) { return other.is_same(parameter); });
+  };
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+  if (std::equal(given.begin(), given.end(), known.begin(), known.end(), same)) return;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const at::Tensor& parameter = given[i];
+    if (i < known.size() && parameter.is_same(known[i])) continue;
+    const auto entry = directory_->find(parameter);
+    if (entry && entry->replica != replica) {
+      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}",
+                                        replica, entry->name, entry->replica));
     }
+    if (contains(given.begin(), given.begin() + static_cast<int64_t>(i), parameter)) {
+      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica,
+                                        directory_->describe(parameter, i)));
+    }
+    if (!contains(known.begin(), known.end(), parameter)) {
+      throw InvalidArgument(fmt::format(
+          "[optimizer] replica {}'s optimizer holds {}, which joined after scope made the optimizer: "
+          "its gradients would not be summed; make a new optimizer in scope",
+          replica, directory_->describe(parameter, i)));
+    }
+    break;  // a known one in another place: one before it is gone, or the order has changed
   }
-  if (i < known.size()) {
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (contains(given.begin(), given.end(), known[i])) continue;
     throw InvalidArgument(
         fmt::format("[optimizer] replica {}'s optimizer no longer holds {}; make a new optimizer in scope",
                     replica, directory_->describe(known[i], i)));
+  }
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (given[i].is_same(known[i])) continue;
+    throw InvalidArgument(fmt::format(
+        "[optimizer] replica {}'s optimizer holds its parameters in another order than scope made "
+        "it with, first at {}; make a new optimizer in scope",
+        replica, directory_->describe(given[i], i)));
   }
 }
 

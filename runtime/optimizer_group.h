@@ -25,11 +25,13 @@ class OptimizerGroup {
   };
 
   /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one
-  /// twice, or has other parameters than replica 0's. With `channel` null (one replica) nothing is summed and
-  /// no hook installed.
+  /// twice, shares a tensor with another replica's, or has other parameters than replica 0's. With `channel`
+  /// null (one replica) nothing is summed and no hook installed.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveGroup> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
+  OptimizerGroup(const OptimizerGroup&) = delete;  // the reducers refer to it
+  OptimizerGroup& operator=(const OptimizerGroup&) = delete;
 
   bool holds(const torch::optim::Optimizer& optimizer) const;
   /// Null with one replica.
@@ -44,7 +46,7 @@ class OptimizerGroup {
   void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
   const std::vector<int64_t>& finished_steps() const { return finished_steps_; }
   bool is_consistent() const;
-  /// Copies the state of the optimizer that has finished most steps to the others, and their step counts.
+  /// Copies the state of replica `source`'s optimizer to the others, and its count of steps.
   void copy_state_from(size_t source);
 
  private:

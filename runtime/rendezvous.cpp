@@ -2,16 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
 
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
+namespace {
 
-/// All fields but the atomics are guarded by the rendezvous's mutex until `ready`; from then on arrivals and
-/// work are read by those who run parts.
+// Far below where a deadline on the clock would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+}  // namespace
+
+/// Guarded by the rendezvous's mutex. Once all ranks are here, arrivals belong to the last one, and once the
+/// work is ready, arrivals and work are read by those who run parts.
 class Rendezvous::Meeting {
  public:
   Meeting(uint64_t sequence, int size)
@@ -51,6 +57,7 @@ Rendezvous::Meeting& Rendezvous::meeting_at(uint64_t sequence) {
 
 void Rendezvous::fail(Meeting& meeting, std::exception_ptr error) {
   if (!meeting.error_) meeting.error_ = std::move(error);
+  std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
   changed_.notify_all();
 }
 
@@ -153,6 +160,9 @@ bool Rendezvous::run_next_part(Meeting& meeting, int rank_share) {
     meeting.done_ = true;
     std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
     changed_.notify_all();
+  } else if (meeting.error_ && meeting.finished_parts_ == meeting.next_part_) {
+    // No part begins after an error: this was the last one that the waiting ranks wait for.
+    changed_.notify_all();
   }
   return true;
 }
@@ -170,20 +180,27 @@ void Rendezvous::do_own_share(int rank) {
 }
 
 void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout) {
-  const auto limit = timeout.value_or(timeout_);
+  const auto limit = std::min<std::chrono::milliseconds>(timeout.value_or(timeout_), kLongestTimeout);
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (true) {
     while (run_next_part(meeting, -1)) {
     }
     MutexLock lock(mutex_);
-    // Another thread may have made the work ready since: look again under the lock before sleeping.
-    if (meeting.done_ && !meeting.error_) return;
     // A part that still runs writes into the caller's tensors: an error is thrown only once nobody does.
     const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
     if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
-    if (abort_reason_ && !parts_running) throw CollectiveAborted(*abort_reason_);
-    if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
-    if (!changed_.wait_until(mutex_, deadline) && !meeting.done_ && !parts_running) {
+    if (meeting.done_) return;
+    if (meeting.arrived_ == size_) {
+      // All are here: what is left is work, which ends by itself. It is finished even after an abort, or a
+      // rank that gave up would find others writing into its tensors. Another thread may have made the work
+      // ready since: look again under the lock before sleeping.
+      if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
+      changed_.wait(mutex_);
+      continue;
+    }
+    if (abort_reason_) throw CollectiveAborted(*abort_reason_);
+    const bool in_time = changed_.wait_until(mutex_, deadline);
+    if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
       const std::string text = fmt::format(
           "{} (collective #{}) timed out after {:.1f} s; missing: replica {}",
           meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, meeting.sequence_,

@@ -48,14 +48,14 @@ class Rendezvous {
 
   int size() const { return size_; }
 
-  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch (to all
-  /// ranks) where the descriptions differ, CollectiveAborted after abort() or where a rank has left without
-  /// joining.
+  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch where its
+  /// description differs from the first one (the other ranks get it from wait()), CollectiveAborted after
+  /// abort().
   std::shared_ptr<Meeting> arrive(int rank, Arrival arrival, const MakeWork& make_work);
 
   /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws what arrive() throws,
-  /// what the work threw, or CollectiveAborted naming the missing ranks after the timeout (`timeout`
-  /// overrides the rendezvous's own).
+  /// what the work threw, or CollectiveAborted where a rank has left without joining, or naming the missing
+  /// ranks after the timeout (`timeout` overrides the rendezvous's own).
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
@@ -67,7 +67,8 @@ class Rendezvous {
   /// Throws CollectiveMismatch if some ranks have joined a meeting that others have not. Call while no rank
   /// is inside.
   void check_complete();
-  /// Releases everyone who waits or will arrive with CollectiveAborted(`reason`), until reset().
+  /// Releases everyone who waits for a missing rank or will arrive with CollectiveAborted(`reason`), until
+  /// reset(). Meetings that all ranks have joined are finished all the same.
   void abort(const std::string& reason);
   /// Back to the state after construction. Call while no rank is inside.
   void reset();

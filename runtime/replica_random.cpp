@@ -11,24 +11,30 @@ constexpr c10::DispatchKey kRandomKey = c10::DispatchKey::TESTING_ONLY_GenericMo
 
 thread_local const at::Generator* replica_generator = nullptr;
 
+bool is_generators_device(c10::Device device) {
+  const c10::Device own = replica_generator->device();
+  return device.type() == own.type() &&
+         (!device.has_index() || !own.has_index() || device.index() == own.index());
+}
+
 /// Puts the replica's generator where the caller gave none, then runs the operator below the key.
 void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (replica_generator != nullptr) {
     const auto& arguments = op.schema().arguments();
     const size_t first = stack->size() - arguments.size();
     c10::IValue* missing = nullptr;
-    std::optional<c10::DeviceType> device;
+    std::optional<c10::Device> device;
     for (size_t i = 0; i < arguments.size(); ++i) {
       c10::IValue& value = (*stack)[first + i];
       if (arguments[i].name() == "generator") {
         if (value.isNone()) missing = &value;
       } else if (value.isTensor() && value.toTensor().defined() && !device) {
-        device = value.toTensor().device().type();
+        device = value.toTensor().device();
       } else if (value.isDevice()) {
-        device = value.toDevice().type();
+        device = value.toDevice();
       }
     }
-    if (missing != nullptr && device.value_or(c10::DeviceType::CPU) == replica_generator->device().type()) {
+    if (missing != nullptr && is_generators_device(device.value_or(c10::Device(c10::DeviceType::CPU)))) {
       *missing = c10::IValue(*replica_generator);
     }
   }

@@ -16,12 +16,21 @@ struct ReplicaThreads::Job {
 
 ReplicaThreads::ReplicaThreads(int count, int intra_op_threads) {
   threads_.reserve(static_cast<size_t>(count));
-  for (int replica = 0; replica < count; ++replica) {
-    threads_.emplace_back([this, replica, intra_op_threads] { work(replica, intra_op_threads); });
+  try {
+    for (int replica = 0; replica < count; ++replica) {
+      threads_.emplace_back([this, replica, intra_op_threads] { work(replica, intra_op_threads); });
+    }
+  } catch (...) {
+    stop();  // the system has no thread left: those that run must not outlive this object
+    throw;
   }
 }
 
 ReplicaThreads::~ReplicaThreads() {
+  stop();
+}
+
+void ReplicaThreads::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;

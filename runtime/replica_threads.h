@@ -35,13 +35,14 @@ class ReplicaThreads {
   ///
   /// Every exception is kept: the result has one entry a replica, null where it returned.
   /// `on_failure(replica, error)` is called at once in the failing thread, to release those that wait for it;
-  /// it must not throw.
+  /// it must not throw. Not to be called from one of these threads.
   std::vector<std::exception_ptr> run(const std::function<void(int)>& function,
                                       const std::function<void(int, std::exception_ptr)>& on_failure);
 
  private:
   struct Job;
   void work(int replica, int intra_op_threads);
+  void stop();
 
   Mutex run_mutex_;  // one run at a time
   Mutex mutex_;

@@ -58,12 +58,15 @@ std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(
     ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   check_destinations("batch_reduce", destinations);
   std::vector<std::vector<torch::Tensor>> results;
-  bool packable = num_packs_ > 0 && values.size() > 1;
+  // One value a replica is nothing to pack, and neither are values of a single replica, which stay
+  // themselves.
+  bool packable = num_packs_ > 0 && values.size() > 1 && values[0].size() > 1;
   for (const auto& value : values) {
     check_values(value);
+    packable = packable && value.size() == values[0].size();
     for (size_t replica = 0; replica < value.size() && packable; ++replica) {
       packable = value[replica].scalar_type() == values[0][0].scalar_type() &&
-                 value[replica].device() == values[0][replica].device() && value.size() == values[0].size();
+                 value[replica].device() == values[0][replica].device();
     }
   }
   if (!packable) {
@@ -165,6 +168,7 @@ void NcclAllReduce::check_devices(const Devices& devices) const {
 }
 
 std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name) {
+  if (name == "auto") return nullptr;
   if (name == "nccl") return std::make_shared<NcclAllReduce>();
   if (name == "hierarchical_copy") return std::make_shared<HierarchicalCopyAllReduce>();
   if (name == "reduction_to_one_device") return std::make_shared<ReductionToOneDevice>();

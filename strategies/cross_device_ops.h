@@ -55,7 +55,8 @@ class CrossDeviceOps {
 };
 
 struct ReductionToOneDeviceOptions {
-  /// Where sums are made; empty: on the first destination, or the first replica's device.
+  /// Where reductions between runs make their sums; empty: on the first destination. Inside a run the first
+  /// replica's device makes them.
   std::string reduce_to_device;
   /// Sums two or more values of one shape on one device; empty: in order. For reductions between runs.
   std::function<torch::Tensor(const std::vector<torch::Tensor>&)> accumulation;
@@ -103,8 +104,8 @@ class NcclAllReduce : public CrossDeviceOps {
                                                 std::chrono::milliseconds timeout) const override;
 };
 
-/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device. Throws InvalidArgument listing
-/// the names.
+/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device; null for auto, which leaves the
+/// choice to the strategy. Throws InvalidArgument listing the names.
 std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name);
 
 /// What `auto` takes for these devices, and why in a few words: NCCL for two or more different GPUs (where it

@@ -156,22 +156,25 @@ class StreamSource : public BatchSource<Batch> {
   bool is_sequential() const override { return true; }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    // Loops over the same stream that are under way at once draw in turns, each from its own place.
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (!pipeline_ || epoch != epoch_ || step < step_) {
       pipeline_ = make_(InputContext{1, 0, placement_.num_replicas, epoch});
+      has_ended_ = false;
       epoch_ = epoch;
       step_ = 0;
     }
     // A restored position lies ahead in the stream: what comes before it is drawn and dropped.
     for (; step_ < step; ++step_) {
       for (size_t i = 0; i < placement_.devices->size(); ++i) {
-        if (!pipeline_()) return std::nullopt;
+        if (!draw()) return std::nullopt;
       }
     }
     ++step_;
     std::vector<Batch> shards;
     BatchSizes sizes;
     for (const auto& device : *placement_.devices) {
-      auto batch = pipeline_();
+      auto batch = draw();
       if (!batch && shards.empty()) return std::nullopt;
       Batch shard = batch ? std::move(*batch) : BatchTraits<Batch>::none_of(shards.front());
       sizes.local.push_back(BatchTraits<Batch>::size(shard));
@@ -184,9 +187,19 @@ class StreamSource : public BatchSource<Batch> {
   }
 
  private:
+  /// The pipeline's next batch. One that has ended is not asked again: not every callable stays at its end.
+  std::optional<Batch> draw() {
+    if (has_ended_) return std::nullopt;
+    auto batch = pipeline_();
+    has_ended_ = !batch;
+    return batch;
+  }
+
   std::function<Pipeline(const InputContext&)> make_;
   InputPlacement placement_;
+  std::mutex mutex_;
   Pipeline pipeline_;
+  bool has_ended_ = false;
   int64_t epoch_ = 0;
   int64_t step_ = 0;
 };

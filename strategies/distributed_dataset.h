@@ -96,12 +96,14 @@ class DistributedDataset {
     ++generation_;
   }
 
-  /// Begins an epoch: the one restored, else the next one.
+  /// Begins an epoch: the one restored, else the next one. Blocks until its first batch is made and throws
+  /// what making it threw; the next loop then begins at the same place again.
   Iterator begin() {
     if (!restored_ && position_.step > 0) position_ = {position_.epoch + 1, 0};
-    restored_ = false;
     ++generation_;
-    return Iterator(*this);
+    Iterator iterator(*this);
+    restored_ = false;
+    return iterator;
   }
   std::default_sentinel_t end() const { return std::default_sentinel; }
 

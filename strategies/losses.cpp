@@ -1,6 +1,8 @@
 #include "lockstep/strategies/losses.h"
 
+#include <ATen/ExpandUtils.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lockstep/runtime/errors.h"
 
@@ -31,7 +33,15 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
   }
   const int64_t examples =
       options.global_batch_size ? *options.global_batch_size : count_examples(replica, losses.size(0));
-  const torch::Tensor weighted = options.sample_weight.defined() ? losses * options.sample_weight : losses;
+  const torch::Tensor& weight = options.sample_weight;
+  // [n] losses by [n, 1] weights would quietly become n * n products.
+  if (weight.defined() && !at::is_expandable_to(weight.sizes(), losses.sizes())) {
+    throw InvalidArgument(
+        fmt::format("[compute_average_loss] expected sample weights that broadcast to the losses' shape "
+                    "[{}], but got [{}]",
+                    fmt::join(losses.sizes(), ", "), fmt::join(weight.sizes(), ", ")));
+  }
+  const torch::Tensor weighted = weight.defined() ? losses * weight : losses;
   // Nothing at all, on any replica: the sum of nothing, rather than 0/0.
   return weighted.sum() / std::max<int64_t>(examples, 1);
 }

@@ -24,7 +24,7 @@ struct AverageLossOptions {
 /// sizes of axis 0 of their losses, which blocks until all have called it. Micro-batches of one batch may be
 /// summed up under accumulate(): N stays the whole batch's. `losses` has the examples along axis 0; losses of
 /// more dimensions are summed over the others (as tf does not divide by them either). Throws InvalidArgument
-/// for a scalar or a size below 1.
+/// for a scalar, a size below 1 or weights of a wrong shape.
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
                                    const AverageLossOptions& options = {});
 

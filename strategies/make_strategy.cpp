@@ -55,6 +55,8 @@ std::pair<std::string, std::string> pick(const StrategyRequest& request) {
 bool register_strategy(const std::string& name, StrategyFactory factory) {
   if (name.empty() || name == "auto")
     throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but got '{}'", name));
+  if (!factory)
+    throw InvalidArgument(fmt::format("[register_strategy] expected a factory for '{}', but got none", name));
   MutexLock lock(table().mutex);
   if (!table().factories.emplace(name, std::move(factory)).second) {
     throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but '{}' is taken", name));
@@ -83,6 +85,8 @@ MadeStrategy make_strategy(const std::string& name, const StrategyRequest& reque
                                       fmt::join(strategy_names(), ", "), name));
   }
   auto strategy = factory(request);
+  if (!strategy)
+    throw InvalidArgument(fmt::format("[make_strategy] the factory of '{}' returned no strategy", picked));
   return {std::move(strategy), fmt::format("{}: {}", picked, why)};
 }
 

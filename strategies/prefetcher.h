@@ -24,7 +24,8 @@ class Prefetcher {
   /// workers, each number once, in order.
   using Make = std::function<std::optional<Item>(int64_t)>;
 
-  /// Up to `depth` items lie ready; 0: made by next() itself, without threads.
+  /// Up to `depth` items lie ready; 0: made by next() itself, without threads. Depth and number of workers
+  /// change neither the items nor where an error comes.
   Prefetcher(Make make, int64_t first, int depth, int num_workers)
       : make_(std::move(make)), next_out_(first), next_in_(first), depth_(depth) {
     for (int worker = 0; worker < (depth > 0 ? num_workers : 0); ++worker)
@@ -44,20 +45,16 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   /// The next item, nothing at the end. Blocks until it is there. Throws what making it threw, at its place
-  /// in the order.
+  /// in the order. After the end or an error every further call ends the same way.
   std::optional<Item> next() {
-    if (threads_.empty()) return make_(next_out_++);
     MutexLock lock(mutex_);
-    while (!ready_.contains(next_out_)) changed_.wait(mutex_);
-    auto node = ready_.extract(next_out_);
-    ++next_out_;
-    changed_.notify_all();
-    if (node.mapped().error) {
-      ready_.emplace(next_out_, Slot{std::nullopt, node.mapped().error});  // the next call ends the same way
-      std::rethrow_exception(node.mapped().error);
+    if (!last_) {
+      Slot slot = take_next();
+      if (slot.item) return std::move(slot.item);
+      last_ = std::move(slot);
     }
-    if (!node.mapped().item) ready_.emplace(next_out_, Slot{});
-    return std::move(node.mapped().item);
+    if (last_->error) std::rethrow_exception(last_->error);
+    return std::nullopt;
   }
 
  private:
@@ -65,6 +62,27 @@ class Prefetcher {
     std::optional<Item> item;
     std::exception_ptr error;
   };
+
+  Slot make(int64_t number) const {
+    Slot slot;
+    try {
+      slot.item = make_(number);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    return slot;
+  }
+
+  Slot take_next() LOCKSTEP_REQUIRES(mutex_) {
+    const int64_t number = next_out_;
+    if (!threads_.empty()) {
+      while (!ready_.contains(number)) changed_.wait(mutex_);
+    }
+    ++next_out_;
+    if (threads_.empty()) return make(number);
+    changed_.notify_all();
+    return std::move(ready_.extract(number).mapped());
+  }
 
   void work() {
     // Replicas own the cores; a worker that took all of them would slow every step.
@@ -77,12 +95,7 @@ class Prefetcher {
         if (stopping_ || ended_) return;
         number = next_in_++;
       }
-      Slot slot;
-      try {
-        slot.item = make_(number);
-      } catch (...) {
-        slot.error = std::current_exception();
-      }
+      Slot slot = make(number);
       MutexLock lock(mutex_);
       if (!slot.item) ended_ = true;
       ready_.emplace(number, std::move(slot));
@@ -94,6 +107,7 @@ class Prefetcher {
   Mutex mutex_;
   ConditionVariable changed_;
   std::map<int64_t, Slot> ready_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<Slot> last_ LOCKSTEP_GUARDED_BY(mutex_);  // what the items ended with, once handed out
   int64_t next_out_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t next_in_ LOCKSTEP_GUARDED_BY(mutex_);
   bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;

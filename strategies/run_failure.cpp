@@ -33,6 +33,10 @@ std::string message_of(const std::exception_ptr& error) {
 bool is_module_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  } catch (const c10::DistError&) {
+    return false;
   } catch (const c10::Error&) {
     return true;
   } catch (...) {

@@ -159,6 +159,8 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
 
 std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& module) const {
   core_->check_caller("mirror");
+  if (!module)
+    throw InvalidArgument(fmt::format("[{}] mirror: expected a module, but got an empty one", name()));
   std::vector<ModulePointer> copies;
   for (const auto& state : core_->states) copies.push_back(clone_module(module, state.device.torch_device()));
   return copies;
@@ -178,6 +180,14 @@ void Strategy::compare_probes(const std::vector<torch::Tensor>& outputs) const {
 void Strategy::refuse_probe() const {
   throw InvalidArgument(
       fmt::format("[{}] mirror: a probe needs a module whose forward takes and gives one tensor", name()));
+}
+
+void Strategy::check_num_values(size_t count) const {
+  if (count == core_->states.size()) return;
+  throw InvalidArgument(
+      fmt::format("[{}] run: expected arguments with a value for each of the {} replicas, but got one with "
+                  "{}: it belongs to another strategy",
+                  name(), core_->states.size(), count));
 }
 
 void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
@@ -307,6 +317,18 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t 
           "[gather] expected an axis of a tensor with {} dimensions, but got {}", value.dim(), axis));
     }
     here.push_back(value.to(devices()[0].torch_device()));
+  }
+  const auto outside = [axis](const torch::Tensor& value) {
+    auto sizes = value.sizes().vec();
+    if (axis < value.dim()) sizes.erase(axis < 0 ? sizes.end() + axis : sizes.begin() + axis);
+    return sizes;
+  };
+  for (size_t i = 1; i < here.size(); ++i) {
+    if (here[i].dim() == here[0].dim() && outside(here[i]) == outside(here[0])) continue;
+    throw InvalidArgument(fmt::format(
+        "[gather] expected sizes that differ along axis {} only, but replica 0 has [{}] and replica {} has "
+        "[{}]",
+        axis, fmt::join(here[0].sizes(), ", "), i, fmt::join(here[i].sizes(), ", ")));
   }
   return torch::cat(here, axis);
 }

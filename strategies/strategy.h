@@ -38,6 +38,21 @@ struct MirrorOptions {
   torch::Tensor probe;
 };
 
+/// Switches a module to evaluation while it lives, and puts every flag below it back.
+class EvaluationGuard {
+ public:
+  explicit EvaluationGuard(torch::nn::Module& module) : module_(module), flags_(training_flags(module)) {
+    module_.eval();
+  }
+  ~EvaluationGuard() { set_training_flags(module_, flags_); }
+  EvaluationGuard(const EvaluationGuard&) = delete;
+  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  std::vector<bool> flags_;
+};
+
 /// Runs one training program on any number of replicas.
 ///
 /// scope() and mirror() make objects once a replica, run() calls a function on all replicas at the same time,
@@ -124,11 +139,13 @@ class Strategy : public GradientHandler {
   /// The first exception of any replica reaches the caller unchanged, the others are released (see
   /// CollectiveAborted) and the strategy stays usable. Only where the failing replica had a shard of at most
   /// one example, the error is wrapped in one that says so. Throws InconsistentReplicas where an earlier
-  /// failed run let only some replicas finish a step.
+  /// failed run let only some replicas finish a step, InvalidArgument for a Mirrored or PerReplica argument
+  /// of another number of replicas.
   template <typename Fn, typename... Args>
   requires ReplicaFunction<Fn, Args...>
   auto run(const Fn& fn, Args&&... args) {
     using R = ReplicaResult<Fn, Args...>;
+    (check_argument(args), ...);
     const auto sizes = find_batch_sizes(args...);
     if constexpr (std::is_void_v<R>) {
       run_replicas([&](ReplicaContext& replica) { fn(replica, replica_view(args, replica)...); }, sizes);
@@ -227,15 +244,18 @@ class Strategy : public GradientHandler {
   explicit Strategy(StrategyConfig config);
 
  private:
+  template <typename T>
+  void check_argument(const T& argument) const {
+    if constexpr (detail::is_per_replica<T>) check_num_values(argument.local_values().size());
+  }
+  void check_num_values(size_t count) const;
+
   template <typename M>
   static torch::Tensor probe(M& module, const torch::Tensor& input) {
     const torch::NoGradGuard no_grad;
-    const auto flags = training_flags(module);
-    module.eval();
+    const EvaluationGuard evaluation(module);
     const auto parameters = module.parameters();
-    torch::Tensor output = module.forward(parameters.empty() ? input : input.to(parameters[0].device()));
-    set_training_flags(module, flags);
-    return output;
+    return module.forward(parameters.empty() ? input : input.to(parameters[0].device()));
   }
 
   void run_factories(const std::function<void(ReplicaContext&)>& make);

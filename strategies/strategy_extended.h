@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cross_device_ops.h"
 #include "lockstep/strategies/mirrored.h"
 
@@ -46,11 +47,13 @@ class StrategyExtended {
  private:
   template <typename T>
   static const T& part(const PerReplica<T>& value, size_t replica) {
-    return value.local_values()[replica];
+    if (replica < value.local_values().size()) return value.local_values()[replica];
+    throw InvalidArgument("[update] expected an argument with a value for each replica, but got one with " +
+                          std::to_string(value.local_values().size()));
   }
   template <typename T>
   static const T& part(const Mirrored<T>& value, size_t replica) {
-    return value.local_values()[replica];
+    return part(static_cast<const PerReplica<T>&>(value), replica);
   }
   template <typename T>
   static const T& part(const T& value, size_t) {

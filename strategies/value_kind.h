@@ -30,10 +30,11 @@ concept OptimizerLike = std::derived_from<T, torch::optim::Optimizer> || require
 template <typename T>
 concept StatefulTorchObject = ModuleLike<T> || OptimizerLike<T> || std::derived_from<T, torch::nn::Module>;
 
+/// Null for an empty holder or pointer.
 template <ModuleLike T>
 std::shared_ptr<torch::nn::Module> module_pointer(const T& module) {
   if constexpr (ModuleHolderLike<T>) {
-    return module.ptr();
+    return module.is_empty() ? nullptr : module.ptr();
   } else {
     return module;
   }

@@ -1,0 +1,78 @@
+#include "lockstep/apps/train_mnist/data_location.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "lockstep/apps/train_mnist/closest_name.h"
+#include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/mnist.h"
+
+namespace lockstep::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVariable = "LOCKSTEP_MNIST_DIR";
+constexpr const char* kExpected =
+    "MNIST's IDX files, or train/ and test/ with one folder of images a class (or a zip of them)";
+
+/// What lies at a path, if it looks like data.
+std::optional<DataKind> kind_of(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    if (holds_mnist(path)) return DataKind::kMnistFiles;
+    if (fs::is_directory(fs::path(path) / "train", ignored)) return DataKind::kClassFolders;
+    return std::nullopt;
+  }
+  // A zip, or a folder inside one.
+  for (fs::path file = path; !file.empty() && file != file.parent_path(); file = file.parent_path()) {
+    if (fs::is_regular_file(file, ignored)) return DataKind::kClassFolders;
+  }
+  return std::nullopt;
+}
+
+DataKind require_kind(const std::string& from, const std::string& path) {
+  if (const auto kind = kind_of(path)) return *kind;
+  std::error_code ignored;
+  const std::string given = fs::exists(path, ignored) ? "the folder has neither"
+                                                      : "there is no such file or folder" +
+                                                            did_you_mean(path, {"auto", "generated"});
+  throw DataError(fmt::format("{}: expected {}, but {}", from, kExpected, given));
+}
+
+}  // namespace
+
+DataLocation locate_data(const std::string& data) {
+  if (data == "generated") {
+    return {.kind = DataKind::kGenerated, .path = "", .why = "generated digits, as asked for", .hint = ""};
+  }
+  if (data != "auto") {
+    return {
+        .kind = require_kind(fmt::format("--data {}", data), data), .path = data, .why = data, .hint = ""};
+  }
+  if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
+    return {.kind = require_kind(fmt::format("{}={}", kVariable, named), named),
+            .path = named,
+            .why = fmt::format("{}, named by {}", named, kVariable),
+            .hint = ""};
+  }
+  for (const std::string path : {"data/mnist", "mnist.zip"}) {
+    if (const auto kind = kind_of(path)) {
+      return {.kind = *kind, .path = path, .why = path + ", found in this folder", .hint = ""};
+    }
+  }
+  return {.kind = DataKind::kGenerated,
+          .path = "",
+          .why = fmt::format("generated digits: {} is not set, and there is no data/mnist or mnist.zip here",
+                             kVariable),
+          .hint =
+              "MNIST itself: put its four files into data/mnist, or name their folder with --data:\n"
+              "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz,\n"
+              "t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz"};
+}
+
+}  // namespace lockstep::apps

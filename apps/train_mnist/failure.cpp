@@ -1,0 +1,68 @@
+#include "lockstep/apps/train_mnist/failure.h"
+
+#include <torch/torch.h>
+
+#include <new>
+#include <system_error>
+
+#include "lockstep/apps/train_mnist/training.h"
+#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/datasets/data_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// LibTorch appends where in its sources an error arose.
+std::string first_line(const std::string& message) {
+  return message.substr(0, message.find('\n'));
+}
+
+Failure failure(ExitCode code, const std::string& message) {
+  return {static_cast<int>(code), first_line(message)};
+}
+
+Failure out_of_memory(const std::string& detail) {
+  return failure(ExitCode::kResources, "out of memory; a smaller batch or image size needs less" + detail);
+}
+
+/// Errors that have no class of their own.
+Failure describe_other(const std::string& message) {
+  // LibTorch's allocator on the CPU says so in words only.
+  const size_t allocator = message.find("DefaultCPUAllocator");
+  if (allocator != std::string::npos) return out_of_memory(": " + message.substr(allocator));
+  return {1, first_line(message)};
+}
+
+}  // namespace
+
+Failure describe_failure(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UsageError& usage) {
+    return failure(ExitCode::kUsage, usage.what());
+  } catch (const DataError& data) {
+    return failure(ExitCode::kData, data.what());
+  } catch (const NumbersError& numbers) {
+    return failure(ExitCode::kNumbers, numbers.what());
+  } catch (const InconsistentReplicas& drift) {
+    return failure(ExitCode::kNumbers, drift.what());
+  } catch (const CollectiveAborted& aborted) {
+    return failure(ExitCode::kPeer, aborted.what());
+  } catch (const CollectiveMismatch& mismatch) {
+    return failure(ExitCode::kPeer, mismatch.what());
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("");
+  } catch (const std::system_error& system) {
+    return failure(ExitCode::kResources, std::string("the system refused: ") + system.what());
+  } catch (const c10::OutOfMemoryError& memory) {
+    return out_of_memory(": " + memory.msg());
+  } catch (const c10::Error& torch_error) {
+    return describe_other(torch_error.msg());
+  } catch (const std::invalid_argument& argument) {
+    return failure(ExitCode::kUsage, argument.what());
+  } catch (const std::exception& other) {
+    return describe_other(other.what());
+  }
+}
+
+}  // namespace lockstep::apps

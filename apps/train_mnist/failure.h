@@ -1,0 +1,19 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep::apps {
+
+/// How the program ends because of an error.
+struct Failure {
+  int exit_code = 1;
+  std::string message;  ///< one line
+};
+
+/// Sorts an exception into the exit codes; 1 for one that none of them names.
+Failure describe_failure(const std::exception_ptr& error);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,123 @@
+#include "lockstep/apps/train_mnist/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "lockstep/apps/train_mnist/command_line.h"
+
+namespace lockstep::apps {
+namespace {
+
+struct Flag {
+  std::string group;
+  std::string name;   ///< with its one-letter form in front, `h,help`
+  std::string value;  ///< what its value is called; empty: takes none
+  std::string text;
+  std::string otherwise = "";  ///< the default, where a value can be one
+};
+
+std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
+  const TrainOptions defaults;
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  return {
+      {"Strategy", "strategy", "NAME",
+       fmt::format("auto, {}. auto takes mirrored for several devices or GPUs, else default",
+                   fmt::join(strategies, ", ")),
+       defaults.strategy},
+      {"Strategy", "devices", "LIST",
+       "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1; any number of logical CPUs exists "
+       "(default: all GPUs, else the CPU)"},
+      {"Strategy", "replicas", "N",
+       "Instead of --devices: the first N GPUs, or N logical CPUs where there is no GPU"},
+      {"Strategy", "cross-device-ops", "NAME",
+       "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
+       defaults.cross_device_ops},
+      {"Strategy", "threads", "N",
+       "Threads inside the operators of each replica (default: the cores over the replicas)"},
+      {"Strategy", "list-devices", "", "Print the devices that can be used, and exit"},
+
+      {"Data", "data", "PATH",
+       "auto, generated, or a path: a folder with MNIST's IDX files (plain or .gz), or a folder or zip with "
+       "train/ and test/, each with one folder of PNG or JPEG images a class. auto takes "
+       "$LOCKSTEP_MNIST_DIR, ./data/mnist or ./mnist.zip, else generated digits",
+       defaults.data},
+      {"Data", "limit-train", "N", "Train on N images only (default: all)"},
+      {"Data", "limit-test", "N", "Test on N images only (default: all)"},
+      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
+
+      {"Model", "model", "NAME", "simple_cnn (grey) or mobilenet_v2 (RGB)", model_name(defaults.model)},
+      {"Model", "image-size", "N",
+       "Height and width in pixels that images are resized to (default: 28 for simple_cnn, 64 for "
+       "mobilenet_v2)"},
+      {"Model", "head", "NAME",
+       "Of mobilenet_v2: flattened_dense (pooling 2x2, dense 512) or global_average (torchvision's)",
+       head_name(defaults.head)},
+
+      {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
+       number(defaults.epochs)},
+      {"Training", "steps-per-epoch", "N",
+       "Steps of an epoch; the next one goes on where it stopped (default: one pass over the images)"},
+      {"Training", "global-batch-size", "N", "Images of a step over all replicas",
+       number(defaults.global_batch_size)},
+      {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
+      {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
+      {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
+      {"Training", "scale-learning-rate", "",
+       "Multiply the learning rate by global batch size / base batch size"},
+      {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",
+       number(defaults.base_batch_size)},
+      {"Training", "momentum", "X", "Of sgd", number(defaults.momentum)},
+      {"Training", "seed", "N", "Seed of everything random: equal seeds, equal results",
+       number(defaults.seed)},
+
+      {"Other", "h,help", "", "Print this help, and exit"},
+      {"Other", "version", "", "Print the versions of Lockstep and LibTorch, and exit"},
+  };
+}
+
+std::string long_name(const Flag& flag) {
+  return "--" + flag.name.substr(flag.name.find(',') == std::string::npos ? 0 : flag.name.find(',') + 1);
+}
+
+}  // namespace
+
+cxxopts::Options make_flags(const std::vector<std::string>& strategies) {
+  cxxopts::Options options("train_mnist", "Trains an image classifier on MNIST, on any number of replicas.");
+  for (const auto& flag : all_flags(strategies)) {
+    auto value = flag.value.empty() ? std::static_pointer_cast<cxxopts::Value>(cxxopts::value<bool>())
+                                    : std::static_pointer_cast<cxxopts::Value>(cxxopts::value<std::string>());
+    if (!flag.otherwise.empty()) value = value->default_value(flag.otherwise);
+    options.add_option(flag.group, cxxopts::Option(flag.name, flag.text, value, flag.value));
+  }
+  return options;
+}
+
+std::vector<std::string> flag_spellings() {
+  std::vector<std::string> spellings;
+  for (const auto& flag : all_flags({})) spellings.push_back(long_name(flag));
+  return spellings;
+}
+
+bool takes_value(const std::string& argument) {
+  const auto flags = all_flags({});
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](const Flag& flag) { return !flag.value.empty() && long_name(flag) == argument; });
+}
+
+std::string help_text(const std::vector<std::string>& strategies) {
+  constexpr size_t kWidth = 100;
+  auto flags = make_flags(strategies);
+  flags.set_width(kWidth).custom_help("[flags]");
+  return flags.help({"Data", "Model", "Training", "Strategy", "Other"}) +
+         "\nExamples:\n"
+         "  train_mnist                                          # digits that it draws itself\n"
+         "  train_mnist --data data/mnist --replicas 2           # MNIST, two replicas\n"
+         "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
+         "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
+         "\nExit codes: 0 done, 2 usage, 3 data, 6 loss not finite, 7 out of memory or threads,\n"
+         "130 and 143 stopped by SIGINT or SIGTERM after the step it was in.\n";
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "lockstep/apps/train_mnist/data_location.h"
+#include "lockstep/apps/train_mnist/train_options.h"
+#include "lockstep/datasets/generated_digits.h"
+#include "lockstep/datasets/image_folder.h"
+#include "lockstep/datasets/mnist.h"
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep::apps {
+
+using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits>;
+
+/// The images that are trained and tested on.
+struct ImageData {
+  ImageDataset train;
+  ImageDataset test;
+  int64_t num_classes = 10;
+  int64_t num_skipped = 0;  ///< damaged files that were left out
+};
+
+/// Grey images for SimpleCnn, RGB for MobileNetV2.
+int64_t channels_of(ModelKind model);
+
+/// Reads the images, or makes the generator of them. Blocks until all are in memory. Throws DataError as the
+/// datasets do, and where the classes of train/ and test/ differ.
+ImageData load_images(const DataLocation& location, const TrainOptions& options);
+
+int64_t size_of(const ImageDataset& dataset);
+
+DistributedDataset<Example> distribute(const Strategy& strategy, const ImageDataset& dataset,
+                                       const DistributeOptions& options);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,73 @@
+#include "lockstep/apps/train_mnist/strategy_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/runtime/device.h"
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// An error of the library's, without the part of it that it came from.
+std::string without_origin(const std::string& message) {
+  const size_t end = message.find("] ");
+  return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
+}
+
+std::vector<std::string> devices_for_replicas(const TrainOptions& options) {
+  const bool has_one_replica = options.strategy == "default" || options.strategy == "one_device";
+  if (has_one_replica && options.replicas > 1) {
+    throw UsageError(fmt::format(
+        "--replicas {}: expected 1 with --strategy {}, which has one replica; mirrored takes more",
+        options.replicas, options.strategy));
+  }
+  if (options.strategy == "default") return {};
+  const int gpus = num_gpus();
+  if (gpus == 0) return cpu_devices(options.replicas);
+  if (options.replicas > gpus) {
+    throw UsageError(
+        fmt::format("--replicas {}: expected at most one a GPU, but there are {}; --devices {} "
+                    "takes logical CPUs",
+                    options.replicas, gpus, fmt::join(cpu_devices(options.replicas), ",")));
+  }
+  std::vector<std::string> devices;
+  for (int index = 0; index < options.replicas; ++index) devices.push_back(fmt::format("gpu:{}", index));
+  return devices;
+}
+
+std::vector<std::string> requested_devices(const TrainOptions& options) {
+  if (!options.devices.empty()) {
+    try {
+      parse_devices(options.devices);
+    } catch (const InvalidArgument& error) {
+      throw UsageError(
+          fmt::format("--devices {}: {}", fmt::join(options.devices, ","), without_origin(error.what())));
+    }
+    return options.devices;
+  }
+  if (options.replicas > 0) return devices_for_replicas(options);
+  if (options.strategy == "one_device") return {num_gpus() > 0 ? "gpu:0" : "cpu:0"};
+  return {};
+}
+
+}  // namespace
+
+MadeStrategy choose_strategy(const TrainOptions& options) {
+  StrategyRequest request{.devices = requested_devices(options),
+                          .options = {.intra_op_threads = options.threads, .seed = options.seed}};
+  std::string flags = "--strategy " + options.strategy;
+  if (!options.devices.empty()) flags += fmt::format(" --devices {}", fmt::join(options.devices, ","));
+  if (options.cross_device_ops != "auto") {
+    request.options.cross_device_ops = make_cross_device_ops(options.cross_device_ops);
+    flags += " --cross-device-ops " + options.cross_device_ops;
+  }
+  try {
+    return make_strategy(options.strategy, request);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(flags + ": " + without_origin(error.what()));
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,43 @@
+#include "lockstep/apps/train_mnist/train_options.h"
+
+namespace lockstep::apps {
+
+std::string model_name(ModelKind model) {
+  return model == ModelKind::kMobileNetV2 ? "mobilenet_v2" : "simple_cnn";
+}
+
+std::string head_name(HeadKind head) {
+  return head == HeadKind::kFlattenedDense ? "flattened_dense" : "global_average";
+}
+
+std::string optimizer_name(OptimizerKind optimizer) {
+  switch (optimizer) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kAdamW:
+      return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+  }
+  return "";
+}
+
+double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size) {
+  return learning_rate * static_cast<double>(global_batch_size) / static_cast<double>(base_batch_size);
+}
+
+TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train) {
+  TrainPlan plan;
+  plan.global_batch_size = options.per_replica_batch_size > 0 ? options.per_replica_batch_size * num_replicas
+                                                              : options.global_batch_size;
+  plan.steps_per_epoch = options.steps_per_epoch > 0
+                             ? options.steps_per_epoch
+                             : (num_train + plan.global_batch_size - 1) / plan.global_batch_size;
+  plan.learning_rate =
+      options.scale_learning_rate
+          ? scaled_learning_rate(options.learning_rate, plan.global_batch_size, options.base_batch_size)
+          : options.learning_rate;
+  return plan;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::apps {
+
+enum class ModelKind { kMobileNetV2, kSimpleCnn };
+enum class HeadKind { kFlattenedDense, kGlobalAverage };
+enum class OptimizerKind { kAdam, kAdamW, kSgd };
+
+/// How flags and printed configurations spell them.
+std::string model_name(ModelKind model);
+std::string head_name(HeadKind head);
+std::string optimizer_name(OptimizerKind optimizer);
+
+/// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
+struct TrainOptions {
+  std::string strategy = "auto";
+  std::vector<std::string> devices;  ///< empty: the strategy's own choice
+  int replicas = 0;                  ///< 0: one a device
+  std::string cross_device_ops = "auto";
+  int threads = 0;  ///< of each replica's operators; 0: the cores over the replicas
+
+  std::string data = "auto";
+  int64_t limit_train = 0;  ///< 0: all examples
+  int64_t limit_test = 0;
+  bool skip_bad = false;
+
+  ModelKind model = ModelKind::kSimpleCnn;
+  HeadKind head = HeadKind::kFlattenedDense;  ///< of MobileNetV2
+  int64_t image_size = 28;                    ///< height and width in pixels
+
+  int64_t global_batch_size = 64;
+  int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
+  int64_t epochs = 5;
+  int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
+  OptimizerKind optimizer = OptimizerKind::kAdam;
+  double momentum = 0.9;  ///< of sgd
+  double learning_rate = 0.001;
+  bool scale_learning_rate = false;
+  int64_t base_batch_size = 32;
+  uint64_t seed = 1;
+};
+
+/// What depends on how many replicas and examples there turn out to be.
+struct TrainPlan {
+  int64_t global_batch_size = 0;
+  int64_t steps_per_epoch = 0;
+  double learning_rate = 0;
+};
+
+/// The linear scaling rule (Goyal et al., "Accurate, Large Minibatch SGD", 2017): k times the examples a
+/// step, k times the learning rate.
+double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size);
+
+TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,281 @@
+#include "lockstep/apps/train_mnist/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/apps/train_mnist/usage_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Arguments = std::vector<std::string>;
+
+CommandLine parse(const Arguments& arguments) {
+  return parse_command_line(arguments, {"default", "mirrored", "one_device"});
+}
+
+TrainOptions options_of(const Arguments& arguments) {
+  return parse(arguments).options;
+}
+
+/// The message with which the arguments are refused.
+std::string refusal(const Arguments& arguments) {
+  try {
+    parse(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
+  const CommandLine line = parse({});
+  EXPECT_EQ(line.action, Action::kTrain);
+  const TrainOptions& options = line.options;
+  EXPECT_EQ(options.strategy, "auto");
+  EXPECT_THAT(options.devices, IsEmpty());
+  EXPECT_EQ(options.replicas, 0);
+  EXPECT_EQ(options.cross_device_ops, "auto");
+  EXPECT_EQ(options.threads, 0);
+  EXPECT_EQ(options.data, "auto");
+  EXPECT_EQ(options.limit_train, 0);
+  EXPECT_EQ(options.limit_test, 0);
+  EXPECT_FALSE(options.skip_bad);
+  EXPECT_EQ(options.model, ModelKind::kSimpleCnn);
+  EXPECT_EQ(options.image_size, 28);
+  EXPECT_EQ(options.global_batch_size, 64);
+  EXPECT_EQ(options.per_replica_batch_size, 0);
+  EXPECT_EQ(options.epochs, 5);
+  EXPECT_EQ(options.steps_per_epoch, 0);
+  EXPECT_EQ(options.optimizer, OptimizerKind::kAdam);
+  EXPECT_EQ(options.momentum, 0.9);
+  EXPECT_EQ(options.learning_rate, 0.001);
+  EXPECT_FALSE(options.scale_learning_rate);
+  EXPECT_EQ(options.base_batch_size, 32);
+  EXPECT_EQ(options.seed, 1);
+}
+
+TEST(CommandLine, ReadsEveryStrategyFlag) {
+  const auto options = options_of({"--strategy", "mirrored", "--devices", "gpu:0,cpu:1", "--cross-device-ops",
+                                   "hierarchical_copy", "--threads", "3"});
+  EXPECT_EQ(options.strategy, "mirrored");
+  EXPECT_THAT(options.devices, ElementsAre("gpu:0", "cpu:1"));
+  EXPECT_EQ(options.cross_device_ops, "hierarchical_copy");
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options_of({"--replicas", "4"}).replicas, 4);
+}
+
+TEST(CommandLine, ReadsEveryDataFlag) {
+  const auto options =
+      options_of({"--data", "some/where", "--limit-train", "100", "--limit-test", "10", "--skip-bad"});
+  EXPECT_EQ(options.data, "some/where");
+  EXPECT_EQ(options.limit_train, 100);
+  EXPECT_EQ(options.limit_test, 10);
+  EXPECT_TRUE(options.skip_bad);
+}
+
+TEST(CommandLine, ReadsEveryModelFlag) {
+  const auto options =
+      options_of({"--model", "mobilenet_v2", "--image-size", "96", "--head", "global_average"});
+  EXPECT_EQ(options.model, ModelKind::kMobileNetV2);
+  EXPECT_EQ(options.image_size, 96);
+  EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
+}
+
+TEST(CommandLine, TakesTheModelsOwnImageSize) {
+  EXPECT_EQ(options_of({"--model", "mobilenet_v2"}).image_size, 64);
+  EXPECT_EQ(options_of({"--model", "simple_cnn"}).image_size, 28);
+}
+
+TEST(CommandLine, ReadsEveryTrainingFlag) {
+  const auto options =
+      options_of({"--epochs", "3", "--steps-per-epoch", "20", "--global-batch-size", "256", "--optimizer",
+                  "sgd", "--momentum", "0.5", "--learning-rate", "1e-2", "--scale-learning-rate",
+                  "--base-batch-size", "128", "--seed", "18446744073709551615"});
+  EXPECT_EQ(options.epochs, 3);
+  EXPECT_EQ(options.steps_per_epoch, 20);
+  EXPECT_EQ(options.global_batch_size, 256);
+  EXPECT_EQ(options.optimizer, OptimizerKind::kSgd);
+  EXPECT_EQ(options.momentum, 0.5);
+  EXPECT_EQ(options.learning_rate, 0.01);
+  EXPECT_TRUE(options.scale_learning_rate);
+  EXPECT_EQ(options.base_batch_size, 128);
+  EXPECT_EQ(options.seed, UINT64_MAX);
+  EXPECT_EQ(options_of({"--per-replica-batch-size", "8"}).per_replica_batch_size, 8);
+  EXPECT_EQ(options_of({"--optimizer", "adamw"}).optimizer, OptimizerKind::kAdamW);
+}
+
+TEST(CommandLine, ReadsFlagsThatDoSomethingElse) {
+  EXPECT_EQ(parse({"--help"}).action, Action::kHelp);
+  EXPECT_EQ(parse({"-h"}).action, Action::kHelp);
+  EXPECT_EQ(parse({"--version"}).action, Action::kVersion);
+  EXPECT_EQ(parse({"--list-devices"}).action, Action::kListDevices);
+}
+
+TEST(CommandLine, TakesValuesAfterAnEqualsSignToo) {
+  EXPECT_EQ(options_of({"--epochs=3"}).epochs, 3);
+}
+
+TEST(CommandLine, LetsTheLastOfRepeatedFlagsCount) {
+  EXPECT_EQ(options_of({"--epochs", "3", "--epochs", "4"}).epochs, 4);
+}
+
+TEST(CommandLine, TakesRegisteredStrategiesByName) {
+  EXPECT_EQ(parse_command_line({"--strategy", "mine"}, {"default", "mine"}).options.strategy, "mine");
+}
+
+TEST(CommandLine, KeepsEmptyDevicesForTheirReaderToRefuse) {
+  EXPECT_THAT(options_of({"--devices", ""}).devices, ElementsAre(""));
+  EXPECT_THAT(options_of({"--devices", "cpu:0,"}).devices, ElementsAre("cpu:0", ""));
+}
+
+TEST(CommandLine, SuggestsTheFlagThatWasMeant) {
+  EXPECT_EQ(refusal({"--epoch", "5"}),
+            "--epoch: expected a flag of this program (did you mean --epochs?); --help lists them");
+  EXPECT_EQ(refusal({"--epoch=5"}),
+            "--epoch: expected a flag of this program (did you mean --epochs?); --help lists them");
+  EXPECT_EQ(refusal({"--frobnicate"}), "--frobnicate: expected a flag of this program; --help lists them");
+  EXPECT_THAT(refusal({"-x"}), HasSubstr("-x: expected a flag of this program"));
+}
+
+TEST(CommandLine, SuggestsTheValueThatWasMeant) {
+  EXPECT_EQ(
+      refusal({"--model", "mobilenet_v3"}),
+      "--model: expected simple_cnn, mobilenet_v2, but got 'mobilenet_v3' (did you mean mobilenet_v2?)");
+  EXPECT_EQ(
+      refusal({"--strategy", "mirored"}),
+      "--strategy: expected auto, default, mirrored, one_device, but got 'mirored' (did you mean mirrored?)");
+  EXPECT_EQ(refusal({"--optimizer", "rmsprop"}), "--optimizer: expected adam, adamw, sgd, but got 'rmsprop'");
+  EXPECT_EQ(
+      refusal({"--cross-device-ops", "ncl"}),
+      "--cross-device-ops: expected auto, nccl, hierarchical_copy, reduction_to_one_device, but got 'ncl' "
+      "(did you mean nccl?)");
+  EXPECT_THAT(refusal({"--model", "mobilenet_v2", "--head", "flat"}),
+              HasSubstr("but got 'flat' (did you mean flattened_dense?)"));
+}
+
+TEST(CommandLine, RefusesArgumentsWithoutAFlag) {
+  EXPECT_EQ(refusal({"mnist"}), "'mnist': expected a flag, such as --epochs 5");
+}
+
+TEST(CommandLine, RefusesAFlagWithoutItsValue) {
+  EXPECT_EQ(refusal({"--epochs"}), "--epochs: expected a value, but got none");
+  EXPECT_EQ(refusal({"--data", "--epochs", "3"}), "--data: expected a value, but got the flag --epochs");
+  EXPECT_EQ(refusal({"--data", ""}), "--data: expected auto, generated or a path, but got ''");
+}
+
+TEST(CommandLine, RefusesBothBatchSizes) {
+  EXPECT_EQ(
+      refusal({"--global-batch-size", "64", "--per-replica-batch-size", "32"}),
+      "--global-batch-size 64: expected one of --global-batch-size and --per-replica-batch-size, but got "
+      "both");
+}
+
+TEST(CommandLine, RefusesDevicesBesideReplicas) {
+  EXPECT_THAT(refusal({"--devices", "cpu:0", "--replicas", "2"}),
+              HasSubstr("expected one of --devices and --replicas, but got both"));
+}
+
+TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
+  EXPECT_THAT(refusal({"--base-batch-size", "64"}), HasSubstr("expected --scale-learning-rate beside it"));
+  EXPECT_THAT(refusal({"--momentum", "0.9"}),
+              HasSubstr("expected it with --optimizer sgd only, but got adam"));
+  EXPECT_THAT(refusal({"--head", "global_average"}), HasSubstr("expected it with --model mobilenet_v2 only"));
+}
+
+TEST(CommandLine, RefusesImageSizesThatTheModelCannotTake) {
+  EXPECT_EQ(refusal({"--image-size", "3"}),
+            "--image-size: expected a whole number from 4 to 2048, but got '3'");
+  EXPECT_EQ(refusal({"--model", "mobilenet_v2", "--image-size", "32"}),
+            "--image-size: expected a whole number from 33 to 2048, but got '32'");
+  EXPECT_EQ(
+      options_of({"--model", "mobilenet_v2", "--head", "global_average", "--image-size", "32"}).image_size,
+      32);
+}
+
+/// Flags that take a whole number of 1 or more.
+class CountFlag : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CountFlag, RefusesWhatIsNoCount) {
+  for (const std::string text : {"0", "-1", "1.5", "ten", "", "5x", " 5", "0x10", "99999999999999999999"}) {
+    Arguments arguments{GetParam(), text};
+    if (GetParam() == "--base-batch-size") arguments.push_back("--scale-learning-rate");
+    EXPECT_THAT(refusal(arguments), AllOf(HasSubstr(GetParam() + ": expected a whole number from"),
+                                          HasSubstr("but got '" + text + "'")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(CommandLine, CountFlag,
+                         ::testing::Values("--replicas", "--threads", "--limit-train", "--limit-test",
+                                           "--image-size", "--global-batch-size", "--per-replica-batch-size",
+                                           "--epochs", "--steps-per-epoch", "--base-batch-size"),
+                         [](const auto& info) {
+                           std::string name = info.param.substr(2);
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+TEST(CommandLine, RefusesWhatIsNoLearningRate) {
+  for (const std::string text : {"0", "-0.1", "nan", "inf", "1e999", "fast", "", "0.1x"}) {
+    EXPECT_EQ(refusal({"--learning-rate", text}),
+              "--learning-rate: expected a number above 0, but got '" + text + "'");
+  }
+}
+
+TEST(CommandLine, RefusesWhatIsNoMomentum) {
+  for (const std::string text : {"1", "-0.1", "nan", "x"}) {
+    EXPECT_EQ(refusal({"--optimizer", "sgd", "--momentum", text}),
+              "--momentum: expected a number from 0 to below 1, but got '" + text + "'");
+  }
+}
+
+TEST(CommandLine, RefusesWhatIsNoSeed) {
+  for (const std::string text : {"-1", "18446744073709551616", "x"}) {
+    EXPECT_EQ(refusal({"--seed", text}),
+              "--seed: expected a whole number from 0 to 18446744073709551615, but got '" + text + "'");
+  }
+}
+
+TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
+  const std::string help = help_text({"default", "mine"});
+  for (const std::string flag : {"--strategy",
+                                 "--devices",
+                                 "--replicas",
+                                 "--cross-device-ops",
+                                 "--threads",
+                                 "--list-devices",
+                                 "--data",
+                                 "--limit-train",
+                                 "--limit-test",
+                                 "--skip-bad",
+                                 "--model",
+                                 "--image-size",
+                                 "--head",
+                                 "--epochs",
+                                 "--steps-per-epoch",
+                                 "--global-batch-size",
+                                 "--per-replica-batch-size",
+                                 "--optimizer",
+                                 "--learning-rate",
+                                 "--scale-learning-rate",
+                                 "--base-batch-size",
+                                 "--momentum",
+                                 "--seed",
+                                 "--help",
+                                 "--version"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+  for (const std::string value :
+       {"(default: auto)", "(default: simple_cnn)", "(default: 64)", "(default: 0.001)", "(default: 32)",
+        "(default: 5)", "auto, default, mine", "Examples:"}) {
+    EXPECT_THAT(help, HasSubstr(value));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::apps

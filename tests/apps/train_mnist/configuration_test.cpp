@@ -1,0 +1,71 @@
+#include "lockstep/apps/train_mnist/configuration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+ResolvedRun two_replicas() {
+  ResolvedRun run{.data = "digits",
+                  .num_train = 6000,
+                  .num_test = 1000,
+                  .num_classes = 10,
+                  .channels = 1,
+                  .strategy = "mirrored: asked for by name",
+                  .replicas = "MirroredStrategy with 2 replicas",
+                  .num_replicas = 2,
+                  .threads = 1,
+                  .num_parameters = 693962};
+  run.plan = make_plan(run.options, run.num_replicas, run.num_train);
+  return run;
+}
+
+TEST(Configuration, ShowsEveryValue) {
+  EXPECT_EQ(configuration_text(two_replicas()),
+            "data             digits\n"
+            "images           6000 to train on, 1000 to test on\n"
+            "model            simple_cnn, 693962 parameters, 28x28 grey, 10 classes\n"
+            "strategy         mirrored: asked for by name\n"
+            "replicas         MirroredStrategy with 2 replicas\n"
+            "threads          1 in each replica\n"
+            "global batch     64, 32 a replica\n"
+            "epochs           5 of 94 steps\n"
+            "optimizer        adam\n"
+            "learning rate    0.001\n"
+            "seed             1\n");
+}
+
+TEST(Configuration, ShowsBothLearningRatesWhereItIsScaled) {
+  ResolvedRun run = two_replicas();
+  run.options.scale_learning_rate = true;
+  run.options.global_batch_size = 256;
+  run.plan = make_plan(run.options, run.num_replicas, run.num_train);
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("learning rate    0.008, scaled from 0.001 at a batch of 32\n"));
+}
+
+TEST(Configuration, SaysHowABatchThatDoesNotDivideIsCut) {
+  ResolvedRun run = two_replicas();
+  run.plan.global_batch_size = 63;
+  EXPECT_THAT(configuration_text(run), HasSubstr("global batch     63, up to 32 a replica\n"));
+  run.plan.global_batch_size = 1;
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("global batch     1, so that 1 of 2 replicas get no images\n"));
+}
+
+TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
+  ResolvedRun run = two_replicas();
+  EXPECT_THAT(configuration_text(run), Not(HasSubstr("momentum")));
+  run.options.model = ModelKind::kMobileNetV2;
+  run.options.optimizer = OptimizerKind::kSgd;
+  run.num_skipped = 3;
+  EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head flattened_dense, "));
+  EXPECT_THAT(configuration_text(run), HasSubstr("sgd, momentum 0.9\n"));
+  EXPECT_THAT(configuration_text(run), HasSubstr("skipped          3 damaged images\n"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

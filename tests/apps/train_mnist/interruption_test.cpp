@@ -1,0 +1,40 @@
+#include "lockstep/apps/train_mnist/interruption.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace lockstep::apps {
+namespace {
+
+class Interruption : public ::testing::TestWithParam<int> {};
+
+TEST_P(Interruption, IsRememberedAndDoesNotEndTheProcess) {
+  const InterruptionGuard guard;
+  EXPECT_EQ(guard.signal(), 0);
+  ASSERT_EQ(raise(GetParam()), 0);
+  EXPECT_EQ(guard.signal(), GetParam());
+}
+
+TEST_P(Interruption, EndsTheProcessTheSecondTime) {
+  const auto interrupt_twice = [] {
+    const InterruptionGuard guard;
+    raise(GetParam());
+    raise(GetParam());
+  };
+  EXPECT_EXIT(interrupt_twice(), ::testing::ExitedWithCode(128 + GetParam()), "");
+}
+
+TEST_P(Interruption, IsTheSystemsAgainAfterwards) {
+  const auto interrupt = [] {
+    { const InterruptionGuard guard; }
+    raise(GetParam());
+  };
+  EXPECT_EXIT(interrupt(), ::testing::KilledBySignal(GetParam()), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Interruption, ::testing::Values(SIGINT, SIGTERM),
+                         [](const auto& info) { return info.param == SIGINT ? "SIGINT" : "SIGTERM"; });
+
+}  // namespace
+}  // namespace lockstep::apps

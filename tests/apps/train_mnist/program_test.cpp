@@ -1,0 +1,110 @@
+// What the built program says and returns besides training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/tests/apps/train_mnist/trainings.h"
+#include "lockstep/tests/datasets/test_files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// Expects the exit code and one line on standard error, and nothing else.
+void expect_refusal(const ProcessResult& result, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.error;
+  EXPECT_THAT(result.error, StartsWith("train_mnist: error: "));
+  EXPECT_EQ(result.error.find('\n'), result.error.size() - 1) << result.error;
+  for (const auto& part : parts) EXPECT_THAT(result.error, HasSubstr(part));
+}
+
+TEST(TrainMnistProgram, PrintsItsHelp) {
+  const auto result = train_mnist({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("Usage:\n  train_mnist [flags]"), HasSubstr("--global-batch-size N"),
+                    HasSubstr("auto, default, mirrored, one_device")));
+  EXPECT_EQ(result.error, "");
+}
+
+TEST(TrainMnistProgram, ListsTheDevices) {
+  const auto result = train_mnist({"--list-devices"}, {.variables = {{"CUDA_VISIBLE_DEVICES", "-1"}}});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "cpu:0\n0 GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n");
+}
+
+TEST(TrainMnistProgram, PrintsItsVersion) {
+  const auto result = train_mnist({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("train_mnist [0-9.]+, LibTorch 2\\.[0-9.]+\n"));
+}
+
+TEST(TrainMnistProgram, KeepsItsPages) {
+  const auto result = train_mnist({"--version"}, {.variables = {{"MALLOC_CONF", "stats_print:true"}}});
+  if (result.error.find("jemalloc") == std::string::npos) GTEST_SKIP() << "built without jemalloc";
+  EXPECT_THAT(result.error, AllOf(HasSubstr("opt.dirty_decay_ms: -1"), HasSubstr("opt.muzzy_decay_ms: -1")));
+}
+
+TEST(TrainMnistProgram, SuggestsTheFlagAndTheValueThatWereMeant) {
+  expect_refusal(train_mnist({"--epoch", "3"}), 2, {"--epoch: ", "did you mean --epochs?"});
+  expect_refusal(train_mnist({"--strategy", "mirrord"}), 2,
+                 {"--strategy: ", "'mirrord'", "did you mean mirrored?"});
+}
+
+TEST(TrainMnistProgram, RefusesUnknownRepeatedAndEmptyDevices) {
+  const ProcessOptions no_gpu{.variables = {{"CUDA_VISIBLE_DEVICES", "-1"}}};
+  const std::string available = "available: cpu:N (any N)";
+  expect_refusal(train_mnist({"--devices", "gpu:x"}, no_gpu), 2, {"--devices gpu:x: ", "'gpu:x'", available});
+  expect_refusal(train_mnist({"--devices", "GPU:99"}, no_gpu), 2,
+                 {"'GPU:99'", "there is no such GPU", available});
+  expect_refusal(train_mnist({"--devices", "cpu:0,CPU:0"}, no_gpu), 2, {"cpu:0 is named twice", available});
+  expect_refusal(train_mnist({"--devices", ""}, no_gpu), 2, {"--devices", "empty name", available});
+  expect_refusal(train_mnist({"--devices", "cpu:0,"}, no_gpu), 2, {"empty name", available});
+  expect_refusal(train_mnist({"--devices", "tpu:0"}, no_gpu), 2, {"'tpu'", available});
+}
+
+TEST(TrainMnistProgram, RefusesBatchesOfNothingAndTwoBatchSizes) {
+  expect_refusal(train_mnist({"--global-batch-size", "0"}), 2, {"--global-batch-size: ", "but got '0'"});
+  expect_refusal(train_mnist({"--per-replica-batch-size", "0"}), 2,
+                 {"--per-replica-batch-size: ", "but got '0'"});
+  expect_refusal(train_mnist({"--global-batch-size", "8", "--per-replica-batch-size", "4"}), 2,
+                 {"but got both"});
+}
+
+TEST(TrainMnistProgram, NamesTheStepAtWhichTheLossStoppedBeingANumber) {
+  const auto result = train_mnist(short_training({"--optimizer", "sgd", "--learning-rate", "1e30"}));
+  expect_refusal(result, 6,
+                 {"epoch 1, step ", "expected a finite loss", "replica 0 (", "--learning-rate 1e+30"});
+}
+
+TEST(TrainMnistProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
+  if (std::string(LOCKSTEP_TEST_SANITIZER) != "") GTEST_SKIP() << "a sanitizer reserves more than any limit";
+  const auto result = train_mnist(short_training({"--model", "mobilenet_v2", "--image-size", "1024",
+                                                  "--replicas", "2", "--global-batch-size", "64"}),
+                                  {.memory_limit = uint64_t{4} << 30});
+  expect_refusal(result, 7, {"out of memory"});
+}
+
+TEST(TrainMnistProgram, TakesTheFolderThatTheVariableNames) {
+  const TemporaryFolder folder;
+  expect_refusal(train_mnist({}, {.variables = {{"LOCKSTEP_MNIST_DIR", folder.path()}}}), 3,
+                 {"LOCKSTEP_MNIST_DIR=" + folder.path(), "expected MNIST's IDX files"});
+  expect_refusal(train_mnist({}, {.variables = {{"LOCKSTEP_MNIST_DIR", "/no/such/folder"}}}), 3,
+                 {"LOCKSTEP_MNIST_DIR=/no/such/folder", "no such file or folder"});
+}
+
+TEST(TrainMnistProgram, DrawsDigitsWhereThereIsNoDataAndSaysHowToGetTheRealOnes) {
+  const TemporaryFolder folder;
+  const auto result =
+      train_mnist({"--limit-train", "10", "--limit-test", "10", "--epochs", "1"}, {.folder = folder.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(
+      result.out,
+      AllOf(StartsWith("data             generated digits: LOCKSTEP_MNIST_DIR is not set"),
+            HasSubstr("put its four files into data/mnist"), HasSubstr("train-images-idx3-ubyte.gz")));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

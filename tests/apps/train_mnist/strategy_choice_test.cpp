@@ -1,0 +1,67 @@
+#include "lockstep/apps/train_mnist/strategy_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/apps/train_mnist/usage_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const TrainOptions& options) {
+  try {
+    choose_strategy(options);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(StrategyChoice, TakesLogicalCpusForReplicasWithoutGpus) {
+  if (num_gpus() > 0) GTEST_SKIP() << "this machine has GPUs, which --replicas takes first";
+  const auto made = choose_strategy({.strategy = "auto", .replicas = 3});
+  EXPECT_EQ(made.strategy->name(), "MirroredStrategy");
+  EXPECT_EQ(made.strategy->devices(), logical_cpus(3));
+  EXPECT_THAT(made.reason, HasSubstr("mirrored"));
+}
+
+TEST(StrategyChoice, TakesNamedDevicesInTheirOrder) {
+  const auto made = choose_strategy({.strategy = "mirrored", .devices = {"CPU:1", "cpu:0"}});
+  const Devices expected{{DeviceKind::kCpu, 1}, {DeviceKind::kCpu, 0}};
+  EXPECT_EQ(made.strategy->devices(), expected);
+}
+
+TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
+  EXPECT_EQ(choose_strategy({.strategy = "one_device"}).strategy->num_replicas_in_sync(), 1);
+  EXPECT_EQ(choose_strategy({.strategy = "one_device", .devices = {"cpu:1"}}).strategy->devices()[0].str(),
+            "cpu:1");
+}
+
+TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
+  const auto made = choose_strategy({.strategy = "mirrored",
+                                     .devices = {"cpu:0", "cpu:1"},
+                                     .cross_device_ops = "reduction_to_one_device",
+                                     .threads = 1});
+  EXPECT_EQ(made.strategy->cross_device_ops().name(), "ReductionToOneDevice");
+  const auto threads = made.strategy->run([](ReplicaContext&) { return at::get_num_threads(); });
+  EXPECT_EQ(threads.local_values(), (std::vector<int>{1, 1}));
+}
+
+TEST(StrategyChoice, RefusesSeveralReplicasOfStrategiesThatHaveOne) {
+  EXPECT_EQ(refusal({.strategy = "default", .replicas = 2}),
+            "--replicas 2: expected 1 with --strategy default, which has one replica; mirrored takes more");
+  EXPECT_THAT(refusal({.strategy = "one_device", .replicas = 2}), HasSubstr("--replicas 2: expected 1"));
+  EXPECT_EQ(choose_strategy({.strategy = "default", .replicas = 1}).strategy->num_replicas_in_sync(), 1);
+}
+
+TEST(StrategyChoice, NamesTheFlagsThatDoNotGoTogether) {
+  EXPECT_THAT(refusal({.strategy = "default", .devices = {"cpu:0"}}),
+              HasSubstr("--strategy default --devices cpu:0: expected no devices"));
+  EXPECT_THAT(refusal({.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .cross_device_ops = "nccl"}),
+              HasSubstr("--cross-device-ops nccl: expected GPUs only, but replica 0 is on cpu:0"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

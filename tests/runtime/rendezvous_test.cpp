@@ -1,0 +1,267 @@
+#include "lockstep/runtime/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "lockstep/runtime/errors.h"
+#include "replica_group.h"
+
+// Every test here would hang, and run into ctest's limit, if a wait did not end. No test measures time.
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::chrono::minutes kLong{5};
+constexpr std::chrono::milliseconds kShort{30};
+
+Rendezvous::Arrival arrival(std::string description) {
+  Rendezvous::Arrival result;
+  result.description = std::move(description);
+  return result;
+}
+
+Rendezvous::Work no_work(std::vector<Rendezvous::Arrival>&) {
+  return {};
+}
+
+/// Runs `function(rank)` in a thread a rank and returns what each threw.
+std::vector<std::exception_ptr> in_threads(int count, const std::function<void(int)>& function) {
+  ReplicaThreads threads(count, 1);
+  return threads.run(function, [](int, const std::exception_ptr&) {});
+}
+
+class RendezvousOf : public testing::TestWithParam<int> {};
+
+TEST_P(RendezvousOf, RunsEveryPartOfEveryMeetingOnce) {
+  const int ranks = GetParam();
+  Rendezvous rendezvous(ranks, kLong);
+  constexpr int kMeetings = 50;
+  std::vector<std::vector<std::atomic<int>>> runs(kMeetings);
+  for (int meeting = 0; meeting < kMeetings; ++meeting)
+    runs[static_cast<size_t>(meeting)] = std::vector<std::atomic<int>>(static_cast<size_t>(meeting % 9));
+  const auto errors = in_threads(ranks, [&](int rank) {
+    // Joined three at a time, as buckets are, and waited for in order.
+    std::vector<std::shared_ptr<Rendezvous::Meeting>> joined;
+    for (int i = 0; i < kMeetings; ++i) {
+      auto& parts = runs[static_cast<size_t>(i)];
+      joined.push_back(rendezvous.arrive(
+          rank, arrival("meeting " + std::to_string(i)), [&](std::vector<Rendezvous::Arrival>&) {
+            return Rendezvous::Work{static_cast<int>(parts.size()),
+                                    [&parts](int part) { ++parts[static_cast<size_t>(part)]; }};
+          }));
+      if (joined.size() < 3) continue;
+      for (auto& meeting : joined) rendezvous.wait(*meeting);
+      joined.clear();
+    }
+    for (auto& meeting : joined) {
+      rendezvous.wait(*meeting);
+      EXPECT_TRUE(rendezvous.is_done(*meeting));
+    }
+  });
+  for (const auto& error : errors) EXPECT_EQ(message_of<std::exception>(error), "no error");
+  for (const auto& parts : runs) {
+    for (const auto& count : parts) EXPECT_EQ(count, 1);
+  }
+  EXPECT_NO_THROW(rendezvous.check_complete());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RendezvousOf, testing::Values(1, 2, 3, 4));
+
+TEST(Rendezvous, ArrivingNeverWaitsForTheOthers) {
+  Rendezvous rendezvous(2, kLong);
+  // One thread plays both ranks: it could not if it had to wait.
+  auto first = rendezvous.arrive(0, arrival("sum"), no_work);
+  auto second = rendezvous.arrive(0, arrival("mean"), no_work);
+  EXPECT_FALSE(rendezvous.is_done(*first));
+  rendezvous.wait(*rendezvous.arrive(1, arrival("sum"), no_work));
+  EXPECT_TRUE(rendezvous.is_done(*first));
+  EXPECT_FALSE(rendezvous.is_done(*second));
+  rendezvous.wait(*rendezvous.arrive(1, arrival("mean"), no_work));
+  rendezvous.wait(*second);
+}
+
+TEST(Rendezvous, NamesBothCallsAndTheirNumberWhereTheyDiffer) {
+  Rendezvous rendezvous(3, kLong);
+  const auto errors = in_threads(3, [&](int rank) {
+    rendezvous.wait(*rendezvous.arrive(rank, arrival("warm-up"), no_work));
+    rendezvous.wait(*rendezvous.arrive(
+        rank, arrival(rank == 2 ? "broadcast Int[3]" : "all_reduce sum Float[2]"), no_work));
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(message_of<CollectiveMismatch>(error),
+                AllOf(HasSubstr("collective #1"), HasSubstr("replica 2 called broadcast Int[3]"),
+                      HasSubstr("called all_reduce sum Float[2]")));
+  }
+}
+
+TEST(Rendezvous, AbortReleasesThoseWhoWaitAndRefusesThoseWhoArriveUntilReset) {
+  Rendezvous rendezvous(3, kLong);
+  const auto errors = in_threads(3, [&](int rank) {
+    if (rank == 2) {
+      rendezvous.abort("replica 2 failed: planted");
+      return;
+    }
+    rendezvous.wait(*rendezvous.arrive(rank, arrival("sum"), no_work));
+  });
+  EXPECT_EQ(message_of<CollectiveAborted>(errors[0]), "replica 2 failed: planted");
+  EXPECT_EQ(message_of<CollectiveAborted>(errors[1]), "replica 2 failed: planted");
+  EXPECT_THROW(rendezvous.arrive(0, arrival("sum"), no_work), CollectiveAborted);
+  rendezvous.reset();
+  for (const auto& error :
+       in_threads(3, [&](int rank) { rendezvous.wait(*rendezvous.arrive(rank, arrival("sum"), no_work)); })) {
+    EXPECT_EQ(message_of<std::exception>(error), "no error");
+  }
+}
+
+TEST(Rendezvous, TheFirstOfTwoAbortsGivesTheReason) {
+  Rendezvous rendezvous(2, kLong);
+  rendezvous.abort("cause");
+  rendezvous.abort("consequence");
+  try {
+    rendezvous.arrive(0, arrival("sum"), no_work);
+    FAIL();
+  } catch (const CollectiveAborted& error) {
+    EXPECT_STREQ(error.what(), "cause");
+  }
+}
+
+TEST(Rendezvous, AMeetingThatAllHaveJoinedIsFinishedAfterAnAbort) {
+  Rendezvous rendezvous(2, kLong);
+  int parts = 0;
+  const auto make_work = [&](std::vector<Rendezvous::Arrival>&) {
+    return Rendezvous::Work{8, [&](int) { ++parts; }};
+  };
+  auto meeting = rendezvous.arrive(0, arrival("sum"), make_work);
+  rendezvous.arrive(1, arrival("sum"), make_work);
+  rendezvous.abort("planted");
+  rendezvous.wait(*meeting);
+  EXPECT_EQ(parts, 8);
+}
+
+TEST(Rendezvous, LeavingReleasesThoseWhoWaitAndThoseWhoArriveLater) {
+  Rendezvous rendezvous(2, kLong);
+  auto waiting = rendezvous.arrive(0, arrival("all_reduce sum"), no_work);
+  rendezvous.leave(1);
+  auto later = rendezvous.arrive(0, arrival("broadcast"), no_work);
+  for (auto& [meeting, name] : {std::pair{waiting, "all_reduce sum"}, std::pair{later, "broadcast"}}) {
+    try {
+      rendezvous.wait(*meeting);
+      FAIL();
+    } catch (const CollectiveAborted& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("replica 0 waits"),
+                                      HasSubstr("replica 1 returned without joining")));
+    }
+  }
+}
+
+TEST(Rendezvous, LeavingDoesNotTouchMeetingsThatTheRankHasJoined) {
+  Rendezvous rendezvous(2, kLong);
+  rendezvous.arrive(1, arrival("sum"), no_work);
+  rendezvous.leave(1);
+  EXPECT_NO_THROW(rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)));
+  rendezvous.leave(0);
+  rendezvous.enter();
+  for (int rank : {0, 1}) rendezvous.arrive(rank, arrival("mean"), no_work);
+  EXPECT_NO_THROW(rendezvous.check_complete());
+}
+
+TEST(Rendezvous, ATimeoutNamesTheMissingRanksAndReleasesEveryone) {
+  Rendezvous rendezvous(4, kLong);
+  auto own = rendezvous.arrive(0, arrival("sum Float[5]"), no_work);
+  auto others = rendezvous.arrive(2, arrival("sum Float[5]"), no_work);
+  auto other = std::async(std::launch::async, [&] { rendezvous.wait(*others); });
+  try {
+    rendezvous.wait(*own, kShort);
+    FAIL();
+  } catch (const CollectiveAborted& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("sum Float[5]"), HasSubstr("timed out"), HasSubstr("missing: replica 1, 3")));
+  }
+  EXPECT_THROW(other.get(), CollectiveAborted);
+  EXPECT_THROW(rendezvous.arrive(1, arrival("sum Float[5]"), no_work), CollectiveAborted);
+}
+
+TEST(Rendezvous, TheOwnTimeoutHoldsWhereNoneIsGiven) {
+  Rendezvous rendezvous(2, kShort);
+  EXPECT_THROW(rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)), CollectiveAborted);
+}
+
+TEST(Rendezvous, TheLongestTimeoutThereIsDoesNotOverflow) {
+  Rendezvous rendezvous(2, std::chrono::milliseconds::max());
+  auto waiting = std::async(std::launch::async,
+                            [&] { rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)); });
+  EXPECT_EQ(waiting.wait_for(kShort), std::future_status::timeout);
+  rendezvous.arrive(1, arrival("sum"), no_work);
+  EXPECT_NO_THROW(waiting.get());
+}
+
+TEST(Rendezvous, WhatTheWorkThrowsReachesEveryRank) {
+  for (const bool while_making : {true, false}) {
+    Rendezvous rendezvous(3, kLong);
+    const auto errors = in_threads(3, [&](int rank) {
+      rendezvous.wait(*rendezvous.arrive(rank, arrival("sum"), [&](std::vector<Rendezvous::Arrival>&) {
+        if (while_making) throw std::domain_error("planted");
+        return Rendezvous::Work{20, [](int part) {
+                                  if (part == 7) throw std::domain_error("planted");
+                                }};
+      }));
+    });
+    for (const auto& error : errors) EXPECT_EQ(message_of<std::domain_error>(error), "planted");
+  }
+}
+
+TEST(Rendezvous, AnErrorInOnePartIsThrownOnceTheOthersHaveEnded) {
+  Rendezvous rendezvous(2, kLong);
+  std::atomic<bool> other_runs{false};
+  std::atomic<bool> other_ended{false};
+  std::promise<void> failed;
+  const auto make_work = [&](std::vector<Rendezvous::Arrival>&) {
+    return Rendezvous::Work{2, [&](int part) {
+                              if (part == 0) {
+                                other_runs = true;
+                                failed.get_future().wait();
+                                // The failing rank has had time to go to sleep: it needs to be woken.
+                                std::this_thread::sleep_for(kShort);
+                                other_ended = true;
+                              } else {
+                                while (!other_runs) std::this_thread::yield();
+                                failed.set_value();
+                                throw std::domain_error("planted");
+                              }
+                            }};
+  };
+  const auto errors = in_threads(2, [&](int rank) {
+    auto meeting = rendezvous.arrive(rank, arrival("sum"), make_work);
+    try {
+      rendezvous.wait(*meeting);
+    } catch (...) {
+      EXPECT_TRUE(other_ended);
+      throw;
+    }
+  });
+  for (const auto& error : errors) EXPECT_EQ(message_of<std::domain_error>(error), "planted");
+}
+
+TEST(Rendezvous, NamesACollectiveThatSomeHaveJoinedAndOthersNot) {
+  Rendezvous rendezvous(3, kLong);
+  rendezvous.arrive(2, arrival("barrier"), no_work);
+  try {
+    rendezvous.check_complete();
+    FAIL();
+  } catch (const CollectiveMismatch& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("barrier"), HasSubstr("joined by replica 2"),
+                                    HasSubstr("not by replica 0, 1")));
+  }
+  rendezvous.reset();
+  EXPECT_NO_THROW(rendezvous.check_complete());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#include "lockstep/runtime/sparse_gradient.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "replica_group.h"
+
+namespace lockstep {
+namespace {
+
+TEST(SparseGradient, SumsRowsOverTheRanksToTheSameBitsOnEach) {
+  constexpr int kRanks = 3;
+  ReplicaGroup group(kRanks);
+  const auto parameter = torch::zeros({6, 2});
+  // Repeated rows within a rank, shared ones between ranks, and one rank without a gradient.
+  std::vector<at::Tensor> gradients{
+      torch::sparse_coo_tensor(torch::tensor({{1, 4, 1}}),
+                               torch::tensor({{1.F, 2.F}, {3.F, 4.F}, {5.F, 6.F}}), {6, 2}),
+      at::Tensor(), torch::sparse_coo_tensor(torch::tensor({{4}}), torch::tensor({{10.F, 20.F}}), {6, 2})};
+  const auto expected = gradients[0].to_dense() + gradients[2].to_dense();
+  std::vector<at::Tensor> sums(kRanks);
+  group.run([&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    sums[self] = sum_sparse_gradient(*group.backend(rank), parameter, gradients[self]);
+  });
+  for (const auto& sum : sums) {
+    EXPECT_TRUE(sum.is_sparse());
+    EXPECT_TRUE(sum.is_coalesced());
+    EXPECT_EQ(sum._nnz(), 2);
+    EXPECT_TRUE(torch::equal(sum.to_dense(), expected));
+  }
+}
+
+TEST(SparseGradient, IsEmptyWhereNoRankHasOne) {
+  ReplicaGroup group(2);
+  group.run([&](int rank) {
+    const auto sum = sum_sparse_gradient(*group.backend(rank), torch::zeros({6, 2}), at::Tensor());
+    EXPECT_EQ(sum._nnz(), 0);
+    EXPECT_EQ(sum.sizes(), (std::vector<int64_t>{6, 2}));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

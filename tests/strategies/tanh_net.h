@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <vector>
+
+namespace lockstep {
+
+/// A small net in float64 whose output depends on all of its parameters: [n, 6] to [n, 3].
+struct TanhNetImpl : public torch::nn::Cloneable<TanhNetImpl> {
+  TanhNetImpl() { reset(); }
+
+  void reset() override {
+    first = register_module("first", torch::nn::Linear(6, 5));
+    second = register_module("second", torch::nn::Linear(5, 3));
+    to(torch::kDouble);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
+
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+TORCH_MODULE(TanhNet);
+
+/// Copies that training does not change.
+inline std::vector<torch::Tensor> values_of(const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> values;
+  for (const auto& parameter : parameters) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+/// The largest difference between two lists of tensors of the same shapes.
+inline double largest_difference(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  TORCH_CHECK(a.size() == b.size(), "lists of different lengths");
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  return largest;
+}
+
+inline bool bit_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!torch::equal(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace lockstep
