@@ -137,12 +137,15 @@ bool GradientReducer::in_slot(size_t index) const {
   return gradient.defined() && gradient.layout() == at::kStrided && gradient.is_alias_of(slots_[index].view);
 }
 
-void GradientReducer::check_was_zeroed(size_t index, int64_t own_writes) const {
+bool GradientReducer::holds_old_sum(size_t index, int64_t own_writes) const {
   const at::Tensor& gradient = parameters_[index].grad();
   // One more write than our own was the zeroing, in place.
-  if (!old_sums_[index].is(gradient) || old_sums_[index].writes_to(gradient) > own_writes) return;
+  return old_sums_[index].is(gradient) && old_sums_[index].writes_to(gradient) <= own_writes;
+}
+
+void GradientReducer::refuse_old_sum(size_t index) const {
   throw InvalidArgument(fmt::format(
-      "[gradients] '{}' still holds the sum of the step before, which would be summed over the replicas once "
+      "[gradients] {} still holds the sum of the step before, which would be summed over the replicas once "
       "more: call zero_grad() before the next backward",
       options_.name_of(index)));
 }
@@ -154,13 +157,19 @@ void GradientReducer::on_gradient(size_t index) {
         "[gradients] backward with create_graph is not supported for parameters whose gradients are "
         "summed over replicas; use torch::autograd::grad for higher derivatives");
   }
-  check_was_zeroed(index, /*own_writes=*/1);
+  if (holds_old_sum(index, /*own_writes=*/1)) {
+    if (phase_ == Phase::kSummed) refuse_old_sum(index);
+    // No fault yet: a backward that passes through another optimizer's parameters on its way, as a GAN's
+    // does, leaves gradients that nobody asks for. finish() refuses them.
+    old_sums_[index] = TensorMark(parameters_[index].grad());
+    return;
+  }
   if (phase_ == Phase::kSummed) begin_step();
   if (was_zeroed(index)) drain();
   Slot& slot = slots_[index];
   if (buckets_[slot.bucket].launched) {
     throw InvalidArgument(fmt::format(
-        "[gradients] a second gradient came for '{}' after the first one left to be summed; hold the earlier "
+        "[gradients] a second gradient came for {} after the first one left to be summed; hold the earlier "
         "backward's gradients with `auto hold = replica.accumulate();`, or apply them or zero all of the "
         "optimizer's in between",
         options_.name_of(index)));
@@ -189,7 +198,7 @@ void GradientReducer::take_in(size_t index) {
   if (in_slot(index)) return;
   if (gradient.sizes() != slot.view.sizes() || gradient.scalar_type() != slot.view.scalar_type()) {
     throw InvalidArgument(
-        fmt::format("[gradients] '{}' changed its shape or dtype within a step", options_.name_of(index)));
+        fmt::format("[gradients] {} changed its shape or dtype within a step", options_.name_of(index)));
   }
   const at::NoGradGuard no_grad;
   slot.view.copy_(gradient);
@@ -276,7 +285,7 @@ void GradientReducer::check_untrained() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (slots_[i].trained || !parameters_[i].requires_grad() || !parameters_[i].grad().defined()) continue;
     throw InvalidArgument(
-        fmt::format("[gradients] '{}' began to require a gradient within this run, so that its gradients are "
+        fmt::format("[gradients] {} began to require a gradient within this run, so that its gradients are "
                     "not summed: change requires_grad between runs",
                     options_.name_of(i)));
   }
@@ -300,7 +309,7 @@ void GradientReducer::finish() {
     }
     // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
     if (has_gradient) {
-      check_was_zeroed(i, /*own_writes=*/0);
+      if (holds_old_sum(i, /*own_writes=*/0)) refuse_old_sum(i);
       take_in(i);
       slot.arrived = true;
       arrivals_.push_back(i);
@@ -339,7 +348,7 @@ void GradientReducer::sum_sparse(const at::Tensor& flags) {
     at::Tensor& parameter = parameters_[static_cast<size_t>(i)];
     if (!slots_[static_cast<size_t>(i)].sparse.is_set() && parameter.grad().defined()) {
       throw InvalidArgument(
-          fmt::format("[gradients] '{}' has a dense gradient here and a sparse one on another replica",
+          fmt::format("[gradients] {} has a dense gradient here and a sparse one on another replica",
                       options_.name_of(static_cast<size_t>(i))));
     }
     parameter.mutable_grad() = sum_sparse_gradient(*backend_, parameter, parameter.grad());

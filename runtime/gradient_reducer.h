@@ -28,7 +28,7 @@ class GradientReducer {
     BucketOptions buckets;
     /// Whether the replica holds its gradients back just now.
     std::function<bool()> is_accumulating;
-    /// A parameter's name, for errors.
+    /// A parameter's name for errors, in quotes where it has one.
     std::function<std::string(size_t)> name_of;
   };
   /// Counts since construction, of this replica.
@@ -115,7 +115,8 @@ class GradientReducer {
   void sum_sparse(const at::Tensor& flags);
   void agree_on_order();
   bool in_slot(size_t index) const;
-  void check_was_zeroed(size_t index, int64_t own_writes) const;
+  bool holds_old_sum(size_t index, int64_t own_writes) const;
+  [[noreturn]] void refuse_old_sum(size_t index) const;
   void check_untrained() const;
 
   std::vector<at::Tensor> parameters_;

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +33,7 @@ class Reducers {
       reducers_[self] = std::make_unique<GradientReducer>(
           parameters_[self], group_.backend(rank),
           GradientReducer::Options{buckets, [this, self] { return holds_[self] != 0; },
-                                   [](size_t index) { return "parameter_" + std::to_string(index); }});
+                                   [](size_t index) { return "'parameter_" + std::to_string(index) + "'"; }});
     });
   }
 
@@ -397,6 +397,31 @@ TEST(GradientReducer, AnotherFinishWithoutZeroingOrBackwardAfterTheStepIsRefused
     reducers.reducer(rank).finish();
   });
   EXPECT_THAT(text, HasSubstr("zero_grad()"));
+}
+
+TEST(GradientReducer, SumsThatAnotherBackwardPassedThroughAreRefusedOnlyWhereTheyAreAskedForAgain) {
+  Reducers reducers(2, three_parameters, kOneParameterABucket);
+  for (int step = 0; step < 3; ++step) {
+    reducers.run([&](int rank) {
+      reducers.zero(rank);
+      reducers.backward(rank, {1, 2, 3});
+      reducers.reducer(rank).finish();
+      reducers.reducer(rank).mark_applied();
+      reducers.backward(rank, {5, 5, 5});  // another optimizer's, on its way to that one's parameters
+    });
+  }
+  EXPECT_THAT(reducers.cause_of([&](int rank) { reducers.reducer(rank).finish(); }),
+              AllOf(HasSubstr("'parameter_"), HasSubstr("zero_grad()")));
+}
+
+TEST(GradientReducer, ABackwardOnSumsThatWaitToBeAppliedIsRefused) {
+  Reducers reducers(2, three_parameters, kOneParameterABucket);
+  const auto text = reducers.cause_of([&](int rank) {
+    reducers.backward(rank, {1, 2, 3});
+    reducers.reducer(rank).finish();
+    reducers.backward(rank, {1, 2, 3});
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("'parameter_"), HasSubstr("zero_grad()")));
 }
 
 TEST(GradientReducer, LaysOutAnewWhereRequiresGradOrDtypeHaveChanged) {

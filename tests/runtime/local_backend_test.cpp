@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {

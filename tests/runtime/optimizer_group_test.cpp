@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "lockstep/runtime/errors.h"
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 // Every test here would hang, and run into ctest's limit, if a wait did not end. No test measures time.
 

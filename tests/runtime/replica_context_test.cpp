@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {

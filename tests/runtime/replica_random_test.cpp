@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {

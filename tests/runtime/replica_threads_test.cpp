@@ -7,7 +7,7 @@
 #include <barrier>
 #include <set>
 
-#include "replica_group.h"
+#include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
 namespace {

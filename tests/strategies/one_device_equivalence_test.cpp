@@ -251,9 +251,7 @@ void adversarial_step(torch::nn::Linear& generator, torch::nn::Linear& critic,
       .backward();
   apply(critic_opt);
   generator_opt.zero_grad();
-  // The next backward reaches the critic as well, whose gradients nobody asks for; they must not start from
-  // this step's sums, or the replicas would refuse to sum those twice.
-  critic_opt.zero_grad();
+  // This backward reaches the critic as well, and adds to the sums of its last step what nobody will ask for.
   average(torch::softplus(-critic(fake)).squeeze(1)).backward();
   apply(generator_opt);
 }
