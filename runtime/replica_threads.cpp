@@ -5,6 +5,10 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/thread_name.h>
 
+#include <latch>
+
+#include "lockstep/runtime/intra_op_threads.h"
+
 namespace lockstep {
 
 struct ReplicaThreads::Job {
@@ -16,14 +20,22 @@ struct ReplicaThreads::Job {
 
 ReplicaThreads::ReplicaThreads(int count, int intra_op_threads) {
   threads_.reserve(static_cast<size_t>(count));
+  const IntraOpThreadsGuard keep;
+  std::latch have_set(count);
   try {
     for (int replica = 0; replica < count; ++replica) {
-      threads_.emplace_back([this, replica, intra_op_threads] { work(replica, intra_op_threads); });
+      threads_.emplace_back([this, replica, intra_op_threads, &have_set] {
+        c10::setThreadName("replica " + std::to_string(replica));
+        set_intra_op_threads(intra_op_threads);
+        have_set.count_down();
+        work(replica);
+      });
     }
   } catch (...) {
     stop();  // the system has no thread left: those that run must not outlive this object
     throw;
   }
+  have_set.wait();
 }
 
 ReplicaThreads::~ReplicaThreads() {
@@ -61,10 +73,7 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
   return std::move(job.errors);
 }
 
-void ReplicaThreads::work(int replica, int intra_op_threads) {
-  c10::setThreadName("replica " + std::to_string(replica));
-  // Holds for the calling thread only, so it is the first thing that each thread does.
-  at::set_num_threads(intra_op_threads);
+void ReplicaThreads::work(int replica) {
   uint64_t seen = 0;
   while (true) {
     Job* job = nullptr;

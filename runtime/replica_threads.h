@@ -18,7 +18,8 @@ namespace lockstep {
 /// Thread-safe: concurrent calls of run() take turns.
 class ReplicaThreads {
  public:
-  /// Starts `count` threads; ATen's operators use `intra_op_threads` threads inside each.
+  /// Starts `count` threads; ATen's operators use `intra_op_threads` threads inside each. What other threads
+  /// of the process have stays as it is.
   ReplicaThreads(int count, int intra_op_threads);
   /// Joins the threads.
   ~ReplicaThreads();
@@ -41,7 +42,7 @@ class ReplicaThreads {
 
  private:
   struct Job;
-  void work(int replica, int intra_op_threads);
+  void work(int replica);
   void stop();
 
   Mutex run_mutex_;  // one run at a time

@@ -1,16 +1,16 @@
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <latch>
 #include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/mutex.h"
 
 namespace lockstep {
@@ -28,19 +28,11 @@ class Prefetcher {
   /// change neither the items nor where an error comes.
   Prefetcher(Make make, int64_t first, int depth, int num_workers)
       : make_(std::move(make)), next_out_(first), next_in_(first), depth_(depth) {
-    for (int worker = 0; worker < (depth > 0 ? num_workers : 0); ++worker)
-      threads_.emplace_back([this] { work(); });
+    if (depth > 0) start(num_workers);
   }
 
   /// Waits for items that are just being made.
-  ~Prefetcher() {
-    {
-      MutexLock lock(mutex_);
-      stopping_ = true;
-      changed_.notify_all();
-    }
-    for (auto& thread : threads_) thread.join();
-  }
+  ~Prefetcher() { stop(); }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
@@ -62,6 +54,34 @@ class Prefetcher {
     std::optional<Item> item;
     std::exception_ptr error;
   };
+
+  void start(int num_workers) {
+    const IntraOpThreadsGuard keep;
+    std::latch have_set(num_workers);
+    try {
+      for (int worker = 0; worker < num_workers; ++worker) {
+        threads_.emplace_back([this, &have_set] {
+          // Replicas own the cores; a worker that took all of them would slow every step.
+          set_intra_op_threads(1);
+          have_set.count_down();
+          work();
+        });
+      }
+    } catch (...) {
+      stop();  // the system has no thread left: those that run must not outlive this object
+      throw;
+    }
+    have_set.wait();
+  }
+
+  void stop() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    for (auto& thread : threads_) thread.join();
+  }
 
   Slot make(int64_t number) const {
     Slot slot;
@@ -85,8 +105,6 @@ class Prefetcher {
   }
 
   void work() {
-    // Replicas own the cores; a worker that took all of them would slow every step.
-    at::set_num_threads(1);
     while (true) {
       int64_t number = 0;
       {

@@ -6,6 +6,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/gradient_clipping.h"
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/optimizer_group.h"
 #include "lockstep/runtime/random_state.h"
 #include "lockstep/runtime/replica_random.h"
@@ -102,8 +103,11 @@ std::string Strategy::describe() const {
                      cross_device_ops().name(), core_->ops_reason);
 }
 
+// Nothing here is worth more than one thread, and a pool of the caller's would slow the replicas' own:
+// OpenMP's threads wait for work by spinning only while the process has no more of them than cores.
 void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   core_->check_caller("scope");
+  const IntraOpThreadsGuard no_pool(1);
   std::vector<torch::Device> torch_devices;
   for (const auto& device : devices()) torch_devices.push_back(device.torch_device());
   const RandomState before(torch_devices);
@@ -127,6 +131,7 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
 }
 
 void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
+  const IntraOpThreadsGuard no_pool(1);
   for (size_t replica = 0; replica < modules.size(); ++replica) {
     if (!modules[replica])
       throw InvalidArgument(fmt::format("[{}] expected a module, but the factory made an empty one", name()));

@@ -6,7 +6,9 @@
 
 #include <barrier>
 #include <set>
+#include <thread>
 
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
@@ -31,6 +33,19 @@ TEST(ReplicaThreads, RunAtTheSameTimeEachInItsOwnThreadThatStaysTheSame) {
   EXPECT_EQ(first, second);
   EXPECT_EQ(std::set<std::thread::id>(first.begin(), first.end()).size(), 4U);
   EXPECT_FALSE(threads.contains_current_thread());
+}
+
+TEST(ReplicaThreads, HaveTheirOwnNumberOfIntraOpThreadsAndChangeNobodyElses) {
+  const auto in_a_new_thread = [] {
+    int count = 0;
+    std::thread([&] { count = at::get_num_threads(); }).join();
+    return count;
+  };
+  const IntraOpThreadsGuard restore(3);
+  ReplicaThreads threads(2, 5);
+  threads.run([](int) { EXPECT_EQ(at::get_num_threads(), 5); }, ignore_failure);
+  EXPECT_EQ(at::get_num_threads(), 3);
+  EXPECT_EQ(in_a_new_thread(), 3);
 }
 
 TEST(ReplicaThreads, KeepEveryErrorAndReportItFromTheFailingThread) {
@@ -68,13 +83,6 @@ TEST(ReplicaThreads, TakeOverTheCallersThreadStateAndNothingElse) {
       },
       ignore_failure);
   threads.run([](int) { EXPECT_TRUE(torch::GradMode::is_enabled()); }, ignore_failure);
-}
-
-TEST(ReplicaThreads, UseTheirOwnNumberOfIntraOpThreads) {
-  const int before = at::get_num_threads();
-  ReplicaThreads threads(2, 3);
-  threads.run([](int) { EXPECT_EQ(at::get_num_threads(), 3); }, ignore_failure);
-  EXPECT_EQ(at::get_num_threads(), before);
 }
 
 TEST(ReplicaThreads, BackwardRunsInTheReplicasOwnThread) {
