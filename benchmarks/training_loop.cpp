@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/training/fused_adam.h"
 
 namespace lockstep::benchmarks {
@@ -76,7 +77,7 @@ class IndependentLoops : public TrainingLoop {
 
  private:
   void work(PlainTraining& training, int num_threads) {
-    at::set_num_threads(cores_for_each(num_threads));
+    set_intra_op_threads(cores_for_each(num_threads));
     while (true) {
       begin_.arrive_and_wait();
       if (!steps_) return;
@@ -116,6 +117,8 @@ MobileNetV2 make_model(const Workload& workload) {
 }
 
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples) {
+  // Like the thread of a dataset, it starts no pool of threads, which would make those of the loop wait asleep.
+  const IntraOpThreadsGuard no_pool(1);
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
               .contiguous(torch::MemoryFormat::ChannelsLast),
           torch::randint(10, {num_examples}, torch::kLong)};
