@@ -117,7 +117,8 @@ MobileNetV2 make_model(const Workload& workload) {
 }
 
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples) {
-  // Like the thread of a dataset, it starts no pool of threads, which would make those of the loop wait asleep.
+  // Like the thread of a dataset, it starts no pool of threads, which would make those of the loop wait
+  // asleep.
   const IntraOpThreadsGuard no_pool(1);
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
               .contiguous(torch::MemoryFormat::ChannelsLast),

@@ -116,13 +116,15 @@ function(lockstep_add_umbrella)
   target_link_libraries(lockstep_all INTERFACE ${layers})
 endfunction()
 
-# lockstep_add_test(name SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program. ctest lists
-# its tests one by one; under a sanitizer, the program as one.
+# lockstep_add_test(name [NO_UNITY] SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program.
+# ctest lists its tests one by one; under a sanitizer, the program as one. NO_UNITY: its sources use the same names for
+# different things, and are compiled one by one under a sanitizer, too.
 function(lockstep_add_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NO_UNITY" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${arg_TORCH_FREE})
-  # Helpers of two tests may bear the same name.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  if(arg_NO_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   target_link_libraries(${name} PRIVATE lockstep_options ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   if(arg_SOURCES)
     target_link_libraries(${name} PRIVATE lockstep_torch)
