@@ -18,4 +18,5 @@
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/learning_rate.h"
 #include "lockstep/training/metrics.h"

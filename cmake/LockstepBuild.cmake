@@ -24,6 +24,12 @@ if(LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${LOCKSTEP_CCACHE})
 endif()
 
+# Reading LibTorch's symbols is most of what a link does; lld takes a fifth of the usual linker's time for it.
+find_program(LOCKSTEP_LLD ld.lld)
+if(LOCKSTEP_LLD AND PROJECT_IS_TOP_LEVEL)
+  add_link_options(-fuse-ld=lld)
+endif()
+
 # Programs in the build tree read headers as an installed copy would: "lockstep/<layer>/<name>.h".
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include/lockstep SYMBOLIC)
@@ -117,7 +123,7 @@ function(lockstep_add_umbrella)
 endfunction()
 
 # lockstep_add_test(name [NO_UNITY] SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program.
-# ctest lists its tests one by one; under a sanitizer, the program as one. NO_UNITY: its sources use the same names for
+# ctest lists its tests one by one with LOCKSTEP_LIST_TESTS, else the program as one. NO_UNITY: its sources use the same names for
 # different things, and are compiled one by one under a sanitizer, too.
 function(lockstep_add_test name)
   cmake_parse_arguments(arg "NO_UNITY" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
@@ -136,11 +142,12 @@ function(lockstep_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  # LibTorch takes over a second to load under a sanitizer, so that there a program's tests run in one process. The
-  # sanitizer's name tells them from the release build's, since one ctest run may hold both.
-  if(LOCKSTEP_SANITIZER)
-    add_test(NAME ${LOCKSTEP_SANITIZER}/${name} COMMAND ${name})
-    set_tests_properties(${LOCKSTEP_SANITIZER}/${name} PROPERTIES
+  # Loading LibTorch takes longer than most tests, above all under a sanitizer. The build folder's name tells a program
+  # from that of another build, since one ctest run may hold several.
+  if(NOT LOCKSTEP_LIST_TESTS)
+    cmake_path(GET PROJECT_BINARY_DIR FILENAME build)
+    add_test(NAME ${build}/${name} COMMAND ${name})
+    set_tests_properties(${build}/${name} PROPERTIES
       LABELS "${arg_LABELS}" TIMEOUT 1800 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
     return()
   endif()

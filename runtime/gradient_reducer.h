@@ -2,17 +2,21 @@
 
 // Internal: only sources of its layer need it.
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/runtime/bucket_layout.h"
-#include "lockstep/runtime/tensor_mark.h"
+#include "lockstep/runtime/bucket_order.h"
+#include "lockstep/runtime/bucketed_all_reduce.h"
+#include "lockstep/runtime/gradient_buckets.h"
+#include "lockstep/runtime/gradient_hooks.h"
+#include "lockstep/runtime/summed_gradients.h"
 
 namespace lockstep {
 
@@ -42,8 +46,6 @@ class GradientReducer {
   /// accumulators keep the stream they are made on.
   GradientReducer(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::Backend> backend,
                   Options options);
-  /// Removes the hooks.
-  ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
@@ -66,77 +68,37 @@ class GradientReducer {
   void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  /// Indices of the parameters in the order the buckets are laid out in: reverse registration order at first,
-  /// then the arrival order of replica 0's first backward.
-  const std::vector<size_t>& order() const { return order_; }
+  /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
+  const std::vector<size_t>& order() const { return order_.current(); }
   size_t num_buckets() const { return buckets_.size(); }
   const Statistics& statistics() const { return statistics_; }
 
  private:
-  struct Bucket {
-    at::Tensor flat;
-    std::vector<size_t> members;
-    size_t pending = 0;
-    bool launched = false;
-    c10::intrusive_ptr<c10d::Work> work;
-  };
-  struct Slot {
-    bool trained = false;  // required a gradient when the layout was made; others have no bucket
-    size_t bucket = 0;
-    at::Tensor view;  // the parameter's place in the flat bucket: shares its memory, is no autograd view
-    bool arrived = false;
-    TensorMark sparse;  // the sparse gradient that arrived
-  };
-  struct Signature {
-    at::ScalarType dtype;
-    at::Device device;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-    bool requires_grad;
-    bool operator==(const Signature&) const = default;
-  };
   enum class Phase { kIdle, kCollecting, kSummed };
 
-  Signature signature_of(size_t index) const;
-  bool layout_is_current() const;
   void lay_out();
-  void install_hooks();
-  void remove_hooks();
   void on_gradient(size_t index);
   void begin_step();
+  void take_in(size_t index);
   bool was_zeroed(std::optional<size_t> newcomer) const;
-  bool sums_are_there() const;
   void drain();
   void drop_gradients();
-  void take_in(size_t index);
-  void write_flags();
-  void launch(Bucket& bucket, bool in_backward);
-  void launch_full_buckets();
-  void sum_sparse(const at::Tensor& flags);
-  void agree_on_order();
-  bool in_slot(size_t index) const;
-  bool holds_old_sum(size_t index, int64_t own_writes) const;
-  [[noreturn]] void refuse_old_sum(size_t index) const;
+  void take_in_rest();
+  void put_back_sums();
+  void sum_sparse(const std::vector<GradientKind>& kinds);
   void check_untrained() const;
+  [[noreturn]] void refuse_old_sum(size_t index) const;
 
   std::vector<at::Tensor> parameters_;
   c10::intrusive_ptr<c10d::Backend> backend_;
   Options options_;
-  std::vector<size_t> order_;
-  std::vector<size_t> next_order_;  // agreed on, taken over by the next prepare()
-  bool order_is_final_ = false;
-  std::vector<Signature> signatures_;
-  std::vector<Slot> slots_;
-  // The last step's sums, to notice a grad() that nobody has zeroed: after any change of the layout, too.
-  std::vector<TensorMark> old_sums_;
-  std::vector<Bucket> buckets_;
-  at::Tensor flags_;  // the end of the last bucket: used, then sparse, one element a parameter each
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  std::vector<uintptr_t> hook_keys_;
-  std::vector<size_t> arrivals_;
-  size_t next_bucket_ = 0;
+  BucketOrder order_;
+  GradientBuckets buckets_;
+  BucketedAllReduce all_reduce_;
+  SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
+  std::optional<GradientHooks> hooks_;  // last, so that nothing calls on_gradient() while the rest goes
 };
 
 }  // namespace lockstep

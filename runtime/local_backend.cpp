@@ -3,7 +3,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <c10/core/DeviceGuard.h>
-#include <fmt/format.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class LocalWork : public c10d::Work {
 };
 
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors) {
-  // Built for every collective, so without fmt's machinery: a few appends.
+  // Built for every collective, so without a stream: a few appends.
   std::string text = operation;
   for (const auto& tensor : tensors) {
     text += ' ';
@@ -120,10 +120,9 @@ void check_own_memory(const std::vector<Arrival>& arrivals, size_t index) {
     for (size_t a = 0; a < b; ++a) {
       if (arrivals[a].outputs[index].const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
         continue;
-      throw InvalidArgument(fmt::format(
-          "[all_reduce] expected a tensor of its own from each replica, but replicas {} and {} gave "
-          "the same memory ({})",
-          a, b, arrivals[b].description));
+      throw InvalidArgument(
+          c10::str("[all_reduce] expected a tensor of its own from each replica, but replicas ", a, " and ",
+                   b, " gave the same memory (", arrivals[b].description, ")"));
     }
   }
 }
@@ -223,9 +222,8 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& 
   if (op == c10d::ReduceOp::AVG) {
     for (const auto& tensor : tensors) {
       if (!tensor.is_floating_point() && !tensor.is_complex()) {
-        throw InvalidArgument(
-            fmt::format("[all_reduce] expected a floating-point tensor for a mean, but got {}",
-                        c10::toString(tensor.scalar_type())));
+        throw InvalidArgument(c10::str("[all_reduce] expected a floating-point tensor for a mean, but got ",
+                                       c10::toString(tensor.scalar_type())));
       }
     }
   }
@@ -245,33 +243,32 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(
 c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                        const c10d::BroadcastOptions& options) {
   if (options.rootRank < 0 || options.rootRank >= getSize()) {
-    throw InvalidArgument(fmt::format("[broadcast] expected a source replica from 0 to {}, but got {}",
-                                      getSize() - 1, options.rootRank));
+    throw InvalidArgument(c10::str("[broadcast] expected a source replica from 0 to ", getSize() - 1,
+                                   ", but got ", options.rootRank));
   }
   const auto root = static_cast<size_t>(options.rootRank);
-  return launch(
-      c10d::OpType::BROADCAST,
-      {describe(fmt::format("broadcast from {}", root), tensors), tensors, tensors, nullptr, nullptr},
-      [root](std::vector<Arrival>& arrivals) {
-        return copies(arrivals, [root](std::vector<Arrival>& all, Arrival& to) {
-          if (&to == &all[root]) return;
-          for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
-        });
-      });
+  return launch(c10d::OpType::BROADCAST,
+                {describe(c10::str("broadcast from ", root), tensors), tensors, tensors, nullptr, nullptr},
+                [root](std::vector<Arrival>& arrivals) {
+                  return copies(arrivals, [root](std::vector<Arrival>& all, Arrival& to) {
+                    if (&to == &all[root]) return;
+                    for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
+                  });
+                });
 }
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                                        std::vector<at::Tensor>& inputs,
                                                        const c10d::AllgatherOptions&) {
   if (inputs.size() != 1 || outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize())) {
-    throw InvalidArgument(fmt::format("[all_gather] expected one input and {} outputs", getSize()));
+    throw InvalidArgument(c10::str("[all_gather] expected one input and ", getSize(), " outputs"));
   }
   // copy_ would broadcast or convert silently.
   const at::Tensor& own = outputs[0][static_cast<size_t>(getRank())];
   if (inputs[0].sizes() != own.sizes() || inputs[0].scalar_type() != own.scalar_type()) {
-    throw InvalidArgument(
-        fmt::format("[all_gather] expected an input like output {} of replica {}'s list:{}, but got{}",
-                    getRank(), getRank(), describe("", {own}), describe("", {inputs[0]})));
+    throw InvalidArgument(c10::str("[all_gather] expected an input like output ", getRank(), " of replica ",
+                                   getRank(), "'s list:", describe("", {own}), ", but got",
+                                   describe("", {inputs[0]})));
   }
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
   return launch(c10d::OpType::ALLGATHER,

@@ -1,7 +1,6 @@
 #include "lockstep/runtime/module_state.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include <map>
 
@@ -13,7 +12,7 @@ namespace {
 
 std::string shape_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+  return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
 }
 
 /// Unlike named_parameters(), this visits a tensor again under each name that it is registered under.
@@ -55,32 +54,30 @@ void check_same_structure(const std::vector<ModulePointer>& replicas, const std:
     for (size_t i = 0; i < std::max(expected.size(), given.size()); ++i) {
       if (i >= expected.size() || i >= given.size() || expected[i].first != given[i].first) {
         throw InvalidArgument(
-            fmt::format("[{}] expected the same registered tensors on every replica, but replica {} has {} "
-                        "where replica 0 has {}",
-                        who, replica, i < given.size() ? "'" + given[i].first + "'" : "none",
-                        i < expected.size() ? "'" + expected[i].first + "'" : "none"));
+            c10::str("[", who, "] expected the same registered tensors on every replica, but replica ",
+                     replica, " has ", i < given.size() ? "'" + given[i].first + "'" : "none",
+                     " where replica 0 has ", i < expected.size() ? "'" + expected[i].first + "'" : "none"));
       }
       const at::Tensor& a = expected[i].second;
       const at::Tensor& b = given[i].second;
       if (shape_of(a) != shape_of(b)) {
-        throw InvalidArgument(
-            fmt::format("[{}] expected '{}' to be {} as on replica 0, but it is {} on replica {}", who,
-                        expected[i].first, shape_of(a), shape_of(b), replica));
+        throw InvalidArgument(c10::str("[", who, "] expected '", expected[i].first, "' to be ", shape_of(a),
+                                       " as on replica 0, but it is ", shape_of(b), " on replica ", replica));
       }
       if (a.defined() && a.requires_grad() != b.requires_grad()) {
-        throw InvalidArgument(
-            fmt::format("[{}] '{}' requires a gradient on one of the replicas 0 and {} only", who,
-                        expected[i].first, replica));
+        throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
+                                       "' requires a gradient on one of the replicas 0 and ", replica,
+                                       " only"));
       }
       if (a.defined() && expected_first[i] != given_first[i]) {
-        throw InvalidArgument(
-            fmt::format("[{}] '{}' is shared with another name on one of the replicas 0 and {} only", who,
-                        expected[i].first, replica));
+        throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
+                                       "' is shared with another name on one of the replicas 0 and ", replica,
+                                       " only"));
       }
       if (a.defined() && a.numel() > 0 && a.is_alias_of(b)) {
-        throw InvalidArgument(fmt::format(
-            "[{}] '{}' is the same memory on replicas 0 and {}: each replica needs a tensor of its own", who,
-            expected[i].first, replica));
+        throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
+                                       "' is the same memory on replicas 0 and ", replica,
+                                       ": each replica needs a tensor of its own"));
       }
     }
   }
@@ -142,10 +139,11 @@ ModulePointer clone_module(const ModulePointer& module, torch::Device device) {
   try {
     copy = module->clone(device);
   } catch (const c10::Error& error) {
-    throw InvalidArgument(fmt::format(
-        "[mirror] expected a module derived from torch::nn::Cloneable that registers its tensors in reset(), "
-        "but '{}' cannot be cloned: {}; make it in strategy.scope() instead",
-        module->name(), error.what_without_backtrace()));
+    throw InvalidArgument(
+        c10::str("[mirror] expected a module derived from torch::nn::Cloneable that registers its tensors in "
+                 "reset(), but '",
+                 module->name(), "' cannot be cloned: ", error.what_without_backtrace(),
+                 "; make it in strategy.scope() instead"));
   }
   const auto from = named_state(*module);
   auto to = named_state(*copy);

@@ -1,7 +1,6 @@
 #include "lockstep/runtime/optimizer_group.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <map>
@@ -20,21 +19,19 @@ void check_ownership(const ParameterDirectory& directory,
       const at::Tensor& parameter = parameters[replica][i];
       const auto entry = directory.find(parameter);
       if (entry && entry->replica != static_cast<int>(replica)) {
-        throw InvalidArgument(fmt::format(
-            "[optimizer] replica {}'s optimizer holds '{}' of replica {}: use model[replica]->parameters() "
-            "with the factory's own replica",
-            replica, entry->name, entry->replica));
+        throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds '", entry->name,
+                                       "' of replica ", entry->replica,
+                                       ": use model[replica]->parameters() with the factory's own replica"));
       }
       const auto [owner, is_new] = owners.emplace(parameter.unsafeGetTensorImpl(), replica);
       if (!is_new && owner->second == replica) {
-        throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica,
-                                          directory.describe(parameter, i)));
+        throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+                                       directory.describe(parameter, i), " twice"));
       }
       if (!is_new) {
-        throw InvalidArgument(fmt::format(
-            "[optimizer] the optimizers of replicas {} and {} hold the same tensor, {}: each replica "
-            "needs parameters of its own",
-            owner->second, replica, directory.describe(parameter, i)));
+        throw InvalidArgument(c10::str("[optimizer] the optimizers of replicas ", owner->second, " and ",
+                                       replica, " hold the same tensor, ", directory.describe(parameter, i),
+                                       ": each replica needs parameters of its own"));
       }
     }
     const auto& first = parameters[0];
@@ -42,11 +39,10 @@ void check_ownership(const ParameterDirectory& directory,
     for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
       if (i >= first.size() || i >= own.size() || first[i].sizes() != own[i].sizes() ||
           first[i].scalar_type() != own[i].scalar_type()) {
-        throw InvalidArgument(fmt::format(
-            "[optimizer] expected the same parameters in the same order on every replica, but replica {} "
-            "differs "
-            "from replica 0 at {}",
-            replica, i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
+        throw InvalidArgument(c10::str(
+            "[optimizer] expected the same parameters in the same order on every replica, but replica ",
+            replica, " differs from replica 0 at ",
+            i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
       }
     }
   }
@@ -105,33 +101,32 @@ void OptimizerGroup::check_parameters(int replica) const {
     if (i < known.size() && parameter.is_same(known[i])) continue;
     const auto entry = directory_->find(parameter);
     if (entry && entry->replica != replica) {
-      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds '{}' of replica {}",
-                                        replica, entry->name, entry->replica));
+      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds '", entry->name,
+                                     "' of replica ", entry->replica));
     }
     if (contains(given.begin(), given.begin() + static_cast<int64_t>(i), parameter)) {
-      throw InvalidArgument(fmt::format("[optimizer] replica {}'s optimizer holds {} twice", replica,
-                                        directory_->describe(parameter, i)));
+      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+                                     directory_->describe(parameter, i), " twice"));
     }
     if (!contains(known.begin(), known.end(), parameter)) {
-      throw InvalidArgument(fmt::format(
-          "[optimizer] replica {}'s optimizer holds {}, which joined after scope made the optimizer: "
-          "its gradients would not be summed; make a new optimizer in scope",
-          replica, directory_->describe(parameter, i)));
+      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+                                     directory_->describe(parameter, i),
+                                     ", which joined after scope made the optimizer: its gradients would not "
+                                     "be summed; make a new optimizer in scope"));
     }
     break;  // a known one in another place: one before it is gone, or the order has changed
   }
   for (size_t i = 0; i < known.size(); ++i) {
     if (contains(given.begin(), given.end(), known[i])) continue;
-    throw InvalidArgument(
-        fmt::format("[optimizer] replica {}'s optimizer no longer holds {}; make a new optimizer in scope",
-                    replica, directory_->describe(known[i], i)));
+    throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer no longer holds ",
+                                   directory_->describe(known[i], i), "; make a new optimizer in scope"));
   }
   for (size_t i = 0; i < known.size(); ++i) {
     if (given[i].is_same(known[i])) continue;
-    throw InvalidArgument(fmt::format(
-        "[optimizer] replica {}'s optimizer holds its parameters in another order than scope made "
-        "it with, first at {}; make a new optimizer in scope",
-        replica, directory_->describe(given[i], i)));
+    throw InvalidArgument(
+        c10::str("[optimizer] replica ", replica,
+                 "'s optimizer holds its parameters in another order than scope made it with, first at ",
+                 directory_->describe(given[i], i), "; make a new optimizer in scope"));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/runtime/parameter_directory.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 namespace lockstep {
 
@@ -25,8 +24,8 @@ std::optional<ParameterDirectory::Entry> ParameterDirectory::find(const at::Tens
 
 std::string ParameterDirectory::describe(const at::Tensor& parameter, size_t position) const {
   if (const auto entry = find(parameter)) return "'" + entry->name + "'";
-  return fmt::format("parameter {} of shape [{}], which no module of this strategy's scope holds", position,
-                     fmt::join(parameter.sizes(), ", "));
+  return c10::str("parameter ", position, " of shape ", parameter.sizes(),
+                  ", which no module of this strategy's scope holds");
 }
 
 }  // namespace lockstep

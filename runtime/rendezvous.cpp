@@ -1,6 +1,6 @@
 #include "lockstep/runtime/rendezvous.h"
 
-#include <fmt/format.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <exception>
@@ -84,19 +84,18 @@ std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arriva
       meeting->first_rank_ = rank;
     } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
                first.description != arrival.description) {
-      const std::string text = fmt::format(
-          "collective #{}: replica {} called {}, but replica {} called {}; all replicas must call the same "
-          "collectives in the same order with the same shapes",
-          sequence, meeting->first_rank_, first.description, rank, arrival.description);
+      const std::string text =
+          c10::str("collective #", sequence, ": replica ", meeting->first_rank_, " called ",
+                   first.description, ", but replica ", rank, " called ", arrival.description,
+                   "; all replicas must call the same collectives in the same order with the same shapes");
       fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
       throw CollectiveMismatch(text);
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        fail(*meeting,
-             std::make_exception_ptr(CollectiveAborted(fmt::format(
-                 "replica {} waits in {} (collective #{}), but replica {} returned without joining it", rank,
-                 arrival.description, sequence, other))));
+        fail(*meeting, std::make_exception_ptr(CollectiveAborted(
+                           c10::str("replica ", rank, " waits in ", arrival.description, " (collective #",
+                                    sequence, "), but replica ", other, " returned without joining it"))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -201,10 +200,10 @@ void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds>
     if (abort_reason_) throw CollectiveAborted(*abort_reason_);
     const bool in_time = changed_.wait_until(mutex_, deadline);
     if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
-      const std::string text = fmt::format(
-          "{} (collective #{}) timed out after {:.1f} s; missing: replica {}",
-          meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, meeting.sequence_,
-          std::chrono::duration<double>(limit).count(), missing_ranks(meeting));
+      const std::string text =
+          c10::str(meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, " (collective #",
+                   meeting.sequence_, ") timed out after ", std::chrono::duration<double>(limit).count(),
+                   " s; missing: replica ", missing_ranks(meeting));
       abort_locked(text);
       throw CollectiveAborted(text);
     }
@@ -223,10 +222,10 @@ void Rendezvous::leave(int rank) {
   for (auto& meeting : open_) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
     fail(*meeting,
-         std::make_exception_ptr(CollectiveAborted(fmt::format(
-             "replica {} waits in {} (collective #{}), but replica {} returned without joining it",
-             meeting->first_rank_, meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description,
-             meeting->sequence_, rank))));
+         std::make_exception_ptr(CollectiveAborted(c10::str(
+             "replica ", meeting->first_rank_, " waits in ",
+             meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, " (collective #",
+             meeting->sequence_, "), but replica ", rank, " returned without joining it"))));
   }
 }
 
@@ -240,9 +239,9 @@ void Rendezvous::check_complete() {
   for (const auto& meeting : open_) {
     if (meeting->arrived_ == 0) continue;
     throw CollectiveMismatch(
-        fmt::format("{} (collective #{}) was joined by replica {}, but not by replica {}",
-                    meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description,
-                    meeting->sequence_, meeting->first_rank_, missing_ranks(*meeting)));
+        c10::str(meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, " (collective #",
+                 meeting->sequence_, ") was joined by replica ", meeting->first_rank_,
+                 ", but not by replica ", missing_ranks(*meeting)));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/strategies/cross_device_ops.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
 
@@ -16,18 +15,16 @@ torch::Tensor sum_in_order(const std::vector<torch::Tensor>& values, torch::Devi
 
 void check_destinations(const char* operation, const Devices& destinations) {
   if (destinations.empty())
-    throw InvalidArgument(fmt::format("[{}] expected at least one destination, but got none", operation));
+    throw InvalidArgument(c10::str("[", operation, "] expected at least one destination, but got none"));
 }
 
 void check_values(const std::vector<torch::Tensor>& values) {
   if (values.empty()) throw InvalidArgument("[reduce] expected at least one value, but got none");
   for (size_t i = 1; i < values.size(); ++i) {
     if (values[i].sizes() == values[0].sizes()) continue;
-    throw InvalidArgument(
-        fmt::format("[reduce] expected the same shape on every replica, but replica 0 has [{}] and replica "
-                    "{} has [{}]; give an "
-                    "axis to reduce over values of different sizes",
-                    fmt::join(values[0].sizes(), ", "), i, fmt::join(values[i].sizes(), ", ")));
+    throw InvalidArgument(c10::str("[reduce] expected the same shape on every replica, but replica 0 has ",
+                                   values[0].sizes(), " and replica ", i, " has ", values[i].sizes(),
+                                   "; give an axis to reduce over values of different sizes"));
   }
 }
 
@@ -35,8 +32,7 @@ void check_values(const std::vector<torch::Tensor>& values) {
 
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0)
-    throw InvalidArgument(
-        fmt::format("[CrossDeviceOps] expected num_packs of 0 or more, but got {}", num_packs));
+    throw InvalidArgument(c10::str("[CrossDeviceOps] expected num_packs of 0 or more, but got ", num_packs));
 }
 
 torch::Tensor CrossDeviceOps::sum(const std::vector<torch::Tensor>& values,
@@ -148,16 +144,13 @@ std::unique_ptr<CollectiveGroup> HierarchicalCopyAllReduce::make_channel(
 void NcclAllReduce::check_devices(const Devices& devices) const {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].kind != DeviceKind::kGpu) {
-      throw InvalidArgument(fmt::format(
-          "[NcclAllReduce] expected GPUs only, but replica {} is on {}; hierarchical_copy serves it", i,
-          devices[i].str()));
+      throw InvalidArgument(c10::str("[NcclAllReduce] expected GPUs only, but replica ", i, " is on ",
+                                     devices[i].str(), "; hierarchical_copy serves it"));
     }
     if (std::find(devices.begin(), devices.begin() + static_cast<int64_t>(i), devices[i]) !=
         devices.begin() + static_cast<int64_t>(i)) {
-      throw InvalidArgument(
-          fmt::format("[NcclAllReduce] expected each replica on a GPU of its own, but {} has two; "
-                      "hierarchical_copy serves them",
-                      devices[i].str()));
+      throw InvalidArgument(c10::str("[NcclAllReduce] expected each replica on a GPU of its own, but ",
+                                     devices[i].str(), " has two; hierarchical_copy serves them"));
     }
   }
 #ifndef LOCKSTEP_WITH_CUDA

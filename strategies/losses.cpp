@@ -1,8 +1,7 @@
 #include "lockstep/strategies/losses.h"
 
 #include <ATen/ExpandUtils.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
 
@@ -28,8 +27,8 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
   }
   if (options.global_batch_size && *options.global_batch_size < 1) {
     throw InvalidArgument(
-        fmt::format("[compute_average_loss] expected a global batch size of 1 or more, but got {}",
-                    *options.global_batch_size));
+        c10::str("[compute_average_loss] expected a global batch size of 1 or more, but got ",
+                 *options.global_batch_size));
   }
   const int64_t examples =
       options.global_batch_size ? *options.global_batch_size : count_examples(replica, losses.size(0));
@@ -37,9 +36,8 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
   // [n] losses by [n, 1] weights would quietly become n * n products.
   if (weight.defined() && !at::is_expandable_to(weight.sizes(), losses.sizes())) {
     throw InvalidArgument(
-        fmt::format("[compute_average_loss] expected sample weights that broadcast to the losses' shape "
-                    "[{}], but got [{}]",
-                    fmt::join(losses.sizes(), ", "), fmt::join(weight.sizes(), ", ")));
+        c10::str("[compute_average_loss] expected sample weights that broadcast to the losses' shape ",
+                 losses.sizes(), ", but got ", weight.sizes()));
   }
   const torch::Tensor weighted = weight.defined() ? losses * weight : losses;
   // Nothing at all, on any replica: the sum of nothing, rather than 0/0.

@@ -1,7 +1,6 @@
 #include "lockstep/strategies/make_strategy.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include <map>
 
@@ -13,9 +12,8 @@ namespace {
 
 std::unique_ptr<Strategy> make_default(const StrategyRequest& request) {
   if (!request.devices.empty()) {
-    throw InvalidArgument(
-        fmt::format("[DefaultStrategy] expected no devices, but got {}; one_device and mirrored take them",
-                    fmt::join(request.devices, ",")));
+    throw InvalidArgument(c10::str("[DefaultStrategy] expected no devices, but got ",
+                                   c10::Join(",", request.devices), "; one_device and mirrored take them"));
   }
   return std::make_unique<DefaultStrategy>(request.options);
 }
@@ -23,7 +21,7 @@ std::unique_ptr<Strategy> make_default(const StrategyRequest& request) {
 std::unique_ptr<Strategy> make_one_device(const StrategyRequest& request) {
   if (request.devices.size() != 1) {
     throw InvalidArgument(
-        fmt::format("[OneDeviceStrategy] expected exactly one device, but got {}", request.devices.size()));
+        c10::str("[OneDeviceStrategy] expected exactly one device, but got ", request.devices.size()));
   }
   return std::make_unique<OneDeviceStrategy>(request.devices[0], request.options);
 }
@@ -46,7 +44,7 @@ Table& table() {
 std::pair<std::string, std::string> pick(const StrategyRequest& request) {
   if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
   if (request.devices.size() == 1) return {"one_device", "one device was asked for"};
-  if (num_gpus() > 0) return {"mirrored", fmt::format("there are {} GPUs", num_gpus())};
+  if (num_gpus() > 0) return {"mirrored", c10::str("there are ", num_gpus(), " GPUs")};
   return {"default", "there is no GPU"};
 }
 
@@ -54,12 +52,12 @@ std::pair<std::string, std::string> pick(const StrategyRequest& request) {
 
 bool register_strategy(const std::string& name, StrategyFactory factory) {
   if (name.empty() || name == "auto")
-    throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but got '{}'", name));
+    throw InvalidArgument(c10::str("[register_strategy] expected a new name, but got '", name, "'"));
   if (!factory)
-    throw InvalidArgument(fmt::format("[register_strategy] expected a factory for '{}', but got none", name));
+    throw InvalidArgument(c10::str("[register_strategy] expected a factory for '", name, "', but got none"));
   MutexLock lock(table().mutex);
   if (!table().factories.emplace(name, std::move(factory)).second) {
-    throw InvalidArgument(fmt::format("[register_strategy] expected a new name, but '{}' is taken", name));
+    throw InvalidArgument(c10::str("[register_strategy] expected a new name, but '", name, "' is taken"));
   }
   return true;
 }
@@ -81,13 +79,13 @@ MadeStrategy make_strategy(const std::string& name, const StrategyRequest& reque
       factory = found->second;
   }
   if (!factory) {
-    throw InvalidArgument(fmt::format("[make_strategy] expected auto or one of {}, but got '{}'",
-                                      fmt::join(strategy_names(), ", "), name));
+    throw InvalidArgument(c10::str("[make_strategy] expected auto or one of ",
+                                   c10::Join(", ", strategy_names()), ", but got '", name, "'"));
   }
   auto strategy = factory(request);
   if (!strategy)
-    throw InvalidArgument(fmt::format("[make_strategy] the factory of '{}' returned no strategy", picked));
-  return {std::move(strategy), fmt::format("{}: {}", picked, why)};
+    throw InvalidArgument(c10::str("[make_strategy] the factory of '", picked, "' returned no strategy"));
+  return {std::move(strategy), c10::str(picked, ": ", why)};
 }
 
 }  // namespace lockstep

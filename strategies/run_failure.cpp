@@ -1,6 +1,6 @@
 #include "lockstep/strategies/run_failure.h"
 
-#include <fmt/format.h>
+#include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
 
@@ -62,7 +62,7 @@ bool RunFailure::happened() const {
 
 std::string RunFailure::reason() const {
   MutexLock lock(mutex_);
-  return fmt::format("replica {} failed: {}", replica_, message_of(error_));
+  return c10::str("replica ", replica_, " failed: ", message_of(error_));
 }
 
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
@@ -70,12 +70,12 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
   MutexLock lock(mutex_);
   if (replica_ >= 0 && sizes && sizes->local.at(static_cast<size_t>(replica_)) <= 1 &&
       is_module_error(error_)) {
-    throw std::runtime_error(
-        fmt::format("[{}] replica {} ({}) failed on a shard of {} of the {} examples in its global batch: "
-                    "{}\nIf the module cannot train on so "
-                    "few, use a dataset with .drop_remainder = true or a larger global batch.",
-                    strategy, replica_, devices[static_cast<size_t>(replica_)].str(),
-                    sizes->local[static_cast<size_t>(replica_)], sizes->global, message_of(error_)));
+    throw std::runtime_error(c10::str("[", strategy, "] replica ", replica_, " (",
+                                      devices[static_cast<size_t>(replica_)].str(), ") failed on a shard of ",
+                                      sizes->local[static_cast<size_t>(replica_)], " of the ", sizes->global,
+                                      " examples in its global batch: ", message_of(error_),
+                                      "\nIf the module cannot train on so few, use a dataset with "
+                                      ".drop_remainder = true or a larger global batch."));
   }
   std::rethrow_exception(error_);
 }

@@ -112,7 +112,7 @@ void read_model(const Given& given, TrainOptions& options) {
     }
     options.head = parse_choice<HeadKind>(
         "--head", given.text("head"),
-        {{"flattened_dense", HeadKind::kFlattenedDense}, {"global_average", HeadKind::kGlobalAverage}});
+        {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}});
   }
   const bool is_flattened = is_mobilenet && options.head == HeadKind::kFlattenedDense;
   options.image_size = given.integer("image-size",
@@ -143,6 +143,11 @@ void read_training(const Given& given, TrainOptions& options) {
   }
   if (given.has("learning-rate"))
     options.learning_rate = parse_positive("--learning-rate", given.text("learning-rate"));
+  if (given.has("learning-rate-schedule")) {
+    options.schedule = parse_choice<ScheduleKind>(
+        "--learning-rate-schedule", given.text("learning-rate-schedule"),
+        {{"cosine", ScheduleKind::kCosine}, {"constant", ScheduleKind::kConstant}});
+  }
   options.scale_learning_rate = given.has("scale-learning-rate");
   if (given.has("base-batch-size") && !options.scale_learning_rate) {
     throw UsageError(fmt::format("--base-batch-size {}: expected --scale-learning-rate beside it",

@@ -23,9 +23,13 @@ std::string batch_text(const ResolvedRun& run) {
 }
 
 std::string learning_rate_text(const ResolvedRun& run) {
-  if (!run.options.scale_learning_rate) return fmt::format("{}", run.plan.learning_rate);
-  return fmt::format("{}, scaled from {} at a batch of {}", run.plan.learning_rate, run.options.learning_rate,
-                     run.options.base_batch_size);
+  std::string text = fmt::format("{}", run.plan.learning_rate);
+  if (run.options.scale_learning_rate) {
+    text += fmt::format(", scaled from {} at a batch of {}", run.options.learning_rate,
+                        run.options.base_batch_size);
+  }
+  const bool is_constant = run.options.schedule == ScheduleKind::kConstant;
+  return text + (is_constant ? ", constant" : ", falling to 0 along a cosine");
 }
 
 std::string model_text(const ResolvedRun& run) {

@@ -52,7 +52,7 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        "Height and width in pixels that images are resized to (default: 28 for simple_cnn, 64 for "
        "mobilenet_v2)"},
       {"Model", "head", "NAME",
-       "Of mobilenet_v2: flattened_dense (pooling 2x2, dense 512) or global_average (torchvision's)",
+       "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
        head_name(defaults.head)},
 
       {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
@@ -64,6 +64,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
       {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
+      {"Training", "learning-rate-schedule", "NAME",
+       "cosine (falls to 0 over all epochs' steps, along half a cosine) or constant",
+       schedule_name(defaults.schedule)},
       {"Training", "scale-learning-rate", "",
        "Multiply the learning rate by global batch size / base batch size"},
       {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",

@@ -22,6 +22,10 @@ std::string optimizer_name(OptimizerKind optimizer) {
   return "";
 }
 
+std::string schedule_name(ScheduleKind schedule) {
+  return schedule == ScheduleKind::kCosine ? "cosine" : "constant";
+}
+
 double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size) {
   return learning_rate * static_cast<double>(global_batch_size) / static_cast<double>(base_batch_size);
 }
@@ -33,6 +37,7 @@ TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_t
   plan.steps_per_epoch = options.steps_per_epoch > 0
                              ? options.steps_per_epoch
                              : (num_train + plan.global_batch_size - 1) / plan.global_batch_size;
+  plan.num_steps = plan.steps_per_epoch * options.epochs;
   plan.learning_rate =
       options.scale_learning_rate
           ? scaled_learning_rate(options.learning_rate, plan.global_batch_size, options.base_batch_size)

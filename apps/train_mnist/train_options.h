@@ -7,13 +7,15 @@
 namespace lockstep::apps {
 
 enum class ModelKind { kMobileNetV2, kSimpleCnn };
-enum class HeadKind { kFlattenedDense, kGlobalAverage };
+enum class HeadKind { kGlobalAverage, kFlattenedDense };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
+enum class ScheduleKind { kCosine, kConstant };
 
 /// How flags and printed configurations spell them.
 std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
 std::string optimizer_name(OptimizerKind optimizer);
+std::string schedule_name(ScheduleKind schedule);
 
 /// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
 struct TrainOptions {
@@ -29,8 +31,8 @@ struct TrainOptions {
   bool skip_bad = false;
 
   ModelKind model = ModelKind::kSimpleCnn;
-  HeadKind head = HeadKind::kFlattenedDense;  ///< of MobileNetV2
-  int64_t image_size = 28;                    ///< height and width in pixels
+  HeadKind head = HeadKind::kGlobalAverage;  ///< of MobileNetV2
+  int64_t image_size = 28;                   ///< height and width in pixels
 
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
@@ -39,6 +41,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::kAdam;
   double momentum = 0.9;  ///< of sgd
   double learning_rate = 0.001;
+  ScheduleKind schedule = ScheduleKind::kCosine;  ///< of the learning rate
   bool scale_learning_rate = false;
   int64_t base_batch_size = 32;
   uint64_t seed = 1;
@@ -48,7 +51,8 @@ struct TrainOptions {
 struct TrainPlan {
   int64_t global_batch_size = 0;
   int64_t steps_per_epoch = 0;
-  double learning_rate = 0;
+  double learning_rate = 0;  ///< of the first step
+  int64_t num_steps = 0;     ///< of all epochs
 };
 
 /// The linear scaling rule (Goyal et al., "Accurate, Large Minibatch SGD", 2017): k times the examples a

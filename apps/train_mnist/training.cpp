@@ -11,6 +11,7 @@
 #include "lockstep/strategies/losses.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/learning_rate.h"
 #include "lockstep/training/metrics.h"
 
 namespace lockstep::apps {
@@ -114,6 +115,7 @@ class Training {
     while (progress.step < progress.steps) {
       // Only now: the last step of all need not wait for a batch after it.
       if (progress.step > 0 || report.epoch > 1) ++batch;
+      set_learning_rate((report.epoch - 1) * progress.steps + progress.step);
       run_.strategy.run(train_step<Model>, model_, optimizer_, loss_, accuracy_, finite_, *batch);
       progress.images += batch->batch_sizes()->global;
       ++progress.step;
@@ -152,6 +154,13 @@ class Training {
     }
     report.test_accuracy = result(accuracy_);
     return true;
+  }
+
+  /// `step`: from 0, over all epochs.
+  void set_learning_rate(int64_t step) {
+    if (run_.options.schedule == ScheduleKind::kConstant) return;
+    const double learning_rate = run_.plan.learning_rate * cosine_decay(step, run_.plan.num_steps);
+    for (auto& optimizer : optimizer_.local_values()) lockstep::set_learning_rate(*optimizer, learning_rate);
   }
 
   void check_finite(int64_t epoch) {

@@ -47,6 +47,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.limit_test, 0);
   EXPECT_FALSE(options.skip_bad);
   EXPECT_EQ(options.model, ModelKind::kSimpleCnn);
+  EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
   EXPECT_EQ(options.image_size, 28);
   EXPECT_EQ(options.global_batch_size, 64);
   EXPECT_EQ(options.per_replica_batch_size, 0);
@@ -55,6 +56,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.optimizer, OptimizerKind::kAdam);
   EXPECT_EQ(options.momentum, 0.9);
   EXPECT_EQ(options.learning_rate, 0.001);
+  EXPECT_EQ(options.schedule, ScheduleKind::kCosine);
   EXPECT_FALSE(options.scale_learning_rate);
   EXPECT_EQ(options.base_batch_size, 32);
   EXPECT_EQ(options.seed, 1);
@@ -81,10 +83,10 @@ TEST(CommandLine, ReadsEveryDataFlag) {
 
 TEST(CommandLine, ReadsEveryModelFlag) {
   const auto options =
-      options_of({"--model", "mobilenet_v2", "--image-size", "96", "--head", "global_average"});
+      options_of({"--model", "mobilenet_v2", "--image-size", "96", "--head", "flattened_dense"});
   EXPECT_EQ(options.model, ModelKind::kMobileNetV2);
   EXPECT_EQ(options.image_size, 96);
-  EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
+  EXPECT_EQ(options.head, HeadKind::kFlattenedDense);
 }
 
 TEST(CommandLine, TakesTheModelsOwnImageSize) {
@@ -93,20 +95,22 @@ TEST(CommandLine, TakesTheModelsOwnImageSize) {
 }
 
 TEST(CommandLine, ReadsEveryTrainingFlag) {
-  const auto options =
-      options_of({"--epochs", "3", "--steps-per-epoch", "20", "--global-batch-size", "256", "--optimizer",
-                  "sgd", "--momentum", "0.5", "--learning-rate", "1e-2", "--scale-learning-rate",
-                  "--base-batch-size", "128", "--seed", "18446744073709551615"});
+  const auto options = options_of({"--epochs", "3", "--steps-per-epoch", "20", "--global-batch-size", "256",
+                                   "--optimizer", "sgd", "--momentum", "0.5", "--learning-rate", "1e-2",
+                                   "--learning-rate-schedule", "constant", "--scale-learning-rate",
+                                   "--base-batch-size", "128", "--seed", "18446744073709551615"});
   EXPECT_EQ(options.epochs, 3);
   EXPECT_EQ(options.steps_per_epoch, 20);
   EXPECT_EQ(options.global_batch_size, 256);
   EXPECT_EQ(options.optimizer, OptimizerKind::kSgd);
   EXPECT_EQ(options.momentum, 0.5);
   EXPECT_EQ(options.learning_rate, 0.01);
+  EXPECT_EQ(options.schedule, ScheduleKind::kConstant);
   EXPECT_TRUE(options.scale_learning_rate);
   EXPECT_EQ(options.base_batch_size, 128);
   EXPECT_EQ(options.seed, UINT64_MAX);
   EXPECT_EQ(options_of({"--per-replica-batch-size", "8"}).per_replica_batch_size, 8);
+  EXPECT_EQ(options_of({"--learning-rate-schedule", "cosine"}).schedule, ScheduleKind::kCosine);
   EXPECT_EQ(options_of({"--optimizer", "adamw"}).optimizer, OptimizerKind::kAdamW);
 }
 
@@ -191,11 +195,9 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
 TEST(CommandLine, RefusesImageSizesThatTheModelCannotTake) {
   EXPECT_EQ(refusal({"--image-size", "3"}),
             "--image-size: expected a whole number from 4 to 2048, but got '3'");
-  EXPECT_EQ(refusal({"--model", "mobilenet_v2", "--image-size", "32"}),
+  EXPECT_EQ(refusal({"--model", "mobilenet_v2", "--head", "flattened_dense", "--image-size", "32"}),
             "--image-size: expected a whole number from 33 to 2048, but got '32'");
-  EXPECT_EQ(
-      options_of({"--model", "mobilenet_v2", "--head", "global_average", "--image-size", "32"}).image_size,
-      32);
+  EXPECT_EQ(options_of({"--model", "mobilenet_v2", "--image-size", "32"}).image_size, 32);
 }
 
 /// Flags that take a whole number of 1 or more.
@@ -262,6 +264,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--per-replica-batch-size",
                                  "--optimizer",
                                  "--learning-rate",
+                                 "--learning-rate-schedule",
                                  "--scale-learning-rate",
                                  "--base-batch-size",
                                  "--momentum",
@@ -272,7 +275,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
   }
   for (const std::string value :
        {"(default: auto)", "(default: simple_cnn)", "(default: 64)", "(default: 0.001)", "(default: 32)",
-        "(default: 5)", "auto, default, mine", "Examples:"}) {
+        "(default: 5)", "(default: cosine)", "auto, default, mine", "Examples:"}) {
     EXPECT_THAT(help, HasSubstr(value));
   }
 }

@@ -34,7 +34,7 @@ TEST(Configuration, ShowsEveryValue) {
             "global batch     64, 32 a replica\n"
             "epochs           5 of 94 steps\n"
             "optimizer        adam\n"
-            "learning rate    0.001\n"
+            "learning rate    0.001, falling to 0 along a cosine\n"
             "seed             1\n");
 }
 
@@ -43,8 +43,15 @@ TEST(Configuration, ShowsBothLearningRatesWhereItIsScaled) {
   run.options.scale_learning_rate = true;
   run.options.global_batch_size = 256;
   run.plan = make_plan(run.options, run.num_replicas, run.num_train);
-  EXPECT_THAT(configuration_text(run),
-              HasSubstr("learning rate    0.008, scaled from 0.001 at a batch of 32\n"));
+  EXPECT_THAT(
+      configuration_text(run),
+      HasSubstr("learning rate    0.008, scaled from 0.001 at a batch of 32, falling to 0 along a cosine\n"));
+}
+
+TEST(Configuration, SaysThatALearningRateStays) {
+  ResolvedRun run = two_replicas();
+  run.options.schedule = ScheduleKind::kConstant;
+  EXPECT_THAT(configuration_text(run), HasSubstr("learning rate    0.001, constant\n"));
 }
 
 TEST(Configuration, SaysHowABatchThatDoesNotDivideIsCut) {
@@ -62,7 +69,7 @@ TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
   run.options.model = ModelKind::kMobileNetV2;
   run.options.optimizer = OptimizerKind::kSgd;
   run.num_skipped = 3;
-  EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head flattened_dense, "));
+  EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head global_average, "));
   EXPECT_THAT(configuration_text(run), HasSubstr("sgd, momentum 0.9\n"));
   EXPECT_THAT(configuration_text(run), HasSubstr("skipped          3 damaged images\n"));
 }

@@ -34,5 +34,10 @@ TEST(TrainPlan, TakesOnePassOverTheImagesForAnEpoch) {
   EXPECT_EQ(make_plan(options, 1, 60000).steps_per_epoch, 7);
 }
 
+TEST(TrainPlan, CountsTheStepsOfAllEpochs) {
+  EXPECT_EQ(make_plan({.global_batch_size = 64, .epochs = 3}, 1, 60000).num_steps, 3 * 938);
+  EXPECT_EQ(make_plan({.epochs = 3, .steps_per_epoch = 7}, 1, 60000).num_steps, 21);
+}
+
 }  // namespace
 }  // namespace lockstep::apps

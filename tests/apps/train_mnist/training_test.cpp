@@ -38,8 +38,9 @@ TEST(TrainMnist, LearnsGeneratedDigits) {
 }
 
 TEST(TrainMnist, TrainsMobileNetV2) {
-  const auto arguments = short_training({"--model", "mobilenet_v2", "--strategy", "mirrored", "--devices",
-                                         "cpu:0,cpu:1", "--image-size", "40", "--epochs", "2"});
+  const auto arguments =
+      short_training({"--model", "mobilenet_v2", "--strategy", "mirrored", "--devices", "cpu:0,cpu:1",
+                      "--head", "flattened_dense", "--image-size", "40", "--epochs", "2"});
   const auto result = train_mnist(arguments);
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto epochs = epochs_of(result);
@@ -126,6 +127,28 @@ TEST(TrainMnist, BeginsTheImagesAnewWhereAnEpochHasMoreSteps) {
   EXPECT_THAT(result.out, HasSubstr("1 of 12 steps"));
 }
 
+// Two epochs of six steps lower the learning rate as one of twelve does, so that their mean losses agree.
+TEST(TrainMnist, LowersTheLearningRateOverTheStepsOfAllEpochs) {
+  const auto steps = [](const std::string& epochs, const std::string& steps_per_epoch,
+                        const std::string& schedule) {
+    const auto result = train_mnist({"--data", "generated", "--limit-train", "640", "--limit-test", "10",
+                                     "--epochs", epochs, "--steps-per-epoch", steps_per_epoch, "--threads",
+                                     "1", "--learning-rate-schedule", schedule});
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return epochs_of(result);
+  };
+  const auto one = steps("1", "12", "cosine");
+  const auto two = steps("2", "6", "cosine");
+  ASSERT_EQ(one.size(), 1);
+  ASSERT_EQ(two.size(), 2);
+  EXPECT_NEAR(one[0].loss, (two[0].loss + two[1].loss) / 2, kPrinted);
+  EXPECT_EQ(one[0].test_accuracy, two[1].test_accuracy);
+
+  const auto constant = steps("2", "6", "constant");
+  ASSERT_EQ(constant.size(), 2);
+  EXPECT_GT(std::abs(constant[1].loss - two[1].loss), kPrinted);
+}
+
 TEST(TrainMnist, PrintsWhatItResolvedTheFlagsTo) {
   const auto result =
       train_mnist(short_training({"--strategy", "mirrored", "--devices", "cpu:0,cpu:1",
@@ -134,7 +157,7 @@ TEST(TrainMnist, PrintsWhatItResolvedTheFlagsTo) {
   for (const std::string line :
        {"images           320 to train on, 50 to test on\n", "strategy         mirrored: asked for by name\n",
         "MirroredStrategy with 2 replicas on cpu:0 cpu:1", "global batch     256, 128 a replica\n",
-        "epochs           1 of 2 steps\n", "learning rate    0.008, scaled from 0.001 at a batch of 32\n"}) {
+        "epochs           1 of 2 steps\n", "learning rate    0.008, scaled from 0.001 at a batch of 32, "}) {
     EXPECT_THAT(result.out, HasSubstr(line));
   }
 }

@@ -1,0 +1,42 @@
+#include "lockstep/runtime/bucket_order.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "lockstep/runtime/collectives.h"
+
+namespace lockstep {
+
+BucketOrder::BucketOrder(size_t num_parameters) : current_(num_parameters) {
+  // Backward reaches the parameters roughly in the reverse of the order that forward used them in.
+  std::iota(current_.rbegin(), current_.rend(), size_t{0});
+}
+
+void BucketOrder::take_next() {
+  current_ = std::exchange(next_, {});
+}
+
+void BucketOrder::agree(c10d::Backend& backend, const at::Device& device,
+                        const std::vector<size_t>& arrivals) {
+  if (is_final_) return;
+  std::vector<size_t> order = arrivals;
+  std::vector<char> seen(current_.size(), 0);
+  for (const size_t i : order) seen[i] = 1;
+  for (const size_t i : current_) {
+    if (!seen[i]) order.push_back(i);
+  }
+  at::Tensor indices = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
+  std::copy(order.begin(), order.end(), indices.data_ptr<int64_t>());
+  indices = indices.to(device);
+  broadcast_(backend, 0, {indices});
+  indices = indices.to(at::kCPU);
+  const auto* values = indices.const_data_ptr<int64_t>();
+  next_.assign(values, values + indices.numel());
+  if (next_ == current_) next_.clear();
+  is_final_ = true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <vector>
+
+namespace lockstep {
+
+/// The order that one optimizer's parameters are laid out in, the same on every replica: reverse registration
+/// order at first, then the order in which the gradients of replica 0's first step arrived. Used by its
+/// replica's thread only.
+class BucketOrder {
+ public:
+  explicit BucketOrder(size_t num_parameters);
+
+  /// Indices of the parameters.
+  const std::vector<size_t>& current() const { return current_; }
+  bool has_next() const { return !next_.empty(); }
+  /// Makes the order that the replicas agreed on the current one.
+  void take_next();
+  /// Agrees on replica 0's `arrivals` for the next order; parameters that did not arrive go last. Blocks
+  /// until all replicas call it. Only the first call does anything. `device` is where the backend's tensors
+  /// lie.
+  void agree(c10d::Backend& backend, const at::Device& device, const std::vector<size_t>& arrivals);
+
+ private:
+  std::vector<size_t> current_;
+  std::vector<size_t> next_;  // empty: as the current one
+  bool is_final_ = false;
+};
+
+}  // namespace lockstep

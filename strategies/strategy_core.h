@@ -1,0 +1,50 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/collective_group.h"
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/optimizer_group.h"
+#include "lockstep/runtime/parameter_directory.h"
+#include "lockstep/runtime/replica_threads.h"
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep {
+
+/// What a strategy keeps: its replicas, and what was made on them.
+struct Strategy::Core {
+  StrategyConfig config;
+  std::shared_ptr<const Devices> devices;
+  std::string ops_reason;
+  std::vector<ReplicaState> states;
+  std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
+  std::unique_ptr<CollectiveGroup> collectives;
+  std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
+  bool in_factory = false;
+  // Last, so that the threads end before anything that they use.
+  std::unique_ptr<ReplicaThreads> threads;
+
+  /// Those that still exist.
+  std::vector<std::shared_ptr<OptimizerGroup>> live_optimizers() {
+    std::vector<std::shared_ptr<OptimizerGroup>> live;
+    std::erase_if(optimizers, [](const auto& group) { return group.expired(); });
+    for (const auto& group : optimizers) live.push_back(group.lock());
+    return live;
+  }
+
+  /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
+  void check_caller(const char* call) const {
+    if (threads->contains_current_thread()) {
+      throw InvalidArgument("[" + config.name + "] " + call +
+                            " was called inside a replica function: replicas run already");
+    }
+    if (in_factory)
+      throw InvalidArgument("[" + config.name + "] " + call + " was called inside a scope's factory");
+  }
+};
+
+}  // namespace lockstep

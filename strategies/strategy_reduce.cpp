@@ -1,0 +1,66 @@
+// Strategy::reduce() and gather(): the replicas' results brought together.
+
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep {
+
+torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
+                               std::optional<int64_t> axis) {
+  const auto& local = values.local_values();
+  const Devices destination{devices()[0]};
+  if (!axis) return cross_device_ops().reduce(op, local, destination)[0];
+  std::vector<torch::Tensor> sums;
+  int64_t count = 0;
+  for (const auto& value : local) {
+    if (*axis < -value.dim() || *axis >= value.dim()) {
+      throw InvalidArgument(c10::str("[reduce] expected an axis of a tensor with ", value.dim(),
+                                     " dimensions, but got ", *axis));
+    }
+    sums.push_back(value.sum(*axis));
+    count += value.size(*axis);
+  }
+  torch::Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums, destination)[0];
+  return op == ReduceOp::kMean ? total / count : total;
+}
+
+torch::Tensor Strategy::reduce(ReduceOp op, const torch::Tensor& value, std::optional<int64_t> axis) {
+  if (op == ReduceOp::kSum && num_replicas_ > 1) {
+    throw InvalidArgument(c10::str(
+        "[", name(), "] reduce: expected a value for each replica to sum, but got one tensor for all ",
+        num_replicas_));
+  }
+  if (!axis) return value;
+  return reduce(op, PerReplica<torch::Tensor>({value}, shared_devices()), axis);
+}
+
+double Strategy::reduce_number(ReduceOp op, double local_total) const {
+  return op == ReduceOp::kMean ? local_total / num_replicas_ : local_total;
+}
+
+torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) {
+  std::vector<torch::Tensor> here;
+  for (const auto& value : values.local_values()) {
+    if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
+      throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
+                                     " dimensions, but got ", axis));
+    }
+    here.push_back(value.to(devices()[0].torch_device()));
+  }
+  const auto outside = [axis](const torch::Tensor& value) {
+    auto sizes = value.sizes().vec();
+    if (axis < value.dim()) sizes.erase(axis < 0 ? sizes.end() + axis : sizes.begin() + axis);
+    return sizes;
+  };
+  for (size_t i = 1; i < here.size(); ++i) {
+    if (here[i].dim() == here[0].dim() && outside(here[i]) == outside(here[0])) continue;
+    throw InvalidArgument(c10::str("[gather] expected sizes that differ along axis ", axis,
+                                   " only, but replica 0 has ", here[0].sizes(), " and replica ", i, " has ",
+                                   here[i].sizes()));
+  }
+  return torch::cat(here, axis);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// Strategy::run(), what replicas ask of the strategy inside it, and the repair after a failed one.
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "lockstep/runtime/gradient_clipping.h"
+#include "lockstep/runtime/module_state.h"
+#include "lockstep/runtime/replica_random.h"
+#include "lockstep/strategies/run_failure.h"
+#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/strategy_core.h"
+
+namespace lockstep {
+
+void Strategy::check_num_values(size_t count) const {
+  if (count == core_->states.size()) return;
+  throw InvalidArgument(c10::str("[", name(), "] run: expected arguments with a value for each of the ",
+                                 core_->states.size(), " replicas, but got one with ", count,
+                                 ": it belongs to another strategy"));
+}
+
+void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
+                            const std::optional<BatchSizes>& sizes) {
+  Core& core = *core_;
+  core.check_caller("run");
+  const auto optimizers = core.live_optimizers();
+  std::vector<CollectiveGroup*> channels{core.collectives.get()};
+  for (const auto& group : optimizers) {
+    if (!group->is_consistent()) {
+      throw InconsistentReplicas(c10::str(
+          "[", name(), "] a failed run left the replicas with ", c10::Join(", ", group->finished_steps()),
+          " finished steps: call strategy.restore_consistency(model, optimizer) first"));
+    }
+    if (group->channel() != nullptr) channels.push_back(group->channel());
+  }
+  for (auto* channel : channels) channel->enter();
+
+  RunFailure failure;
+  core.threads->run(
+      [&](int local) {
+        ReplicaState& state = core.states[static_cast<size_t>(local)];
+        const c10::OptionalDeviceGuard on_device(state.device.torch_device());
+        const ReplicaRandomGuard random(state.generator);
+        for (const auto& group : optimizers) {
+          if (auto* reducer = group->reducer(local)) reducer->prepare();
+        }
+        BatchInfo batch;
+        if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
+        ReplicaContext replica(state, *this, &core.collectives->backend(local), batch);
+        fn(replica);
+        for (auto* channel : channels) channel->leave(local);
+      },
+      [&](int local, std::exception_ptr error) {
+        failure.record(local, std::move(error));
+        for (auto* channel : channels) channel->abort(failure.reason());
+      });
+
+  if (!failure.happened()) {
+    try {
+      for (auto* channel : channels) channel->check_complete();
+    } catch (...) {
+      failure.record(-1, std::current_exception());
+    }
+  }
+  if (!failure.happened()) return;
+  for (auto* channel : channels) channel->reset();
+  for (auto& state : core.states) state.accumulations = 0;
+  for (const auto& group : optimizers) {
+    for (int local = 0; local < num_local_replicas(); ++local) {
+      if (auto* reducer = group->reducer(local)) reducer->reset();
+    }
+  }
+  failure.rethrow(name(), devices(), sizes);
+}
+
+std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
+  for (const auto& weak : core_->optimizers) {
+    if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
+  }
+  throw InvalidArgument(c10::str("[", name(),
+                                 "] expected an optimizer made by strategy.scope(), but got another: its "
+                                 "gradients are not summed over the replicas"));
+}
+
+void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) {
+  const auto group = optimizer_group(optimizer);
+  group->check_parameters(replica.local_replica_id());
+  if (auto* reducer = group->reducer(replica.local_replica_id())) reducer->finish();
+}
+
+torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                        const ApplyOptions& options) {
+  const auto group = optimizer_group(optimizer);
+  const int local = replica.local_replica_id();
+  group->check_parameters(local);
+  auto* reducer = group->reducer(local);
+  if (reducer != nullptr) reducer->finish();
+  torch::Tensor norm;
+  if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
+  optimizer.step();
+  if (reducer != nullptr) reducer->mark_applied();
+  group->count_step(local);
+  return norm;
+}
+
+void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
+                                   const torch::optim::Optimizer& optimizer) {
+  core_->check_caller("restore_consistency");
+  const auto group = optimizer_group(optimizer);
+  const auto& steps = group->finished_steps();
+  const auto source = static_cast<size_t>(std::max_element(steps.begin(), steps.end()) - steps.begin());
+  copy_module_state(modules, source);
+  group->copy_state_from(source);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+// Strategy::scope() and mirror(): objects once a replica.
+#include <c10/core/DeviceGuard.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/runtime/intra_op_threads.h"
+#include "lockstep/runtime/module_state.h"
+#include "lockstep/runtime/random_state.h"
+#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/strategy_core.h"
+
+namespace lockstep {
+
+// Nothing here is worth more than one thread, and a pool of the caller's would slow the replicas' own:
+// OpenMP's threads wait for work by spinning only while the process has no more of them than cores.
+void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
+  core_->check_caller("scope");
+  const IntraOpThreadsGuard no_pool(1);
+  std::vector<torch::Device> torch_devices;
+  for (const auto& device : devices()) torch_devices.push_back(device.torch_device());
+  const RandomState before(torch_devices);
+  std::optional<RandomState> after;
+  core_->in_factory = true;
+  try {
+    for (auto& state : core_->states) {
+      if (after) before.restore();
+      const c10::OptionalDeviceGuard on_device(state.device.torch_device());
+      ReplicaContext replica(state, *this, nullptr, {});
+      make(replica);
+      if (!after) after.emplace(torch_devices);
+    }
+  } catch (...) {
+    core_->in_factory = false;
+    if (after) after->restore();
+    throw;
+  }
+  core_->in_factory = false;
+  after->restore();
+}
+
+void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
+  const IntraOpThreadsGuard no_pool(1);
+  for (size_t replica = 0; replica < modules.size(); ++replica) {
+    if (!modules[replica])
+      throw InvalidArgument("[" + name() + "] expected a module, but the factory made an empty one");
+    modules[replica]->to(core_->states[replica].device.torch_device());
+  }
+  check_same_structure(modules, name());
+  copy_module_state(modules, 0);
+  core_->directory->add(modules);
+}
+
+void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
+  for (size_t replica = 0; replica < tensors.size(); ++replica) {
+    const bool requires_grad = tensors[replica].requires_grad();
+    const torch::Tensor there = tensors[0].detach().to(core_->states[replica].device.torch_device());
+    tensors[replica] = (replica == 0 ? there : there.clone()).set_requires_grad(requires_grad);
+  }
+}
+
+std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
+  auto channel =
+      num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
+  auto group = std::make_shared<OptimizerGroup>(
+      std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
+      OptimizerGroup::Options{core_->config.buckets, [core = core_.get()](int replica) {
+                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
+                              }});
+  core_->optimizers.push_back(group);
+  return group;
+}
+
+std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& module) const {
+  core_->check_caller("mirror");
+  if (!module) throw InvalidArgument("[" + name() + "] mirror: expected a module, but got an empty one");
+  std::vector<ModulePointer> copies;
+  for (const auto& state : core_->states) copies.push_back(clone_module(module, state.device.torch_device()));
+  return copies;
+}
+
+void Strategy::compare_probes(const std::vector<torch::Tensor>& outputs) const {
+  for (size_t i = 1; i < outputs.size(); ++i) {
+    if (torch::equal(outputs[i].to(outputs[0].device()), outputs[0])) continue;
+    throw InvalidArgument("[" + name() + "] mirror: replica " + std::to_string(i - 1) +
+                          "'s copy gives another output for the probe than the original: the module keeps "
+                          "state that clone() cannot see; make it in scope()");
+  }
+}
+
+void Strategy::refuse_probe() const {
+  throw InvalidArgument("[" + name() +
+                        "] mirror: a probe needs a module whose forward takes and gives one tensor");
+}
+
+}  // namespace lockstep

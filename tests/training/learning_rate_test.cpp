@@ -1,0 +1,54 @@
+#include "lockstep/training/learning_rate.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep {
+namespace {
+
+TEST(CosineDecay, FallsFromOneToZeroAlongHalfACosine) {
+  EXPECT_EQ(cosine_decay(0, 12), 1.0);
+  // cos of 30, 60, 90 and 150 degrees.
+  EXPECT_NEAR(cosine_decay(2, 12), 0.5 + 0.25 * std::sqrt(3.0), 1e-15);
+  EXPECT_NEAR(cosine_decay(4, 12), 0.75, 1e-15);
+  EXPECT_NEAR(cosine_decay(6, 12), 0.5, 1e-15);
+  EXPECT_NEAR(cosine_decay(10, 12), 0.5 - 0.25 * std::sqrt(3.0), 1e-15);
+  EXPECT_EQ(cosine_decay(12, 12), 0.0);
+}
+
+TEST(CosineDecay, StaysAtZeroAfterTheLastStep) {
+  EXPECT_EQ(cosine_decay(13, 12), 0.0);
+  EXPECT_EQ(cosine_decay(INT64_MAX, 12), 0.0);
+}
+
+TEST(CosineDecay, RefusesWhatIsNoStepOfASchedule) {
+  EXPECT_THROW(cosine_decay(-1, 12), InvalidArgument);
+  EXPECT_THROW(cosine_decay(0, 0), InvalidArgument);
+}
+
+// SGD without momentum moves a parameter by its learning rate times its gradient.
+TEST(SetLearningRate, HoldsForEveryGroupFromTheNextStepOn) {
+  const auto first = torch::ones({1}, torch::requires_grad());
+  const auto second = torch::ones({1}, torch::requires_grad());
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector{first}, std::make_unique<torch::optim::SGDOptions>(0.5));
+  groups.emplace_back(std::vector{second}, std::make_unique<torch::optim::SGDOptions>(0.125));
+  torch::optim::SGD optimizer(groups, {1.0});
+  (first + second).backward();
+  set_learning_rate(optimizer, 0.25);
+  optimizer.step();
+  EXPECT_EQ(first.item<float>(), 0.75F);
+  EXPECT_EQ(second.item<float>(), 0.75F);
+}
+
+TEST(SetLearningRate, IsReadBackFromAFusedOptimizer) {
+  FusedAdam optimizer({torch::ones({1}, torch::requires_grad())}, 0.001);
+  set_learning_rate(optimizer, 0.0625);
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.0625);
+}
+
+}  // namespace
+}  // namespace lockstep
