@@ -6,9 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "lockstep/models/batch_norm.h"
-#include "lockstep/models/convolution.h"
-#include "lockstep/models/relu6.h"
+#include "lockstep/models/inverted_residual.h"
 
 namespace lockstep {
 namespace {
@@ -46,69 +44,6 @@ int64_t feature_map_size(int64_t image_size) {
   for (int halving = 0; halving < kHalvings; ++halving) image_size = (image_size + 1) / 2;
   return image_size;
 }
-
-// torchvision's state_dict keys come from the positions of layers in its Sequentials: "0.weight",
-// "1.running_mean", ...
-class ConvolutionNormRelu6Impl : public torch::nn::Cloneable<ConvolutionNormRelu6Impl> {
- public:
-  explicit ConvolutionNormRelu6Impl(const ConvolutionOptions& options) : options_(options) { reset(); }
-
-  void reset() override {
-    convolution_ = register_module("0", Convolution(options_));
-    norm_ = register_module("1", BatchNorm(torch::nn::BatchNormOptions(options_.out_channels)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& input) {
-    return relu6_in_place(norm_->forward(convolution_->forward(input)));
-  }
-
- private:
-  ConvolutionOptions options_;
-  Convolution convolution_{nullptr};
-  BatchNorm norm_{nullptr};
-};
-TORCH_MODULE(ConvolutionNormRelu6);
-
-struct InvertedResidualOptions {
-  int64_t in_channels = 1;
-  int64_t out_channels = 1;
-  int64_t stride = 1;
-  int64_t expansion = 1;
-};
-
-class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
- public:
-  explicit InvertedResidualImpl(const InvertedResidualOptions& options) : options_(options) { reset(); }
-
-  void reset() override {
-    const int64_t hidden = options_.in_channels * options_.expansion;
-    convolutions_ = register_module("conv", torch::nn::Sequential());
-    if (options_.expansion != 1) {
-      convolutions_->push_back(ConvolutionNormRelu6(
-          ConvolutionOptions{.in_channels = options_.in_channels, .out_channels = hidden}));
-    }
-    convolutions_->push_back(ConvolutionNormRelu6(ConvolutionOptions{.in_channels = hidden,
-                                                                     .out_channels = hidden,
-                                                                     .kernel_size = 3,
-                                                                     .stride = options_.stride,
-                                                                     .groups = hidden}));
-    convolutions_->push_back(
-        Convolution(ConvolutionOptions{.in_channels = hidden, .out_channels = options_.out_channels}));
-    convolutions_->push_back(BatchNorm(torch::nn::BatchNormOptions(options_.out_channels)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& input) {
-    auto output = convolutions_->forward(input);
-    // In place: backward of the batch normalisation that made `output` does not need it.
-    if (options_.stride == 1 && options_.in_channels == options_.out_channels) output.add_(input);
-    return output;
-  }
-
- private:
-  InvertedResidualOptions options_;
-  torch::nn::Sequential convolutions_;
-};
-TORCH_MODULE(InvertedResidual);
 
 template <typename Value>
 void require(bool holds, const char* option, const char* expected, Value given) {

@@ -2,192 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <memory>
-
-#include "lockstep/apps/train_mnist/finite_steps.h"
-#include "lockstep/models/mobilenet_v2.h"
-#include "lockstep/models/simple_cnn.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/training/fused_adam.h"
-#include "lockstep/training/fused_sgd.h"
-#include "lockstep/training/learning_rate.h"
-#include "lockstep/training/metrics.h"
-
 namespace lockstep::apps {
-namespace {
-
-using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
-
-/// Runs once per replica, on that replica's thread and device.
-template <typename Model>
-void train_step(ReplicaContext& replica, Model& model, Optimizer& optimizer, Mean& mean_loss,
-                CategoricalAccuracy& accuracy, FiniteSteps& finite, const Example& batch) {
-  optimizer->zero_grad();
-  const auto logits = model->forward(batch.data);
-  const auto losses = torch::cross_entropy_loss(logits, batch.target, {}, at::Reduction::None);
-  const auto loss = compute_average_loss(replica, losses);
-  loss.backward();
-  replica.apply_gradients(*optimizer);
-  mean_loss.update(losses);
-  accuracy.update(logits, batch.target);
-  finite.update(losses);
-}
-
-template <typename Model>
-void test_step(ReplicaContext&, Model& model, CategoricalAccuracy& accuracy, const Example& batch) {
-  accuracy.update(model->forward(batch.data), batch.target);
-}
-
-Optimizer make_optimizer(const TrainOptions& options, double learning_rate,
-                         std::vector<torch::Tensor> parameters) {
-  switch (options.optimizer) {
-    case OptimizerKind::kAdamW:
-      return std::make_unique<FusedAdamW>(std::move(parameters), learning_rate);
-    case OptimizerKind::kSgd:
-      return std::make_unique<FusedSgd>(std::move(parameters),
-                                        FusedSgdOptions(learning_rate).momentum(options.momentum));
-    case OptimizerKind::kAdam:
-      break;
-  }
-  return std::make_unique<FusedAdam>(std::move(parameters), learning_rate);
-}
-
-template <typename Model>
-int64_t count_parameters(const Model& model) {
-  int64_t count = 0;
-  for (const auto& parameter : model->parameters()) count += parameter.numel();
-  return count;
-}
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
-
-/// One model's training: an epoch is so many steps of an endless stream of batches.
-template <typename Model>
-class Training {
- public:
-  using Batches = DistributedDataset<Example>;
-
-  Training(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model)
-      : run_(run),
-        model_(run.strategy.scope(make_model)),
-        optimizer_(run.strategy.scope([&](ReplicaContext& replica) {
-          return make_optimizer(run.options, run.plan.learning_rate, model_[replica]->parameters());
-        })),
-        loss_(run.strategy.scope([](ReplicaContext&) { return Mean(); })),
-        accuracy_(run.strategy.scope([](ReplicaContext&) { return CategoricalAccuracy(); })),
-        finite_(run.strategy.scope([](ReplicaContext&) { return FiniteSteps(); })),
-        train_batches_(
-            distribute(run.strategy, run.data.train,
-                       {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = run.options.seed})
-                .repeat()),
-        test_batches_(
-            distribute(run.strategy, run.data.test, {.global_batch_size = run.plan.global_batch_size})) {}
-
-  bool run() {
-    run_.on_start(count_parameters(model_.primary()));
-    auto batch = train_batches_.begin();
-    EpochReport report{.epochs = run_.options.epochs};
-    for (report.epoch = 1; report.epoch <= report.epochs; ++report.epoch) {
-      if (!train_epoch(batch, report) || !test_epoch(report)) return false;
-      run_.on_epoch(report);
-    }
-    return true;
-  }
-
- private:
-  bool train_epoch(typename Batches::Iterator& batch, EpochReport& report) {
-    model_.train();
-    reset(loss_);
-    reset(accuracy_);
-    for (auto& finite : finite_.local_values()) finite.reset();
-    const Stopwatch watch;
-    Progress progress{.label = fmt::format("epoch {}/{}", report.epoch, report.epochs),
-                      .steps = run_.plan.steps_per_epoch};
-    while (progress.step < progress.steps) {
-      // Only now: the last step of all need not wait for a batch after it.
-      if (progress.step > 0 || report.epoch > 1) ++batch;
-      set_learning_rate((report.epoch - 1) * progress.steps + progress.step);
-      run_.strategy.run(train_step<Model>, model_, optimizer_, loss_, accuracy_, finite_, *batch);
-      progress.images += batch->batch_sizes()->global;
-      ++progress.step;
-      if (run_.display.is_due()) {
-        check_finite(report.epoch);
-        progress.loss = result(loss_);
-        progress.accuracy = result(accuracy_);
-        progress.seconds = watch.seconds();
-        run_.display.show(progress);
-      }
-      if (run_.interruption.signal() != 0) return false;
-    }
-    check_finite(report.epoch);  // reads every device's result: the steps are done after it
-    report.images_per_second = static_cast<double>(progress.images) / watch.seconds();
-    report.loss = result(loss_);
-    report.accuracy = result(accuracy_);
-    return true;
-  }
-
-  bool test_epoch(EpochReport& report) {
-    const torch::NoGradGuard no_grad;
-    model_.eval();
-    reset(accuracy_);
-    const Stopwatch watch;
-    Progress progress{.label = fmt::format("epoch {}/{} test", report.epoch, report.epochs),
-                      .steps = test_batches_.size()};
-    for (const auto& batch : test_batches_) {
-      run_.strategy.run(test_step<Model>, model_, accuracy_, batch);
-      progress.images += batch.batch_sizes()->global;
-      ++progress.step;
-      if (run_.display.is_due()) {
-        progress.seconds = watch.seconds();
-        run_.display.show(progress);
-      }
-      if (run_.interruption.signal() != 0) return false;
-    }
-    report.test_accuracy = result(accuracy_);
-    return true;
-  }
-
-  /// `step`: from 0, over all epochs.
-  void set_learning_rate(int64_t step) {
-    if (run_.options.schedule == ScheduleKind::kConstant) return;
-    const double learning_rate = run_.plan.learning_rate * cosine_decay(step, run_.plan.num_steps);
-    for (auto& optimizer : optimizer_.local_values()) lockstep::set_learning_rate(*optimizer, learning_rate);
-  }
-
-  void check_finite(int64_t epoch) {
-    const auto& replicas = finite_.local_values();
-    size_t first = 0;
-    for (size_t replica = 1; replica < replicas.size(); ++replica) {
-      if (replicas[replica].count() < replicas[first].count()) first = replica;
-    }
-    const int64_t good = replicas[first].count();
-    if (good == replicas[first].steps()) return;
-    throw NumbersError(
-        fmt::format("epoch {}, step {}: expected a finite loss, but replica {} ({}) got NaN or infinity "
-                    "(--learning-rate {}); a smaller learning rate may help",
-                    epoch, good + 1, first, (*finite_.devices())[first].str(), run_.plan.learning_rate));
-  }
-
-  const TrainingRun& run_;
-  Mirrored<Model> model_;
-  Mirrored<Optimizer> optimizer_;
-  Mirrored<Mean> loss_;
-  Mirrored<CategoricalAccuracy> accuracy_;
-  Mirrored<FiniteSteps> finite_;
-  Batches train_batches_;
-  Batches test_batches_;
-};
-
-}  // namespace
 
 std::string epoch_line(const EpochReport& report) {
   return fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.4f}  test accuracy {:.4f}  {:.0f} images/s",
@@ -195,28 +10,16 @@ std::string epoch_line(const EpochReport& report) {
                      report.images_per_second);
 }
 
+NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const LogicalDevice& device,
+                             double learning_rate) {
+  return NumbersError(
+      fmt::format("epoch {}, step {}: expected a finite loss, but replica {} ({}) got NaN or infinity "
+                  "(--learning-rate {}); a smaller learning rate may help",
+                  epoch, step, replica, device.str(), learning_rate));
+}
+
 bool train(const TrainingRun& run) {
-  const auto& options = run.options;
-  if (options.model == ModelKind::kSimpleCnn) {
-    return Training<SimpleCnn>(run,
-                               [&](ReplicaContext&) {
-                                 return SimpleCnn(SimpleCnnOptions{.num_classes = run.data.num_classes,
-                                                                   .in_channels = channels_of(options.model),
-                                                                   .image_size = options.image_size});
-                               })
-        .run();
-  }
-  return Training<MobileNetV2>(
-             run,
-             [&](ReplicaContext&) {
-               return MobileNetV2(MobileNetV2Options{.num_classes = run.data.num_classes,
-                                                     .in_channels = channels_of(options.model),
-                                                     .head = options.head == HeadKind::kFlattenedDense
-                                                                 ? MobileNetV2Head::kFlattenedDense
-                                                                 : MobileNetV2Head::kGlobalAverage,
-                                                     .image_size = options.image_size});
-             })
-      .run();
+  return run.options.model == ModelKind::kSimpleCnn ? train_simple_cnn(run) : train_mobilenet_v2(run);
 }
 
 }  // namespace lockstep::apps

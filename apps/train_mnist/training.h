@@ -1,10 +1,15 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
 #include "lockstep/apps/train_mnist/image_data.h"
 #include "lockstep/apps/train_mnist/interruption.h"
 #include "lockstep/apps/train_mnist/progress_display.h"
 #include "lockstep/apps/train_mnist/train_options.h"
-#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/device.h"
 
 namespace lockstep::apps {
 
@@ -23,6 +28,10 @@ struct EpochReport {
   double test_accuracy = 0;      ///< of every test image, counted once
   double images_per_second = 0;  ///< of training, over all replicas
 };
+
+/// The error for step `step` (from 1) of epoch `epoch`.
+NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const LogicalDevice& device,
+                             double learning_rate);
 
 /// `epoch 1/5  loss 0.1234  accuracy 0.9612  test accuracy 0.9745  412 images/s`
 std::string epoch_line(const EpochReport& report);
@@ -43,5 +52,9 @@ struct TrainingRun {
 /// Trains and tests for all epochs. Returns false where a signal has stopped it after a step. Throws
 /// NumbersError, and what the strategy and the datasets throw.
 bool train(const TrainingRun& run);
+/// The same for one model, whatever the options say; each in a source of its own, since they share but
+/// templates.
+bool train_simple_cnn(const TrainingRun& run);
+bool train_mobilenet_v2(const TrainingRun& run);
 
 }  // namespace lockstep::apps

@@ -5,37 +5,21 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/tests/runtime/rendezvous_arrivals.h"
 #include "lockstep/tests/runtime/replica_group.h"
-
-// Every test here would hang, and run into ctest's limit, if a wait did not end. No test measures time.
 
 namespace lockstep {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::chrono::minutes kLong{5};
-constexpr std::chrono::milliseconds kShort{30};
-
-Rendezvous::Arrival arrival(std::string description) {
-  Rendezvous::Arrival result;
-  result.description = std::move(description);
-  return result;
-}
-
-Rendezvous::Work no_work(std::vector<Rendezvous::Arrival>&) {
-  return {};
-}
-
-/// Runs `function(rank)` in a thread a rank and returns what each threw.
-std::vector<std::exception_ptr> in_threads(int count, const std::function<void(int)>& function) {
-  ReplicaThreads threads(count, 1);
-  return threads.run(function, [](int, const std::exception_ptr&) {});
-}
 
 class RendezvousOf : public testing::TestWithParam<int> {};
 
@@ -99,107 +83,6 @@ TEST(Rendezvous, NamesBothCallsAndTheirNumberWhereTheyDiffer) {
                 AllOf(HasSubstr("collective #1"), HasSubstr("replica 2 called broadcast Int[3]"),
                       HasSubstr("called all_reduce sum Float[2]")));
   }
-}
-
-TEST(Rendezvous, AbortReleasesThoseWhoWaitAndRefusesThoseWhoArriveUntilReset) {
-  Rendezvous rendezvous(3, kLong);
-  const auto errors = in_threads(3, [&](int rank) {
-    if (rank == 2) {
-      rendezvous.abort("replica 2 failed: planted");
-      return;
-    }
-    rendezvous.wait(*rendezvous.arrive(rank, arrival("sum"), no_work));
-  });
-  EXPECT_EQ(message_of<CollectiveAborted>(errors[0]), "replica 2 failed: planted");
-  EXPECT_EQ(message_of<CollectiveAborted>(errors[1]), "replica 2 failed: planted");
-  EXPECT_THROW(rendezvous.arrive(0, arrival("sum"), no_work), CollectiveAborted);
-  rendezvous.reset();
-  for (const auto& error :
-       in_threads(3, [&](int rank) { rendezvous.wait(*rendezvous.arrive(rank, arrival("sum"), no_work)); })) {
-    EXPECT_EQ(message_of<std::exception>(error), "no error");
-  }
-}
-
-TEST(Rendezvous, TheFirstOfTwoAbortsGivesTheReason) {
-  Rendezvous rendezvous(2, kLong);
-  rendezvous.abort("cause");
-  rendezvous.abort("consequence");
-  try {
-    rendezvous.arrive(0, arrival("sum"), no_work);
-    FAIL();
-  } catch (const CollectiveAborted& error) {
-    EXPECT_STREQ(error.what(), "cause");
-  }
-}
-
-TEST(Rendezvous, AMeetingThatAllHaveJoinedIsFinishedAfterAnAbort) {
-  Rendezvous rendezvous(2, kLong);
-  int parts = 0;
-  const auto make_work = [&](std::vector<Rendezvous::Arrival>&) {
-    return Rendezvous::Work{8, [&](int) { ++parts; }};
-  };
-  auto meeting = rendezvous.arrive(0, arrival("sum"), make_work);
-  rendezvous.arrive(1, arrival("sum"), make_work);
-  rendezvous.abort("planted");
-  rendezvous.wait(*meeting);
-  EXPECT_EQ(parts, 8);
-}
-
-TEST(Rendezvous, LeavingReleasesThoseWhoWaitAndThoseWhoArriveLater) {
-  Rendezvous rendezvous(2, kLong);
-  auto waiting = rendezvous.arrive(0, arrival("all_reduce sum"), no_work);
-  rendezvous.leave(1);
-  auto later = rendezvous.arrive(0, arrival("broadcast"), no_work);
-  for (auto& [meeting, name] : {std::pair{waiting, "all_reduce sum"}, std::pair{later, "broadcast"}}) {
-    try {
-      rendezvous.wait(*meeting);
-      FAIL();
-    } catch (const CollectiveAborted& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("replica 0 waits"),
-                                      HasSubstr("replica 1 returned without joining")));
-    }
-  }
-}
-
-TEST(Rendezvous, LeavingDoesNotTouchMeetingsThatTheRankHasJoined) {
-  Rendezvous rendezvous(2, kLong);
-  rendezvous.arrive(1, arrival("sum"), no_work);
-  rendezvous.leave(1);
-  EXPECT_NO_THROW(rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)));
-  rendezvous.leave(0);
-  rendezvous.enter();
-  for (int rank : {0, 1}) rendezvous.arrive(rank, arrival("mean"), no_work);
-  EXPECT_NO_THROW(rendezvous.check_complete());
-}
-
-TEST(Rendezvous, ATimeoutNamesTheMissingRanksAndReleasesEveryone) {
-  Rendezvous rendezvous(4, kLong);
-  auto own = rendezvous.arrive(0, arrival("sum Float[5]"), no_work);
-  auto others = rendezvous.arrive(2, arrival("sum Float[5]"), no_work);
-  auto other = std::async(std::launch::async, [&] { rendezvous.wait(*others); });
-  try {
-    rendezvous.wait(*own, kShort);
-    FAIL();
-  } catch (const CollectiveAborted& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("sum Float[5]"), HasSubstr("timed out"), HasSubstr("missing: replica 1, 3")));
-  }
-  EXPECT_THROW(other.get(), CollectiveAborted);
-  EXPECT_THROW(rendezvous.arrive(1, arrival("sum Float[5]"), no_work), CollectiveAborted);
-}
-
-TEST(Rendezvous, TheOwnTimeoutHoldsWhereNoneIsGiven) {
-  Rendezvous rendezvous(2, kShort);
-  EXPECT_THROW(rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)), CollectiveAborted);
-}
-
-TEST(Rendezvous, TheLongestTimeoutThereIsDoesNotOverflow) {
-  Rendezvous rendezvous(2, std::chrono::milliseconds::max());
-  auto waiting = std::async(std::launch::async,
-                            [&] { rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)); });
-  EXPECT_EQ(waiting.wait_for(kShort), std::future_status::timeout);
-  rendezvous.arrive(1, arrival("sum"), no_work);
-  EXPECT_NO_THROW(waiting.get());
 }
 
 TEST(Rendezvous, WhatTheWorkThrowsReachesEveryRank) {

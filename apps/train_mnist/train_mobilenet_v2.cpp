@@ -1,0 +1,16 @@
+#include "lockstep/apps/train_mnist/training_loop.h"
+#include "lockstep/models/mobilenet_v2.h"
+
+namespace lockstep::apps {
+
+bool train_mobilenet_v2(const TrainingRun& run) {
+  const bool is_flattened = run.options.head == HeadKind::kFlattenedDense;
+  const MobileNetV2Options options{
+      .num_classes = run.data.num_classes,
+      .in_channels = channels_of(run.options.model),
+      .head = is_flattened ? MobileNetV2Head::kFlattenedDense : MobileNetV2Head::kGlobalAverage,
+      .image_size = run.options.image_size};
+  return Training<MobileNetV2>(run, [&](ReplicaContext&) { return MobileNetV2(options); }).run();
+}
+
+}  // namespace lockstep::apps
