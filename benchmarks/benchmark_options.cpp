@@ -40,7 +40,7 @@ cxxopts::Options describe_flags() {
       cxxopts::value<std::string>()->default_value(""))
     ("peers", "the folder of the peers' programs", cxxopts::value<std::string>()->default_value(defaults.peers));
   flags.add_options("Other")
-    ("serve", "be the job bare or mirrored for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
+    ("serve", "be the job bare, mirrored or independent for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
     ("help", "print this");
   // clang-format on
   return flags;

@@ -21,7 +21,7 @@ struct BenchmarkOptions {
   std::string tensorflow_python;  ///< likewise
   std::string peers = "benchmarks/peers";
   std::vector<int> bucket_mebibytes = {1, 2, 4, 8, 25};
-  std::string serve;  ///< the job to be, where this process is one: bare or mirrored
+  std::string serve;  ///< the job to be, where this process is one: bare, mirrored or independent
 };
 
 /// Reads the command line. Nothing where --help was asked for and has been printed. Throws

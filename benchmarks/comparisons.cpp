@@ -117,8 +117,8 @@ void compare_with_tensorflow(const BenchmarkOptions& options, Report& report) {
 }
 
 void compare_memory(const BenchmarkOptions& options, Report& report) {
-  const auto peak = [&](const char* name) {
-    return [&options, job = own_job(name, options.workload, 1)] {
+  const auto peak = [&](const char* name, int num_replicas) {
+    return [job = own_job(name, options.workload, num_replicas)] {
       RemoteTraining training(job);
       // Allocations repeat from step to step: the second already has the optimizer's state, which the first
       // makes.
@@ -127,7 +127,14 @@ void compare_memory(const BenchmarkOptions& options, Report& report) {
     };
   };
   report.add_memory("1 replica, peak memory", "LibTorch alone",
-                    measure_alternating_pairs(options.num_pairs, peak("mirrored"), peak("bare")), kMemory);
+                    measure_alternating_pairs(options.num_pairs, peak("mirrored", 1), peak("bare", 1)),
+                    kMemory);
+  const int count = options.num_replicas;
+  if (count == 1) return;
+  report.add_memory(
+      replicas(count) + ", peak memory", fmt::format("{} independent threads", count),
+      measure_alternating_pairs(options.num_pairs, peak("mirrored", count), peak("independent", count)),
+      kMemory);
 }
 
 void measure_starts(const BenchmarkOptions& options, Report& report) {

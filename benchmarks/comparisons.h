@@ -21,7 +21,8 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
 /// train equally many parameters.
 void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report);
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
-/// The largest resident sets of one replica and of LibTorch alone, a new process for each measurement.
+/// The largest resident sets of one replica and of LibTorch alone, and of several replicas and as many
+/// threads that do not communicate: these have no gradient buckets. A new process for each measurement.
 void compare_memory(const BenchmarkOptions& options, Report& report);
 /// Seconds from the start of a process to its first finished step, ours and the peers' in turn.
 void measure_starts(const BenchmarkOptions& options, Report& report);

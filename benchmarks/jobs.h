@@ -7,7 +7,7 @@
 
 namespace lockstep::benchmarks {
 
-/// This program as a job: `name` is bare or mirrored. See RemoteTraining for what a job does.
+/// This program as a job: `name` is bare, mirrored or independent. See RemoteTraining for what a job does.
 Command own_job(const std::string& name, const Workload& workload, int num_replicas);
 
 /// PyTorch's DistributedDataParallel over Gloo, one process a replica, with `python` and its program in the

@@ -14,7 +14,9 @@ std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
   if (options.serve == "bare") return make_bare_loop(options.workload);
   if (options.serve == "mirrored")
     return make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
-  throw std::invalid_argument("--serve: expected bare or mirrored, but got '" + options.serve + "'");
+  if (options.serve == "independent") return make_independent_loops(options.workload, options.num_replicas);
+  throw std::invalid_argument("--serve: expected bare, mirrored or independent, but got '" + options.serve +
+                              "'");
 }
 
 }  // namespace

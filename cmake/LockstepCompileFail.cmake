@@ -1,11 +1,7 @@
 # lockstep_add_compile_fail_test(name SOURCE file EXPECT regex [LINK ...] [LABELS ...]): the source must compile, and
 # must fail to with an error that matches (Python's regular expressions) once LOCKSTEP_MUST_NOT_COMPILE is defined.
-# A sanitizer changes nothing about that, so its builds leave it out.
 function(lockstep_add_compile_fail_test name)
   cmake_parse_arguments(arg "" "SOURCE;EXPECT" "LINK;LABELS" ${ARGN})
-  if(LOCKSTEP_SANITIZER)
-    return()
-  endif()
   # Never built: it is here for its line in compile_commands.json.
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCE})
   target_link_libraries(${name} PRIVATE lockstep_options lockstep_torch ${arg_LINK})

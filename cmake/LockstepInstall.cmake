@@ -11,9 +11,7 @@ foreach(layer IN LISTS lockstep_layers)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
     FILES_MATCHING PATTERN "*.h")
 endforeach()
-if(EXISTS ${PROJECT_SOURCE_DIR}/lockstep.h)
-  install(FILES ${PROJECT_SOURCE_DIR}/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
-endif()
+install(FILES ${PROJECT_SOURCE_DIR}/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
 
 if(LOCKSTEP_BUILD_APPS)
   get_property(lockstep_app_targets DIRECTORY ${PROJECT_SOURCE_DIR}/apps PROPERTY BUILDSYSTEM_TARGETS)

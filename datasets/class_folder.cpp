@@ -97,16 +97,13 @@ FilesByClass files_in_archive(const Location& location) {
   return classes;
 }
 
-FilesByClass files_at(const Location& location) {
-  return location.archive.empty() ? files_on_disk(location.directory) : files_in_archive(location);
-}
-
 }  // namespace
 
 ClassFolder list_class_folder(const std::string& path) {
   const auto location = locate(path);
   if (!location) throw DataError(path + ": expected a folder or a zip archive, but there is none");
-  FilesByClass classes = files_at(*location);
+  FilesByClass classes =
+      location->archive.empty() ? files_on_disk(location->directory) : files_in_archive(*location);
   if (classes.empty()) {
     throw DataError(path, "class folders", "at least one, as in <path>/<class>/<image>.png", "none");
   }
@@ -123,13 +120,6 @@ ClassFolder list_class_folder(const std::string& path) {
     for (auto& file : files) folder.files.push_back({.entry = std::move(file), .label = label});
   }
   return folder;
-}
-
-bool is_class_folder(const std::string& path) {
-  const auto location = locate(path);
-  if (!location) return false;
-  const FilesByClass classes = files_at(*location);
-  return std::any_of(classes.begin(), classes.end(), [](const auto& entry) { return !entry.second.empty(); });
 }
 
 ClassFolderReader::ClassFolderReader(const ClassFolder& folder) {

@@ -32,11 +32,6 @@ struct ClassFolder {
 /// where the path does not exist, has no class folder, or a class holds no image, and as list_zip() does.
 ClassFolder list_class_folder(const std::string& path);
 
-/// Whether `path` can be listed as a class folder with at least one image in it. Empty classes do not matter
-/// here; a zip that list_zip() refuses throws its DataError. Lists a whole archive to find out, which takes
-/// 0.2 s for one of 70,000 entries.
-bool is_class_folder(const std::string& path);
-
 /// Reads files of one class folder. A reader is for one thread at a time: several threads take one each.
 class ClassFolderReader {
  public:

@@ -94,16 +94,20 @@ class ReplicaContext {
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
 
   /// New tensors with the sum or mean over the replicas. Differentiable: the gradient is an all-reduce with
-  /// the same op.
+  /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers, unless
+  /// NCCL makes it.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// The same in place and without gradient.
+  /// The same in place and without gradient. Unless NCCL sums, throws InvalidArgument where two replicas
+  /// bring the same memory as well.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// Concatenates the replicas' tensors along `axis` in replica order; sizes may differ on that axis only.
-  /// Differentiable.
+  /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order; sizes may
+  /// differ on that axis only. Differentiable, as all_reduce. Throws InvalidArgument for an axis that `value`
+  /// does not have.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
-  /// Overwrites `value` with replica `source`'s, without gradient.
+  /// Overwrites `value` with replica `source`'s, without gradient. Throws InvalidArgument for a source that
+  /// is no replica.
   void broadcast_(const torch::Tensor& value, int source = 0);
 
   /// Keeps gradients local while the result lives: `auto hold = replica.accumulate();`
@@ -111,12 +115,17 @@ class ReplicaContext {
 
   /// Waits for the sums of the gradients over all replicas, clips them if asked to, and steps the optimizer.
   /// Gradients that reduce_gradients has summed are not summed again. Returns the gradients' L2 norm before
-  /// clipping as a scalar on the device, undefined without clip_norm. Throws InvalidArgument for an optimizer
-  /// that scope did not make, or whose parameters have changed since.
+  /// clipping as a scalar on the device, undefined without clip_norm. Throws as reduce_gradients, and
+  /// InvalidArgument for a negative clip_norm.
   torch::Tensor apply_gradients(torch::optim::Optimizer& optimizer, const ApplyOptions& options = {}) {
     return gradients_.apply_gradients(*this, optimizer, options);
   }
-  /// Only waits for the sums, so that the caller can look at them or change them.
+  /// Only waits for the sums, so that the caller can look at them or change them. A collective.
+  ///
+  /// Throws InvalidArgument for an optimizer that scope did not make, or whose parameters have changed since;
+  /// with several replicas also, naming the parameter, where its gradient still holds the last step's sum
+  /// (zero_grad() was left out), is dense on one replica and sparse on another, or changed its shape or dtype
+  /// within the step, and where the parameter began to require a gradient within the run.
   void reduce_gradients(torch::optim::Optimizer& optimizer) { gradients_.reduce_gradients(*this, optimizer); }
 
  private:

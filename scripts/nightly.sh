@@ -45,19 +45,21 @@ if command -v nvcc >/dev/null && [[ $cuda == OFF ]]; then
   build cuda
 fi
 
+# train_to name least_after_one epochs least_after_all flag...: two trainings, because the learning rate falls over all epochs of one.
+train_to() {
+  local name=$1 least_after_one=$2 epochs=$3 least_after_all=$4
+  shift 4
+  timed "Training $name for one epoch" train "${name}_1" "$@" --epochs 1
+  expect_accuracy "$least_after_one" 1 "build/nightly/${name}_1.log"
+  timed "Training $name for $epochs epochs" train "${name}_$epochs" "$@" --epochs "$epochs"
+  expect_accuracy "$least_after_all" "$epochs" "build/nightly/${name}_$epochs.log"
+}
+
 if [[ ${LOCKSTEP_MNIST_DIR:-} ]]; then
   mkdir -p build/nightly
-  timed "Training MobileNetV2 on MNIST" train mobilenet_v2 \
-    --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64 --epochs 3
-  expect_accuracy 0.96 1 build/nightly/mobilenet_v2.log
-  expect_accuracy 0.985 3 build/nightly/mobilenet_v2.log
-  timed "Training MobileNetV2 on mnist.zip" train mobilenet_v2_zip \
-    --data "$LOCKSTEP_MNIST_DIR/mnist.zip" --model mobilenet_v2 --image-size 64 --epochs 3
-  expect_accuracy 0.96 1 build/nightly/mobilenet_v2_zip.log
-  expect_accuracy 0.985 3 build/nightly/mobilenet_v2_zip.log
-  timed "Training SimpleCnn on MNIST" train simple_cnn --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn --epochs 5
-  expect_accuracy 0.96 1 build/nightly/simple_cnn.log
-  expect_accuracy 0.98 5 build/nightly/simple_cnn.log
+  train_to mobilenet_v2 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64
+  train_to mobilenet_v2_zip 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR/mnist.zip" --model mobilenet_v2 --image-size 64
+  train_to simple_cnn 0.96 5 0.98 --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn
 else
   say "LOCKSTEP_MNIST_DIR is not set: no accuracy is measured"
 fi

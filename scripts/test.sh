@@ -15,7 +15,7 @@ esac
 # shellcheck disable=SC2034  # used by name below
 readonly tests_of_tsan=(runtime strategies)
 # shellcheck disable=SC2034
-readonly tests_of_asan=(runtime strategies training models datasets)
+readonly tests_of_asan=(runtime strategies training models datasets custom_strategy)
 
 # build_tests preset layer...: only the tests of these layers, and what they need.
 build_tests() {

@@ -29,20 +29,24 @@ class CrossDeviceOps {
   virtual std::string name() const = 0;
   /// Throws InvalidArgument naming the device where this op cannot serve them.
   virtual void check_devices(const Devices& devices) const = 0;
-  /// A new channel among replicas on `devices`.
+  /// A new channel among replicas on `devices`, with a backend for each in that order; `timeout` ends every
+  /// wait in it. NCCL's blocks until its ranks are connected, and throws InvalidArgument as check_devices()
+  /// and c10::Error where they cannot connect.
   virtual std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                         std::chrono::milliseconds timeout) const = 0;
 
   /// The sum or mean of one value a replica, in replica order, on each of `destinations`. Values must agree
-  /// in shape. A single value that lies on the one destination is returned as it is. Throws InvalidArgument
-  /// for empty destinations or different shapes.
+  /// in shape. A mean of several integers is floating-point; a single value goes to broadcast() as it is.
+  /// Throws InvalidArgument for no value, no destination or different shapes.
   std::vector<torch::Tensor> reduce(ReduceOp op, const std::vector<torch::Tensor>& values,
                                     const Devices& destinations) const;
-  /// reduce() of several values to the same destinations, packed: `values[i]` is one value a replica.
+  /// reduce() of several values to the same destinations, packed: `values[i]` is one value a replica. Throws
+  /// as reduce().
   std::vector<std::vector<torch::Tensor>> batch_reduce(ReduceOp op,
                                                        const std::vector<std::vector<torch::Tensor>>& values,
                                                        const Devices& destinations) const;
-  /// Copies of `value` on each of `destinations`.
+  /// Copies of `value` on each of `destinations`, none of which share memory; the first one on the device
+  /// where `value` lies is `value` itself. Throws InvalidArgument for no destination.
   std::vector<torch::Tensor> broadcast(const torch::Tensor& value, const Devices& destinations) const;
 
  protected:

@@ -56,7 +56,8 @@ class DistributedDataset {
     return *steps;
   }
 
-  /// `count` epochs as one; without a count, no end: take batches by the iterator.
+  /// `count` epochs as one, each in its own order; without a count, no end: take batches by the iterator.
+  /// Throws InvalidArgument for a negative count, for a stream and for an endless dataset.
   DistributedDataset repeat(std::optional<int64_t> count = std::nullopt) const {
     if (count && *count < 0)
       throw InvalidArgument("[repeat] expected 0 or more repetitions, but got " + std::to_string(*count));
@@ -67,15 +68,17 @@ class DistributedDataset {
             num_workers_};
   }
 
-  /// The first `count` batches of every epoch.
+  /// The first `count` batches of every epoch, or all where it has fewer. Throws InvalidArgument for a
+  /// negative count.
   DistributedDataset take(int64_t count) const {
     if (count < 0)
       throw InvalidArgument("[take] expected 0 or more batches, but got " + std::to_string(count));
     return {std::make_shared<TakenSource<Batch>>(source_, count), prefetch_, num_workers_};
   }
 
-  /// `function(shard)` for every shard, on the background threads, on the replica's device. The number of
-  /// examples must stay.
+  /// `function(shard)` for every shard, which lies on its replica's device by then. Called on the background
+  /// threads, several at once with several workers (in the loop's thread without prefetch). What it throws
+  /// comes out of the loop at that batch. The number of examples must stay; this is not checked.
   template <typename Fn>
   auto map(Fn function) const {
     using Result = std::invoke_result_t<Fn&, Batch>;
@@ -136,6 +139,8 @@ class DistributedDataset<Batch>::Iterator {
 
   PerReplica<Batch>& operator*() const { return *current_; }
   PerReplica<Batch>* operator->() const { return &*current_; }
+  /// Goes to the next batch, in the place of the present one. Blocks until it is made; throws what making it
+  /// threw, and again at every further call.
   Iterator& operator++() {
     advance();
     return *this;

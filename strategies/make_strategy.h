@@ -18,7 +18,7 @@ struct StrategyRequest {
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const StrategyRequest&)>;
 
 /// Makes `name` a strategy that make_strategy and the programs of apps/ know. Throws InvalidArgument for an
-/// empty or a taken name. Thread-safe.
+/// empty or a taken name, `auto` and an empty factory. Thread-safe.
 ///
 /// The table of names is the one mutable global of the library: programs register their strategies before
 /// main, by
@@ -34,8 +34,10 @@ struct MadeStrategy {
   std::string reason;  ///< one line: which was picked, and why
 };
 
-/// Makes a strategy by name. `auto`: mirrored where several devices are asked for or there are GPUs, else
-/// default. Throws InvalidArgument listing the names for an unknown one.
+/// Makes a strategy by name. `auto`: one_device for one named device, mirrored for several; where none is
+/// named, mirrored if there are GPUs, else default. Throws InvalidArgument listing the names for an unknown
+/// one, for a number of devices that the strategy does not take (default none, one_device one), and for a
+/// factory that returns null; and what the factory throws. Thread-safe.
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request = {});
 
 }  // namespace lockstep

@@ -9,13 +9,15 @@
 
 namespace lockstep {
 
-/// What the strategies of one machine can be told besides their devices.
+/// What the strategies of one machine can be told besides their devices. Their constructors start a thread a
+/// replica. They throw InvalidArgument for negative threads and for a cross-device op that cannot serve the
+/// devices, and what the op's make_channel() throws.
 struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
   int intra_op_threads = 0;      ///< of each replica's operators; 0: the cores over the replicas
   std::optional<uint64_t> seed;  ///< of the replicas' random streams; none: the process's current seed
   BucketOptions buckets;
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
 };
 
 /// One replica a device of this machine; all hold the same parameters and step together.
@@ -26,18 +28,20 @@ class MirroredStrategy : public Strategy {
   explicit MirroredStrategy(std::vector<std::string> devices, StrategyOptions options = {});
 };
 
-/// Several replicas on each device (logical devices): `num_replicas` on the CPU are cpu:0, cpu:1, ...
+/// Names of `num_replicas` logical devices on the one CPU: cpu:0, cpu:1, ... Throws InvalidArgument below 1.
 std::vector<std::string> cpu_devices(int num_replicas);
 
 /// One replica on a named device.
 class OneDeviceStrategy : public Strategy {
  public:
+  /// A device as parse_device spells it. Throws InvalidArgument for an unknown one.
   explicit OneDeviceStrategy(const std::string& device, StrategyOptions options = {});
 };
 
 /// One replica on the first GPU, else the CPU: the same program without distribution.
 class DefaultStrategy : public Strategy {
  public:
+  /// Throws as StrategyOptions says.
   explicit DefaultStrategy(StrategyOptions options = {});
 };
 

@@ -56,9 +56,11 @@ class EvaluationGuard {
 /// Runs one training program on any number of replicas.
 ///
 /// scope() and mirror() make objects once a replica, run() calls a function on all replicas at the same time,
-/// reduce() and gather() bring results together, distribute_dataset() cuts batches into shards. Calls come
-/// from one thread at a time and never from inside a replica function or a factory (InvalidArgument). A
-/// strategy outlives what it made.
+/// reduce() and gather() bring results together, distribute_dataset() cuts batches into shards. Only run()
+/// and the datasets call the user's code from other threads. Calls come from one thread at a time, and not
+/// from inside a replica function or a factory: this strategy's own scope(), mirror(), run() and
+/// restore_consistency() throw InvalidArgument there, another strategy's do not. A strategy outlives what it
+/// made.
 class Strategy : public GradientHandler {
  public:
   ~Strategy() override;
@@ -82,6 +84,10 @@ class Strategy : public GradientHandler {
   /// state as one call would. Modules (holders or shared_ptr) are moved to their replica's device and get
   /// replica 0's parameters and buffers; optimizers (by value or pointer) have their gradients summed from
   /// now on; tensors get replica 0's values; anything else stays local to its replica.
+  ///
+  /// Throws what `make` throws, and InvalidArgument for an empty module, for modules whose registered tensors
+  /// differ (name, shape, dtype, requires_grad, sharing) or are the same memory, and for optimizers that hold
+  /// another replica's parameter, one twice, or other shapes than replica 0's.
   template <typename Factory>
   requires std::invocable<const Factory&, ReplicaContext&>
   auto scope(const Factory& make) {
@@ -103,9 +109,12 @@ class Strategy : public GradientHandler {
     return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment));
   }
 
-  /// Clones a finished module onto every device. The module must derive from torch::nn::Cloneable and
-  /// register its tensors in reset(). Tensors in plain members cannot be seen and stay shared: use scope()
-  /// for such modules, or a probe.
+  /// Clones a finished module onto every device, and leaves it and the random state as they were. Tensors in
+  /// plain members cannot be seen and stay shared: use scope() for such modules, or a probe.
+  ///
+  /// Throws InvalidArgument for an empty module; for one that does not derive from torch::nn::Cloneable and
+  /// register its tensors in reset(), or whose clone registers others (as scope()); where a replica's output
+  /// for the probe differs; and for a probe where forward does not take and give one tensor.
   template <ModuleLike T>
   Mirrored<T> mirror(const T& module, const MirrorOptions& options = {}) {
     std::vector<T> copies;
@@ -166,12 +175,14 @@ class Strategy : public GradientHandler {
   }
 
   /// The sum or mean over the replicas, on the first replica's device. Without an axis: unweighted, shapes
-  /// must agree. With one: each value is reduced over that axis too, sizes may differ there, and a mean is
-  /// the sum of sums over the sum of counts, so that {[1, 2], [6]} gives 3. Negative axes count from the end.
+  /// must agree; a sole replica's value is returned as it is. With one: each value is reduced over that axis
+  /// too, sizes may differ there, and a mean is the sum of sums over the sum of counts, so that {[1, 2], [6]}
+  /// gives 3. Negative axes count from the end. A mean that divides integers is floating-point. Throws
+  /// InvalidArgument for shapes that do not agree and for an axis that a value does not have.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                        std::optional<int64_t> axis = std::nullopt);
-  /// A value that every replica shares: its mean is itself; a sum with several replicas is an error
-  /// (InvalidArgument).
+  /// A value that every replica shares: its mean is itself, over `axis` where one is given; a sum with
+  /// several replicas throws InvalidArgument, as does an axis that the value does not have.
   torch::Tensor reduce(ReduceOp op, const torch::Tensor& value, std::optional<int64_t> axis = std::nullopt);
   /// Numbers, by float64.
   template <typename T>
@@ -182,8 +193,9 @@ class Strategy : public GradientHandler {
     return reduce_number(op, total);
   }
 
-  /// Concatenates along `axis` in replica order, on the first replica's device; sizes may differ on that axis
-  /// only.
+  /// Concatenates along `axis` (negative: from the end) in replica order, on the first replica's device.
+  /// Throws InvalidArgument for scalars, for an axis that a value does not have, and for sizes that differ
+  /// elsewhere.
   torch::Tensor gather(const PerReplica<torch::Tensor>& values, int64_t axis = 0);
 
   /// A value per local replica.
@@ -207,7 +219,8 @@ class Strategy : public GradientHandler {
   }
 
   /// Cuts a dataset with size() and get_batch() into global batches, and each into the replicas' shards. See
-  /// DistributedDataset. Throws InvalidArgument for a batch size below 1.
+  /// DistributedDataset. Throws InvalidArgument for a batch size below 1, a negative prefetch, less than one
+  /// worker, and a dataset that does not know its size.
   template <IndexedDataset D>
   auto distribute_dataset(D dataset, const DistributeOptions& options) const {
     return make_distributed_dataset(std::move(dataset), options, placement());
@@ -217,14 +230,19 @@ class Strategy : public GradientHandler {
   /// `std::optional<Batch>()`, or a pointer to something with begin() and end() such as a torch::data loader.
   /// Nothing is cut: each replica takes one of its batches a step; replicas that get none in the last step
   /// have an empty shard.
+  ///
+  /// `make` and its pipelines are called by one thread at a time: a background one, or the loop's own without
+  /// prefetch. What they throw comes out of the loop, in its place. Throws InvalidArgument for a negative
+  /// prefetch.
   template <typename Fn>
   requires std::invocable<const Fn&, const InputContext&>
   auto distribute_datasets_from_function(const Fn& make, const StreamOptions& options = {}) const {
     return make_distributed_stream(make, options, placement());
   }
 
-  /// After a failed run: copies parameters, buffers and optimizer state of a replica that finished most steps
-  /// to the others.
+  /// After a failed run: copies parameters, buffers and the optimizer's state of the replica that finished
+  /// the most of its steps (the first of several) to the others. Throws InvalidArgument for an optimizer that
+  /// scope did not make. Each optimizer that was stepped in the run needs a call of its own.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()));
@@ -240,7 +258,8 @@ class Strategy : public GradientHandler {
   std::shared_ptr<OptimizerGroup> optimizer_group(const torch::optim::Optimizer& optimizer) const;
 
  protected:
-  /// Throws InvalidArgument without devices, or where `config.cross_device_ops` cannot serve them.
+  /// Starts a thread a replica. Throws InvalidArgument without devices, for negative threads a replica, or
+  /// where `config.cross_device_ops` cannot serve the devices; and what its make_channel() throws.
   explicit Strategy(StrategyConfig config);
 
  private:

@@ -25,18 +25,22 @@ class StrategyExtended {
   std::vector<std::string> parameter_devices() const { return worker_devices(); }
 
   /// One value a replica to one tensor on each of `destinations` (spelled as for parse_device). Throws
-  /// InvalidArgument for none.
+  /// InvalidArgument for none, for an unknown one and for values of different shapes.
   std::vector<torch::Tensor> reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
                                        const std::vector<std::string>& destinations) const;
-  /// The same for several values at once, packed by the strategy's cross-device op.
+  /// The same for several values at once, packed by the strategy's cross-device op: `result[i][d]` is value
+  /// i's on destination d.
   std::vector<std::vector<torch::Tensor>> batch_reduce_to(
       ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
       const std::vector<std::string>& destinations) const;
-  /// A copy on every replica's device.
+  /// A copy on every replica's device, in memory of its own.
   Mirrored<torch::Tensor> broadcast_to(const torch::Tensor& value) const;
 
   /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica
   /// arguments give each its own part. For changes between runs that must be the same everywhere.
+  ///
+  /// Throws what `fn` throws, and InvalidArgument at the first replica for which a PerReplica argument has no
+  /// value; the replicas before that one stay changed.
   template <typename T, typename Fn, typename... Args>
   void update(Mirrored<T>& variable, const Fn& fn, const Args&... arguments) const {
     for (size_t replica = 0; replica < variable.local_values().size(); ++replica) {

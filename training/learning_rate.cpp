@@ -10,9 +10,9 @@ namespace lockstep {
 
 double cosine_decay(int64_t step, int64_t num_steps) {
   if (step < 0)
-    throw InvalidArgument("cosine_decay: expected a step from 0, but got " + std::to_string(step));
+    throw InvalidArgument("[cosine_decay] expected a step from 0, but got " + std::to_string(step));
   if (num_steps < 1) {
-    throw InvalidArgument("cosine_decay: expected 1 step or more in all, but got " +
+    throw InvalidArgument("[cosine_decay] expected 1 step or more in all, but got " +
                           std::to_string(num_steps));
   }
   if (step >= num_steps) return 0;

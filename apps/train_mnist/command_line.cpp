@@ -14,11 +14,11 @@
 namespace lockstep::apps {
 namespace {
 
-constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000'000};
-constexpr IntegerRange kBatchSizes{.least = 1, .most = 1'000'000'000};
+// The product of two counts is an int64_t.
+constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
-constexpr IntegerRange kMobileNetSizes{.least = 1, .most = 2048};
-constexpr IntegerRange kFlattenedSizes{.least = 33, .most = 2048};
+// Below, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
+constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
 constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
 
 /// The value of a flag that takes one of a few names.
@@ -114,19 +114,15 @@ void read_model(const Given& given, TrainOptions& options) {
         "--head", given.text("head"),
         {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}});
   }
-  const bool is_flattened = is_mobilenet && options.head == HeadKind::kFlattenedDense;
-  options.image_size = given.integer("image-size",
-                                     is_flattened   ? kFlattenedSizes
-                                     : is_mobilenet ? kMobileNetSizes
-                                                    : kSimpleCnnSizes,
-                                     is_mobilenet ? 64 : 28);
+  options.image_size =
+      given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
 }
 
 void read_training(const Given& given, TrainOptions& options) {
   given.forbid("global-batch-size", "per-replica-batch-size");
-  options.global_batch_size = given.integer("global-batch-size", kBatchSizes, options.global_batch_size);
+  options.global_batch_size = given.integer("global-batch-size", kCounts, options.global_batch_size);
   options.per_replica_batch_size =
-      given.integer("per-replica-batch-size", kBatchSizes, options.per_replica_batch_size);
+      given.integer("per-replica-batch-size", kCounts, options.per_replica_batch_size);
   options.epochs = given.integer("epochs", kCounts, options.epochs);
   options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
   if (given.has("optimizer")) {
@@ -153,7 +149,7 @@ void read_training(const Given& given, TrainOptions& options) {
     throw UsageError(fmt::format("--base-batch-size {}: expected --scale-learning-rate beside it",
                                  given.text("base-batch-size")));
   }
-  options.base_batch_size = given.integer("base-batch-size", kBatchSizes, options.base_batch_size);
+  options.base_batch_size = given.integer("base-batch-size", kCounts, options.base_batch_size);
   if (given.has("seed")) options.seed = parse_seed("--seed", given.text("seed"));
 }
 

@@ -12,7 +12,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// LibTorch appends where in its sources an error arose.
+/// LibTorch appends where in its sources an error arose, and the library what a program may change in its
+/// code: nothing that this program's user could do.
 std::string first_line(const std::string& message) {
   return message.substr(0, message.find('\n'));
 }

@@ -23,8 +23,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
   const auto number = [](auto value) { return fmt::format("{}", value); };
   return {
       {"Strategy", "strategy", "NAME",
-       fmt::format("auto, {}. auto takes mirrored for several devices or GPUs, else default",
-                   fmt::join(strategies, ", ")),
+       fmt::format(
+           "auto, {}. auto takes one_device for one named device, mirrored for several or GPUs, else default",
+           fmt::join(strategies, ", ")),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
        "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1; any number of logical CPUs exists "
@@ -49,8 +50,8 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
 
       {"Model", "model", "NAME", "simple_cnn (grey) or mobilenet_v2 (RGB)", model_name(defaults.model)},
       {"Model", "image-size", "N",
-       "Height and width in pixels that images are resized to (default: 28 for simple_cnn, 64 for "
-       "mobilenet_v2)"},
+       "Height and width in pixels that images are resized to; simple_cnn takes 4 or more, mobilenet_v2 33 "
+       "or more (default: 28 for simple_cnn, 64 for mobilenet_v2)"},
       {"Model", "head", "NAME",
        "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
        head_name(defaults.head)},
@@ -119,8 +120,9 @@ std::string help_text(const std::vector<std::string>& strategies) {
          "  train_mnist --data data/mnist --replicas 2           # MNIST, two replicas\n"
          "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
          "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
-         "\nExit codes: 0 done, 2 usage, 3 data, 6 loss not finite, 7 out of memory or threads,\n"
-         "130 and 143 stopped by SIGINT or SIGTERM after the step it was in.\n";
+         "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas that lost each other,\n"
+         "6 loss not finite or replicas that differ, 7 out of memory or threads, 130 and 143 stopped by\n"
+         "SIGINT or SIGTERM after the step it was in.\n";
 }
 
 }  // namespace lockstep::apps

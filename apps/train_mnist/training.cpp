@@ -11,11 +11,13 @@ std::string epoch_line(const EpochReport& report) {
 }
 
 NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const LogicalDevice& device,
-                             double learning_rate) {
+                             const TrainOptions& options, const TrainPlan& plan) {
+  const std::string scaled =
+      options.scale_learning_rate ? fmt::format(", scaled to {}", plan.learning_rate) : std::string();
   return NumbersError(
       fmt::format("epoch {}, step {}: expected a finite loss, but replica {} ({}) got NaN or infinity "
-                  "(--learning-rate {}); a smaller learning rate may help",
-                  epoch, step, replica, device.str(), learning_rate));
+                  "(--learning-rate {}{}); a smaller learning rate may help",
+                  epoch, step, replica, device.str(), options.learning_rate, scaled));
 }
 
 bool train(const TrainingRun& run) {

@@ -29,9 +29,10 @@ struct EpochReport {
   double images_per_second = 0;  ///< of training, over all replicas
 };
 
-/// The error for step `step` (from 1) of epoch `epoch`.
+/// The error for step `step` (from 1) of epoch `epoch`. It names --learning-rate as it was given, and what it
+/// was scaled to.
 NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const LogicalDevice& device,
-                             double learning_rate);
+                             const TrainOptions& options, const TrainPlan& plan);
 
 /// `epoch 1/5  loss 0.1234  accuracy 0.9612  test accuracy 0.9745  412 images/s`
 std::string epoch_line(const EpochReport& report);

@@ -157,7 +157,7 @@ class Training {
     const int64_t good = replicas[first].count();
     if (good == replicas[first].steps()) return;
     throw loss_not_finite(epoch, good + 1, static_cast<int64_t>(first), (*finite_.devices())[first],
-                          run_.plan.learning_rate);
+                          run_.options, run_.plan);
   }
 
   const TrainingRun& run_;

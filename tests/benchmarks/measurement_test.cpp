@@ -58,6 +58,20 @@ TEST(Report, GivesSpeedAsTheOthersTimeOverOurs) {
                         ">= 1.60 | no  |"));
 }
 
+TEST(Report, GivesMemoryAsOursOverTheOthersAndRefusesMore) {
+  const auto mebibytes = [](int count) { return std::vector<double>(15, count * 1048576.0); };
+  const Bar at_most{Bar::Side::kAtMost, 1.05};
+  Report report;
+  report.add_memory("ours", "theirs", {.first = mebibytes(208), .second = mebibytes(200)}, at_most);
+  report.add_memory("ours", "theirs", {.first = mebibytes(220), .second = mebibytes(200)}, at_most);
+  std::ostringstream text;
+  text << report;
+  EXPECT_THAT(text.str(),
+              HasSubstr("| 208 MiB | theirs  | 200 MiB | 1.040 | 1.040 to 1.040 | <= 1.05 | yes |"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("| 220 MiB | theirs  | 200 MiB | 1.100 | 1.100 to 1.100 | <= 1.05 | no  |"));
+}
+
 TEST(PeakMemory, GrowsByWhatIsTouched) {
   constexpr size_t kBytes = 256 << 20;
   const int64_t before = peak_memory_bytes();

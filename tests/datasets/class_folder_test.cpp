@@ -85,18 +85,6 @@ TEST(ClassFolder, NamesAnEmptyClass) {
   expect_refused(folder.path() + "/packed.zip", "class 'void'");
 }
 
-TEST(ClassFolder, TellsWhetherAPathIsOne) {
-  const TemporaryFolder folder;
-  folder.write("root/train/a/1.png", Bytes{1});
-  folder.write("packed.zip", testing::make_zip({{"train/a/1.png", Bytes{1}}}));
-  EXPECT_TRUE(is_class_folder(folder.path() + "/root/train"));
-  EXPECT_TRUE(is_class_folder(folder.path() + "/packed.zip/train"));
-  EXPECT_FALSE(is_class_folder(folder.path() + "/root"));
-  EXPECT_FALSE(is_class_folder(folder.path() + "/packed.zip"));
-  EXPECT_FALSE(is_class_folder(folder.path() + "/packed.zip/test"));
-  EXPECT_FALSE(is_class_folder(folder.path() + "/missing"));
-}
-
 TEST(ClassFolder, NamesAFileThatIsGone) {
   const TemporaryFolder folder;
   const std::string path = folder.write("root/a/1.png", Bytes{1});

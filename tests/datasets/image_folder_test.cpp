@@ -113,6 +113,33 @@ TEST_F(ImageFolderTest, GivesTheSameFromAnArchiveAndWithoutACache) {
   }
 }
 
+TEST_F(ImageFolderTest, DecodesOnceIntoTheCache) {
+  const auto files = make_files(2, 3);
+  write(files);
+  folder_.write("packed.zip", testing::make_zip(files));
+  const ImageFolder from_disk(root());
+  const ImageFolder from_archive(folder_.path() + "/packed.zip");
+  // Other images in their place, which whoever decodes again would give, and then none.
+  std::vector<testing::ArchiveFile> others;
+  for (const auto& file : files) others.push_back({file.name, encode_png(make_image(6, 5, 1, 99))});
+  write(others);
+  folder_.write("packed.zip", testing::make_zip(others));
+  for (const bool gone : {false, true}) {
+    if (gone) {
+      std::filesystem::remove_all(root());
+      std::filesystem::remove(folder_.path() + "/packed.zip");
+    }
+    for (const ImageFolder* dataset : {&from_disk, &from_archive}) {
+      SCOPED_TRACE(std::string(dataset == &from_disk ? "disk" : "archive") +
+                   (gone ? ", gone" : ", replaced"));
+      const auto batch = get_all(*dataset);
+      for (int64_t i = 0; i < 6; ++i) {
+        EXPECT_TRUE(batch.data[i].equal(to_tensor(make_image(6, 5, 1, static_cast<uint64_t>(i))))) << i;
+      }
+    }
+  }
+}
+
 TEST_F(ImageFolderTest, ServesSeveralThreadsAtOnceBeyondTheCache) {
   folder_.write("packed.zip", testing::make_zip(make_files(3, 70)));
   const std::string path = folder_.path() + "/packed.zip";

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/datasets/tensor_dataset.h"
@@ -23,6 +25,14 @@ inline constexpr int64_t kExamples = 13;
 inline constexpr int64_t kBatchSize = 5;
 inline constexpr int kEpochs = 4;
 
+/// How many replicas there are, and the name of the cross-device op between them.
+using ReplicasAndOps = std::tuple<int, std::string>;
+
+struct Schedule {
+  int64_t batch_size = kBatchSize;
+  int epochs = kEpochs;
+};
+
 inline Example examples_of_three_classes() {
   torch::manual_seed(21);
   return {torch::randn({kExamples, 6}, torch::kDouble), torch::randint(0, 3, {kExamples})};
@@ -33,44 +43,67 @@ torch::Tensor example_losses(Net& model, const Example& batch) {
   return torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
 }
 
-/// The oracle: no strategy, no replica, LibTorch alone. `clip_norm` below 0 clips nothing.
+struct AloneOptions {
+  Schedule schedule;
+  double clip_norm = -1;                  ///< below 0 clips nothing
+  std::vector<double>* losses = nullptr;  ///< gets the mean loss of each step
+};
+
+/// The oracle: no strategy, no replica, LibTorch alone.
 template <typename Net, typename MakeNet>
 std::vector<torch::Tensor> trained_alone(const MakeNet& make_net, const Example& data,
-                                         const MakeOptimizer& make, double clip_norm = -1) {
+                                         const MakeOptimizer& make, const AloneOptions& options = {}) {
   torch::manual_seed(17);
   Net model = make_net();
   const auto optimizer = make(model->parameters());
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    for (int64_t begin = 0; begin < kExamples; begin += kBatchSize) {
-      const int64_t count = std::min(kBatchSize, kExamples - begin);
+  const auto [batch_size, epochs] = options.schedule;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (int64_t begin = 0; begin < kExamples; begin += batch_size) {
+      const int64_t count = std::min(batch_size, kExamples - begin);
       optimizer->zero_grad();
-      example_losses(model, {data.data.narrow(0, begin, count), data.target.narrow(0, begin, count)})
-          .mean()
-          .backward();
-      if (clip_norm >= 0) torch::nn::utils::clip_grad_norm_(model->parameters(), clip_norm);
+      const torch::Tensor loss =
+          example_losses(model, {data.data.narrow(0, begin, count), data.target.narrow(0, begin, count)})
+              .mean();
+      loss.backward();
+      if (options.losses != nullptr) options.losses->push_back(loss.item<double>());
+      if (options.clip_norm >= 0) torch::nn::utils::clip_grad_norm_(model->parameters(), options.clip_norm);
       optimizer->step();
     }
   }
   return values_of(model->parameters());
 }
 
-/// The same training by `step(replica, model, optimizer, shard)`. Every replica must end bit-equal to the
-/// first.
+template <typename Net>
+void expect_bit_equal_replicas(const Mirrored<Net>& model, int64_t step) {
+  for (size_t replica = 1; replica < model.local_values().size(); ++replica) {
+    EXPECT_TRUE(bit_equal(model.local_values()[replica]->parameters(), model.primary()->parameters()))
+        << "replica " << replica << " after step " << step;
+  }
+}
+
+/// The same training by `step(replica, model, optimizer, shard)`. The replicas must be bit-equal after every
+/// step.
 template <typename Net, typename MakeNet, typename Step>
-std::vector<torch::Tensor> trained_on_replicas(int replicas, const MakeNet& make_net, const Example& data,
-                                               const MakeOptimizer& make, const Step& step) {
-  MirroredStrategy strategy(cpu_devices(replicas), {.intra_op_threads = 1});
+std::vector<torch::Tensor> trained_on_replicas(const ReplicasAndOps& replicas_and_ops,
+                                               const MakeNet& make_net, const Example& data,
+                                               const MakeOptimizer& make, const Step& step,
+                                               const Schedule& schedule = {}) {
+  const auto& [replicas, ops] = replicas_and_ops;
+  MirroredStrategy strategy(cpu_devices(replicas),
+                            {.cross_device_ops = make_cross_device_ops(ops), .intra_op_threads = 1});
   torch::manual_seed(17);
   auto model = strategy.scope([&](ReplicaContext&) { return make_net(); });
   auto optimizer =
       strategy.scope([&](ReplicaContext& replica) { return make(model[replica]->parameters()); });
-  auto batches =
-      strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    for (const auto& batch : batches) strategy.run(step, model, optimizer, batch);
+  auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
+                                             {.global_batch_size = schedule.batch_size});
+  int64_t steps = 0;
+  for (int epoch = 0; epoch < schedule.epochs; ++epoch) {
+    for (const auto& batch : batches) {
+      strategy.run(step, model, optimizer, batch);
+      expect_bit_equal_replicas(model, ++steps);
+    }
   }
-  for (const auto& own : model.local_values())
-    EXPECT_TRUE(bit_equal(values_of(own->parameters()), values_of(model.primary()->parameters())));
   return values_of(model.primary()->parameters());
 }
 
@@ -91,8 +124,7 @@ inline MakeOptimizer momentum_sgd() {
   };
 }
 
-/// The parameter is the number of replicas; one_device_equivalence_test.cpp gives its values to the tests of
-/// all files.
-class OneDeviceEquivalence : public testing::TestWithParam<int> {};
+/// one_device_equivalence_test.cpp gives the parameter's values to the tests of all files.
+class OneDeviceEquivalence : public testing::TestWithParam<ReplicasAndOps> {};
 
 }  // namespace lockstep

@@ -103,7 +103,9 @@ TEST_P(OneDeviceEquivalence, TwoOptimizersTrainAgainstEachOther) {
   auto generator = make_double_linear(6, 6), critic = make_double_linear(6, 1);
   torch::optim::SGD generator_alone(generator->parameters(), sgd), critic_alone(critic->parameters(), sgd);
 
-  MirroredStrategy strategy(cpu_devices(GetParam()), {.intra_op_threads = 1});
+  const auto& [replicas, ops] = GetParam();
+  MirroredStrategy strategy(cpu_devices(replicas),
+                            {.cross_device_ops = make_cross_device_ops(ops), .intra_op_threads = 1});
   torch::manual_seed(31);
   auto generators = strategy.scope([](ReplicaContext&) { return make_double_linear(6, 6); });
   auto critics = strategy.scope([](ReplicaContext&) { return make_double_linear(6, 1); });
@@ -114,6 +116,7 @@ TEST_P(OneDeviceEquivalence, TwoOptimizersTrainAgainstEachOther) {
   auto batches =
       strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
 
+  int64_t steps = 0;
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     for (int64_t begin = 0; begin < kExamples; begin += kBatchSize) {
       adversarial_step(
@@ -132,9 +135,12 @@ TEST_P(OneDeviceEquivalence, TwoOptimizersTrainAgainstEachOther) {
                 [&](torch::optim::Optimizer& optimizer) { replica.apply_gradients(optimizer); });
           },
           generators, critics, generator_opts, critic_opts, batch);
+      ++steps;
+      expect_bit_equal_replicas(generators, steps);
+      expect_bit_equal_replicas(critics, steps);
     }
   }
-  for (int replica = 0; replica < GetParam(); ++replica) {
+  for (int replica = 0; replica < replicas; ++replica) {
     const auto at = static_cast<size_t>(replica);
     EXPECT_LE(largest_difference(values_of(generators.local_values()[at]->parameters()),
                                  values_of(generator->parameters())),

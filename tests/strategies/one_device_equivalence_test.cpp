@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
@@ -69,7 +70,7 @@ TEST_P(OneDeviceEquivalence, AccumulatedMicroBatchesEqualTheBigBatch) {
 
 TEST_P(OneDeviceEquivalence, ClippingTheSumEqualsClippingOnOneDevice) {
   const auto data = examples_of_three_classes();
-  const auto expected = trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd(), 0.2);
+  const auto expected = trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd(), {.clip_norm = 0.2});
   const auto clip_in_apply = [](ReplicaContext& replica, TanhNet& model, OptimizerPointer& optimizer,
                                 const Example& shard) {
     optimizer->zero_grad();
@@ -97,7 +98,12 @@ TEST_P(OneDeviceEquivalence, ClippingTheSumEqualsClippingOnOneDevice) {
             1e-12);
 }
 
-INSTANTIATE_TEST_SUITE_P(Replicas, OneDeviceEquivalence, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Replicas, OneDeviceEquivalence,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::Values("hierarchical_copy", "reduction_to_one_device")),
+                         [](const auto& info) {
+                           return std::get<1>(info.param) + "_" + std::to_string(std::get<0>(info.param));
+                         });
 
 }  // namespace
 }  // namespace lockstep

@@ -102,28 +102,6 @@ TEST_F(Run, RefusesARunInsideARun) {
   expect_usable();
 }
 
-TEST_F(Run, AnErrorBeforeInAndAfterACollectiveSurfacesAsItIs) {
-  const auto fail_at = [&](int place) {
-    return message_of<std::domain_error>([&] {
-      strategy_.run([place](ReplicaContext& replica) {
-        const bool fails = replica.replica_id() == 1;
-        if (fails && place == 0) throw std::domain_error("before");
-        auto value = replica.all_reduce(ReduceOp::kSum, torch::ones({2}));
-        if (fails && place == 1) throw std::domain_error("between");
-        value = replica.all_gather(value);
-        replica.all_reduce_(ReduceOp::kMean, value);
-        if (fails && place == 2) throw std::domain_error("after");
-      });
-    });
-  };
-  EXPECT_EQ(fail_at(0), "before");
-  expect_usable();
-  EXPECT_EQ(fail_at(1), "between");
-  expect_usable();
-  EXPECT_EQ(fail_at(2), "after");
-  expect_usable();
-}
-
 TEST_F(Run, TheFirstErrorThatIsNoConsequenceIsReportedWhicheverReplicaItCameFrom) {
   for (int failing = 0; failing < 3; ++failing) {
     const auto message = message_of<std::out_of_range>([&] {

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
+#include <cstring>
 #include <vector>
 
 namespace lockstep {
@@ -29,18 +31,25 @@ inline std::vector<torch::Tensor> values_of(const std::vector<torch::Tensor>& pa
   return values;
 }
 
-/// The largest difference between two lists of tensors of the same shapes.
+/// The largest difference between two lists of tensors of the same shapes; NaN where one of them is NaN.
 inline double largest_difference(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   TORCH_CHECK(a.size() == b.size(), "lists of different lengths");
   double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto difference = (a[i] - b[i]).abs().max().item<double>();
+    if (std::isnan(difference)) return difference;
+    largest = std::max(largest, difference);
+  }
   return largest;
 }
 
+/// Of CPU tensors. Unlike torch::equal it tells 0 from -0 and finds a NaN equal to itself.
 inline bool bit_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
-    if (!torch::equal(a[i], b[i])) return false;
+    const auto x = a[i].contiguous(), y = b[i].contiguous();
+    if (x.scalar_type() != y.scalar_type() || x.sizes() != y.sizes()) return false;
+    if (x.numel() > 0 && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) != 0) return false;
   }
   return true;
 }

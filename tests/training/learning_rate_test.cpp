@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <string>
+
 #include "lockstep/runtime/errors.h"
 #include "lockstep/training/fused_adam.h"
 
@@ -25,8 +28,16 @@ TEST(CosineDecay, StaysAtZeroAfterTheLastStep) {
 }
 
 TEST(CosineDecay, RefusesWhatIsNoStepOfASchedule) {
-  EXPECT_THROW(cosine_decay(-1, 12), InvalidArgument);
-  EXPECT_THROW(cosine_decay(0, 0), InvalidArgument);
+  const auto refusal = [](int64_t step, int64_t num_steps) -> std::string {
+    try {
+      cosine_decay(step, num_steps);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refusal(-1, 12), "[cosine_decay] expected a step from 0, but got -1");
+  EXPECT_EQ(refusal(0, 0), "[cosine_decay] expected 1 step or more in all, but got 0");
 }
 
 // SGD without momentum moves a parameter by its learning rate times its gradient.

@@ -195,9 +195,11 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
 TEST(CommandLine, RefusesImageSizesThatTheModelCannotTake) {
   EXPECT_EQ(refusal({"--image-size", "3"}),
             "--image-size: expected a whole number from 4 to 2048, but got '3'");
-  EXPECT_EQ(refusal({"--model", "mobilenet_v2", "--head", "flattened_dense", "--image-size", "32"}),
-            "--image-size: expected a whole number from 33 to 2048, but got '32'");
-  EXPECT_EQ(options_of({"--model", "mobilenet_v2", "--image-size", "32"}).image_size, 32);
+  for (const std::string head : {"global_average", "flattened_dense"}) {
+    EXPECT_EQ(refusal({"--model", "mobilenet_v2", "--head", head, "--image-size", "32"}),
+              "--image-size: expected a whole number from 33 to 2048, but got '32'");
+    EXPECT_EQ(options_of({"--model", "mobilenet_v2", "--head", head, "--image-size", "33"}).image_size, 33);
+  }
 }
 
 /// Flags that take a whole number of 1 or more.
@@ -221,6 +223,15 @@ INSTANTIATE_TEST_SUITE_P(CommandLine, CountFlag,
                            for (char& c : name) c = c == '-' ? '_' : c;
                            return name;
                          });
+
+TEST(CommandLine, RefusesEpochsAndStepsOfWhichThereWouldBeTooManyToCount) {
+  for (const std::string flag : {"--epochs", "--steps-per-epoch"}) {
+    EXPECT_EQ(refusal({flag, "1000000001"}),
+              flag + ": expected a whole number from 1 to 1000000000, but got '1000000001'");
+  }
+  const auto most = options_of({"--epochs", "1000000000", "--steps-per-epoch", "1000000000"});
+  EXPECT_EQ(make_plan(most, 1, 60000).num_steps, 1'000'000'000'000'000'000);
+}
 
 TEST(CommandLine, RefusesWhatIsNoLearningRate) {
   for (const std::string text : {"0", "-0.1", "nan", "inf", "1e999", "fast", "", "0.1x"}) {
@@ -277,6 +288,15 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
        {"(default: auto)", "(default: simple_cnn)", "(default: 64)", "(default: 0.001)", "(default: 32)",
         "(default: 5)", "(default: cosine)", "auto, default, mine", "Examples:"}) {
     EXPECT_THAT(help, HasSubstr(value));
+  }
+}
+
+TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
+  const std::string help = help_text({});
+  const std::string codes = help.substr(help.find("Exit codes: "));
+  for (const std::string code : {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 5 replicas",
+                                 "\n6 loss not finite", " 7 out of memory", " 130 and 143 stopped"}) {
+    EXPECT_THAT(codes, HasSubstr(code));
   }
 }
 

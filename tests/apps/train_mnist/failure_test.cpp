@@ -1,17 +1,24 @@
 #include "lockstep/apps/train_mnist/failure.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <new>
 #include <system_error>
 
+#include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/tensor_dataset.h"
 
 namespace lockstep::apps {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename Error>
 Failure of(const Error& error) {
@@ -35,6 +42,37 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
 
 TEST(Failure, KeepsTheFirstLineOfTheMessage) {
   EXPECT_EQ(of(DataError("file: bad\nwhere it arose")).message, "file: bad");
+}
+
+// The library's advice for a shard that is too small is one for programs: train_mnist has no flag for it.
+TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
+  const auto made = choose_strategy({.strategy = "one_device", .devices = {"cpu:0"}});
+  auto batches = made.strategy->distribute_dataset(TensorDataset(torch::zeros({1, 1}), torch::zeros({1})),
+                                                   {.global_batch_size = 1});
+  const auto refuse = [](ReplicaContext&, const Example&) { TORCH_CHECK(false, "too few values"); };
+  std::exception_ptr error;
+  try {
+    made.strategy->run(refuse, *batches.begin());
+  } catch (const std::exception& caught) {
+    EXPECT_THAT(caught.what(), HasSubstr("\n")) << "else there is nothing to leave out";
+    error = std::current_exception();
+  }
+  ASSERT_NE(error, nullptr);
+  EXPECT_THAT(describe_failure(error).message,
+              AllOf(HasSubstr("failed on a shard of 1"), HasSubstr("too few values"),
+                    Not(HasSubstr("drop_remainder")), Not(HasSubstr("\n"))));
+}
+
+TEST(LossNotFinite, NamesTheLearningRateThatWasGivenAndTheScaledOne) {
+  TrainOptions options{.global_batch_size = 256, .learning_rate = 0.5};
+  const auto message = [&] {
+    return std::string(
+        loss_not_finite(2, 7, 1, {DeviceKind::kCpu, 3}, options, make_plan(options, 2, 1000)).what());
+  };
+  EXPECT_THAT(message(), AllOf(HasSubstr("epoch 2, step 7: "), HasSubstr("replica 1 (cpu:3)"),
+                               HasSubstr("(--learning-rate 0.5);")));
+  options.scale_learning_rate = true;
+  EXPECT_THAT(message(), HasSubstr("(--learning-rate 0.5, scaled to 4);"));
 }
 
 TEST(Failure, TellsLibTorchRunningOutOfMemoryFromItsOtherErrors) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/usage_error.h"
 
 namespace lockstep::apps {
@@ -47,6 +48,18 @@ TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
   EXPECT_EQ(made.strategy->cross_device_ops().name(), "ReductionToOneDevice");
   const auto threads = made.strategy->run([](ReplicaContext&) { return at::get_num_threads(); });
   EXPECT_EQ(threads.local_values(), (std::vector<int>{1, 1}));
+}
+
+// This test program holds tests/custom_strategy's source, as docs/custom_strategy.md says.
+TEST(StrategyChoice, TakesAUsersOwnStrategyByItsName) {
+  if (num_gpus() == 1) GTEST_SKIP() << "this machine has one GPU, of which --replicas 2 takes two";
+  const auto line = parse_command_line({"--strategy", "finite_steps", "--replicas", "2"}, strategy_names());
+  const auto made = choose_strategy(line.options);
+  EXPECT_EQ(made.strategy->name(), "FiniteStepsStrategy");
+  EXPECT_EQ(made.strategy->num_replicas_in_sync(), 2);
+  EXPECT_EQ(made.reason, "finite_steps: asked for by name");
+  EXPECT_EQ(choose_strategy({.strategy = "finite_steps", .replicas = 2}).strategy->devices(),
+            made.strategy->devices());
 }
 
 TEST(StrategyChoice, RefusesSeveralReplicasOfStrategiesThatHaveOne) {

@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include "lockstep/benchmarks/remote_training.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+// torchvision's mobilenet_v2 has so many parameters with num_classes=10.
+constexpr int64_t kNumParameters = 2236682;
+// The parameters themselves, their gradients and Adam's two moments, in float32.
+constexpr int64_t kBytesOfATraining = kNumParameters * 4 * 4;
+
+/// speed_benchmark as a job, with as little work as its model takes.
+class OwnJob : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (program_.empty()) GTEST_SKIP() << "this build has no speed_benchmark (a sanitizer, or no jemalloc)";
+  }
+
+  RemoteTraining start(const std::string& name, int num_replicas) const {
+    return RemoteTraining({{program_, "--serve", name, "--replicas", std::to_string(num_replicas),
+                            "--global-batch-size", "8", "--image-size", "33"},
+                           {}});
+  }
+
+ private:
+  const std::string program_ = LOCKSTEP_SPEED_BENCHMARK;
+};
+
+TEST_F(OwnJob, TrainsTheSameModelWhateverItsName) {
+  for (const char* name : {"bare", "mirrored", "independent"}) {
+    RemoteTraining job = start(name, 2);
+    EXPECT_EQ(job.num_parameters(), kNumParameters) << name;
+    EXPECT_GT(job.seconds_for(1), 0) << name;
+  }
+}
+
+TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
+  for (const char* name : {"mirrored", "independent"}) {
+    const auto peak = [&](int num_replicas) {
+      RemoteTraining job = start(name, num_replicas);
+      job.seconds_for(1);
+      return job.peak_memory_bytes();
+    };
+    // The batch is shared: what its activations take does not grow.
+    EXPECT_GE(peak(4) - peak(1), 3 * kBytesOfATraining * 3 / 4) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
