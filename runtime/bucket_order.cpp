@@ -11,8 +11,14 @@
 namespace lockstep {
 
 BucketOrder::BucketOrder(size_t num_parameters) : current_(num_parameters) {
+  reset();
+}
+
+void BucketOrder::reset() {
   // Backward reaches the parameters roughly in the reverse of the order that forward used them in.
   std::iota(current_.rbegin(), current_.rend(), size_t{0});
+  next_.clear();
+  is_final_ = false;
 }
 
 void BucketOrder::take_next() {

@@ -21,6 +21,8 @@ class BucketOrder {
   bool has_next() const { return !next_.empty(); }
   /// Makes the order that the replicas agreed on the current one.
   void take_next();
+  /// Back to the start. After a failed run some replicas may have agreed and others not: all of them reset.
+  void reset();
   /// Agrees on replica 0's `arrivals` for the next order; parameters that did not arrive go last. Blocks
   /// until all replicas call it. Only the first call does anything. `device` is where the backend's tensors
   /// lie.

@@ -213,6 +213,8 @@ void GradientReducer::mark_applied() {
 void GradientReducer::reset() {
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
+  order_.reset();
+  hooks_.reset();  // prepare() lays the buckets out anew
 }
 
 }  // namespace lockstep

@@ -63,8 +63,8 @@ class GradientReducer {
 
   /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
   void mark_applied();
-  /// After a failed run, while no replica is inside: forgets what was under way. Gradients whose sum may be
-  /// half done become undefined.
+  /// After a failed run, while no replica is inside: forgets what was under way and the buckets' order.
+  /// Gradients whose sum may be half done become undefined.
   void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }

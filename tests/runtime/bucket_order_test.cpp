@@ -99,5 +99,24 @@ TEST(BucketOrder, IsFinalAfterAStepWithoutArrivals) {
   }
 }
 
+TEST(BucketOrder, IsAgreedOnAnewAfterAReset) {
+  BucketOrders orders(2, 3);
+  orders.agree({{0, 1, 2}, {0, 1, 2}});
+  orders[0].take_next();  // replica 1 failed before it could
+  for (size_t rank = 0; rank < 2; ++rank) orders[rank].reset();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    SCOPED_TRACE(rank);
+    EXPECT_THAT(orders[rank].current(), ElementsAre(2, 1, 0));
+    EXPECT_FALSE(orders[rank].has_next());
+  }
+  orders.agree({{1, 2, 0}, {2, 1, 0}});
+  for (size_t rank = 0; rank < 2; ++rank) {
+    SCOPED_TRACE(rank);
+    ASSERT_TRUE(orders[rank].has_next());
+    orders[rank].take_next();
+    EXPECT_THAT(orders[rank].current(), ElementsAre(1, 2, 0));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
