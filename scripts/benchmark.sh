@@ -3,7 +3,7 @@
 # lists them). The result, on stdout, is Markdown for docs/performance.md. The peers are compared where their
 # interpreters are named:
 #   scripts/benchmark.sh --peer-torch-python <venv>/bin/python --peer-tf-python <venv>/bin/python
-# About 10 minutes on 2 cores with both. Nothing else should run on the machine meanwhile.
+# Nothing else should run on the machine meanwhile.
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh
