@@ -1,5 +1,8 @@
-/// Everything that Lockstep offers.
+/// Everything that Lockstep offers, and LibTorch: a user's program needs no other include. Lockstep's own
+/// headers include less of LibTorch, for those whose builds count.
 #pragma once
+
+#include <torch/torch.h>
 
 #include "lockstep/datasets/collated_dataset.h"
 #include "lockstep/datasets/data_error.h"

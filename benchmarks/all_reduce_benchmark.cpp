@@ -1,5 +1,5 @@
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <memory>
 

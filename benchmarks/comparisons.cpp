@@ -1,6 +1,6 @@
 #include "lockstep/benchmarks/comparisons.h"
 
-#include <fmt/format.h>
+#include <c10/util/StringUtil.h>
 
 #include <stdexcept>
 
@@ -34,7 +34,7 @@ AlternatingPairs measure_seconds(const BenchmarkOptions& options, Other& other, 
 }
 
 std::string replicas(int count) {
-  return fmt::format("{} {}", count, count == 1 ? "replica" : "replicas");
+  return c10::str(count, count == 1 ? " replica" : " replicas");
 }
 
 void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
@@ -42,10 +42,9 @@ void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int
   RemoteTraining other(other_job);
   RemoteTraining own(own_job("mirrored", workload, num_replicas));
   if (other.num_parameters() != own.num_parameters()) {
-    throw std::runtime_error(
-        fmt::format("[benchmark] expected the same model on both sides, but {} trains {} parameters and "
-                    "Lockstep {}",
-                    name, other.num_parameters(), own.num_parameters()));
+    throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
+                                      " trains ", other.num_parameters(), " parameters and Lockstep ",
+                                      own.num_parameters()));
   }
   report.add_speed(replicas(num_replicas), name, measure_seconds(options, other, own), images(options), bar);
 }
@@ -80,8 +79,7 @@ void compare_with_bare_process(const BenchmarkOptions& options, Report& report) 
 void compare_with_independent_loops(const BenchmarkOptions& options, Report& report) {
   const auto independent = make_independent_loops(options.workload, options.num_replicas);
   const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
-  report.add_speed(replicas(options.num_replicas),
-                   fmt::format("{} independent threads", options.num_replicas),
+  report.add_speed(replicas(options.num_replicas), c10::str(options.num_replicas, " independent threads"),
                    measure_seconds(options, *independent, *own), images(options), kAgainstIndependentLoops);
 }
 
@@ -91,8 +89,8 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
     const auto own = make_strategy_loop(
         options.workload,
         {.num_replicas = options.num_replicas, .bucket_bytes = static_cast<int64_t>(mebibytes) << 20});
-    report.add_speed(fmt::format("{}, buckets of {} MiB", replicas(options.num_replicas), mebibytes),
-                     fmt::format("{} independent threads", options.num_replicas),
+    report.add_speed(c10::str(replicas(options.num_replicas), ", buckets of ", mebibytes, " MiB"),
+                     c10::str(options.num_replicas, " independent threads"),
                      measure_seconds(options, *independent, *own), images(options), std::nullopt);
   }
 }
@@ -132,7 +130,7 @@ void compare_memory(const BenchmarkOptions& options, Report& report) {
   const int count = options.num_replicas;
   if (count == 1) return;
   report.add_memory(
-      replicas(count) + ", peak memory", fmt::format("{} independent threads", count),
+      replicas(count) + ", peak memory", c10::str(count, " independent threads"),
       measure_alternating_pairs(options.num_pairs, peak("mirrored", count), peak("independent", count)),
       kMemory);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/nn/module.h>
 
 #include <memory>
 

@@ -1,6 +1,7 @@
 #include "lockstep/datasets/image_folder.h"
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <stdexcept>

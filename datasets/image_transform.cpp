@@ -1,6 +1,7 @@
 #include "lockstep/datasets/image_transform.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,6 +1,7 @@
 #include "lockstep/datasets/mnist.h"
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <filesystem>

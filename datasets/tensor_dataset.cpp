@@ -1,6 +1,7 @@
 #include "lockstep/datasets/tensor_dataset.h"
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>

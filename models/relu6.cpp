@@ -1,5 +1,7 @@
 #include "lockstep/models/relu6.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 namespace lockstep {
 namespace {
 

@@ -1,6 +1,6 @@
 #include "lockstep/runtime/collectives.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/runtime/errors.h"
 

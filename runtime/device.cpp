@@ -1,5 +1,7 @@
 #include "lockstep/runtime/device.h"
 
+#include <torch/cuda.h>
+
 #include <algorithm>
 #include <charconv>
 #include <ostream>

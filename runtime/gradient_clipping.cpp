@@ -1,6 +1,6 @@
 #include "lockstep/runtime/gradient_clipping.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <string>

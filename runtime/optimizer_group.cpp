@@ -1,6 +1,7 @@
 #include "lockstep/runtime/optimizer_group.h"
 
 #include <c10/util/StringUtil.h>
+#include <torch/serialize.h>
 
 #include <algorithm>
 #include <map>

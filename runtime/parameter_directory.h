@@ -2,7 +2,7 @@
 
 // Internal: only sources of its layer need it.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <memory>
 #include <optional>

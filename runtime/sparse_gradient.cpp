@@ -1,6 +1,6 @@
 #include "lockstep/runtime/sparse_gradient.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/runtime/collectives.h"
 

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/data/transforms/stack.h>
+#include <torch/types.h>
 
 #include <concepts>
 #include <tuple>

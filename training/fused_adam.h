@@ -1,6 +1,11 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/arg.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <tuple>

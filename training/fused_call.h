@@ -2,7 +2,8 @@
 
 // Internal: only sources of its layer need it.
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include <array>
 #include <cstddef>

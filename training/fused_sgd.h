@@ -1,6 +1,10 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/arg.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <utility>

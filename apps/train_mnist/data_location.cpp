@@ -1,7 +1,5 @@
 #include "lockstep/apps/train_mnist/data_location.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -41,7 +39,7 @@ DataKind require_kind(const std::string& from, const std::string& path) {
   const std::string given = fs::exists(path, ignored) ? "the folder has neither"
                                                       : "there is no such file or folder" +
                                                             did_you_mean(path, {"auto", "generated"});
-  throw DataError(fmt::format("{}: expected {}, but {}", from, kExpected, given));
+  throw DataError(from + ": expected " + kExpected + ", but " + given);
 }
 
 }  // namespace
@@ -51,13 +49,12 @@ DataLocation locate_data(const std::string& data) {
     return {.kind = DataKind::kGenerated, .path = "", .why = "generated digits, as asked for", .hint = ""};
   }
   if (data != "auto") {
-    return {
-        .kind = require_kind(fmt::format("--data {}", data), data), .path = data, .why = data, .hint = ""};
+    return {.kind = require_kind("--data " + data, data), .path = data, .why = data, .hint = ""};
   }
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
-    return {.kind = require_kind(fmt::format("{}={}", kVariable, named), named),
+    return {.kind = require_kind(std::string(kVariable) + "=" + named, named),
             .path = named,
-            .why = fmt::format("{}, named by {}", named, kVariable),
+            .why = std::string(named) + ", named by " + kVariable,
             .hint = ""};
   }
   for (const std::string path : {"data/mnist", "mnist.zip"}) {
@@ -67,8 +64,8 @@ DataLocation locate_data(const std::string& data) {
   }
   return {.kind = DataKind::kGenerated,
           .path = "",
-          .why = fmt::format("generated digits: {} is not set, and there is no data/mnist or mnist.zip here",
-                             kVariable),
+          .why = std::string("generated digits: ") + kVariable +
+                 " is not set, and there is no data/mnist or mnist.zip here",
           .hint =
               "MNIST itself: put its four files into data/mnist, or name their folder with --data:\n"
               "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz,\n"

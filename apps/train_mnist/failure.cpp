@@ -1,11 +1,11 @@
 #include "lockstep/apps/train_mnist/failure.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <new>
 #include <system_error>
 
-#include "lockstep/apps/train_mnist/training.h"
+#include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
 

@@ -1,7 +1,6 @@
 #include "lockstep/apps/train_mnist/image_data.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include <utility>
 
@@ -42,8 +41,7 @@ ImageData read_folders(const DataLocation& location, const TrainOptions& options
   ImageFolder test = read_folder(location, options, "test", options.limit_test);
   if (train.classes() != test.classes()) {
     throw DataError(location.path + "/test", "class folders",
-                    fmt::format("{} as in train/", fmt::join(train.classes(), ", ")),
-                    fmt::format("{}", fmt::join(test.classes(), ", ")));
+                    c10::Join(", ", train.classes()) + " as in train/", c10::Join(", ", test.classes()));
   }
   const auto num_classes = static_cast<int64_t>(train.classes().size());
   const auto num_skipped = static_cast<int64_t>(train.skipped().size() + test.skipped().size());

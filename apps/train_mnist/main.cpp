@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <c10/util/StringUtil.h>
 #include <torch/version.h>
 
 #include <csignal>
@@ -19,7 +19,7 @@ void print(const std::string& text) {
 
 int print_devices() {
   for (const auto& device : list_devices()) print(device.str() + "\n");
-  print(fmt::format("{} GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n", num_gpus()));
+  print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
   return 0;
 }
 
@@ -68,9 +68,8 @@ int run_training(const TrainOptions& options) {
                                    }});
   if (finished) return 0;
   display.clear();
-  std::cerr << fmt::format("train_mnist: stopped by {} in epoch {}/{}\n",
-                           interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM", epochs_done + 1,
-                           options.epochs);
+  std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
+            << " in epoch " << epochs_done + 1 << "/" << options.epochs << "\n";
   return static_cast<int>(interruption.signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated);
 }
 
@@ -81,7 +80,7 @@ int run_program(const std::vector<std::string>& arguments) {
       print(help_text(strategy_names()));
       return 0;
     case Action::kVersion:
-      print(fmt::format("train_mnist {}, LibTorch {}\n", LOCKSTEP_VERSION, TORCH_VERSION));
+      print("train_mnist " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
       return 0;
     case Action::kListDevices:
       return print_devices();

@@ -1,7 +1,6 @@
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <c10/util/StringUtil.h>
 
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/runtime/device.h"
@@ -19,21 +18,19 @@ std::string without_origin(const std::string& message) {
 std::vector<std::string> devices_for_replicas(const TrainOptions& options) {
   const bool has_one_replica = options.strategy == "default" || options.strategy == "one_device";
   if (has_one_replica && options.replicas > 1) {
-    throw UsageError(fmt::format(
-        "--replicas {}: expected 1 with --strategy {}, which has one replica; mirrored takes more",
-        options.replicas, options.strategy));
+    throw UsageError(c10::str("--replicas ", options.replicas, ": expected 1 with --strategy ",
+                              options.strategy, ", which has one replica; mirrored takes more"));
   }
   if (options.strategy == "default") return {};
   const int gpus = num_gpus();
   if (gpus == 0) return cpu_devices(options.replicas);
   if (options.replicas > gpus) {
-    throw UsageError(
-        fmt::format("--replicas {}: expected at most one a GPU, but there are {}; --devices {} "
-                    "takes logical CPUs",
-                    options.replicas, gpus, fmt::join(cpu_devices(options.replicas), ",")));
+    throw UsageError(c10::str("--replicas ", options.replicas, ": expected at most one a GPU, but there are ",
+                              gpus, "; --devices ", c10::Join(",", cpu_devices(options.replicas)),
+                              " takes logical CPUs"));
   }
   std::vector<std::string> devices;
-  for (int index = 0; index < options.replicas; ++index) devices.push_back(fmt::format("gpu:{}", index));
+  for (int index = 0; index < options.replicas; ++index) devices.push_back(c10::str("gpu:", index));
   return devices;
 }
 
@@ -43,7 +40,7 @@ std::vector<std::string> requested_devices(const TrainOptions& options) {
       parse_devices(options.devices);
     } catch (const InvalidArgument& error) {
       throw UsageError(
-          fmt::format("--devices {}: {}", fmt::join(options.devices, ","), without_origin(error.what())));
+          c10::str("--devices ", c10::Join(",", options.devices), ": ", without_origin(error.what())));
     }
     return options.devices;
   }
@@ -58,7 +55,7 @@ MadeStrategy choose_strategy(const TrainOptions& options) {
   StrategyRequest request{.devices = requested_devices(options),
                           .options = {.intra_op_threads = options.threads, .seed = options.seed}};
   std::string flags = "--strategy " + options.strategy;
-  if (!options.devices.empty()) flags += fmt::format(" --devices {}", fmt::join(options.devices, ","));
+  if (!options.devices.empty()) flags += " --devices " + c10::Join(",", options.devices);
   if (options.cross_device_ops != "auto") {
     request.options.cross_device_ops = make_cross_device_ops(options.cross_device_ops);
     flags += " --cross-device-ops " + options.cross_device_ops;

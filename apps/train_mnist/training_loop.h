@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/apps/train_mnist/finite_steps.h"
+#include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/strategies/losses.h"
@@ -156,7 +157,7 @@ class Training {
     }
     const int64_t good = replicas[first].count();
     if (good == replicas[first].steps()) return;
-    throw loss_not_finite(epoch, good + 1, static_cast<int64_t>(first), (*finite_.devices())[first],
+    throw loss_not_finite(epoch, good + 1, static_cast<int64_t>(first), (*finite_.devices())[first].str(),
                           run_.options, run_.plan);
   }
 

@@ -1,7 +1,7 @@
 #include "lockstep/datasets/image_conversion.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/tests/datasets/test_files.h"
 

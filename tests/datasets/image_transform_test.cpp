@@ -1,7 +1,9 @@
 #include "lockstep/datasets/image_transform.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <stdexcept>
 

@@ -1,7 +1,7 @@
 #include "lockstep/datasets/tensor_dataset.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <stdexcept>
 

@@ -1,6 +1,7 @@
 #include "lockstep/models/relu6.h"
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,8 @@
 #include "lockstep/runtime/gradient_clipping.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <limits>

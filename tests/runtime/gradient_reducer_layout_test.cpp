@@ -1,7 +1,7 @@
 // How the gradients are laid out in buckets, when those leave, and when they are laid out anew.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Gradients that were zeroed, or not, between backwards and steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>

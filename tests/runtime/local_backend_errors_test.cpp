@@ -1,7 +1,7 @@
 // What a local backend refuses, and how it ends calls that do not fit together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <functional>

@@ -1,7 +1,7 @@
 #include "lockstep/runtime/local_backend.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <random>
 #include <string>

@@ -1,7 +1,8 @@
 #include "lockstep/runtime/per_replica.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <sstream>

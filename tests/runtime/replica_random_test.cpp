@@ -1,7 +1,10 @@
 #include "lockstep/runtime/replica_random.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "lockstep/tests/runtime/replica_group.h"
 

@@ -1,7 +1,7 @@
 #include "lockstep/runtime/sparse_gradient.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/tests/runtime/replica_group.h"
 

@@ -1,5 +1,6 @@
 // Datasets that a function makes, and datasets of LibTorch's own.
 #include <gtest/gtest.h>
+#include <torch/data.h>
 
 #include <thread>
 

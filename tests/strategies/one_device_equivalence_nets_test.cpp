@@ -1,6 +1,7 @@
 // Training under a strategy equals a plain loop over LibTorch on one device, whatever is trained: nets with
 // unused parameters, with sparse gradients, and two nets at once.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 #include <memory>

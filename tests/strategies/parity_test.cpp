@@ -1,7 +1,7 @@
 // N replicas equal LibTorch alone with the same global batch, uneven last batches and empty shards included:
 // SGD with momentum, 20 steps, to 1e-12 in float64 and to 1e-6 in float32.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <tuple>

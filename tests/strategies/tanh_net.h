@@ -1,6 +1,10 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <cstring>

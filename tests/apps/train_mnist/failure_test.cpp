@@ -1,14 +1,15 @@
 #include "lockstep/apps/train_mnist/failure.h"
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <new>
 #include <system_error>
 
+#include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
-#include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
@@ -61,18 +62,6 @@ TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
   EXPECT_THAT(describe_failure(error).message,
               AllOf(HasSubstr("failed on a shard of 1"), HasSubstr("too few values"),
                     Not(HasSubstr("drop_remainder")), Not(HasSubstr("\n"))));
-}
-
-TEST(LossNotFinite, NamesTheLearningRateThatWasGivenAndTheScaledOne) {
-  TrainOptions options{.global_batch_size = 256, .learning_rate = 0.5};
-  const auto message = [&] {
-    return std::string(
-        loss_not_finite(2, 7, 1, {DeviceKind::kCpu, 3}, options, make_plan(options, 2, 1000)).what());
-  };
-  EXPECT_THAT(message(), AllOf(HasSubstr("epoch 2, step 7: "), HasSubstr("replica 1 (cpu:3)"),
-                               HasSubstr("(--learning-rate 0.5);")));
-  options.scale_learning_rate = true;
-  EXPECT_THAT(message(), HasSubstr("(--learning-rate 0.5, scaled to 4);"));
 }
 
 TEST(Failure, TellsLibTorchRunningOutOfMemoryFromItsOtherErrors) {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/apps/train_mnist/train_options.h"
+
+namespace lockstep::apps {
+
+/// The loss stopped being a number. The message names epoch, step and replica.
+class NumbersError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The error for step `step` (from 1) of epoch `epoch` on replica `replica`, whose device is `device`. It
+/// names
+/// --learning-rate as it was given, and what it was scaled to.
+NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const std::string& device,
+                             const TrainOptions& options, const TrainPlan& plan);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,24 @@
+#include "lockstep/apps/train_mnist/numbers_error.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(LossNotFinite, NamesTheLearningRateThatWasGivenAndTheScaledOne) {
+  TrainOptions options{.global_batch_size = 256, .learning_rate = 0.5};
+  const auto message = [&] {
+    return std::string(loss_not_finite(2, 7, 1, "cpu:3", options, make_plan(options, 2, 1000)).what());
+  };
+  EXPECT_THAT(message(), AllOf(HasSubstr("epoch 2, step 7: "), HasSubstr("replica 1 (cpu:3)"),
+                               HasSubstr("(--learning-rate 0.5);")));
+  options.scale_learning_rate = true;
+  EXPECT_THAT(message(), HasSubstr("(--learning-rate 0.5, scaled to 4);"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps
