@@ -15,7 +15,6 @@
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
 #include "lockstep/runtime/collectives.h"
-#include "lockstep/strategies/distribute.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/strategies/mirrored_strategy.h"

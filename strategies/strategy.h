@@ -1,61 +1,27 @@
 #pragma once
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
-#include <torch/utils.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/bucket_layout.h"
 #include "lockstep/runtime/replica_context.h"
-#include "lockstep/strategies/cross_device_ops.h"
-#include "lockstep/strategies/distribute.h"
+#include "lockstep/strategies/indexed_source.h"
+#include "lockstep/strategies/mirror_options.h"
 #include "lockstep/strategies/replica_function.h"
+#include "lockstep/strategies/strategy_config.h"
 #include "lockstep/strategies/strategy_extended.h"
+#include "lockstep/strategies/stream_source.h"
 
 namespace lockstep {
 
 class ClusterResolver;
 class OptimizerGroup;
-
-/// What a strategy is made of. Subclasses fill it in.
-struct StrategyConfig {
-  std::string name;                                  ///< such as MirroredStrategy; begins its errors
-  Devices devices;                                   ///< one local replica each, at least one
-  std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
-  int intra_op_threads = 0;      ///< of each replica; 0: the machine's cores over the replicas
-  std::optional<uint64_t> seed;  ///< of the replicas' generators; none: the process's current seed
-  BucketOptions buckets;
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
-};
-
-struct MirrorOptions {
-  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode.
-  /// For modules whose forward takes and gives one tensor.
-  torch::Tensor probe;
-};
-
-/// Switches a module to evaluation while it lives, and puts every flag below it back.
-class EvaluationGuard {
- public:
-  explicit EvaluationGuard(torch::nn::Module& module) : module_(module), flags_(training_flags(module)) {
-    module_.eval();
-  }
-  ~EvaluationGuard() { set_training_flags(module_, flags_); }
-  EvaluationGuard(const EvaluationGuard&) = delete;
-  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  std::vector<bool> flags_;
-};
 
 /// Runs one training program on any number of replicas.
 ///
@@ -134,8 +100,8 @@ class Strategy : public GradientHandler {
                   }) {
       if (options.probe.defined()) {
         T original = module;
-        std::vector<torch::Tensor> outputs{probe(*original, options.probe)};
-        for (auto& copy : copies) outputs.push_back(probe(*copy, options.probe));
+        std::vector<torch::Tensor> outputs{detail::probe(*original, options.probe)};
+        for (auto& copy : copies) outputs.push_back(detail::probe(*copy, options.probe));
         compare_probes(outputs);
       }
     } else if (options.probe.defined()) {
@@ -272,14 +238,6 @@ class Strategy : public GradientHandler {
     if constexpr (detail::is_per_replica<T>) check_num_values(argument.local_values().size());
   }
   void check_num_values(size_t count) const;
-
-  template <typename M>
-  static torch::Tensor probe(M& module, const torch::Tensor& input) {
-    const torch::NoGradGuard no_grad;
-    const EvaluationGuard evaluation(module);
-    const auto parameters = module.parameters();
-    return module.forward(parameters.empty() ? input : input.to(parameters[0].device()));
-  }
 
   void run_factories(const std::function<void(ReplicaContext&)>& make);
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);

@@ -1,5 +1,7 @@
 #include "lockstep/apps/train_mnist/data_location.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -39,7 +41,7 @@ DataKind require_kind(const std::string& from, const std::string& path) {
   const std::string given = fs::exists(path, ignored) ? "the folder has neither"
                                                       : "there is no such file or folder" +
                                                             did_you_mean(path, {"auto", "generated"});
-  throw DataError(from + ": expected " + kExpected + ", but " + given);
+  throw DataError(c10::str(from, ": expected ", kExpected, ", but ", given));
 }
 
 }  // namespace
@@ -52,9 +54,9 @@ DataLocation locate_data(const std::string& data) {
     return {.kind = require_kind("--data " + data, data), .path = data, .why = data, .hint = ""};
   }
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
-    return {.kind = require_kind(std::string(kVariable) + "=" + named, named),
+    return {.kind = require_kind(c10::str(kVariable, "=", named), named),
             .path = named,
-            .why = std::string(named) + ", named by " + kVariable,
+            .why = c10::str(named, ", named by ", kVariable),
             .hint = ""};
   }
   for (const std::string path : {"data/mnist", "mnist.zip"}) {
@@ -64,8 +66,8 @@ DataLocation locate_data(const std::string& data) {
   }
   return {.kind = DataKind::kGenerated,
           .path = "",
-          .why = std::string("generated digits: ") + kVariable +
-                 " is not set, and there is no data/mnist or mnist.zip here",
+          .why = c10::str("generated digits: ", kVariable,
+                          " is not set, and there is no data/mnist or mnist.zip here"),
           .hint =
               "MNIST itself: put its four files into data/mnist, or name their folder with --data:\n"
               "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz,\n"
