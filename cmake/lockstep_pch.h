@@ -1,4 +1,4 @@
-// The one precompiled header: what nearly every source of the project includes anyway. GCC instantiates what
+// The one precompiled header: what most sources of the project include anyway. GCC instantiates what
 // a precompiled header's inline functions need anew in every source that uses it, which takes longer than
 // most sources themselves: twice as long for torch/torch.h as for these. A source that needs more of LibTorch
 // includes it by itself.
@@ -13,7 +13,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
-#include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>

@@ -1,5 +1,8 @@
 #include "lockstep/models/convolution.h"
 
+#include <torch/enum.h>
+#include <torch/nn/init.h>
+
 #include <algorithm>
 
 namespace lockstep {

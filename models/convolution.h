@@ -3,11 +3,11 @@
 // Internal: only sources of its layer need it.
 
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <iosfwd>
 
 namespace lockstep {
 

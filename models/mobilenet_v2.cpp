@@ -1,5 +1,9 @@
 #include "lockstep/models/mobilenet_v2.h"
 
+#include <torch/nn/init.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
 #include <array>
 #include <cmath>
 #include <memory>

@@ -1,5 +1,7 @@
 #include "lockstep/models/simple_cnn.h"
 
+#include <torch/utils.h>
+
 #include <memory>
 #include <sstream>
 #include <stdexcept>

@@ -28,6 +28,7 @@ void BucketedAllReduce::arrive_sparse(size_t parameter, const at::Tensor& gradie
 
 void BucketedAllReduce::withdraw(size_t parameter) {
   gradients_[parameter] = {};
+  std::erase(arrivals_, parameter);
   ++progress_[buckets_.bucket_of(parameter)].pending;
 }
 

@@ -1,83 +1,77 @@
 #include "lockstep/runtime/collectives.h"
 
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <string>
+#include <utility>
 
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
 
-using torch::autograd::AutogradContext;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// What backward needs of forward, kept alive by the graph.
-void save_backend(AutogradContext* context, const BackendPointer& backend) {
-  context->saved_data["backend"] = c10::IValue::make_capsule(backend);
-}
+// Both nodes sum by the differentiable all_reduce, so that where the gradient is to have one in turn
+// (create_graph) it is recorded like any other operation. They are nodes by themselves and no
+// torch::autograd::Function, whose header takes as long to compile as all the rest here.
 
-BackendPointer saved_backend(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<c10d::Backend>(context->saved_data["backend"].toCapsule());
-}
+class AllReduceBackward final : public Node {
+ public:
+  AllReduceBackward(BackendPointer backend, ReduceOp op) : backend_(std::move(backend)), op_(op) {}
 
-struct AllReduce : public torch::autograd::Function<AllReduce> {
-  // Of lists, apply() tracks an at::TensorList only: through a std::vector no gradient would flow.
-  static variable_list forward(AutogradContext* context, const BackendPointer& backend, ReduceOp op,
-                               at::TensorList tensors) {
-    save_backend(context, backend);
-    context->saved_data["op"] = static_cast<int64_t>(op);
-    variable_list results;
-    for (const auto& tensor : tensors) results.push_back(tensor.clone());
-    all_reduce_(*backend, op, results);
-    return results;
-  }
+  std::string name() const override { return "AllReduceBackward"; }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto op = static_cast<ReduceOp>(context->saved_data["op"].toInt());
-    variable_list results{at::Tensor(), at::Tensor()};
-    variable_list sums;
-    for (const auto& gradient : gradients) sums.push_back(gradient.clone());
-    all_reduce_(*saved_backend(context), op, sums);
-    results.insert(results.end(), sums.begin(), sums.end());
-    return results;
-  }
-};
-
-struct AllGather : public torch::autograd::Function<AllGather> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, const BackendPointer& backend,
-                            int64_t axis) {
-    save_backend(context, backend);
-    context->saved_data["axis"] = axis;
-    const at::Tensor mine =
-        at::tensor({tensor.size(axis)}, tensor.options().dtype(at::kLong).requires_grad(false));
-    std::vector<std::vector<at::Tensor>> sizes(1);
-    for (int rank = 0; rank < backend->getSize(); ++rank) sizes[0].push_back(at::empty_like(mine));
-    std::vector<at::Tensor> input{mine};
-    backend->allgather(sizes, input)->wait();
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    int64_t begin = 0;
-    for (int rank = 0; rank < backend->getSize(); ++rank) {
-      std::vector<int64_t> shape = tensor.sizes().vec();
-      const auto size = sizes[0][static_cast<size_t>(rank)].item<int64_t>();
-      shape[static_cast<size_t>(axis)] = size;
-      if (rank < backend->getRank()) begin += size;
-      outputs[0].push_back(at::empty(shape, tensor.options().requires_grad(false)));
+  variable_list apply(variable_list&& gradients) override {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      // Other ranks may use a result that this one does not.
+      if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
     }
-    context->saved_data["begin"] = begin;
-    context->saved_data["length"] = tensor.size(axis);
-    std::vector<at::Tensor> inputs{tensor.detach().contiguous()};
-    backend->allgather(outputs, inputs)->wait();
-    return at::cat(outputs[0], axis);
+    return all_reduce(backend_, op_, gradients);
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    at::Tensor sum = gradients[0].clone();
-    all_reduce_(*saved_backend(context), ReduceOp::kSum, {sum});
-    return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
-                       context->saved_data["length"].toInt()),
-            at::Tensor(), at::Tensor()};
-  }
+ private:
+  BackendPointer backend_;
+  ReduceOp op_;
 };
+
+class AllGatherBackward final : public Node {
+ public:
+  AllGatherBackward(BackendPointer backend, int64_t axis, int64_t begin, int64_t length)
+      : backend_(std::move(backend)), axis_(axis), begin_(begin), length_(length) {}
+
+  std::string name() const override { return "AllGatherBackward"; }
+
+  variable_list apply(variable_list&& gradients) override {
+    return {all_reduce(backend_, ReduceOp::kSum, gradients)[0].narrow(axis_, begin_, length_)};
+  }
+
+ private:
+  BackendPointer backend_;
+  int64_t axis_;
+  int64_t begin_;
+  int64_t length_;
+};
+
+/// Whether a gradient flows from the results of an operation on `tensors` back to them.
+bool is_recorded(const variable_list& tensors) {
+  return at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(tensors);
+}
+
+/// Makes a Backward the origin of `results`, whose gradients it turns into those of `tensors`.
+template <typename Backward, typename... Args>
+void record(const variable_list& tensors, variable_list& results, Args&&... args) {
+  const std::shared_ptr<Node> node(new Backward(std::forward<Args>(args)...), torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(tensors));
+  for (auto& result : results) torch::autograd::create_gradient_edge(result, node);
+}
 
 }  // namespace
 
@@ -101,7 +95,21 @@ void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tens
 
 std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
                                    const std::vector<at::Tensor>& tensors) {
-  return AllReduce::apply(backend, op, at::TensorList(tensors));
+  std::vector<at::Tensor> results;
+  results.reserve(tensors.size());
+  for (const auto& tensor : tensors) results.push_back(tensor.detach().clone());
+  all_reduce_(*backend, op, results);
+  // Integers have no gradient, and take no part in the sum of the others'.
+  variable_list inputs;
+  variable_list outputs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!at::isFloatingType(tensors[i].scalar_type()) && !at::isComplexType(tensors[i].scalar_type()))
+      continue;
+    inputs.push_back(tensors[i]);
+    outputs.push_back(results[i]);
+  }
+  if (is_recorded(inputs)) record<AllReduceBackward>(inputs, outputs, backend, op);
+  return results;
 }
 
 at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, int64_t axis) {
@@ -109,7 +117,31 @@ at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, i
     throw InvalidArgument("[all_gather] expected an axis of a tensor with " + std::to_string(tensor.dim()) +
                           " dimensions, but got " + std::to_string(axis));
   }
-  return AllGather::apply(tensor, backend, axis < 0 ? axis + tensor.dim() : axis);
+  if (axis < 0) axis += tensor.dim();
+  const at::Tensor own = tensor.detach().contiguous();
+
+  std::vector<at::Tensor> own_size{at::tensor({own.size(axis)}, own.options().dtype(at::kLong))};
+  std::vector<std::vector<at::Tensor>> sizes(1);
+  for (int rank = 0; rank < backend->getSize(); ++rank) sizes[0].push_back(at::empty_like(own_size[0]));
+  backend->allgather(sizes, own_size)->wait();
+
+  int64_t begin = 0;
+  std::vector<std::vector<at::Tensor>> parts(1);
+  for (int rank = 0; rank < backend->getSize(); ++rank) {
+    std::vector<int64_t> shape = own.sizes().vec();
+    const auto size = sizes[0][static_cast<size_t>(rank)].item<int64_t>();
+    shape[static_cast<size_t>(axis)] = size;
+    if (rank < backend->getRank()) begin += size;
+    parts[0].push_back(at::empty(shape, own.options()));
+  }
+  std::vector<at::Tensor> inputs{own};
+  backend->allgather(parts, inputs)->wait();
+
+  variable_list results{at::cat(parts[0], axis)};
+  if (is_recorded({tensor})) {
+    record<AllGatherBackward>({tensor}, results, backend, axis, begin, tensor.size(axis));
+  }
+  return results[0];
 }
 
 at::Tensor gather_rows(c10d::Backend& backend, const at::Tensor& tensor) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <cstdint>
 #include <vector>
 
 #include "lockstep/runtime/reduce_op.h"
@@ -19,12 +20,14 @@ void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> te
 /// Copies rank `source`'s tensors into everyone's; no gradient flows through. Throws InvalidArgument, without
 /// waiting for the others, for a source that is no rank.
 void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tensors);
-/// New tensors with the sums or means. Differentiable: the gradient is an all-reduce with the same op, so
-/// that every rank must run backward through it. Throws InvalidArgument as all_reduce_ for a mean.
+/// New tensors with the sums or means. Differentiable, any number of times: the gradient is an all-reduce
+/// with the same op, so that every rank must run backward through it. Throws InvalidArgument as all_reduce_
+/// for a mean.
 std::vector<at::Tensor> all_reduce(const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op,
                                    const std::vector<at::Tensor>& tensors);
 /// Concatenates the ranks' tensors along `axis` (negative: from the end) in rank order; sizes may differ on
-/// that axis only. Differentiable: the gradient is an all-reduce sum, of which each rank takes its own slice.
+/// that axis only. Differentiable, any number of times: the gradient is an all-reduce sum, of which each rank
+/// takes its own slice, so that every rank must run backward through it.
 /// Throws InvalidArgument, without waiting for the others, for an axis that the tensor does not have.
 at::Tensor all_gather(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
                       int64_t axis);

@@ -2,7 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/runtime/collective_group.h"

@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <utility>
 #include <vector>
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What takes too long for every change: the whole suite under both sanitizers and in the debug build, Lockstep inside
-# another project and as shared libraries, a build for GPUs where there is a CUDA toolkit, and the accuracy that
-# train_mnist must reach on the real MNIST where LOCKSTEP_MNIST_DIR names it.
+# What takes too long for every change: the whole suite under both sanitizers and in the debug build, each public header
+# by itself, Lockstep inside another project and as shared libraries, a build for GPUs where there is a CUDA toolkit, and
+# the accuracy that train_mnist must reach on the real MNIST where LOCKSTEP_MNIST_DIR names it.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -28,6 +28,7 @@ for preset in release asan tsan debug; do
   configure "$preset"
   build "$preset"
 done
+build release public_headers
 run_tests "$PWD"/build/{release,asan,tsan,debug}
 
 configure shared

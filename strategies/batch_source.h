@@ -1,7 +1,6 @@
 #pragma once
 
-#include <torch/types.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>

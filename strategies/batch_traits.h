@@ -5,7 +5,10 @@
 #include <torch/types.h>
 
 #include <concepts>
+#include <cstdint>
+#include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "lockstep/runtime/replica_context.h"

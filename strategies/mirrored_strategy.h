@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/strategies/cross_device_ops.h"
 #include "lockstep/strategies/strategy.h"
 
 namespace lockstep {

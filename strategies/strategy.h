@@ -1,16 +1,22 @@
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/replica_context.h"
+#include "lockstep/strategies/cross_device_ops.h"
 #include "lockstep/strategies/indexed_source.h"
 #include "lockstep/strategies/mirror_options.h"
 #include "lockstep/strategies/replica_function.h"

@@ -1,5 +1,7 @@
 #include "lockstep/training/fused_adam.h"
 
+#include <torch/utils.h>
+
 #include "lockstep/training/fused_call.h"
 
 namespace lockstep {

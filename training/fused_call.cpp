@@ -1,6 +1,7 @@
 #include "lockstep/training/fused_call.h"
 
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
+#include <torch/utils.h>
 
 #include <sstream>
 #include <stdexcept>

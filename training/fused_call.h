@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 // What FusedAdam, FusedAdamW and FusedSgd share: from parameter groups to the lists that ATen's fused

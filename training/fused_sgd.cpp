@@ -1,5 +1,7 @@
 #include "lockstep/training/fused_sgd.h"
 
+#include <torch/utils.h>
+
 #include <stdexcept>
 
 #include "lockstep/training/fused_call.h"

@@ -2,7 +2,6 @@
 
 #include <torch/arg.h>
 #include <torch/optim/optimizer.h>
-#include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 #include <torch/types.h>
 

@@ -1,5 +1,7 @@
 #include "lockstep/training/metrics.h"
 
+#include <torch/utils.h>
+
 #include <sstream>
 
 #include "lockstep/runtime/errors.h"

@@ -1,6 +1,6 @@
 #include "lockstep/apps/train_mnist/failure.h"
 
-#include <torch/types.h>
+#include <c10/util/Exception.h>
 
 #include <new>
 #include <system_error>

@@ -1,4 +1,6 @@
+#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
+#include <torch/utils.h>
 #include <torch/version.h>
 
 #include <csignal>
@@ -9,6 +11,7 @@
 #include "lockstep/apps/train_mnist/failure.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
+#include "lockstep/runtime/device.h"
 
 namespace lockstep::apps {
 namespace {

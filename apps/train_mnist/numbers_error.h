@@ -14,9 +14,8 @@ class NumbersError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The error for step `step` (from 1) of epoch `epoch` on replica `replica`, whose device is `device`. It
-/// names
-/// --learning-rate as it was given, and what it was scaled to.
+/// The error for step `step` (from 1) of epoch `epoch`, where replica `replica` on device `device` got it. It
+/// names --learning-rate as it was given, and what it was scaled to.
 NumbersError loss_not_finite(int64_t epoch, int64_t step, int64_t replica, const std::string& device,
                              const TrainOptions& options, const TrainPlan& plan);
 

@@ -2,6 +2,8 @@
 
 // Internal: for the source of each model.
 
+#include <torch/utils.h>
+
 #include <chrono>
 #include <functional>
 #include <string>

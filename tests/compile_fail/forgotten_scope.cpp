@@ -1,6 +1,8 @@
 // A module or an optimizer that scope did not make would be one object for all replicas.
 #include "lockstep/strategies/mirrored_strategy.h"
 
+#include <torch/nn/modules/linear.h>
+
 using namespace lockstep;
 
 void train(MirroredStrategy& strategy) {

@@ -1,6 +1,8 @@
 // The same for an optimizer, even where the function would take it as a constant.
 #include "lockstep/strategies/mirrored_strategy.h"
 
+#include <torch/optim/sgd.h>
+
 using namespace lockstep;
 
 void train(MirroredStrategy& strategy, std::vector<torch::Tensor> parameters) {

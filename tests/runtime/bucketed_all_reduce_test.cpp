@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr int kReplicas = 3;
 
@@ -92,6 +93,7 @@ TEST(BucketedAllReduce, AWithdrawnGradientKeepsItsBucketBack) {
     step.arrive(0, 1);  // the same again counts once
     step.sums.withdraw(0);
     EXPECT_FALSE(step.sums.has_arrived(0));
+    EXPECT_THAT(step.sums.arrivals(), IsEmpty());
     EXPECT_EQ(step.sums.launch_full(), 0);
     step.arrive(0, 2);
     EXPECT_EQ(step.sums.launch_full(), 1);
@@ -107,8 +109,11 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
     Summed step(group.backend(rank));
     for (int round = 1; round <= 3; ++round) {
       step.sums.begin_step();
+      EXPECT_THAT(step.sums.arrivals(), IsEmpty());
       for (size_t i = 0; i < 3; ++i) {
         EXPECT_FALSE(step.sums.has_arrived(i));
+        EXPECT_FALSE(step.sums.has_left(i));
+        EXPECT_FALSE(step.sums.sparse(i).is_set());
         step.arrive(i, round);
       }
       EXPECT_EQ(step.sums.launch_full(), 3);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include "lockstep/tests/runtime/replica_group.h"
@@ -92,6 +93,67 @@ TEST_P(CollectivesOf, AllGatherConcatenatesAndEachRankGetsItsSlicesGradient) {
       EXPECT_TRUE(torch::allclose(inputs[rank].grad(), copies[rank].grad(), 0, 1e-9)) << "replica " << rank;
     }
   }
+}
+
+// A penalty on gradients. The oracle: the same in one graph, where the sum of all ranks' losses has the
+// gradients that the ranks have, and the sum of all penalties the second ones.
+TEST_P(CollectivesOf, AGradientOfAGradientGoesThroughBothOfThem) {
+  const int ranks = GetParam();
+  ReplicaGroup group(ranks);
+  const auto gradient_of = [](const at::Tensor& loss, const std::vector<at::Tensor>& inputs) {
+    return torch::autograd::grad({loss}, inputs, {}, std::nullopt, /*create_graph=*/true);
+  };
+  const auto loss_of = [](const at::Tensor& sum, const at::Tensor& all, int rank) {
+    return sum.pow(3).sum() * (rank + 1.0) + (all.pow(3) * (rank + 2.0)).sum();
+  };
+  std::vector<at::Tensor> inputs, copies;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.push_back(value_of(rank, 2).requires_grad_());
+    copies.push_back(value_of(rank, 2).requires_grad_());
+  }
+  at::Tensor loss = torch::zeros({}, torch::kDouble);
+  for (int rank = 0; rank < ranks; ++rank) {
+    loss = loss + loss_of(torch::stack(copies).sum(0), torch::cat(copies), rank);
+  }
+  at::Tensor penalty = torch::zeros({}, torch::kDouble);
+  for (const auto& gradient : gradient_of(loss, copies)) penalty = penalty + gradient.square().sum();
+  penalty.backward();
+
+  group.run([&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    const auto& backend = group.backend(rank);
+    const auto sum = all_reduce(backend, ReduceOp::kSum, {inputs[self]})[0];
+    const auto all = all_gather(backend, inputs[self], 0);
+    gradient_of(loss_of(sum, all, rank), {inputs[self]})[0].square().sum().backward();
+  });
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    EXPECT_TRUE(torch::allclose(inputs[rank].grad(), copies[rank].grad(), 1e-12, 1e-9)) << "replica " << rank;
+  }
+}
+
+TEST_P(CollectivesOf, AllReduceLeavesIntegersBesideAGradientWithoutOne) {
+  const int ranks = GetParam();
+  ReplicaGroup group(ranks);
+  group.run([&](int rank) {
+    auto values = torch::full({2}, rank + 1.0).requires_grad_();
+    const auto sums =
+        all_reduce(group.backend(rank), ReduceOp::kSum, {torch::full({2}, rank, torch::kLong), values});
+    EXPECT_FALSE(sums[0].requires_grad());
+    EXPECT_TRUE(sums[0].eq(ranks * (ranks - 1) / 2).all().item<bool>());
+    sums[1].sum().backward();
+    EXPECT_TRUE(values.grad().eq(ranks).all().item<bool>());
+  });
+}
+
+TEST_P(CollectivesOf, NothingIsRecordedWithoutAGradient) {
+  ReplicaGroup group(GetParam());
+  group.run([&](int rank) {
+    const auto leaf = torch::ones({2}).requires_grad_();
+    EXPECT_FALSE(all_gather(group.backend(rank), leaf.detach(), 0).requires_grad());
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(all_reduce(group.backend(rank), ReduceOp::kSum, {leaf})[0].requires_grad());
+    EXPECT_FALSE(all_gather(group.backend(rank), leaf, 0).requires_grad());
+  });
 }
 
 TEST_P(CollectivesOf, InPlaceOnesWriteLeavesThatRequireAGradient) {

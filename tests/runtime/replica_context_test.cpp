@@ -1,6 +1,7 @@
 #include "lockstep/runtime/replica_context.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "lockstep/tests/runtime/replica_group.h"
 

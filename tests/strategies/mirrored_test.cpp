@@ -1,6 +1,7 @@
 #include "lockstep/strategies/mirrored.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <sstream>
 

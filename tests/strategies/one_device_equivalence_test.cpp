@@ -2,6 +2,7 @@
 #include "lockstep/tests/strategies/one_device_equivalence.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
 
 #include <algorithm>
 #include <limits>

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <exception>
+#include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/tests/strategies/message_of.h"
@@ -57,9 +60,11 @@ TEST(RunFailure, KeepsTheFirstOfSeveralCauses) {
   EXPECT_EQ(failure.reason(), "replica 1 failed: first");
 }
 
-TEST(RunFailure, KeepsAConsequenceWhereThereIsNoCause) {
+TEST(RunFailure, KeepsTheFirstConsequenceWhereThereIsNoCause) {
   RunFailure failure;
   failure.record(0, error_of(CollectiveAborted("timed out")));
+  failure.record(1, error_of(CollectiveAborted("released")));
+  EXPECT_EQ(failure.reason(), "replica 0 failed: timed out");
   EXPECT_THROW(failure.rethrow("MirroredStrategy", kDevices, std::nullopt), CollectiveAborted);
 }
 
@@ -95,6 +100,10 @@ TEST(RunFailure, LeavesErrorsAloneThatAreNotAboutASmallShard) {
   EXPECT_THROW(rethrown_by(0, module_error(), small), c10::Error) << "its shard had four examples";
   EXPECT_THROW(rethrown_by(1, module_error(), std::nullopt), c10::Error) << "no batch was given";
   EXPECT_THROW(rethrown_by(-1, module_error(), small), c10::Error) << "of the run as a whole";
+  EXPECT_THROW(rethrown_by(1, module_error(), BatchSizes{.global = 6, .local = {4, 2}}), c10::Error)
+      << "two examples are enough for BatchNorm";
+  EXPECT_THROW(rethrown_by(1, error_of(c10::OutOfMemoryError({}, "memory")), small), c10::OutOfMemoryError);
+  EXPECT_THROW(rethrown_by(1, error_of(c10::DistError({}, "network")), small), c10::DistError);
   EXPECT_THROW(rethrown_by(1, error_of(std::invalid_argument("mine")), small), std::invalid_argument);
 }
 

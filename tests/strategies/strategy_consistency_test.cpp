@@ -1,5 +1,6 @@
 // What happens after a run in which some replicas finished a step and others did not.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <latch>
 

@@ -1,7 +1,6 @@
 // An error on one replica before, in and after a collective of a run: it surfaces as it is and soon, the
 // others are released, and the strategy stays usable.
 #include <gtest/gtest.h>
-#include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>

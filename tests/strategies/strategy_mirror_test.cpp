@@ -1,5 +1,9 @@
 // Strategy::mirror: copies of a finished module.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/optim/sgd.h>
 
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/strategies/message_of.h"

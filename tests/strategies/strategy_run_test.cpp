@@ -1,5 +1,7 @@
 // Strategy::run: arguments, results, errors, randomness.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
 
 #include <latch>
 #include <new>

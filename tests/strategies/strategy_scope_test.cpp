@@ -1,5 +1,7 @@
 // Strategy::scope: one object a replica, all alike.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/sgd.h>
 
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/strategies/message_of.h"

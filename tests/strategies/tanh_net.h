@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>

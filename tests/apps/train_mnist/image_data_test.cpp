@@ -13,6 +13,7 @@ namespace lockstep::apps {
 namespace {
 
 using ::testing::AllOf;
+using testing::Bytes;
 using testing::encode_png;
 using ::testing::HasSubstr;
 using testing::make_image;
@@ -36,6 +37,8 @@ TEST(LoadImages, DrawsAsManyDigitsAsTheLimitsSayAndOthersToTestOn) {
   EXPECT_EQ(size_of(data.test), 20);
   EXPECT_EQ(data.num_classes, 10);
   EXPECT_EQ(data.num_skipped, 0);
+  EXPECT_EQ(size_of(load_images({}, {}).train), 60000);
+  EXPECT_EQ(size_of(load_images({}, {}).test), 10000);
   EXPECT_FALSE(first_batch(data.train, 20).data.equal(first_batch(data.test, 20).data));
 }
 
@@ -49,14 +52,29 @@ TEST(LoadImages, GivesEachModelItsChannelsAndTheSizeAskedFor) {
 
 TEST(LoadImages, ReadsTrainAndTestFoldersWithTheirOwnLimits) {
   const TemporaryFolder folder;
-  for (const std::string name : {"cat/a.png", "cat/b.png", "dog/a.png"}) {
+  for (const std::string name : {"cat/a.png", "cat/b.png", "cat/c.png", "dog/a.png", "dog/b.png"}) {
     folder.write("train/" + name, encode_png(make_image(28, 28, 1)));
     folder.write("test/" + name, encode_png(make_image(28, 28, 1)));
   }
-  const auto data = load_images(class_folders(folder), {.limit_test = 2});
-  EXPECT_EQ(size_of(data.train), 3);
+  const auto data = load_images(class_folders(folder), {.limit_train = 4, .limit_test = 2});
+  EXPECT_EQ(size_of(data.train), 4);
   EXPECT_EQ(size_of(data.test), 2);
   EXPECT_EQ(data.num_classes, 2);
+}
+
+TEST(LoadImages, TakesOfMnistsFilesAsManyAsEachLimitSays) {
+  const TemporaryFolder folder;
+  for (const std::string split : {"train", "t10k"}) {
+    // Three images of 1x1.
+    folder.write(split + "-images-idx3-ubyte",
+                 Bytes{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 7, 8, 9});
+    folder.write(split + "-labels-idx1-ubyte", Bytes{0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 2});
+  }
+  const DataLocation location{.kind = DataKind::kMnistFiles, .path = folder.path(), .why = "", .hint = ""};
+  const auto data = load_images(location, {.limit_train = 2, .limit_test = 1});
+  EXPECT_EQ(size_of(data.train), 2);
+  EXPECT_EQ(size_of(data.test), 1);
+  EXPECT_EQ(size_of(load_images(location, {}).test), 3);
 }
 
 TEST(LoadImages, RefusesToTestOnOtherClassesThanItTrainsOn) {
@@ -82,7 +100,13 @@ TEST(LoadImages, CountsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
   const auto data = load_images(class_folders(folder), {.skip_bad = true});
   EXPECT_EQ(data.num_skipped, 2);
   EXPECT_EQ(size_of(data.train), 1);
-  EXPECT_THROW(load_images(class_folders(folder), {}), DataError);
+  EXPECT_EQ(size_of(data.test), 1);
+  try {
+    load_images(class_folders(folder), {});
+    FAIL() << "took them";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder.path() + "/train/cat/b.png"));
+  }
 }
 
 }  // namespace
