@@ -23,6 +23,13 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 // (create_graph) it is recorded like any other operation. They are nodes by themselves and no
 // torch::autograd::Function, whose header takes as long to compile as all the rest here.
 
+/// Other ranks may have a gradient for a result for which this one has none.
+void fill_in_zeros(const Node& node, variable_list& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) gradients[i] = node.input_metadata(i).zeros_like();
+  }
+}
+
 class AllReduceBackward final : public Node {
  public:
   AllReduceBackward(BackendPointer backend, ReduceOp op) : backend_(std::move(backend)), op_(op) {}
@@ -30,10 +37,7 @@ class AllReduceBackward final : public Node {
   std::string name() const override { return "AllReduceBackward"; }
 
   variable_list apply(variable_list&& gradients) override {
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      // Other ranks may use a result that this one does not.
-      if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
-    }
+    fill_in_zeros(*this, gradients);
     return all_reduce(backend_, op_, gradients);
   }
 
@@ -50,6 +54,7 @@ class AllGatherBackward final : public Node {
   std::string name() const override { return "AllGatherBackward"; }
 
   variable_list apply(variable_list&& gradients) override {
+    fill_in_zeros(*this, gradients);
     return {all_reduce(backend_, ReduceOp::kSum, gradients)[0].narrow(axis_, begin_, length_)};
   }
 

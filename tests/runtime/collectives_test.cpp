@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/types.h>
 
 #include "lockstep/tests/runtime/replica_group.h"
@@ -142,6 +143,24 @@ TEST_P(CollectivesOf, AllReduceLeavesIntegersBesideAGradientWithoutOne) {
     EXPECT_TRUE(sums[0].eq(ranks * (ranks - 1) / 2).all().item<bool>());
     sums[1].sum().backward();
     EXPECT_TRUE(values.grad().eq(ranks).all().item<bool>());
+  });
+}
+
+// LibTorch calls a node with undefined gradients where what used its result has none to give.
+TEST_P(CollectivesOf, ARankWithoutAGradientTakesPartWithZeros) {
+  const int ranks = GetParam();
+  ReplicaGroup group(ranks);
+  group.run([&](int rank) {
+    auto value = torch::full({2}, rank + 1.0).requires_grad_();
+    auto results = all_reduce(group.backend(rank), ReduceOp::kSum, {value, value});
+    results.push_back(all_gather(group.backend(rank), value, 0));
+    at::Tensor loss = torch::zeros({});
+    for (const auto& result : results) {
+      const auto used = rank == 0 ? torch::autograd::UndefinedGrad()({result})[0] : result;
+      loss = loss + used.sum();
+    }
+    loss.backward();
+    EXPECT_TRUE(value.grad().eq(3.0 * (ranks - 1)).all().item<bool>()) << value.grad();
   });
 }
 
