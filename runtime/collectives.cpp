@@ -108,8 +108,7 @@ std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
   variable_list inputs;
   variable_list outputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!at::isFloatingType(tensors[i].scalar_type()) && !at::isComplexType(tensors[i].scalar_type()))
-      continue;
+    if (!torch::autograd::isDifferentiableType(tensors[i].scalar_type())) continue;
     inputs.push_back(tensors[i]);
     outputs.push_back(results[i]);
   }
