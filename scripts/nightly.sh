@@ -1,10 +1,41 @@
 #!/usr/bin/env bash
-# What takes too long for every change: the whole suite under both sanitizers and in the debug build, each public header
-# by itself, Lockstep inside another project and as shared libraries, a build for GPUs where there is a CUDA toolkit, and
-# the accuracy that train_mnist must reach on the real MNIST where LOCKSTEP_MNIST_DIR names it.
+# What takes too long for every change, in three parts, which can be named to run only these:
+#   tests     the whole suite in the release build, as shared libraries, in the debug build and under both sanitizers,
+#             each public header by itself, and a build for GPUs where there is a CUDA toolkit
+#   embedding Lockstep inside another project
+#   accuracy  what train_mnist must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# All builds come before all tests: what does not compile is known first.
+part_tests() {
+  local preset
+  # Sources are compiled one by one in the release build; the others take them in batches, which saves half the time.
+  local -r in_batches=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
+  configure release
+  build release
+  build release public_headers
+  for preset in shared debug asan tsan; do
+    configure "$preset" "${in_batches[@]}"
+    build "$preset"
+  done
+  if command -v nvcc >/dev/null && [[ $cuda == OFF ]]; then
+    (
+      LOCKSTEP_CUDA=ON need_libtorch
+      configure cuda "${in_batches[@]}"
+      build cuda
+    )
+  fi
+  run_tests "$PWD"/build/{release,shared,debug,asan,tsan}
+}
+
+part_embedding() {
+  timed "Configuring Lockstep inside another project" cmake -S tests/install/embedding -B build/embedding -G Ninja \
+    -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"}
+  timed "Building it" cmake --build build/embedding --parallel "$(jobs)"
+  timed "Running it" build/embedding/consumer
+}
 
 # expect_accuracy least epoch log: the test accuracy that the log gives for this epoch.
 expect_accuracy() {
@@ -22,31 +53,8 @@ train() {
   build/release/bin/train_mnist --strategy mirrored --replicas 2 --global-batch-size 64 --seed 1 "$@" 2>&1 | tee "$log"
 }
 
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
-need_libtorch
-for preset in release asan tsan debug; do
-  configure "$preset"
-  build "$preset"
-done
-build release public_headers
-run_tests "$PWD"/build/{release,asan,tsan,debug}
-
-configure shared
-build shared
-run_tests "$PWD/build/shared"
-
-timed "Configuring Lockstep inside another project" cmake -S tests/install/embedding -B build/embedding -G Ninja \
-  -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"}
-timed "Building it" cmake --build build/embedding --parallel "$(jobs)"
-timed "Running it" build/embedding/consumer
-
-if command -v nvcc >/dev/null && [[ $cuda == OFF ]]; then
-  LOCKSTEP_CUDA=ON need_libtorch
-  configure cuda
-  build cuda
-fi
-
-# train_to name least_after_one epochs least_after_all flag...: two trainings, because the learning rate falls over all epochs of one.
+# train_to name least_after_one epochs least_after_all flag...: two trainings, because the learning rate falls over all
+# epochs of one.
 train_to() {
   local name=$1 least_after_one=$2 epochs=$3 least_after_all=$4
   shift 4
@@ -56,11 +64,26 @@ train_to() {
   expect_accuracy "$least_after_all" "$epochs" "build/nightly/${name}_$epochs.log"
 }
 
-if [[ ${LOCKSTEP_MNIST_DIR:-} ]]; then
+part_accuracy() {
+  if [[ ! ${LOCKSTEP_MNIST_DIR:-} ]]; then
+    say "LOCKSTEP_MNIST_DIR is not set: no accuracy is measured"
+    return
+  fi
+  configure release
+  build release train_mnist
   mkdir -p build/nightly
   train_to mobilenet_v2 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64
   train_to mobilenet_v2_zip 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR/mnist.zip" --model mobilenet_v2 --image-size 64
   train_to simple_cnn 0.96 5 0.98 --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn
-else
-  say "LOCKSTEP_MNIST_DIR is not set: no accuracy is measured"
-fi
+}
+
+parts=("$@")
+((${#parts[@]})) || parts=(tests embedding accuracy)
+for part in "${parts[@]}"; do
+  declare -F "part_$part" >/dev/null || fail "expected tests, embedding or accuracy, but got '$part'" 2
+done
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
+need_libtorch
+for part in "${parts[@]}"; do
+  "part_$part"
+done
