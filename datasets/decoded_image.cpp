@@ -39,10 +39,14 @@ DecodedImage decode_image(std::span<const uint8_t> bytes, const std::string& fil
                   hexadecimal(bytes.first(std::min<size_t>(bytes.size(), 4))));
 }
 
-void check_pixel_count(uint64_t height, uint64_t width, const std::string& file, const DecodeLimits& limits) {
+void check_dimensions(uint64_t height, uint64_t width, const std::string& file, const DecodeLimits& limits) {
   // Both formats hold dimensions below 2^32, so the product is exact.
   if (height * width > static_cast<uint64_t>(limits.max_pixels)) {
     throw DataError(file, "dimensions", "at most " + std::to_string(limits.max_pixels) + " pixels",
+                    std::to_string(width) + " x " + std::to_string(height));
+  }
+  if (std::max(height, width) > static_cast<uint64_t>(limits.max_side)) {
+    throw DataError(file, "dimensions", "at most " + std::to_string(limits.max_side) + " pixels a side",
                     std::to_string(width) + " x " + std::to_string(height));
   }
 }

@@ -22,6 +22,9 @@ struct DecodedImage {
 struct DecodeLimits {
   /// Height times width. The default admits what cameras take and caps a decoded image at 192 MiB.
   int64_t max_pixels = int64_t{64} << 20;
+  /// Height and width, each. The default is what a JPEG can declare; it keeps the memory that resizing a very
+  /// long and narrow image takes small.
+  int64_t max_side = 65535;
 };
 
 /// Decodes a PNG or a JPEG file held in memory, told apart by its first bytes and not by its name. `file` is
@@ -29,7 +32,7 @@ struct DecodeLimits {
 DecodedImage decode_image(std::span<const uint8_t> bytes, const std::string& file,
                           const DecodeLimits& limits = {});
 
-/// Throws DataError unless height x width is within the limits; both as declared in a file's header.
-void check_pixel_count(uint64_t height, uint64_t width, const std::string& file, const DecodeLimits& limits);
+/// Throws DataError unless height and width are within the limits; both as declared in a file's header.
+void check_dimensions(uint64_t height, uint64_t width, const std::string& file, const DecodeLimits& limits);
 
 }  // namespace lockstep

@@ -99,7 +99,7 @@ bool ImageStore::fill(bool convert) {
     return std::min(options_.channels, image.channels) == layout_.channels &&
            image.height == layout_.height && image.width == layout_.width;
   };
-  for_each_block(num_decoded, options_.num_threads, [&](size_t begin, size_t end) {
+  const auto decode_block = [&](size_t begin, size_t end) {
     auto reader = readers_->take();
     std::vector<uint8_t> beyond(num_decoded > num_cached ? image_bytes : 0);
     for (size_t index = begin; index < end && alike; ++index) {
@@ -117,7 +117,14 @@ bool ImageStore::fill(bool convert) {
       }
     }
     readers_->give_back(std::move(reader));
-  });
+  };
+  try {
+    for_each_block(num_decoded, options_.num_threads, decode_block);
+  } catch (const DataError&) {
+    // Once images have turned out unlike, blocks are left out: another file than this one may be the first
+    // bad one.
+    if (alike) throw;
+  }
   if (!alike) return false;
 
   cache_ = std::move(cache);

@@ -87,7 +87,7 @@ DecodedImage decode_jpeg(std::span<const uint8_t> bytes, const std::string& file
   if (jpeg.num_components != 1 && jpeg.num_components != 3) {
     throw DataError(file, "colour components", "1 (grey) or 3", std::to_string(jpeg.num_components));
   }
-  check_pixel_count(jpeg.image_height, jpeg.image_width, file, limits);
+  check_dimensions(jpeg.image_height, jpeg.image_width, file, limits);
 
   DecodedImage image;
   image.height = jpeg.image_height;

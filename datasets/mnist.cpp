@@ -60,7 +60,11 @@ TensorDataset read_examples(const std::string& folder, const MnistOptions& optio
     throw DataError(label_path, "number of labels", std::to_string(count) + " as in " + image_path,
                     std::to_string(labels.dimensions[0]));
   }
-  if (images.values.empty()) throw DataError(image_path, "number of images", "at least one", "none");
+  if (count == 0) throw DataError(image_path, "number of images", "at least one", "none");
+  if (images.values.empty()) {
+    throw DataError(image_path, "image size", "at least 1 x 1",
+                    std::to_string(images.dimensions[2]) + " x " + std::to_string(images.dimensions[1]));
+  }
   const auto wrong = std::find_if(labels.values.begin(), labels.values.end(),
                                   [](uint8_t label) { return label > kMaxLabel; });
   if (wrong != labels.values.end()) {

@@ -124,7 +124,7 @@ DecodedImage decode_png(std::span<const uint8_t> bytes, const std::string& file,
   image.channels = is_colour ? 3 : 1;
   const auto height = static_cast<uint64_t>(image.height);
   const auto width = static_cast<uint64_t>(image.width);
-  check_pixel_count(height, width, file, limits);
+  check_dimensions(height, width, file, limits);
   check_inflated_size(bytes.size(), height * png_get_rowbytes(handle.png(), handle.info()), file);
 
   const size_t stride = width * static_cast<size_t>(image.channels);

@@ -13,17 +13,13 @@ void BucketedAllReduce::begin_step() {
   next_bucket_ = 0;
 }
 
-void BucketedAllReduce::arrive(size_t parameter) {
-  bool& arrived = gradients_[parameter].arrived;
-  if (arrived) return;
-  arrived = true;
+void BucketedAllReduce::arrive(size_t parameter, const at::Tensor& gradient) {
+  const bool is_first = !gradients_[parameter].arrived;
+  gradients_[parameter] = {
+      .arrived = true, .sparse = gradient.layout() != at::kStrided, .arrival = TensorMark(gradient)};
+  if (!is_first) return;
   arrivals_.push_back(parameter);
   --progress_[buckets_.bucket_of(parameter)].pending;
-}
-
-void BucketedAllReduce::arrive_sparse(size_t parameter, const at::Tensor& gradient) {
-  gradients_[parameter].sparse = TensorMark(gradient);
-  arrive(parameter);
 }
 
 void BucketedAllReduce::withdraw(size_t parameter) {
@@ -41,7 +37,7 @@ void BucketedAllReduce::write_flags() const {
   for (int64_t i = 0; i < count; ++i) {
     const Gradient& gradient = gradients_[static_cast<size_t>(i)];
     values[i] = gradient.arrived ? 1.0F : 0.0F;
-    values[count + i] = gradient.sparse.is_set() ? 1.0F : 0.0F;
+    values[count + i] = gradient.sparse ? 1.0F : 0.0F;
   }
   buckets_.flags().copy_(flags, /*non_blocking=*/true);
 }

@@ -25,19 +25,22 @@ class BucketedAllReduce {
   BucketedAllReduce(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> backend)
       : buckets_(buckets), backend_(std::move(backend)) {}
 
+  /// Sums over another backend from the next step on.
+  void use(c10::intrusive_ptr<c10d::Backend> backend) { backend_ = std::move(backend); }
+
   /// Nothing has arrived and nothing is launched. Call it after each layout, too.
   void begin_step();
 
-  /// The parameter's slot holds its gradient.
-  void arrive(size_t parameter);
-  /// The same for a sparse one, which is no part of a bucket.
-  void arrive_sparse(size_t parameter, const at::Tensor& gradient);
+  /// `gradient` is the parameter's slot, or sparse and no part of a bucket. May come again until it has left.
+  void arrive(size_t parameter, const at::Tensor& gradient);
   /// Takes an arrival back, where has_left() is false.
   void withdraw(size_t parameter);
 
   bool has_arrived(size_t parameter) const { return gradients_[parameter].arrived; }
-  /// The sparse gradient that arrived, if one did.
-  const TensorMark& sparse(size_t parameter) const { return gradients_[parameter].sparse; }
+  /// Whether a gradient arrived, and a sparse one.
+  bool is_sparse(size_t parameter) const { return gradients_[parameter].sparse; }
+  /// The gradient as it was when it arrived last.
+  const TensorMark& arrival(size_t parameter) const { return gradients_[parameter].arrival; }
   /// Whether the parameter's bucket is launched.
   bool has_left(size_t parameter) const { return progress_[buckets_.bucket_of(parameter)].launched; }
   /// Parameters in the order of their arrival.
@@ -54,7 +57,8 @@ class BucketedAllReduce {
  private:
   struct Gradient {
     bool arrived = false;
-    TensorMark sparse;
+    bool sparse = false;
+    TensorMark arrival;
   };
   struct Progress {
     size_t pending = 0;  // slots whose gradient has not arrived

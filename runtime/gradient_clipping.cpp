@@ -20,7 +20,8 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
   if (gradients.empty()) return at::zeros({});
   std::vector<at::Tensor> norms;
   for (const auto& gradient : gradients) {
-    const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+    // Rows that came twice count by their sum.
+    const at::Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
     norms.push_back(at::linalg_vector_norm(values).to(gradients[0].device()));
   }
   const at::Tensor norm = at::linalg_vector_norm(at::stack(norms));

@@ -65,10 +65,11 @@ void GradientReducer::on_gradient(size_t index) {
   if (phase_ == Phase::kSummed) begin_step();
   if (was_zeroed(index)) drain();
   if (all_reduce_.has_left(index)) {
-    throw InvalidArgument(
-        c10::str("[gradients] a second gradient came for ", options_.name_of(index),
-                 " after the first one left to be summed; hold the earlier backward's gradients with `auto "
-                 "hold = replica.accumulate();`, or apply them or zero all of the optimizer's in between"));
+    throw InvalidArgument(c10::str(
+        "[gradients] a second gradient came for ", options_.name_of(index),
+        " after the first one left to be summed; hold the earlier backward's gradients with `auto "
+        "hold = replica.accumulate();`, or apply them or drop them all by zero_grad() in between, which must "
+        "leave them undefined, as it does unless told otherwise"));
   }
   if (options_.is_accumulating()) {
     old_sums_.forget(index);
@@ -84,7 +85,7 @@ void GradientReducer::take_in(size_t index) {
   const at::Tensor& gradient = parameters_[index].grad();
   old_sums_.forget(index);
   if (gradient.layout() != at::kStrided) {
-    all_reduce_.arrive_sparse(index, gradient);
+    all_reduce_.arrive(index, gradient);
     return;
   }
   if (!buckets_.holds(index, gradient)) {
@@ -97,7 +98,7 @@ void GradientReducer::take_in(size_t index) {
     slot.copy_(gradient);
     parameters_[index].mutable_grad() = slot;
   }
-  all_reduce_.arrive(index);
+  all_reduce_.arrive(index, parameters_[index].grad());
 }
 
 void GradientReducer::begin_step() {
@@ -113,8 +114,7 @@ bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
   return std::all_of(arrivals.begin(), arrivals.end(), [&](size_t i) {
     const at::Tensor& gradient = parameters_[i].grad();
     if (i != newcomer) return !gradient.defined();
-    const TensorMark& sparse = all_reduce_.sparse(i);
-    return sparse.is_set() ? !sparse.is(gradient) : !buckets_.holds(i, gradient);
+    return all_reduce_.is_sparse(i) ? !all_reduce_.arrival(i).is(gradient) : !buckets_.holds(i, gradient);
   });
 }
 
@@ -129,7 +129,7 @@ void GradientReducer::drain() {
 void GradientReducer::drop_gradients() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
-    if (all_reduce_.sparse(i).is_set() || buckets_.holds(i, parameters_[i].grad()))
+    if (all_reduce_.is_sparse(i) || buckets_.holds(i, parameters_[i].grad()))
       parameters_[i].mutable_grad().reset();
   }
 }
@@ -158,14 +158,34 @@ void GradientReducer::finish() {
   phase_ = Phase::kSummed;
 }
 
-/// What did not come by a hook, or was zeroed since.
+/// A gradient whose bucket has left belongs to the sum: others read it just now, and what is done to it here
+/// would reach some replicas' sums and not others'. Sparse ones leave in finish() only.
+void GradientReducer::check_left_alone(size_t index) const {
+  const at::Tensor& gradient = parameters_[index].grad();
+  const TensorMark& left = all_reduce_.arrival(index);
+  if (all_reduce_.is_sparse(index)) {
+    if (gradient.defined() && gradient.layout() != at::kStrided) return;
+  } else if (left.is(gradient) && left.writes_to(gradient) == 0) {
+    return;
+  }
+  throw InvalidArgument(c10::str("[gradients] ", options_.name_of(index), " was ",
+                                 gradient.defined() ? "changed" : "zeroed",
+                                 " after backward, while it was being summed over the replicas: call "
+                                 "replica.reduce_gradients(optimizer) first, then change the sum"));
+}
+
+/// What did not come by a hook, or was zeroed or exchanged since.
 void GradientReducer::take_in_rest() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
     const bool has_gradient = parameters_[i].grad().defined();
     if (all_reduce_.has_arrived(i)) {
-      if (has_gradient || all_reduce_.has_left(i)) continue;
-      all_reduce_.withdraw(i);  // zeroed alone
+      if (all_reduce_.has_left(i)) {
+        check_left_alone(i);
+        continue;
+      }
+      if (all_reduce_.arrival(i).is(parameters_[i].grad())) continue;
+      all_reduce_.withdraw(i);
     }
     // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
     if (has_gradient) {
@@ -197,7 +217,7 @@ void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (kinds[i] != GradientKind::kSparse) continue;
     at::Tensor& parameter = parameters_[i];
-    if (!all_reduce_.sparse(i).is_set() && parameter.grad().defined()) {
+    if (!all_reduce_.is_sparse(i) && parameter.grad().defined()) {
       throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
                                      " has a dense gradient here and a sparse one on another replica"));
     }
@@ -210,7 +230,9 @@ void GradientReducer::mark_applied() {
   begin_step();
 }
 
-void GradientReducer::reset() {
+void GradientReducer::reset(c10::intrusive_ptr<c10d::Backend> backend) {
+  backend_ = std::move(backend);
+  all_reduce_.use(backend_);
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
   order_.reset();

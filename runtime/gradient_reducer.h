@@ -57,15 +57,16 @@ class GradientReducer {
   /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every
   /// replica keep an undefined gradient; unused on some count as zeros there. Does nothing if the sums are
   /// there already and no backward came since. Throws what the backend's Work::wait() throws, and
-  /// InvalidArgument naming the parameter where gradients still hold the last step's sums, or where one began
-  /// to require a gradient within the run.
+  /// InvalidArgument naming the parameter where gradients still hold the last step's sums, where one was
+  /// changed after it had left to be summed, or where one began to require a gradient within the run.
   void finish();
 
   /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
   void mark_applied();
   /// After a failed run, while no replica is inside: forgets what was under way and the buckets' order.
-  /// Gradients whose sum may be half done become undefined.
-  void reset();
+  /// Gradients whose sum may be half done become undefined. `backend` is used from now on: a failed one may
+  /// be gone.
+  void reset(c10::intrusive_ptr<c10d::Backend> backend);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
@@ -83,6 +84,7 @@ class GradientReducer {
   bool was_zeroed(std::optional<size_t> newcomer) const;
   void drain();
   void drop_gradients();
+  void check_left_alone(size_t index) const;
   void take_in_rest();
   void put_back_sums();
   void sum_sparse(const std::vector<GradientKind>& kinds);

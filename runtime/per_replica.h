@@ -20,6 +20,8 @@ int local_index(const ReplicaContext& replica);
 struct BatchSizes {
   int64_t global = 0;          ///< over all replicas of all workers
   std::vector<int64_t> local;  ///< of each local replica's shard
+
+  bool operator==(const BatchSizes&) const = default;
 };
 
 /// One value a local replica, in replica order. What `Strategy::run` returns and what a distributed dataset
@@ -38,8 +40,10 @@ class PerReplica {
       : values_(std::move(values)), devices_(std::move(devices)) {}
 
   /// The value of the replica that asks.
-  T& operator[](const ReplicaContext& replica) { return values_[static_cast<size_t>(local_index(replica))]; }
-  const T& operator[](const ReplicaContext& replica) const {
+  typename std::vector<T>::reference operator[](const ReplicaContext& replica) {
+    return values_[static_cast<size_t>(local_index(replica))];
+  }
+  typename std::vector<T>::const_reference operator[](const ReplicaContext& replica) const {
     return values_[static_cast<size_t>(local_index(replica))];
   }
 

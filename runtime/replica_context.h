@@ -90,7 +90,7 @@ class ReplicaContext {
   at::Generator& generator() { return state_.generator; }
 
   /// Examples in this step's global batch over all replicas, where one of run's arguments was a distributed
-  /// batch.
+  /// batch, or several were, all of the same size.
   std::optional<int64_t> global_batch_size() const { return batch_.global_size; }
   /// Examples in this replica's shard of it.
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
@@ -126,8 +126,13 @@ class ReplicaContext {
   ///
   /// Throws InvalidArgument for an optimizer that scope did not make, or whose parameters have changed since;
   /// with several replicas also, naming the parameter, where its gradient still holds the last step's sum
-  /// (zero_grad() was left out), is dense on one replica and sparse on another, or changed its shape or dtype
-  /// within the step, and where the parameter began to require a gradient within the run.
+  /// (zero_grad() was left out), was changed or zeroed by itself while it was being summed, is dense on one
+  /// replica and sparse on another, or changed its shape or dtype within the step, and where the parameter
+  /// began to require a gradient within the run.
+  ///
+  /// A backward whose gradients are dropped by zero_grad(), or left for a later run, must reach some of the
+  /// optimizer's parameters on every replica or on none: whoever has left for the sum waits there for the
+  /// others.
   void reduce_gradients(torch::optim::Optimizer& optimizer) { gradients_.reduce_gradients(*this, optimizer); }
 
  private:

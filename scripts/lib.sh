@@ -47,7 +47,7 @@ need_packages() {
     as_root=(sudo -n)
     if ! sudo -n true 2>/dev/null; then
       printf 'error: these packages are missing, and installing them needs root. Run this line, then this script again:\n\n' >&2
-      printf '  sudo apt-get install -y --no-install-recommends %s\n\n' "${missing[*]}" >&2
+      printf '  sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n\n' "${missing[*]}" >&2
       exit 2
     fi
   fi
@@ -56,12 +56,12 @@ need_packages() {
     apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
-# Prints the first entry of CMAKE_PREFIX_PATH that holds a LibTorch.
+# Prints the first entry of CMAKE_PREFIX_PATH that holds a LibTorch, or its CMake files (torch.utils.cmake_prefix_path).
 own_libtorch() {
   local folder folders
   IFS=: read -r -a folders <<<"${CMAKE_PREFIX_PATH:-}"
   for folder in ${folders[@]+"${folders[@]}"}; do
-    if [[ -f $folder/include/torch/csrc/api/include/torch/torch.h ]]; then
+    if [[ -f $folder/include/torch/csrc/api/include/torch/torch.h || -f $folder/Torch/TorchConfig.cmake ]]; then
       printf '%s\n' "$folder"
       return
     fi
@@ -161,9 +161,9 @@ configure() {
   local preset=$1
   shift
   mkdir -p "build/$preset"
-  # What an earlier run found is looked up anew: the LibTorch may be another one by now.
+  # What an earlier run found or was told is looked up anew: the LibTorch may be another one by now.
   timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
-    -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_CUDNN -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR \
+    -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_CUDNN -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
     -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} "$@"
 }
 

@@ -13,7 +13,7 @@ part_tests() {
   local preset
   # Sources are compiled one by one in the release build; the others take them in batches, which saves half the time.
   local -r in_batches=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
-  configure release
+  configure release -DLOCKSTEP_LIST_TESTS=OFF
   build release
   build release public_headers
   for preset in shared debug asan tsan; do
@@ -53,14 +53,12 @@ train() {
   build/release/bin/train_mnist --strategy mirrored --replicas 2 --global-batch-size 64 --seed 1 "$@" 2>&1 | tee "$log"
 }
 
-# train_to name least_after_one epochs least_after_all flag...: two trainings, because the learning rate falls over all
-# epochs of one.
+# train_to name least_after_one epochs least_after_all flag...
 train_to() {
   local name=$1 least_after_one=$2 epochs=$3 least_after_all=$4
   shift 4
-  timed "Training $name for one epoch" train "${name}_1" "$@" --epochs 1
-  expect_accuracy "$least_after_one" 1 "build/nightly/${name}_1.log"
-  timed "Training $name for $epochs epochs" train "${name}_$epochs" "$@" --epochs "$epochs"
+  timed "Training $name for $epochs epoch(s)" train "${name}_$epochs" "$@" --epochs "$epochs"
+  expect_accuracy "$least_after_one" 1 "build/nightly/${name}_$epochs.log"
   expect_accuracy "$least_after_all" "$epochs" "build/nightly/${name}_$epochs.log"
 }
 
@@ -72,6 +70,8 @@ part_accuracy() {
   configure release
   build release train_mnist
   mkdir -p build/nightly
+  # The learning rate falls over all epochs of a training: one epoch by itself is another training than the first of three.
+  train_to mobilenet_v2 0.96 1 0.96 --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64
   train_to mobilenet_v2 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64
   train_to mobilenet_v2_zip 0.96 3 0.985 --data "$LOCKSTEP_MNIST_DIR/mnist.zip" --model mobilenet_v2 --image-size 64
   train_to simple_cnn 0.96 5 0.98 --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn

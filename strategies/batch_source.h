@@ -85,10 +85,12 @@ template <typename Batch>
 class RepeatedSource : public BatchSource<Batch> {
  public:
   RepeatedSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count)
-      : inner_(std::move(inner)), count_(count), steps_(*inner_->num_steps()) {}
+      : inner_(std::move(inner)),
+        steps_(*inner_->num_steps()),
+        count_(steps_ > 0 && count > kEndless / steps_ ? kEndless : count) {}
 
   std::optional<int64_t> num_steps() const override {
-    return count_ == kEndless && steps_ > 0 ? kEndless : count_ == kEndless ? 0 : count_ * steps_;
+    return steps_ == 0 ? 0 : count_ == kEndless ? kEndless : count_ * steps_;
   }
   bool is_sequential() const override { return inner_->is_sequential(); }
 
@@ -101,8 +103,8 @@ class RepeatedSource : public BatchSource<Batch> {
 
  private:
   std::shared_ptr<BatchSource<Batch>> inner_;
-  int64_t count_;
   int64_t steps_;
+  int64_t count_;  // kEndless also where the steps would be more than that
 };
 
 /// The elements [begin, end) of a global batch of n examples that go to replica r of R: pieces of ceil(n/R),

@@ -49,7 +49,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
-    return options_.drop_remainder ? size_ / batch : (size_ + batch - 1) / batch;
+    return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
   }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
@@ -106,6 +106,9 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     indices.reserve(static_cast<size_t>(end - begin));
     for (int64_t i = begin; i < end; ++i)
       indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
+    // Loops that are under way at once have a worker each.
+    std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
+    if (options_.num_workers == 1) one_at_a_time.lock();
     return collate(dataset_.get_batch(indices));
   }
 
@@ -113,7 +116,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   DistributeOptions options_;
   InputPlacement placement_;
   int64_t size_ = 0;
-  std::mutex mutex_;
+  std::mutex in_dataset_;
+  std::mutex mutex_;  // guards the two below
   Order order_;
   int64_t order_epoch_ = 0;
 };

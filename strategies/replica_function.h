@@ -47,17 +47,20 @@ concept ReplicaFunction = std::invocable<const Fn&, ReplicaContext&, ReplicaView
 template <typename Fn, typename... Args>
 using ReplicaResult = std::invoke_result_t<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 
-/// The sizes of the first distributed batch among the arguments.
+/// The sizes of the distributed batch among the arguments, or of all of them where they are alike. Nothing
+/// where they differ: which of them a loss belongs to is not known then.
 template <typename... Args>
 std::optional<BatchSizes> find_batch_sizes(const Args&... args) {
   std::optional<BatchSizes> sizes;
+  bool alike = true;
   [[maybe_unused]] const auto look = [&](const auto& argument) {
     if constexpr (detail::is_per_replica<std::remove_cvref_t<decltype(argument)>>) {
       if (!sizes) sizes = argument.batch_sizes();
+      if (argument.batch_sizes() && *argument.batch_sizes() != *sizes) alike = false;
     }
   };
   (look(args), ...);
-  return sizes;
+  return alike ? sizes : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -70,7 +70,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   for (auto& state : core.states) state.accumulations = 0;
   for (const auto& group : optimizers) {
     for (int local = 0; local < num_local_replicas(); ++local) {
-      if (auto* reducer = group->reducer(local)) reducer->reset();
+      if (auto* reducer = group->reducer(local)) reducer->reset(group->channel()->backend(local));
     }
   }
   failure.rethrow(name(), devices(), sizes);

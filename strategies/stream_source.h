@@ -62,9 +62,10 @@ class StreamSource : public BatchSource<Batch> {
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
     // Loops over the same stream that are under way at once draw in turns, each from its own place.
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!pipeline_ || epoch != epoch_ || step < step_) {
+    // One that threw stands somewhere within a step.
+    if (!pipeline_ || has_thrown_ || epoch != epoch_ || step < step_) {
       pipeline_ = make_(InputContext{1, 0, placement_.num_replicas, epoch});
-      has_ended_ = false;
+      has_ended_ = has_thrown_ = false;
       epoch_ = epoch;
       step_ = 0;
     }
@@ -94,7 +95,9 @@ class StreamSource : public BatchSource<Batch> {
   /// The pipeline's next batch. One that has ended is not asked again: not every callable stays at its end.
   std::optional<Batch> draw() {
     if (has_ended_) return std::nullopt;
+    has_thrown_ = true;
     auto batch = pipeline_();
+    has_thrown_ = false;
     has_ended_ = !batch;
     return batch;
   }
@@ -104,6 +107,7 @@ class StreamSource : public BatchSource<Batch> {
   std::mutex mutex_;
   Pipeline pipeline_;
   bool has_ended_ = false;
+  bool has_thrown_ = false;
   int64_t epoch_ = 0;
   int64_t step_ = 0;
 };

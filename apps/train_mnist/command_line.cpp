@@ -61,6 +61,8 @@ class Given {
   explicit Given(const cxxopts::ParseResult& result) : result_(result) {}
 
   bool has(const std::string& flag) const { return result_.count(flag) > 0; }
+  /// Of a flag that takes no value; `--flag=false` is off.
+  bool is_on(const std::string& flag) const { return has(flag) && result_[flag].as<bool>(); }
   std::string text(const std::string& flag) const { return result_[flag].as<std::string>(); }
   int64_t integer(const std::string& flag, const IntegerRange& range, int64_t otherwise) const {
     return has(flag) ? parse_integer("--" + flag, text(flag), range) : otherwise;
@@ -94,7 +96,7 @@ void read_data(const Given& given, TrainOptions& options) {
   if (options.data.empty()) throw UsageError("--data: expected auto, generated or a path, but got ''");
   options.limit_train = given.integer("limit-train", kCounts, options.limit_train);
   options.limit_test = given.integer("limit-test", kCounts, options.limit_test);
-  options.skip_bad = given.has("skip-bad");
+  options.skip_bad = given.is_on("skip-bad");
 }
 
 void read_model(const Given& given, TrainOptions& options) {
@@ -144,7 +146,7 @@ void read_training(const Given& given, TrainOptions& options) {
         "--learning-rate-schedule", given.text("learning-rate-schedule"),
         {{"cosine", ScheduleKind::kCosine}, {"constant", ScheduleKind::kConstant}});
   }
-  options.scale_learning_rate = given.has("scale-learning-rate");
+  options.scale_learning_rate = given.is_on("scale-learning-rate");
   if (given.has("base-batch-size") && !options.scale_learning_rate) {
     throw UsageError(fmt::format("--base-batch-size {}: expected --scale-learning-rate beside it",
                                  given.text("base-batch-size")));
@@ -186,11 +188,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
     const cxxopts::ParseResult result = flags.parse(static_cast<int>(argv.size()), argv.data());
     check_arguments(arguments, result);
     const Given given(result);
-    if (given.has("help")) {
+    if (given.is_on("help")) {
       line.action = Action::kHelp;
-    } else if (given.has("version")) {
+    } else if (given.is_on("version")) {
       line.action = Action::kVersion;
-    } else if (given.has("list-devices")) {
+    } else if (given.is_on("list-devices")) {
       line.action = Action::kListDevices;
     } else {
       read_strategy(given, strategies, line.options);

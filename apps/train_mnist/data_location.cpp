@@ -37,10 +37,12 @@ std::optional<DataKind> kind_of(const std::string& path) {
 
 DataKind require_kind(const std::string& from, const std::string& path) {
   if (const auto kind = kind_of(path)) return *kind;
-  std::error_code ignored;
-  const std::string given = fs::exists(path, ignored) ? "the folder has neither"
-                                                      : "there is no such file or folder" +
-                                                            did_you_mean(path, {"auto", "generated"});
+  std::error_code error;
+  std::string given = "the folder has neither";
+  if (!fs::exists(path, error)) {
+    given = error ? "it cannot be looked at: " + error.message()
+                  : "there is no such file or folder" + did_you_mean(path, {"auto", "generated"});
+  }
   throw DataError(c10::str(from, ": expected ", kExpected, ", but ", given));
 }
 

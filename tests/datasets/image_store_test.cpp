@@ -128,5 +128,19 @@ TEST(ImageStore, CachesWhatRemainsOfTheFirstImagesWhereBadOnesAreLeftOut) {
   expect_error_of(store, 2, "0/103.png: cannot open");
 }
 
+TEST(ImageStore, NamesTheFirstBadFileWhereImagesAreUnlikeToo) {
+  const TemporaryFolder folder;
+  write_images(folder, 130);
+  folder.write("root/0/110.png", encode_png(make_image(7, 5, 1, 1)));
+  for (const std::string damaged : {"120", "170"}) folder.write("root/0/" + damaged + ".png", Bytes{1, 2, 3});
+  auto options = grey(1 << 20);
+  options.image_size = 6;
+  // Threads that work on blocks at once meet these files in an order of their own each time.
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    EXPECT_THAT([&] { ImageStore(list_class_folder(folder.path() + "/root"), options); },
+                Throws<DataError>(Property(&DataError::what, HasSubstr("120.png"))));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -82,6 +82,13 @@ TEST(Mnist, RefusesAPairWithoutImages) {
   expect_refused(folder, "number of images: expected at least one");
 }
 
+TEST(Mnist, RefusesImagesWithoutPixels) {
+  const TemporaryFolder folder;
+  folder.write(kImages, Bytes{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3});
+  folder.write(kLabels, make_labels({1, 2}));
+  expect_refused(folder, "image size: expected at least 1 x 1, but got 3 x 0");
+}
+
 TEST(Mnist, NamesTheFileThatIsMissing) {
   const TemporaryFolder folder;
   EXPECT_FALSE(holds_mnist(folder.path()));

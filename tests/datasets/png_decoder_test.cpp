@@ -225,10 +225,20 @@ TEST(PngDecoder, RefusesHugeDimensionsWithoutAllocating) {
   EXPECT_LT(peak_kilobytes() - before, 16 * 1024);
 }
 
+TEST(PngDecoder, RefusesAVeryLongSideWhateverTheOtherOneIs) {
+  // Resized, a row or column of it alone would take hundreds of megabytes.
+  const Bytes data = deflate_zeros(size_t{2} * 65536);
+  expect_data_error(make_png(1, 65536, data), "at most 65535 pixels a side, but got 1 x 65536");
+  expect_data_error(make_png(65536, 1, data), "at most 65535 pixels a side, but got 65536 x 1");
+  EXPECT_NO_THROW(decode_png(make_png(1, 65535, deflate_zeros(size_t{2} * 65535)), "image.png"));
+}
+
 TEST(PngDecoder, TakesTheCallersLimit) {
   const Bytes png = testing::encode_png(testing::make_image(4, 5, 1));
   EXPECT_NO_THROW(decode_png(png, "image.png", {.max_pixels = 20}));
   EXPECT_THROW(decode_png(png, "image.png", {.max_pixels = 19}), DataError);
+  EXPECT_NO_THROW(decode_png(png, "image.png", {.max_side = 5}));
+  EXPECT_THROW(decode_png(png, "image.png", {.max_side = 4}), DataError);
 }
 
 TEST(PngDecoder, RefusesMissingRows) {

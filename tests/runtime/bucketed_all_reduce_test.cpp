@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <memory>
+#include <vector>
+
 #include "lockstep/tests/runtime/replica_group.h"
 
 namespace lockstep {
@@ -26,7 +29,7 @@ struct Summed {
 
   void arrive(size_t parameter, double value) {
     buckets.slot(parameter).fill_(value);
-    sums.arrive(parameter);
+    sums.arrive(parameter, buckets.slot(parameter));
   }
   double value(size_t parameter) const { return buckets.slot(parameter).sum().item<double>(); }
 
@@ -74,8 +77,9 @@ TEST(BucketedAllReduce, TellsWhatTheReplicasTogetherHave) {
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     const auto sparse = at::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {3});
-    if (rank == 2) step.arrive(0, 5);                   // one replica has it
-    if (rank == 0) step.sums.arrive_sparse(1, sparse);  // one has it, sparse
+    if (rank == 2) step.arrive(0, 5);            // one replica has it
+    if (rank == 0) step.sums.arrive(1, sparse);  // one has it, sparse
+    EXPECT_EQ(step.sums.is_sparse(1), rank == 0);
     step.sums.launch_full();
     step.sums.launch_rest();
     step.sums.wait();
@@ -113,13 +117,50 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
       for (size_t i = 0; i < 3; ++i) {
         EXPECT_FALSE(step.sums.has_arrived(i));
         EXPECT_FALSE(step.sums.has_left(i));
-        EXPECT_FALSE(step.sums.sparse(i).is_set());
+        EXPECT_FALSE(step.sums.is_sparse(i));
+        EXPECT_FALSE(step.sums.arrival(i).is_set());
         step.arrive(i, round);
       }
       EXPECT_EQ(step.sums.launch_full(), 3);
       step.sums.wait();
       EXPECT_EQ(step.value(2), round * kReplicas);
     }
+  });
+}
+
+TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItArrivedLast) {
+  ReplicaGroup group(1);
+  group.run([&](int rank) {
+    Summed step(group.backend(rank));
+    const auto& slot = step.buckets.slot(1);
+    step.arrive(1, 1);
+    EXPECT_TRUE(step.sums.arrival(1).is(slot));
+    EXPECT_FALSE(step.sums.arrival(1).is(slot.clone()));
+    slot.mul_(3);
+    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 1);
+    step.sums.arrive(1, slot);
+    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 0);
+    step.sums.launch_rest();
+    step.sums.wait();
+    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 0) << "summing is no change of the gradient's own";
+  });
+}
+
+TEST(BucketedAllReduce, SumsOverAnotherBackendOnceToldSo) {
+  ReplicaGroup first(2);
+  ReplicaGroup second(2);
+  std::vector<std::unique_ptr<Summed>> steps(2);
+  first.run(
+      [&](int rank) { steps[static_cast<size_t>(rank)] = std::make_unique<Summed>(first.backend(rank)); });
+  first.channel().abort("gone");
+  second.run([&](int rank) {
+    Summed& step = *steps[static_cast<size_t>(rank)];
+    step.sums.use(second.backend(rank));
+    step.sums.begin_step();
+    for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
+    step.sums.launch_rest();
+    step.sums.wait();
+    EXPECT_EQ(step.value(2), 3);
   });
 }
 

@@ -58,6 +58,16 @@ TEST(GradientClipping, TakesDtypesAndSparseGradientsTogether) {
   EXPECT_NEAR(rows[3].item<double>(), 1.2, 1e-6);
 }
 
+TEST(GradientClipping, CountsRowsOfASparseGradientThatCameTwiceByTheirSum) {
+  auto sparse = torch::zeros({5, 1}).requires_grad_();
+  sparse.mutable_grad() =
+      torch::sparse_coo_tensor(torch::tensor({{1, 3, 1}}), torch::tensor({{1.F}, {4.F}, {2.F}}), {5, 1});
+  // The norm of (1 + 2, 4) is 5.
+  EXPECT_NEAR(clip_gradients({sparse}, 0.5).item<double>(), 5, 1e-5);
+  EXPECT_TRUE(
+      torch::allclose(sparse.grad().to_dense().flatten(), torch::tensor({0.F, 0.3F, 0.F, 0.4F, 0.F})));
+}
+
 TEST(GradientClipping, IsZeroWithoutGradientsAndRefusesNormsBelowZero) {
   EXPECT_EQ(clip_gradients({}, 1).item<double>(), 0);
   EXPECT_EQ(clip_gradients({torch::zeros({2}).requires_grad_()}, 1).item<double>(), 0);

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/tests/runtime/reducers.h"
@@ -164,6 +167,69 @@ TEST(GradientReducer, ABackwardOnSumsThatWaitToBeAppliedIsRefused) {
     reducers.backward(rank, {1, 2, 3});
   });
   EXPECT_THAT(text, AllOf(HasSubstr("'parameter_"), HasSubstr("zero_grad()")));
+}
+
+TEST(GradientReducer, RefusesByNameAGradientThatWasTouchedWhileItWasBeingSummed) {
+  const std::vector<std::pair<std::string, std::function<void(at::Tensor&)>>> touches{
+      {"zeroed", [](at::Tensor& parameter) { parameter.mutable_grad().reset(); }},
+      {"changed", [](at::Tensor& parameter) { parameter.mutable_grad().mul_(0.5); }},
+      {"changed", [](at::Tensor& parameter) { parameter.mutable_grad() = torch::ones_like(parameter); }}};
+  for (const auto& [word, touch] : touches) {
+    Reducers reducers(2, three_parameters, kOneParameterABucket);
+    const auto text = reducers.cause_of([&, &touch = touch](int rank) {
+      reducers.backward(rank, {1, 2, 3});
+      touch(reducers.parameters(rank)[1]);
+      reducers.reducer(rank).finish();
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("'parameter_1' was " + word), HasSubstr("reduce_gradients")));
+    reducers.run([&](int rank) {
+      reducers.zero(rank);
+      reducers.backward(rank, {1, 2, 3});
+      reducers.reducer(rank).finish();
+    });
+    reducers.expect_gradients({2, 4, 6});
+  }
+}
+
+TEST(GradientReducer, TakesWhatWasDoneToAGradientBeforeItLeft) {
+  // Parameter 1 gets no gradient from backward, so that the one bucket waits for finish().
+  Reducers reducers(2, three_parameters, kOneBucket);
+  for (int step = 0; step < 2; ++step) {
+    reducers.run([&](int rank) {
+      reducers.zero(rank);
+      reducers.backward(rank, {1, kUnused, 3});
+      auto& parameters = reducers.parameters(rank);
+      parameters[0].mutable_grad().mul_(0.5);
+      parameters[2].mutable_grad() = torch::full({}, 10.0F);
+      reducers.reducer(rank).finish();
+      reducers.reducer(rank).mark_applied();
+    });
+    reducers.expect_gradients({1, kUnused, 20});
+  }
+}
+
+TEST(GradientReducer, SumsOverTheBackendThatResetGaveIt) {
+  Reducers reducers(2, three_parameters, kOneBucket);
+  reducers.cause_of([&](int rank) {
+    reducers.backward(rank, {1, 2, 3});
+    if (rank == 1) throw InvalidArgument("a fault");
+    reducers.reducer(rank).finish();
+  });
+  // The old channel is gone for good, as NCCL's communicators are after an abort.
+  ReplicaGroup renewed(2);
+  reducers.abort_channel();
+  for (int rank : {0, 1}) reducers.reducer(rank).reset(renewed.backend(rank));
+  for (int step = 0; step < 2;
+       ++step) {  // the second after the agreement on a new order, which is a sum as well
+    renewed.run([&](int rank) {
+      reducers.reducer(rank).prepare();
+      reducers.zero(rank);
+      reducers.backward(rank, {1, 2, 3});
+      reducers.reducer(rank).finish();
+      reducers.reducer(rank).mark_applied();
+    });
+    reducers.expect_gradients({2, 4, 6});
+  }
 }
 
 }  // namespace

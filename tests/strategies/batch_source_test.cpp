@@ -94,6 +94,12 @@ TEST(RepeatedSource, WithoutACountHasNoEnd) {
       << "a stream left early goes on with epochs of its own";
 }
 
+TEST(RepeatedSource, MoreStepsThanCanBeCountedHaveNoEnd) {
+  RepeatedSource<std::string> many(std::make_shared<NamedBatches>(2), kEndless - 1);
+  EXPECT_EQ(many.num_steps(), kEndless);
+  EXPECT_EQ(names_of(many, 1, 1)[0], "4294967296.0a");
+}
+
 TEST(RepeatedSource, OfNothingIsNothing) {
   for (const int64_t count : {int64_t{3}, kEndless}) {
     RepeatedSource<std::string> source(std::make_shared<NamedBatches>(0), count);

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -125,6 +128,44 @@ TEST(DistributedDataset, BackgroundWorkersGiveTheSameBatchesAsNone) {
     std::vector<Epoch> epochs{epoch_of(batches), epoch_of(batches, 3), epoch_of(batches)};
     if (expected.empty()) expected = epochs;
     EXPECT_EQ(epochs, expected) << prefetch << " ahead, " << workers << " workers";
+  }
+}
+
+/// Fails the test where two threads are inside at once.
+class OneAtATime {
+ public:
+  std::optional<size_t> size() const { return 16; }
+  Example get_batch(c10::ArrayRef<size_t> indices) const {
+    EXPECT_FALSE(inside_->exchange(true)) << "two threads at once";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    *inside_ = false;
+    return numbered_dataset(16).get_batch(indices);
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> inside_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+TEST(DistributedDataset, WithOneWorkerLoopsUnderWayAtOnceReadTheDatasetInTurns) {
+  OnReplicas two(2);
+  auto batches = two->distribute_dataset(OneAtATime(), {.global_batch_size = 2});
+  auto taken = batches.take(8);
+  Numbers seen;
+  auto a = batches.begin();
+  auto b = taken.begin();
+  for (; b != taken.end(); ++a, ++b) {
+    seen.push_back(shards_of(*a)[0][0]);
+    EXPECT_EQ(shards_of(*b)[0][0], seen.back());
+  }
+  EXPECT_EQ(seen, (Numbers{0, 2, 4, 6, 8, 10, 12, 14}));
+}
+
+TEST(DistributedDataset, AGlobalBatchOfAnySizeBeyondTheDatasetIsAllOfIt) {
+  OnReplicas two(2);
+  for (const int64_t size : {int64_t{9}, std::numeric_limits<int64_t>::max()}) {
+    auto batches = two->distribute_dataset(numbered_dataset(5), {.global_batch_size = size});
+    EXPECT_EQ(batches.size(), 1);
+    EXPECT_EQ(epoch_of(batches), (Epoch{{{0, 1, 2}, {3, 4}}}));
   }
 }
 

@@ -69,6 +69,33 @@ TEST(ComputeAverageLoss, WithoutADistributedBatchCountsTheReplicasLosses) {
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, nothing).item<double>(), 0.0) << "the sum of nothing, not 0/0";
 }
 
+TEST(ComputeAverageLoss, DividesByTheSizeOfTheBatchThatTheLossesComeFrom) {
+  for (int replicas = 1; replicas <= 3; ++replicas) {
+    MirroredStrategy strategy(cpu_devices(replicas), {.intra_op_threads = 1});
+    auto small = strategy.distribute_dataset(numbered_dataset(2), {.global_batch_size = 2});
+    auto large = strategy.distribute_dataset(numbered_dataset(8), {.global_batch_size = 8});
+    const auto sum_of = [&](const auto& first, const auto& second) {
+      const auto losses = strategy.run(
+          [](ReplicaContext& replica, const Example& a, const Example& b) {
+            return torch::stack(
+                {compute_average_loss(replica, losses_of(a)), compute_average_loss(replica, losses_of(b))});
+          },
+          first, second);
+      return strategy.reduce(ReduceOp::kSum, losses);
+    };
+    const auto two = *small.begin();
+    const auto eight = *large.begin();
+    // The means of 1 2 and of 1 ... 8.
+    EXPECT_TRUE(torch::equal(sum_of(two, eight), torch::tensor({1.5, 4.5}, torch::kDouble))) << replicas;
+    EXPECT_TRUE(torch::equal(sum_of(eight, two), torch::tensor({4.5, 1.5}, torch::kDouble))) << replicas;
+    EXPECT_TRUE(torch::equal(sum_of(eight, eight), torch::tensor({4.5, 4.5}, torch::kDouble))) << replicas;
+    const auto known = strategy.run([](ReplicaContext& replica, const Example&,
+                                       const Example&) { return replica.global_batch_size().value_or(-1); },
+                                    two, eight);
+    EXPECT_EQ(known.local_values(), std::vector<int64_t>(static_cast<size_t>(replicas), -1));
+  }
+}
+
 TEST(ComputeAverageLoss, AnEmptyShardGivesZeroAndAGraphThatGivesZeroGradients) {
   MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   auto batches = strategy.distribute_dataset(numbered_dataset(1), {.global_batch_size = 4});

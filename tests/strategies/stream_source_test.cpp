@@ -133,6 +133,23 @@ TEST(DistributedStream, AnErrorInThePipelineReachesTheLoop) {
   EXPECT_EQ(steps, 1);
 }
 
+TEST(DistributedStream, ARestoredPositionSurvivesAnErrorOnTheWayThere) {
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
+  bool broken = true;
+  auto batches = strategy.distribute_datasets_from_function([&broken](const InputContext&) {
+    return [&broken, next = 0]() mutable -> std::optional<Example> {
+      if (next == 3 && broken) throw std::domain_error("the stream broke");
+      if (next == 8) return std::nullopt;
+      const auto number = torch::full({1}, next++, torch::kLong);
+      return Example(number.to(torch::kDouble), number);
+    };
+  });
+  batches.restore({.epoch = 0, .step = 2});
+  EXPECT_THROW(batches.begin(), std::domain_error);
+  broken = false;
+  EXPECT_EQ(epoch_of(batches), (StreamEpoch{{{4}, {5}}, {{6}, {7}}}));
+}
+
 TEST(DistributedStream, TakesALoaderOfLibTorchs) {
   struct Squares : public torch::data::Dataset<Squares, Example> {
     Example get(size_t index) override {

@@ -108,5 +108,26 @@ TEST(FusedSgdTest, RefusesOptionsAndSparseGradientsByName) {
   EXPECT_THROW(optimizer.step(), std::invalid_argument);
 }
 
+TEST(FusedSgdTest, ARefusedFirstStepLeavesNoMomentumBehind) {
+  const auto first = make_parameters(torch::kFloat64);
+  const auto second = make_parameters(torch::kFloat64);
+  auto refused = second;
+  refused.push_back(torch::ones({2, 2}, torch::requires_grad()));
+  SGD expected(first, SGDOptions(0.1).momentum(0.9));
+  FusedSgd optimizer(refused, FusedSgdOptions(0.1).momentum(0.9));
+  for (const auto& parameter : second) parameter.mutable_grad() = torch::full_like(parameter, 7);
+  refused.back().mutable_grad() = torch::ones({2, 2}).to_sparse();
+  EXPECT_THROW(optimizer.step(), std::invalid_argument);
+  refused.back().mutable_grad().reset();
+  for (const auto* parameters : {&first, &second}) {
+    for (const auto& parameter : *parameters) parameter.mutable_grad() = torch::ones_like(parameter);
+  }
+  for (int step = 0; step < 2; ++step) {
+    expected.step();
+    optimizer.step();
+  }
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::allclose(first[i], second[i]));
+}
+
 }  // namespace
 }  // namespace lockstep

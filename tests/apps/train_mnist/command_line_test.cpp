@@ -125,6 +125,14 @@ TEST(CommandLine, TakesValuesAfterAnEqualsSignToo) {
   EXPECT_EQ(options_of({"--epochs=3"}).epochs, 3);
 }
 
+TEST(CommandLine, TakesAFlagThatIsSetToFalseAsNotGiven) {
+  EXPECT_FALSE(options_of({"--skip-bad=false"}).skip_bad);
+  EXPECT_TRUE(options_of({"--skip-bad=true"}).skip_bad);
+  EXPECT_FALSE(options_of({"--scale-learning-rate=false"}).scale_learning_rate);
+  EXPECT_EQ(parse({"--help=false"}).action, Action::kTrain);
+  EXPECT_THROW(parse({"--skip-bad=perhaps"}), UsageError);
+}
+
 TEST(CommandLine, LetsTheLastOfRepeatedFlagsCount) {
   EXPECT_EQ(options_of({"--epochs", "3", "--epochs", "4"}).epochs, 4);
 }

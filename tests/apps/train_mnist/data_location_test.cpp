@@ -177,5 +177,13 @@ TEST(DataLocation, SuggestsTheWordThatWasMeantForAPathThatDoesNotExist) {
                                           HasSubstr("no such file or folder (did you mean generated?)")))));
 }
 
+TEST(DataLocation, SaysWhyAPathCannotBeLookedAt) {
+  const Surroundings here;
+  here.folder().write("file", Bytes{1});
+  EXPECT_THAT(
+      [] { locate_data(std::string(5000, 'x')); },
+      Throws<DataError>(Property(&DataError::what, HasSubstr("it cannot be looked at: File name too long"))));
+}
+
 }  // namespace
 }  // namespace lockstep::apps
