@@ -16,7 +16,7 @@ void BucketedAllReduce::begin_step() {
 void BucketedAllReduce::arrive(size_t parameter, const at::Tensor& gradient) {
   const bool is_first = !gradients_[parameter].arrived;
   gradients_[parameter] = {
-      .arrived = true, .sparse = gradient.layout() != at::kStrided, .arrival = TensorMark(gradient)};
+      .arrived = true, .sparse = gradient.layout() != at::kStrided, .mark = TensorMark(gradient)};
   if (!is_first) return;
   arrivals_.push_back(parameter);
   --progress_[buckets_.bucket_of(parameter)].pending;
@@ -45,6 +45,9 @@ void BucketedAllReduce::write_flags() const {
 void BucketedAllReduce::launch_next() {
   const at::NoGradGuard no_grad;
   if (next_bucket_ + 1 == buckets_.size()) write_flags();
+  for (const size_t i : arrivals_) {
+    if (buckets_.bucket_of(i) == next_bucket_) gradients_[i].mark.excuse_writes();
+  }
   Progress& bucket = progress_[next_bucket_];
   bucket.launched = true;
   std::vector<at::Tensor> tensors{buckets_.flat(next_bucket_)};

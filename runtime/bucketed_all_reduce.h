@@ -39,8 +39,8 @@ class BucketedAllReduce {
   bool has_arrived(size_t parameter) const { return gradients_[parameter].arrived; }
   /// Whether a gradient arrived, and a sparse one.
   bool is_sparse(size_t parameter) const { return gradients_[parameter].sparse; }
-  /// The gradient as it was when it arrived last.
-  const TensorMark& arrival(size_t parameter) const { return gradients_[parameter].arrival; }
+  /// The gradient that arrived last, as it was when its bucket was launched.
+  const TensorMark& mark(size_t parameter) const { return gradients_[parameter].mark; }
   /// Whether the parameter's bucket is launched.
   bool has_left(size_t parameter) const { return progress_[buckets_.bucket_of(parameter)].launched; }
   /// Parameters in the order of their arrival.
@@ -58,7 +58,7 @@ class BucketedAllReduce {
   struct Gradient {
     bool arrived = false;
     bool sparse = false;
-    TensorMark arrival;
+    TensorMark mark;
   };
   struct Progress {
     size_t pending = 0;  // slots whose gradient has not arrived

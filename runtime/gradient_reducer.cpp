@@ -114,7 +114,7 @@ bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
   return std::all_of(arrivals.begin(), arrivals.end(), [&](size_t i) {
     const at::Tensor& gradient = parameters_[i].grad();
     if (i != newcomer) return !gradient.defined();
-    return all_reduce_.is_sparse(i) ? !all_reduce_.arrival(i).is(gradient) : !buckets_.holds(i, gradient);
+    return all_reduce_.is_sparse(i) ? !all_reduce_.mark(i).is(gradient) : !buckets_.holds(i, gradient);
   });
 }
 
@@ -162,7 +162,7 @@ void GradientReducer::finish() {
 /// would reach some replicas' sums and not others'. Sparse ones leave in finish() only.
 void GradientReducer::check_left_alone(size_t index) const {
   const at::Tensor& gradient = parameters_[index].grad();
-  const TensorMark& left = all_reduce_.arrival(index);
+  const TensorMark& left = all_reduce_.mark(index);
   if (all_reduce_.is_sparse(index)) {
     if (gradient.defined() && gradient.layout() != at::kStrided) return;
   } else if (left.is(gradient) && left.writes_to(gradient) == 0) {
@@ -184,7 +184,7 @@ void GradientReducer::take_in_rest() {
         check_left_alone(i);
         continue;
       }
-      if (all_reduce_.arrival(i).is(parameters_[i].grad())) continue;
+      if (all_reduce_.mark(i).is(parameters_[i].grad())) continue;
       all_reduce_.withdraw(i);
     }
     // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.

@@ -23,6 +23,11 @@ class TensorMark {
   }
   /// In-place writes to `tensor`, which is the marked one, since the mark was made.
   int64_t writes_to(const at::Tensor& tensor) const { return tensor._version() - version_; }
+  /// Takes the writes so far as made before the mark.
+  void excuse_writes() {
+    if (!tensor_) return;
+    if (const auto tensor = tensor_->lock()) version_ = tensor->version_counter().current_version();
+  }
 
  private:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;

@@ -118,7 +118,7 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
         EXPECT_FALSE(step.sums.has_arrived(i));
         EXPECT_FALSE(step.sums.has_left(i));
         EXPECT_FALSE(step.sums.is_sparse(i));
-        EXPECT_FALSE(step.sums.arrival(i).is_set());
+        EXPECT_FALSE(step.sums.mark(i).is_set());
         step.arrive(i, round);
       }
       EXPECT_EQ(step.sums.launch_full(), 3);
@@ -128,21 +128,22 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
   });
 }
 
-TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItArrivedLast) {
+TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItLeft) {
   ReplicaGroup group(1);
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     const auto& slot = step.buckets.slot(1);
     step.arrive(1, 1);
-    EXPECT_TRUE(step.sums.arrival(1).is(slot));
-    EXPECT_FALSE(step.sums.arrival(1).is(slot.clone()));
+    EXPECT_TRUE(step.sums.mark(1).is(slot));
+    EXPECT_FALSE(step.sums.mark(1).is(slot.clone()));
     slot.mul_(3);
-    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 1);
-    step.sums.arrive(1, slot);
-    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 0);
+    EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
     step.sums.launch_rest();
+    EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0);
     step.sums.wait();
-    EXPECT_EQ(step.sums.arrival(1).writes_to(slot), 0) << "summing is no change of the gradient's own";
+    EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0) << "summing is no change of the gradient's own";
+    slot.mul_(3);
+    EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
   });
 }
 

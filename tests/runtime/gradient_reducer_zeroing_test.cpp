@@ -208,6 +208,24 @@ TEST(GradientReducer, TakesWhatWasDoneToAGradientBeforeItLeft) {
   }
 }
 
+TEST(GradientReducer, TakesWhatWasDoneToAGradientBeforeALaterBackwardSentItOff) {
+  Reducers reducers(2, three_parameters, kOneBucket);
+  for (int step = 0; step < 2; ++step) {
+    reducers.run([&](int rank) {
+      reducers.zero(rank);
+      reducers.backward(rank, {1, 2, kUnused});
+      reducers.parameters(rank)[0].mutable_grad().mul_(0.5);
+      reducers.hold(rank, true);
+      reducers.backward(rank, {kUnused, 3, kUnused});
+      reducers.hold(rank, false);
+      reducers.backward(rank, {kUnused, kUnused, 7});  // completes the bucket
+      reducers.reducer(rank).finish();
+      reducers.reducer(rank).mark_applied();
+    });
+    reducers.expect_gradients({1, 10, 14});
+  }
+}
+
 TEST(GradientReducer, SumsOverTheBackendThatResetGaveIt) {
   Reducers reducers(2, three_parameters, kOneBucket);
   reducers.cause_of([&](int rank) {
