@@ -7,14 +7,15 @@
 set(LOCKSTEP_TORCH_VERSION 2.11)
 # CMAKE_PREFIX_PATH may hold LibTorch's folder, or share/cmake inside it, which is what Python's
 # torch.utils.cmake_prefix_path names.
+set(lockstep_named_torch)
 string(REPLACE ":" ";" lockstep_prefixes "$ENV{CMAKE_PREFIX_PATH}")
 foreach(prefix IN LISTS CMAKE_PREFIX_PATH lockstep_prefixes)
   if(EXISTS ${prefix}/Torch/TorchConfig.cmake)
-    list(APPEND lockstep_torch_hint ${prefix}/../..)
+    list(APPEND lockstep_named_torch ${prefix}/../..)
   endif()
 endforeach()
 find_path(LOCKSTEP_TORCH_ROOT include/torch/csrc/api/include/torch/torch.h
-  HINTS ${Torch_DIR}/../../.. ${TORCH_INSTALL_PREFIX} $ENV{TORCH_INSTALL_PREFIX} ${lockstep_torch_hint} PATH_SUFFIXES torch
+  HINTS ${lockstep_named_torch} ${Torch_DIR}/../../.. ${TORCH_INSTALL_PREFIX} $ENV{TORCH_INSTALL_PREFIX} ${lockstep_torch_hint} PATH_SUFFIXES torch
   DOC "The folder of LibTorch that holds include/ and lib/")
 if(NOT LOCKSTEP_TORCH_ROOT)
   message(FATAL_ERROR "LibTorch ${LOCKSTEP_TORCH_VERSION} not found. Name its folder: -DCMAKE_PREFIX_PATH=<folder with include/ and lib/>, "

@@ -226,7 +226,7 @@ void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
 }
 
 void GradientReducer::mark_applied() {
-  old_sums_.excuse_writes(parameters_);
+  old_sums_.excuse_writes();
   begin_step();
 }
 

@@ -37,11 +37,8 @@ class SummedGradients {
     return !any;
   }
   /// Takes the writes so far for no zeroing.
-  void excuse_writes(const std::vector<at::Tensor>& parameters) {
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& gradient = parameters[i].grad();
-      if (marks_[i].is(gradient)) remember(i, gradient);
-    }
+  void excuse_writes() {
+    for (TensorMark& mark : marks_) mark.excuse_writes();
   }
 
  private:

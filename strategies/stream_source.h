@@ -62,10 +62,9 @@ class StreamSource : public BatchSource<Batch> {
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
     // Loops over the same stream that are under way at once draw in turns, each from its own place.
     const std::lock_guard<std::mutex> lock(mutex_);
-    // One that threw stands somewhere within a step.
-    if (!pipeline_ || has_thrown_ || epoch != epoch_ || step < step_) {
+    if (!pipeline_ || epoch != epoch_ || step < step_) {
       pipeline_ = make_(InputContext{1, 0, placement_.num_replicas, epoch});
-      has_ended_ = has_thrown_ = false;
+      has_ended_ = false;
       epoch_ = epoch;
       step_ = 0;
     }
@@ -93,13 +92,17 @@ class StreamSource : public BatchSource<Batch> {
 
  private:
   /// The pipeline's next batch. One that has ended is not asked again: not every callable stays at its end.
+  /// One that threw stands somewhere within a step, and is given up.
   std::optional<Batch> draw() {
     if (has_ended_) return std::nullopt;
-    has_thrown_ = true;
-    auto batch = pipeline_();
-    has_thrown_ = false;
-    has_ended_ = !batch;
-    return batch;
+    try {
+      auto batch = pipeline_();
+      has_ended_ = !batch;
+      return batch;
+    } catch (...) {
+      pipeline_ = nullptr;
+      throw;
+    }
   }
 
   std::function<Pipeline(const InputContext&)> make_;
@@ -107,7 +110,6 @@ class StreamSource : public BatchSource<Batch> {
   std::mutex mutex_;
   Pipeline pipeline_;
   bool has_ended_ = false;
-  bool has_thrown_ = false;
   int64_t epoch_ = 0;
   int64_t step_ = 0;
 };

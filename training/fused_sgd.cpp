@@ -88,6 +88,7 @@ torch::Tensor FusedSgd::step(LossClosure closure) {
         first_step = !state.momentum_buffer().defined();
         buffer = first_step ? torch::empty_like(parameter)
                             : fused_state(state.momentum_buffer(), parameter, position);
+        if (!first_step) state.momentum_buffer(buffer);
       }
       auto& call = fused_call_for(calls, parameter, first_step);
       call.parameters.push_back(parameter);
@@ -98,8 +99,8 @@ torch::Tensor FusedSgd::step(LossClosure closure) {
       torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
                          options.weight_decay(), options.momentum(), options.lr(), options.dampening(),
                          options.nesterov(), options.maximize(), call.first_step);
-      // Kept only now that it is written: what is refused above leaves no buffer without values behind.
-      for (size_t i = 0; i < call.states[kMomentumBuffer].size(); ++i) {
+      // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
+      for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
         fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
             .momentum_buffer(call.states[kMomentumBuffer][i]);
       }

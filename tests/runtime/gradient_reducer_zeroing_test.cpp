@@ -237,8 +237,8 @@ TEST(GradientReducer, SumsOverTheBackendThatResetGaveIt) {
   ReplicaGroup renewed(2);
   reducers.abort_channel();
   for (int rank : {0, 1}) reducers.reducer(rank).reset(renewed.backend(rank));
-  for (int step = 0; step < 2;
-       ++step) {  // the second after the agreement on a new order, which is a sum as well
+  // The second step comes after the agreement on a new order, which is a sum as well.
+  for (int step = 0; step < 2; ++step) {
     renewed.run([&](int rank) {
       reducers.reducer(rank).prepare();
       reducers.zero(rank);

@@ -179,7 +179,6 @@ TEST(DataLocation, SuggestsTheWordThatWasMeantForAPathThatDoesNotExist) {
 
 TEST(DataLocation, SaysWhyAPathCannotBeLookedAt) {
   const Surroundings here;
-  here.folder().write("file", Bytes{1});
   EXPECT_THAT(
       [] { locate_data(std::string(5000, 'x')); },
       Throws<DataError>(Property(&DataError::what, HasSubstr("it cannot be looked at: File name too long"))));
