@@ -25,8 +25,7 @@ void BucketOrder::take_next() {
   current_ = std::exchange(next_, {});
 }
 
-void BucketOrder::agree(c10d::Backend& backend, const at::Device& device,
-                        const std::vector<size_t>& arrivals) {
+void BucketOrder::agree(c10d::Backend& backend, const std::vector<size_t>& arrivals) {
   if (is_final_) return;
   std::vector<size_t> order = arrivals;
   std::vector<char> seen(current_.size(), 0);
@@ -34,11 +33,9 @@ void BucketOrder::agree(c10d::Backend& backend, const at::Device& device,
   for (const size_t i : current_) {
     if (!seen[i]) order.push_back(i);
   }
-  at::Tensor indices = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
+  const at::Tensor indices = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
   std::copy(order.begin(), order.end(), indices.data_ptr<int64_t>());
-  indices = indices.to(device);
   broadcast_(backend, 0, {indices});
-  indices = indices.to(at::kCPU);
   const auto* values = indices.const_data_ptr<int64_t>();
   next_.assign(values, values + indices.numel());
   if (next_ == current_) next_.clear();

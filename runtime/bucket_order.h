@@ -24,9 +24,8 @@ class BucketOrder {
   /// Back to the start. After a failed run some replicas may have agreed and others not: all of them reset.
   void reset();
   /// Agrees on replica 0's `arrivals` for the next order; parameters that did not arrive go last. Blocks
-  /// until all replicas call it. Only the first call does anything. `device` is where the backend's tensors
-  /// lie.
-  void agree(c10d::Backend& backend, const at::Device& device, const std::vector<size_t>& arrivals);
+  /// until all replicas call it. Only the first call does anything. `backend` takes CPU tensors.
+  void agree(c10d::Backend& backend, const std::vector<size_t>& arrivals);
 
  private:
   std::vector<size_t> current_;

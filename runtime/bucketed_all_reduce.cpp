@@ -2,6 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 
@@ -28,30 +31,15 @@ void BucketedAllReduce::withdraw(size_t parameter) {
   ++progress_[buckets_.bucket_of(parameter)].pending;
 }
 
-/// For each parameter whether a gradient arrived, then for each whether it is sparse. Summed, they tell every
-/// replica what the others have.
-void BucketedAllReduce::write_flags() const {
-  const auto count = static_cast<int64_t>(gradients_.size());
-  const at::Tensor flags = at::zeros({2 * count}, at::kFloat);
-  auto values = flags.accessor<float, 1>();
-  for (int64_t i = 0; i < count; ++i) {
-    const Gradient& gradient = gradients_[static_cast<size_t>(i)];
-    values[i] = gradient.arrived ? 1.0F : 0.0F;
-    values[count + i] = gradient.sparse ? 1.0F : 0.0F;
-  }
-  buckets_.flags().copy_(flags, /*non_blocking=*/true);
-}
-
 void BucketedAllReduce::launch_next() {
   const at::NoGradGuard no_grad;
-  if (next_bucket_ + 1 == buckets_.size()) write_flags();
   for (const size_t i : arrivals_) {
     if (buckets_.bucket_of(i) == next_bucket_) gradients_[i].mark.excuse_writes();
   }
   Progress& bucket = progress_[next_bucket_];
   bucket.launched = true;
   std::vector<at::Tensor> tensors{buckets_.flat(next_bucket_)};
-  bucket.work = backend_->allreduce(tensors, c10d::AllreduceOptions());
+  bucket.work = channel_.device->allreduce(tensors, c10d::AllreduceOptions());
   ++next_bucket_;
 }
 
@@ -67,24 +55,51 @@ int64_t BucketedAllReduce::launch_rest() {
   return launched;
 }
 
-void BucketedAllReduce::wait() {
+/// For each parameter whether a gradient arrived and whether it is sparse, then for each replica whether it
+/// wants the sums. Summed, they tell every replica what the others have. They are no part of the last bucket,
+/// since to read them there the host would have to wait for the device.
+at::Tensor BucketedAllReduce::flags(bool is_wanted) const {
+  const size_t count = gradients_.size();
+  const at::Tensor flags = at::zeros({static_cast<int64_t>(2 * count) + channel_.host->getSize()}, at::kInt);
+  int32_t* values = flags.mutable_data_ptr<int32_t>();
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = gradients_[i].arrived ? 1 : 0;
+    values[count + i] = gradients_[i].sparse ? 1 : 0;
+  }
+  values[2 * count + static_cast<size_t>(channel_.host->getRank())] = is_wanted ? 1 : 0;
+  return flags;
+}
+
+void BucketedAllReduce::read_flags(const at::Tensor& sums) {
+  const size_t count = gradients_.size();
+  const int32_t* values = sums.const_data_ptr<int32_t>();
+  kinds_.assign(count, GradientKind::kNone);
+  for (size_t i = 0; i < count; ++i) {
+    if (values[i] != 0) kinds_[i] = values[count + i] == 0 ? GradientKind::kDense : GradientKind::kSparse;
+  }
+  std::vector<int> wanting;
+  for (int rank = 0; rank < channel_.host->getSize(); ++rank) {
+    if (values[2 * count + static_cast<size_t>(rank)] != 0) wanting.push_back(rank);
+  }
+  if (wanting.empty() || wanting.size() == static_cast<size_t>(channel_.host->getSize())) return;
+  throw InvalidArgument(c10::str("[gradients] only replicas ", c10::Join(", ", wanting), " of ",
+                                 channel_.host->getSize(),
+                                 " are to use the gradients of a backward that others have dropped by "
+                                 "zero_grad(): a backward that is dropped must reach some of the optimizer's "
+                                 "parameters on every replica or on none"));
+}
+
+void BucketedAllReduce::wait(bool is_wanted) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> agreement{flags(is_wanted)};
+  const auto agreed = channel_.host->allreduce(agreement, c10d::AllreduceOptions());
   for (auto& bucket : progress_) {
     if (!bucket.work) continue;
     bucket.work->wait(kNoTimeout);
     bucket.work.reset();
   }
-}
-
-std::vector<GradientKind> BucketedAllReduce::kinds() const {
-  const at::Tensor flags = buckets_.flags().to(at::kCPU, at::kFloat);
-  const auto values = flags.accessor<float, 1>();
-  const auto count = static_cast<int64_t>(gradients_.size());
-  std::vector<GradientKind> kinds(gradients_.size(), GradientKind::kNone);
-  for (int64_t i = 0; i < count; ++i) {
-    if (values[i] == 0) continue;
-    kinds[static_cast<size_t>(i)] = values[count + i] == 0 ? GradientKind::kDense : GradientKind::kSparse;
-  }
-  return kinds;
+  agreed->wait(kNoTimeout);
+  read_flags(agreement[0]);
 }
 
 }  // namespace lockstep

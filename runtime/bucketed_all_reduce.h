@@ -3,12 +3,12 @@
 // Internal: only sources of its layer need it.
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/collective_group.h"
 #include "lockstep/runtime/gradient_buckets.h"
 #include "lockstep/runtime/tensor_mark.h"
 
@@ -22,11 +22,11 @@ enum class GradientKind : uint8_t { kNone, kDense, kSparse };
 class BucketedAllReduce {
  public:
   /// Refers to `buckets`, which are laid out anew between steps only.
-  BucketedAllReduce(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> backend)
-      : buckets_(buckets), backend_(std::move(backend)) {}
+  BucketedAllReduce(const GradientBuckets& buckets, ReplicaChannel channel)
+      : buckets_(buckets), channel_(std::move(channel)) {}
 
-  /// Sums over another backend from the next step on.
-  void use(c10::intrusive_ptr<c10d::Backend> backend) { backend_ = std::move(backend); }
+  /// Sums over another channel from the next step on.
+  void use(ReplicaChannel channel) { channel_ = std::move(channel); }
 
   /// Nothing has arrived and nothing is launched. Call it after each layout, too.
   void begin_step();
@@ -49,10 +49,13 @@ class BucketedAllReduce {
   /// Launch, without waiting, the full buckets whose turn it is, or all that are left. Return how many.
   int64_t launch_full();
   int64_t launch_rest();
-  /// Blocks until the launched buckets are summed. Throws what the backend's Work::wait() throws.
-  void wait();
+  /// Blocks until all buckets, which are launched, are summed and every replica is here: on GPUs their sums
+  /// are then under way on the device, for which the host does not wait. `is_wanted`: whether anybody will
+  /// ask for the sums. Throws what the backend's Work::wait() throws, and InvalidArgument naming the replicas
+  /// where only some want them, before anyone has used them.
+  void wait(bool is_wanted);
   /// For each parameter, after wait().
-  std::vector<GradientKind> kinds() const;
+  const std::vector<GradientKind>& kinds() const { return kinds_; }
 
  private:
   struct Gradient {
@@ -67,13 +70,15 @@ class BucketedAllReduce {
   };
 
   void launch_next();
-  void write_flags() const;
+  at::Tensor flags(bool is_wanted) const;
+  void read_flags(const at::Tensor& sums);
 
   const GradientBuckets& buckets_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  ReplicaChannel channel_;
   std::vector<Gradient> gradients_;  // of each parameter
   std::vector<size_t> arrivals_;
   std::vector<Progress> progress_;  // of each bucket
+  std::vector<GradientKind> kinds_;
   size_t next_bucket_ = 0;
 };
 

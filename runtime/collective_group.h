@@ -3,9 +3,21 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
+
+/// One replica's ends of a channel: what it sums tensors on its device with, and what it exchanges values on
+/// the host with, without waiting for a device. One backend may serve both.
+struct ReplicaChannel {
+  ReplicaChannel(c10::intrusive_ptr<c10d::Backend> for_both) : device(for_both), host(std::move(for_both)) {}
+  ReplicaChannel(c10::intrusive_ptr<c10d::Backend> for_device, c10::intrusive_ptr<c10d::Backend> for_host)
+      : device(std::move(for_device)), host(std::move(for_host)) {}
+
+  c10::intrusive_ptr<c10d::Backend> device;
+  c10::intrusive_ptr<c10d::Backend> host;
+};
 
 /// One channel of collectives among the local replicas: a backend each, and what ends their waits together.
 ///
@@ -18,6 +30,8 @@ class CollectiveGroup {
   const c10::intrusive_ptr<c10d::Backend>& backend(int replica) const {
     return backends_[static_cast<size_t>(replica)];
   }
+  /// Where backend() cannot take CPU tensors, another one for these.
+  virtual ReplicaChannel ends(int replica) const { return backend(replica); }
 
   /// A run begins: all replicas take part again.
   virtual void enter() = 0;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <ostream>
 
 #include "lockstep/runtime/errors.h"
@@ -21,6 +23,18 @@ std::string lower(std::string_view text) {
 
 void drop_prefix(std::string_view& text, std::string_view prefix) {
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+}
+
+/// Where there is none to use.
+std::string why_no_gpu() {
+#ifndef LOCKSTEP_WITH_CUDA
+  return "this build of Lockstep cannot use any (LOCKSTEP_CUDA=OFF)";
+#else
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr) return "CUDA_VISIBLE_DEVICES='" + std::string(visible) + "' leaves none";
+  if (!std::filesystem::exists("/proc/driver/nvidia")) return "NVIDIA's driver is not loaded";
+  return "NVIDIA's driver shows none";
+#endif
 }
 
 [[noreturn]] void refuse(std::string_view token, const std::string& why) {
@@ -68,7 +82,8 @@ LogicalDevice parse_device(std::string_view token) {
     }
   }
   if (device.kind == DeviceKind::kGpu && device.index >= num_gpus()) {
-    refuse(token, "there is no such GPU, " + std::to_string(num_gpus()) + " can be used");
+    refuse(token, num_gpus() == 0 ? "there is no GPU: " + why_no_gpu()
+                                  : "there is no such GPU, " + std::to_string(num_gpus()) + " can be used");
   }
   return device;
 }

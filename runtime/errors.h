@@ -34,6 +34,20 @@ class InconsistentReplicas : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A replica's device had no memory left. Names the replica, the device, and the bytes wanted and free as far
+/// as LibTorch says them.
+class OutOfMemory : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A GPU reported an error, which may have arisen in earlier work of the replica's. Names the replica and the
+/// device. CUDA lets no process use a GPU again after most of them.
+class DeviceFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// What a program of Lockstep's returns to its shell.
 enum class ExitCode : int {
   kOk = 0,

@@ -14,7 +14,6 @@ void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const s
   signatures_.clear();
   slots_.assign(parameters.size(), Slot{});
   buckets_.clear();
-  flags_.reset();
   std::vector<BucketItem> items;
   for (const at::Tensor& parameter : parameters) {
     signatures_.push_back(
@@ -26,20 +25,16 @@ void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const s
   for (const size_t i : order) {
     if (parameters[i].requires_grad()) trained.push_back(i);
   }
-  const auto groups = assign_buckets(items, trained, options);
-  for (const auto& members : groups) {
-    const bool last = buckets_.size() + 1 == groups.size();
-    add_bucket(parameters, members, last ? 2 * static_cast<int64_t>(parameters.size()) : 0);
-  }
+  for (const auto& members : assign_buckets(items, trained, options)) add_bucket(parameters, members);
 }
 
 void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
-                                 const std::vector<size_t>& members, int64_t num_flags) {
+                                 const std::vector<size_t>& members) {
   int64_t numel = 0;
   for (const size_t i : members) numel += parameters[i].numel();
   const at::NoGradGuard no_grad;
-  const at::Tensor flat = at::zeros(
-      {numel + num_flags}, parameters[members[0]].options().requires_grad(false).layout(at::kStrided));
+  const at::Tensor flat =
+      at::zeros({numel}, parameters[members[0]].options().requires_grad(false).layout(at::kStrided));
   int64_t offset = 0;
   for (const size_t i : members) {
     const at::Tensor& parameter = parameters[i];
@@ -50,7 +45,6 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += parameter.numel();
   }
-  if (num_flags > 0) flags_ = flat.narrow(0, numel, num_flags);
   buckets_.push_back({flat, members.size()});
 }
 

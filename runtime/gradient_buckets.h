@@ -27,8 +27,6 @@ class GradientBuckets {
   /// How many slots a bucket has.
   size_t num_slots(size_t bucket) const { return buckets_[bucket].num_slots; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
-  /// The end of the last bucket: two elements a parameter, summed like gradients.
-  const at::Tensor& flags() const { return flags_; }
 
   bool has_slot(size_t parameter) const { return slots_[parameter].view.defined(); }
   size_t bucket_of(size_t parameter) const { return slots_[parameter].bucket; }
@@ -56,13 +54,11 @@ class GradientBuckets {
     std::vector<int64_t> strides;
   };
 
-  void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members,
-                  int64_t num_flags);
+  void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members);
 
   std::vector<Signature> signatures_;
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
-  at::Tensor flags_;
 };
 
 }  // namespace lockstep

@@ -11,13 +11,12 @@
 
 namespace lockstep {
 
-GradientReducer::GradientReducer(std::vector<at::Tensor> parameters,
-                                 c10::intrusive_ptr<c10d::Backend> backend, Options options)
+GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, ReplicaChannel channel, Options options)
     : parameters_(std::move(parameters)),
-      backend_(std::move(backend)),
+      channel_(std::move(channel)),
       options_(std::move(options)),
       order_(parameters_.size()),
-      all_reduce_(buckets_, backend_),
+      all_reduce_(buckets_, channel_),
       old_sums_(parameters_.size()) {
   lay_out();
 }
@@ -122,7 +121,7 @@ bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
 /// launched the same ones, and all are waited for, since others read and write them.
 void GradientReducer::drain() {
   statistics_.launched_at_end += all_reduce_.launch_rest();
-  all_reduce_.wait();
+  all_reduce_.wait(/*is_wanted=*/false);
   begin_step();
 }
 
@@ -152,9 +151,9 @@ void GradientReducer::finish() {
   const at::NoGradGuard no_grad;
   take_in_rest();
   statistics_.launched_at_end += all_reduce_.launch_rest();
-  all_reduce_.wait();
+  all_reduce_.wait(/*is_wanted=*/true);
   put_back_sums();
-  order_.agree(*backend_, parameters_[0].device(), all_reduce_.arrivals());
+  order_.agree(*channel_.host, all_reduce_.arrivals());
   phase_ = Phase::kSummed;
 }
 
@@ -199,7 +198,7 @@ void GradientReducer::take_in_rest() {
 
 /// Makes every grad() the sum over all replicas.
 void GradientReducer::put_back_sums() {
-  const auto kinds = all_reduce_.kinds();
+  const auto& kinds = all_reduce_.kinds();
   sum_sparse(kinds);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
@@ -221,7 +220,7 @@ void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
       throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
                                      " has a dense gradient here and a sparse one on another replica"));
     }
-    parameter.mutable_grad() = sum_sparse_gradient(*backend_, parameter, parameter.grad());
+    parameter.mutable_grad() = sum_sparse_gradient(*channel_.device, parameter, parameter.grad());
   }
 }
 
@@ -230,9 +229,9 @@ void GradientReducer::mark_applied() {
   begin_step();
 }
 
-void GradientReducer::reset(c10::intrusive_ptr<c10d::Backend> backend) {
-  backend_ = std::move(backend);
-  all_reduce_.use(backend_);
+void GradientReducer::reset(ReplicaChannel channel) {
+  channel_ = std::move(channel);
+  all_reduce_.use(channel_);
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
   order_.reset();

@@ -3,7 +3,6 @@
 // Internal: only sources of its layer need it.
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -44,8 +43,7 @@ class GradientReducer {
 
   /// Installs the hooks. Call it in the replica's thread, on the stream that backward will use: gradient
   /// accumulators keep the stream they are made on.
-  GradientReducer(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::Backend> backend,
-                  Options options);
+  GradientReducer(std::vector<at::Tensor> parameters, ReplicaChannel channel, Options options);
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
@@ -56,17 +54,19 @@ class GradientReducer {
 
   /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every
   /// replica keep an undefined gradient; unused on some count as zeros there. Does nothing if the sums are
-  /// there already and no backward came since. Throws what the backend's Work::wait() throws, and
+  /// there already and no backward came since. On GPUs the host only waits for the other replicas' threads,
+  /// and for the device where gradients are sparse. Throws what the backend's Work::wait() throws, and
   /// InvalidArgument naming the parameter where gradients still hold the last step's sums, where one was
-  /// changed after it had left to be summed, or where one began to require a gradient within the run.
+  /// changed after it had left to be summed, or where one began to require a gradient within the run, and
+  /// naming the replicas where others have dropped the backward whose gradients these are.
   void finish();
 
   /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
   void mark_applied();
   /// After a failed run, while no replica is inside: forgets what was under way and the buckets' order.
-  /// Gradients whose sum may be half done become undefined. `backend` is used from now on: a failed one may
+  /// Gradients whose sum may be half done become undefined. `channel` is used from now on: a failed one may
   /// be gone.
-  void reset(c10::intrusive_ptr<c10d::Backend> backend);
+  void reset(ReplicaChannel channel);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
@@ -92,7 +92,7 @@ class GradientReducer {
   [[noreturn]] void refuse_old_sum(size_t index) const;
 
   std::vector<at::Tensor> parameters_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  ReplicaChannel channel_;
   Options options_;
   BucketOrder order_;
   GradientBuckets buckets_;

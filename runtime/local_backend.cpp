@@ -104,14 +104,31 @@ at::Tensor flat_elements(const at::Tensor& tensor) {
 }
 
 /// Whether elements [a, b) in memory order are the same elements on every rank.
-bool can_split(const std::vector<Arrival>& arrivals, size_t index) {
+bool have_same_order(const std::vector<Arrival>& arrivals, size_t index) {
   const at::Tensor& first = arrivals[0].outputs[index];
-  if (!first.is_cpu() || !first.is_non_overlapping_and_dense()) return false;
+  return first.is_non_overlapping_and_dense() &&
+         std::all_of(arrivals.begin(), arrivals.end(), [&](const Arrival& arrival) {
+           return arrival.outputs[index].strides() == first.strides();
+         });
+}
+
+/// How many elements make a part of this tensor's reduction.
+int64_t elements_of_a_part(const std::vector<Arrival>& arrivals, size_t index, LocalAlgorithm algorithm) {
+  const at::Tensor& first = arrivals[0].outputs[index];
+  const int64_t all = first.numel();
+  if (algorithm == LocalAlgorithm::kOneDevice || !have_same_order(arrivals, index)) return all;
+  bool on_cpu = true;
+  bool on_one_gpu = true;
   for (const auto& arrival : arrivals) {
-    const at::Tensor& other = arrival.outputs[index];
-    if (!other.is_cpu() || other.strides() != first.strides()) return false;
+    const at::Device device = arrival.outputs[index].device();
+    if (device.is_cpu() != first.is_cpu()) return all;
+    on_cpu = on_cpu && device.is_cpu();
+    on_one_gpu = on_one_gpu && device == first.device();
   }
-  return true;
+  if (on_cpu) return std::max<int64_t>(1, kPartBytes / static_cast<int64_t>(first.element_size()));
+  // Each GPU sums a share; one alone would only launch more kernels.
+  const auto ranks = static_cast<int64_t>(arrivals.size());
+  return on_one_gpu ? all : (all + ranks - 1) / ranks;
 }
 
 /// In-place reductions of one tensor that several replicas brought would count it more than once.
@@ -127,12 +144,15 @@ void check_own_memory(const std::vector<Arrival>& arrivals, size_t index) {
   }
 }
 
-/// Sums in replica order into the first replica's slice, then copies to the others.
-void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices) {
-  at::Tensor& sum = slices[0];
+/// Sums in replica order on `device`, then copies to all.
+void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices, at::Device device) {
+  at::Tensor sum =
+      slices[0].device() == device ? slices[0] : slices[0].to(device, /*non_blocking=*/false, /*copy=*/true);
   for (size_t rank = 1; rank < slices.size(); ++rank) accumulate(op, sum, slices[rank]);
   if (op == c10d::ReduceOp::AVG) sum.div_(static_cast<int64_t>(slices.size()));
-  for (size_t rank = 1; rank < slices.size(); ++rank) slices[rank].copy_(sum);
+  for (auto& slice : slices) {
+    if (!slice.is_same(sum)) slice.copy_(sum);
+  }
 }
 
 /// Runs `body` where all ranks' inputs are ready, and marks when the devices have finished it.
@@ -155,21 +175,19 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
                            LocalAlgorithm algorithm) {
   struct Part {
     size_t index;
-    int64_t begin;  // in elements; -1: the whole tensor
+    int64_t begin;  // in elements
     int64_t count;
+    size_t owner;  // the rank on whose device the sum is made
   };
   std::vector<Part> parts;
   for (size_t index = 0; index < arrivals[0].outputs.size(); ++index) {
     const at::Tensor& tensor = arrivals[0].outputs[index];
     if (tensor.numel() == 0) continue;
     check_own_memory(arrivals, index);
-    const int64_t per_part = std::max<int64_t>(1, kPartBytes / static_cast<int64_t>(tensor.element_size()));
-    if (algorithm == LocalAlgorithm::kOneDevice || !can_split(arrivals, index)) {
-      parts.push_back({index, -1, 0});
-    } else {
-      for (int64_t begin = 0; begin < tensor.numel(); begin += per_part) {
-        parts.push_back({index, begin, std::min(per_part, tensor.numel() - begin)});
-      }
+    const int64_t per_part = elements_of_a_part(arrivals, index, algorithm);
+    for (int64_t begin = 0; begin < tensor.numel(); begin += per_part) {
+      const size_t owner = tensor.is_cpu() ? 0 : static_cast<size_t>(begin / per_part);
+      parts.push_back({index, begin, std::min(per_part, tensor.numel() - begin), owner});
     }
   }
   const int num_parts = static_cast<int>(parts.size());
@@ -180,10 +198,11 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
               slices.reserve(arrivals.size());
               for (auto& arrival : arrivals) {
                 const at::Tensor& tensor = arrival.outputs[part.index];
-                slices.push_back(part.begin < 0 ? tensor
-                                                : flat_elements(tensor).narrow(0, part.begin, part.count));
+                slices.push_back(part.count == tensor.numel()
+                                     ? tensor
+                                     : flat_elements(tensor).narrow(0, part.begin, part.count));
               }
-              reduce_slices(op, slices);
+              reduce_slices(op, slices, slices[part.owner].device());
             });
           }};
 }

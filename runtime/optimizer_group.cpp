@@ -73,7 +73,7 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
       [&](int replica) {
         const auto self = static_cast<size_t>(replica);
         reducers_[self] = std::make_unique<GradientReducer>(
-            parameters_[self], channel_->backend(replica),
+            parameters_[self], channel_->ends(replica),
             GradientReducer::Options{
                 options.buckets,
                 [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },

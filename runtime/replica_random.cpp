@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_fused_dropout.h>
+#include <ATen/ops/native_dropout.h>
 #include <torch/library.h>
 
 namespace lockstep {
@@ -42,6 +44,18 @@ void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   op.redispatchBoxed(keys & below, stack);
 }
 
+/// On GPUs at::dropout calls this operator, which takes no generator; the same kernel with another name does.
+std::tuple<at::Tensor, at::Tensor> native_dropout(c10::DispatchKeySet keys, const at::Tensor& input, double p,
+                                                  std::optional<bool> train) {
+  const bool draws = train.value_or(true) && p > 0 && p < 1 && input.is_cuda();
+  if (!draws || replica_generator == nullptr || !is_generators_device(input.device())) {
+    const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRandomKey);
+    return at::_ops::native_dropout::redispatch(keys & below, input, p, train);
+  }
+  auto [output, kept] = at::_fused_dropout(input, 1 - p, *replica_generator);
+  return {std::move(output), kept.view(at::kBool)};
+}
+
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
@@ -59,6 +73,7 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
       break;
     }
   }
+  library.impl("native_dropout", TORCH_FN(native_dropout));
 }
 
 /// SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): every

@@ -16,9 +16,12 @@ struct ReplicaThreads::Job {
   const std::function<void(int, std::exception_ptr)>& on_failure;
   at::ThreadLocalState caller_state;
   std::vector<std::exception_ptr> errors;  // each entry is written by its own thread only
+  StreamFence before{};                    // what the caller's streams had
+  StreamFence after{};                     // what the replicas' streams got
 };
 
-ReplicaThreads::ReplicaThreads(int count, int intra_op_threads) {
+ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams)
+    : streams_(std::move(streams)) {
   threads_.reserve(static_cast<size_t>(count));
   const IntraOpThreadsGuard keep;
   std::latch have_set(count);
@@ -63,14 +66,41 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
     const std::function<void(int, std::exception_ptr)>& on_failure) {
   MutexLock one_run(run_mutex_);
   Job job{function, on_failure, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size())};
-  MutexLock lock(mutex_);
-  job_ = &job;
-  running_ = count();
-  ++generation_;
-  wake_.notify_all();
-  while (running_ > 0) done_.wait(mutex_);
-  job_ = nullptr;
+  record_current_streams(job.before, streams_);
+  {
+    MutexLock lock(mutex_);
+    job_ = &job;
+    running_ = count();
+    ++generation_;
+    wake_.notify_all();
+    while (running_ > 0) done_.wait(mutex_);
+    job_ = nullptr;
+  }
+  block_current_streams(job.after, streams_);
   return std::move(job.errors);
+}
+
+void ReplicaThreads::do_job(Job& job, int replica) const {
+  const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
+  const c10::OptionalStreamGuard on_stream(stream);
+  if (stream) job.before.block(*stream);
+  // Also where the function throws: what it gave to the stream until then goes on there.
+  const auto record_end = [&] {
+    if (stream) job.after.record(*stream);
+  };
+  try {
+    at::ThreadLocalStateGuard state(job.caller_state);
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    job.function(replica);
+  } catch (...) {
+    try {
+      record_end();
+    } catch (const c10::Error&) {
+      // The device has failed, which the first error says.
+    }
+    throw;
+  }
+  record_end();
 }
 
 void ReplicaThreads::work(int replica) {
@@ -85,9 +115,7 @@ void ReplicaThreads::work(int replica) {
       job = job_;
     }
     try {
-      at::ThreadLocalStateGuard state(job->caller_state);
-      c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-      job->function(replica);
+      do_job(*job, replica);
     } catch (...) {
       job->errors[static_cast<size_t>(replica)] = std::current_exception();
       job->on_failure(replica, std::current_exception());

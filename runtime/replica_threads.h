@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/replica_stream.h"
 
 namespace lockstep {
 
@@ -19,8 +20,8 @@ namespace lockstep {
 class ReplicaThreads {
  public:
   /// Starts `count` threads; ATen's operators use `intra_op_threads` threads inside each. What other threads
-  /// of the process have stays as it is.
-  ReplicaThreads(int count, int intra_op_threads);
+  /// of the process have stays as it is. `streams`: of each replica; empty where all are on CPUs.
+  ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {});
   /// Joins the threads.
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -32,7 +33,9 @@ class ReplicaThreads {
 
   /// Calls `function(replica)` once on every thread and blocks until all have returned. The caller's LibTorch
   /// thread state (grad mode, autocast, profiler) holds inside, and autograd runs backward in the replica's
-  /// own thread, so that replicas on one device cannot block each other in a shared engine thread.
+  /// own thread, so that replicas on one device cannot block each other in a shared engine thread. On GPUs
+  /// the work goes to the replicas' streams, after what the caller's current streams had, which in turn wait
+  /// for it; the host does not.
   ///
   /// Every exception is kept: the result has one entry a replica, null where it returned.
   /// `on_failure(replica, error)` is called at once in the failing thread, to release those that wait for it;
@@ -42,6 +45,7 @@ class ReplicaThreads {
 
  private:
   struct Job;
+  void do_job(Job& job, int replica) const;
   void work(int replica);
   void stop();
 
@@ -53,6 +57,7 @@ class ReplicaThreads {
   uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   int running_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  const std::vector<ReplicaStream> streams_;
   std::vector<std::thread> threads_;
 };
 

@@ -7,24 +7,30 @@
 namespace lockstep {
 
 void StreamFence::record(const std::vector<at::Tensor>& tensors) {
-  MutexLock lock(mutex_);
   std::vector<at::Device> seen;
   for (const auto& tensor : tensors) {
     const at::Device device = tensor.device();
     if (device.is_cpu() || std::find(seen.begin(), seen.end(), device) != seen.end()) continue;
     seen.push_back(device);
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    c10::Event event(device.type());
-    event.record(guard.getStream(device));
-    events_.push_back(std::move(event));
+    record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
+}
+
+void StreamFence::record(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  MutexLock lock(mutex_);
+  events_.push_back(std::move(event));
 }
 
 void StreamFence::block(const at::Device& consumer) {
   if (consumer.is_cpu()) return;
+  block(c10::impl::VirtualGuardImpl(consumer.type()).getStream(consumer));
+}
+
+void StreamFence::block(const c10::Stream& consumer) {
   MutexLock lock(mutex_);
-  const c10::impl::VirtualGuardImpl guard(consumer.type());
-  for (const auto& event : events_) event.block(guard.getStream(consumer));
+  for (const auto& event : events_) event.block(consumer);
 }
 
 }  // namespace lockstep

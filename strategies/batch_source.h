@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/device.h"
 #include "lockstep/runtime/per_replica.h"
 #include "lockstep/strategies/batch_traits.h"
 #include "lockstep/strategies/input_context.h"
@@ -23,6 +24,8 @@ template <typename Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
+  /// Of the replicas that the batches are for.
+  virtual const std::vector<LogicalDevice>& devices() const = 0;
   /// Steps of an epoch, kEndless, or nothing where that shows only at the end.
   virtual std::optional<int64_t> num_steps() const = 0;
   /// Whether load() must be called for one step after another, by one thread at a time.
@@ -38,6 +41,7 @@ class MappedSource : public BatchSource<Result> {
   MappedSource(std::shared_ptr<BatchSource<Batch>> inner, std::function<Result(Batch)> function)
       : inner_(std::move(inner)), function_(std::move(function)) {}
 
+  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
   std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
 
@@ -63,6 +67,7 @@ class TakenSource : public BatchSource<Batch> {
   TakenSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count)
       : inner_(std::move(inner)), count_(count) {}
 
+  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
   std::optional<int64_t> num_steps() const override {
     const auto steps = inner_->num_steps();
     if (!steps) return std::nullopt;
@@ -89,6 +94,7 @@ class RepeatedSource : public BatchSource<Batch> {
         steps_(*inner_->num_steps()),
         count_(steps_ > 0 && count > kEndless / steps_ ? kEndless : count) {}
 
+  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
   std::optional<int64_t> num_steps() const override {
     return steps_ == 0 ? 0 : count_ == kEndless ? kEndless : count_ * steps_;
   }

@@ -21,15 +21,31 @@ using Example = torch::data::Example<>;
 ///   size(batch)             examples in it
 ///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
 ///   to(batch, device)       the batch on a device, copied without blocking where that is possible
+///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it. May be missing: batches for
+///                           GPUs are then made on the current stream of the thread that makes them, and not
+///                           on one of their own while the replicas compute.
 template <typename Batch>
 struct BatchTraits;
+
+/// Whether the batch's traits have for_each_tensor().
+template <typename Batch, typename Visit = void (*)(const torch::Tensor&)>
+concept HasTensors = requires(const Batch& batch, const Visit& visit) {
+  BatchTraits<Batch>::for_each_tensor(batch, visit);
+};
 
 template <>
 struct BatchTraits<torch::Tensor> {
   static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
   static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
-    return batch.to(device, /*non_blocking=*/true);
+    // Only out of pinned memory does a GPU copy by itself. LibTorch keeps such memory and takes it again when
+    // the copy is done.
+    const bool stage = device.is_cuda() && batch.is_cpu() && batch.numel() > 0 && !batch.is_pinned();
+    return (stage ? batch.pin_memory() : batch).to(device, /*non_blocking=*/true);
+  }
+  template <typename Visit>
+  static void for_each_tensor(const torch::Tensor& batch, const Visit& visit) {
+    visit(batch);
   }
 };
 
@@ -43,6 +59,12 @@ struct BatchTraits<torch::data::Example<Data, Target>> {
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
   }
+  template <typename Visit>
+  requires(HasTensors<Data, Visit>&& HasTensors<Target, Visit>)  //
+      static void for_each_tensor(const Batch& batch, const Visit& visit) {
+    BatchTraits<Data>::for_each_tensor(batch.data, visit);
+    BatchTraits<Target>::for_each_tensor(batch.target, visit);
+  }
 };
 
 template <typename Data>
@@ -52,6 +74,11 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
   static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device)};
+  }
+  template <typename Visit>
+  requires HasTensors<Data, Visit>
+  static void for_each_tensor(const Batch& batch, const Visit& visit) {
+    BatchTraits<Data>::for_each_tensor(batch.data, visit);
   }
 };
 
@@ -74,6 +101,15 @@ struct BatchTraits<std::tuple<First, Rest...>> {
         },
         batch);
   }
+  template <typename Visit>
+  requires(HasTensors<First, Visit> && (HasTensors<Rest, Visit> && ...))  //
+      static void for_each_tensor(const Batch& batch, const Visit& visit) {
+    std::apply(
+        [&](const auto&... part) {
+          (BatchTraits<std::remove_cvref_t<decltype(part)>>::for_each_tensor(part, visit), ...);
+        },
+        batch);
+  }
 };
 
 template <typename Part>
@@ -91,6 +127,11 @@ struct BatchTraits<std::vector<Part>> {
     Batch result;
     for (const auto& part : batch) result.push_back(BatchTraits<Part>::to(part, device));
     return result;
+  }
+  template <typename Visit>
+  requires HasTensors<Part, Visit>
+  static void for_each_tensor(const Batch& batch, const Visit& visit) {
+    for (const auto& part : batch) BatchTraits<Part>::for_each_tensor(part, visit);
   }
 };
 

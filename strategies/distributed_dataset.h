@@ -11,6 +11,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/batch_source.h"
+#include "lockstep/strategies/input_streams.h"
 #include "lockstep/strategies/prefetcher.h"
 
 namespace lockstep {
@@ -38,8 +39,9 @@ inline void check_prefetch(int prefetch, int num_workers) {
 /// early ends its epoch: the next loop begins the next epoch. A batch of n examples is cut by ceil(n /
 /// replicas), so the last one may be uneven and leave replicas with empty shards, tensors of shape [0, ...].
 ///
-/// Batches are made ahead by background threads that live as long as the loop's iterator. Not thread-safe; it
-/// must outlive its iterators.
+/// Batches are made ahead by background threads that live as long as the loop's iterator. For GPUs that is
+/// done on a stream of its own, for which the loop's current stream waits as it takes the batch, not the
+/// host. Not thread-safe; it must outlive its iterators.
 template <typename Batch>
 class DistributedDataset {
  public:
@@ -132,11 +134,17 @@ class DistributedDataset<Batch>::Iterator {
 
   explicit Iterator(DistributedDataset& dataset)
       : dataset_(&dataset), generation_(dataset.generation_), position_(dataset.position_) {
-    auto make = [source = dataset.source_, epoch = position_.epoch](int64_t step) {
-      return source->load(epoch, step);
+    // In the loop's own thread there is nothing to overlap with.
+    const bool ahead = HasTensors<Batch> && dataset.prefetch_ > 0;
+    streams_ = std::make_shared<const InputStreams>(ahead ? dataset.source_->devices()
+                                                          : std::vector<LogicalDevice>());
+    auto make = [source = dataset.source_, epoch = position_.epoch, streams = streams_](int64_t step) {
+      auto ready = std::make_unique<StreamFence>();
+      auto batch = streams->run(*ready, [&] { return source->load(epoch, step); });
+      return batch ? std::optional<Made>({std::move(*batch), std::move(ready)}) : std::nullopt;
     };
-    batches_ = std::make_unique<Prefetcher<PerReplica<Batch>>>(std::move(make), position_.step,
-                                                               dataset.prefetch_, dataset.num_workers_);
+    batches_ = std::make_unique<Prefetcher<Made>>(std::move(make), position_.step, dataset.prefetch_,
+                                                  dataset.num_workers_);
     advance();
   }
 
@@ -152,17 +160,39 @@ class DistributedDataset<Batch>::Iterator {
   bool operator==(std::default_sentinel_t) const { return !current_.has_value(); }
 
  private:
+  struct Made {
+    PerReplica<Batch> batch;
+    std::unique_ptr<StreamFence> ready;
+  };
+
   void advance() {
-    current_ = batches_->next();
+    auto made = batches_->next();
+    current_.reset();
+    if (made) {
+      hand_over(*made);
+      current_ = std::move(made->batch);
+    }
     position_ = current_ ? DatasetPosition{position_.epoch, position_.step + 1}
                          : DatasetPosition{position_.epoch + 1, 0};
     if (dataset_->generation_ == generation_) dataset_->position_ = position_;
   }
 
+  void hand_over(Made& made) {
+    if (streams_->empty()) return;
+    streams_->hand_over(*made.ready);
+    if constexpr (HasTensors<Batch>) {
+      for (const auto& shard : made.batch.local_values()) {
+        BatchTraits<Batch>::for_each_tensor(
+            shard, [this](const torch::Tensor& tensor) { streams_->keep_for_current_stream(tensor); });
+      }
+    }
+  }
+
   DistributedDataset* dataset_;
   uint64_t generation_;
   DatasetPosition position_;
-  std::unique_ptr<Prefetcher<PerReplica<Batch>>> batches_;
+  std::shared_ptr<const InputStreams> streams_;
+  std::unique_ptr<Prefetcher<Made>> batches_;
   mutable std::optional<PerReplica<Batch>> current_;
 };
 

@@ -47,6 +47,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     size_ = static_cast<int64_t>(*size);
   }
 
+  const std::vector<LogicalDevice>& devices() const override { return *placement_.devices; }
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
     return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);

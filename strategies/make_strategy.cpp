@@ -43,6 +43,8 @@ Table& table() {
 
 std::pair<std::string, std::string> pick(const StrategyRequest& request) {
   if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
+  if (request.options.replicas_per_device > 1)
+    return {"mirrored", "several replicas a device were asked for"};
   if (request.devices.size() == 1) return {"one_device", "one device was asked for"};
   if (num_gpus() > 0) return {"mirrored", c10::str("there are ", num_gpus(), " GPUs")};
   return {"default", "there is no GPU"};

@@ -5,10 +5,29 @@
 namespace lockstep {
 namespace {
 
+/// Each device once for each of its replicas.
+Devices places_of_replicas(const std::string& strategy, const Devices& devices, int replicas_per_device) {
+  if (replicas_per_device < 1) {
+    throw InvalidArgument("[" + strategy + "] expected 1 or more replicas a device, but got " +
+                          std::to_string(replicas_per_device));
+  }
+  Devices places;
+  for (const auto& device : devices) {
+    places.insert(places.end(), static_cast<size_t>(replicas_per_device), device);
+  }
+  return places;
+}
+
 StrategyConfig configure(std::string name, Devices devices, StrategyOptions options) {
   return {std::move(name),          std::move(devices), std::move(options.cross_device_ops),
           options.intra_op_threads, options.seed,       options.buckets,
           options.timeout};
+}
+
+Devices one_place(const std::string& strategy, const LogicalDevice& device, const StrategyOptions& options) {
+  if (options.replicas_per_device == 1) return {device};
+  throw InvalidArgument("[" + strategy + "] expected 1 replica a device, but got " +
+                        std::to_string(options.replicas_per_device) + "; MirroredStrategy takes more");
 }
 
 Devices default_devices() {
@@ -22,8 +41,11 @@ Devices default_devices() {
 }  // namespace
 
 MirroredStrategy::MirroredStrategy(std::vector<std::string> devices, StrategyOptions options)
-    : Strategy(configure("MirroredStrategy", devices.empty() ? default_devices() : parse_devices(devices),
-                         std::move(options))) {}
+    : Strategy(configure(
+          "MirroredStrategy",
+          places_of_replicas("MirroredStrategy", devices.empty() ? default_devices() : parse_devices(devices),
+                             options.replicas_per_device),
+          options)) {}
 
 std::vector<std::string> cpu_devices(int num_replicas) {
   if (num_replicas < 1)
@@ -34,10 +56,12 @@ std::vector<std::string> cpu_devices(int num_replicas) {
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device, StrategyOptions options)
-    : Strategy(configure("OneDeviceStrategy", {parse_device(device)}, std::move(options))) {}
+    : Strategy(configure("OneDeviceStrategy", one_place("OneDeviceStrategy", parse_device(device), options),
+                         options)) {}
 
 DefaultStrategy::DefaultStrategy(StrategyOptions options)
-    : Strategy(configure("DefaultStrategy", {default_devices()[0]}, std::move(options))) {}
+    : Strategy(configure("DefaultStrategy", one_place("DefaultStrategy", default_devices()[0], options),
+                         options)) {}
 
 std::unique_ptr<Strategy> get_strategy() {
   return std::make_unique<DefaultStrategy>();

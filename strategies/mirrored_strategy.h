@@ -14,17 +14,20 @@
 namespace lockstep {
 
 /// What the strategies of one machine can be told besides their devices. Their constructors start a thread a
-/// replica. They throw InvalidArgument for negative threads and for a cross-device op that cannot serve the
-/// devices, and what the op's make_channel() throws.
+/// replica. They throw InvalidArgument for negative threads, for a number of replicas a device below 1, and
+/// for a cross-device op that cannot serve the devices, and what the op's make_channel() throws.
 struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
   int intra_op_threads = 0;      ///< of each replica's operators; 0: the cores over the replicas
   std::optional<uint64_t> seed;  ///< of the replicas' random streams; none: the process's current seed
+  /// MirroredStrategy's replicas on each of its devices; the others take 1 only. Several on a GPU share its
+  /// memory and compute at the same time, each on a stream of its own.
+  int replicas_per_device = 1;
   BucketOptions buckets;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
 };
 
-/// One replica a device of this machine; all hold the same parameters and step together.
+/// One replica a device of this machine, or several; all hold the same parameters and step together.
 class MirroredStrategy : public Strategy {
  public:
   /// Devices as parse_device spells them; none: all GPUs, else the CPU. Throws InvalidArgument for unknown or

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/device_error.h"
 
 namespace lockstep {
 namespace {
@@ -29,19 +30,9 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-/// LibTorch's complaints about a module or its input, as opposed to errors of our own or of the user's.
-bool is_module_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::OutOfMemoryError&) {
-    return false;
-  } catch (const c10::DistError&) {
-    return false;
-  } catch (const c10::Error&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
+/// LibTorch's complaints about a module or its input, as opposed to those of its collectives.
+bool is_module_error(const c10::Error& error) {
+  return dynamic_cast<const c10::DistError*>(&error) == nullptr;
 }
 
 }  // namespace
@@ -68,16 +59,18 @@ std::string RunFailure::reason() const {
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
                          const std::optional<BatchSizes>& sizes) const {
   MutexLock lock(mutex_);
-  if (replica_ >= 0 && sizes && sizes->local.at(static_cast<size_t>(replica_)) <= 1 &&
-      is_module_error(error_)) {
-    throw std::runtime_error(c10::str("[", strategy, "] replica ", replica_, " (",
-                                      devices[static_cast<size_t>(replica_)].str(), ") failed on a shard of ",
-                                      sizes->local[static_cast<size_t>(replica_)], " of the ", sizes->global,
-                                      " examples in its global batch: ", message_of(error_),
+  if (replica_ < 0) std::rethrow_exception(error_);
+  const auto replica = static_cast<size_t>(replica_);
+  try {
+    rethrow_from_device(error_, {strategy, replica_, devices[replica]});
+  } catch (const c10::Error& error) {
+    if (!sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
+    throw std::runtime_error(c10::str("[", strategy, "] replica ", replica_, " (", devices[replica].str(),
+                                      ") failed on a shard of ", sizes->local[replica], " of the ",
+                                      sizes->global, " examples in its global batch: ", message_of(error_),
                                       "\nIf the module cannot train on so few, use a dataset with "
                                       ".drop_remainder = true or a larger global batch."));
   }
-  std::rethrow_exception(error_);
 }
 
 }  // namespace lockstep

@@ -21,9 +21,9 @@ class RunFailure {
   bool happened() const;
   /// What the released replicas are told.
   std::string reason() const;
-  /// Throws the kept error: as it is, or, where its replica had a shard of at most one example (on which
-  /// BatchNorm and some views cannot work), as a std::runtime_error around it that names the shard's size and
-  /// drop_remainder.
+  /// Throws the kept error: as OutOfMemory or DeviceFailure where it is a device's; where LibTorch threw it
+  /// and its replica had a shard of at most one example (on which BatchNorm and some views cannot work), as a
+  /// std::runtime_error around it that names the shard's size and drop_remainder; else as it is.
   [[noreturn]] void rethrow(const std::string& strategy, const Devices& devices,
                             const std::optional<BatchSizes>& sizes) const;
 

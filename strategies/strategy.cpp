@@ -34,6 +34,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
     core_->states.push_back(
         {replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
+    core_->streams.push_back(make_replica_stream(device));
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -41,7 +42,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->collectives = config.cross_device_ops->make_channel(config.devices, config.timeout);
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->config = std::move(config);
-  core_->threads = std::make_unique<ReplicaThreads>(count, threads);
+  core_->threads = std::make_unique<ReplicaThreads>(count, threads, core_->streams);
 }
 
 Strategy::~Strategy() = default;

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/optimizer_group.h"
 #include "lockstep/runtime/parameter_directory.h"
+#include "lockstep/runtime/replica_stream.h"
 #include "lockstep/runtime/replica_threads.h"
 #include "lockstep/strategies/strategy.h"
 
@@ -21,6 +22,7 @@ struct Strategy::Core {
   std::shared_ptr<const Devices> devices;
   std::string ops_reason;
   std::vector<ReplicaState> states;
+  std::vector<ReplicaStream> streams;  // of each replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
   std::unique_ptr<CollectiveGroup> collectives;
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;

@@ -1,5 +1,4 @@
 // Strategy::run(), what replicas ask of the strategy inside it, and the repair after a failed one.
-#include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -42,7 +41,6 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   core.threads->run(
       [&](int local) {
         ReplicaState& state = core.states[static_cast<size_t>(local)];
-        const c10::OptionalDeviceGuard on_device(state.device.torch_device());
         const ReplicaRandomGuard random(state.generator);
         for (const auto& group : optimizers) {
           if (auto* reducer = group->reducer(local)) reducer->prepare();
@@ -70,7 +68,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   for (auto& state : core.states) state.accumulations = 0;
   for (const auto& group : optimizers) {
     for (int local = 0; local < num_local_replicas(); ++local) {
-      if (auto* reducer = group->reducer(local)) reducer->reset(group->channel()->backend(local));
+      if (auto* reducer = group->reducer(local)) reducer->reset(group->channel()->ends(local));
     }
   }
   failure.rethrow(name(), devices(), sizes);

@@ -1,6 +1,6 @@
 // Strategy::scope() and mirror(): objects once a replica.
-#include <c10/core/DeviceGuard.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,10 +8,24 @@
 #include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/random_state.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {
+namespace {
+
+/// What the device refuses names the replica.
+template <typename Work>
+void on_device_of(const ReplicaState& state, const std::string& strategy, const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    rethrow_from_device(std::current_exception(), {strategy, state.replica_id, state.device});
+  }
+}
+
+}  // namespace
 
 // Nothing here is worth more than one thread, and a pool of the caller's would slow the replicas' own:
 // OpenMP's threads wait for work by spinning only while the process has no more of them than cores.
@@ -26,9 +40,9 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   try {
     for (auto& state : core_->states) {
       if (after) before.restore();
-      const c10::OptionalDeviceGuard on_device(state.device.torch_device());
+      const ReplicaStreamGuard on_stream(core_->streams[static_cast<size_t>(state.local_id)]);
       ReplicaContext replica(state, *this, nullptr, {});
-      make(replica);
+      on_device_of(state, name(), [&] { make(replica); });
       if (!after) after.emplace(torch_devices);
     }
   } catch (...) {
@@ -45,7 +59,8 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
   for (size_t replica = 0; replica < modules.size(); ++replica) {
     if (!modules[replica])
       throw InvalidArgument("[" + name() + "] expected a module, but the factory made an empty one");
-    modules[replica]->to(core_->states[replica].device.torch_device());
+    const ReplicaState& state = core_->states[replica];
+    on_device_of(state, name(), [&] { modules[replica]->to(state.device.torch_device()); });
   }
   check_same_structure(modules, name());
   copy_module_state(modules, 0);

@@ -56,6 +56,7 @@ class StreamSource : public BatchSource<Batch> {
   StreamSource(std::function<Pipeline(const InputContext&)> make, InputPlacement placement)
       : make_(std::move(make)), placement_(std::move(placement)) {}
 
+  const std::vector<LogicalDevice>& devices() const override { return *placement_.devices; }
   std::optional<int64_t> num_steps() const override { return std::nullopt; }
   bool is_sequential() const override { return true; }
 

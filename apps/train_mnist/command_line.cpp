@@ -84,6 +84,9 @@ void read_strategy(const Given& given, std::vector<std::string> strategies, Trai
   given.forbid("devices", "replicas");
   if (given.has("devices")) options.devices = split(given.text("devices"));
   options.replicas = static_cast<int>(given.integer("replicas", kThreads, options.replicas));
+  given.forbid("replicas-per-device", "replicas");
+  options.replicas_per_device =
+      static_cast<int>(given.integer("replicas-per-device", kThreads, options.replicas_per_device));
   if (given.has("cross-device-ops")) {
     options.cross_device_ops = parse_name("--cross-device-ops", given.text("cross-device-ops"),
                                           {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"});

@@ -51,6 +51,10 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kPeer, aborted.what());
   } catch (const CollectiveMismatch& mismatch) {
     return failure(ExitCode::kPeer, mismatch.what());
+  } catch (const OutOfMemory& memory) {
+    return failure(ExitCode::kResources, memory.what());
+  } catch (const DeviceFailure& device) {
+    return failure(ExitCode::kResources, device.what());
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::system_error& system) {

@@ -32,6 +32,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        "(default: all GPUs, else the CPU)"},
       {"Strategy", "replicas", "N",
        "Instead of --devices: the first N GPUs, or N logical CPUs where there is no GPU"},
+      {"Strategy", "replicas-per-device", "N",
+       "Replicas on each device, to fill a GPU that one cannot; each has a stream of its own",
+       number(defaults.replicas_per_device)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops},
@@ -120,6 +123,7 @@ std::string help_text(const std::vector<std::string>& strategies) {
          "  train_mnist --data data/mnist --replicas 2           # MNIST, two replicas\n"
          "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
          "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
+         "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
          "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas that lost each other,\n"
          "6 loss not finite or replicas that differ, 7 out of memory or threads, 130 and 143 stopped by\n"
          "SIGINT or SIGTERM after the step it was in.\n";

@@ -26,8 +26,8 @@ std::vector<std::string> devices_for_replicas(const TrainOptions& options) {
   if (gpus == 0) return cpu_devices(options.replicas);
   if (options.replicas > gpus) {
     throw UsageError(c10::str("--replicas ", options.replicas, ": expected at most one a GPU, but there are ",
-                              gpus, "; --devices ", c10::Join(",", cpu_devices(options.replicas)),
-                              " takes logical CPUs"));
+                              gpus, "; --replicas-per-device puts several on each, --devices ",
+                              c10::Join(",", cpu_devices(options.replicas)), " takes logical CPUs"));
   }
   std::vector<std::string> devices;
   for (int index = 0; index < options.replicas; ++index) devices.push_back(c10::str("gpu:", index));
@@ -53,9 +53,13 @@ std::vector<std::string> requested_devices(const TrainOptions& options) {
 
 MadeStrategy choose_strategy(const TrainOptions& options) {
   StrategyRequest request{.devices = requested_devices(options),
-                          .options = {.intra_op_threads = options.threads, .seed = options.seed}};
+                          .options = {.intra_op_threads = options.threads,
+                                      .seed = options.seed,
+                                      .replicas_per_device = options.replicas_per_device}};
   std::string flags = "--strategy " + options.strategy;
   if (!options.devices.empty()) flags += " --devices " + c10::Join(",", options.devices);
+  if (options.replicas_per_device != 1)
+    flags += c10::str(" --replicas-per-device ", options.replicas_per_device);
   if (options.cross_device_ops != "auto") {
     request.options.cross_device_ops = make_cross_device_ops(options.cross_device_ops);
     flags += " --cross-device-ops " + options.cross_device_ops;

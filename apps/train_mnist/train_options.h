@@ -21,7 +21,8 @@ std::string schedule_name(ScheduleKind schedule);
 struct TrainOptions {
   std::string strategy = "auto";
   std::vector<std::string> devices;  ///< empty: the strategy's own choice
-  int replicas = 0;                  ///< 0: one a device
+  int replicas = 0;                  ///< 0: replicas_per_device on each device
+  int replicas_per_device = 1;
   std::string cross_device_ops = "auto";
   int threads = 0;  ///< of each replica's operators; 0: the cores over the replicas
 

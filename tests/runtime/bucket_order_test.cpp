@@ -22,7 +22,7 @@ class BucketOrders {
   void agree(const std::vector<std::vector<size_t>>& arrivals) {
     group_.run([&](int rank) {
       const auto self = static_cast<size_t>(rank);
-      if (self < arrivals.size()) orders_[self].agree(*group_.backend(rank), at::kCPU, arrivals[self]);
+      if (self < arrivals.size()) orders_[self].agree(*group_.backend(rank), arrivals[self]);
     });
   }
 

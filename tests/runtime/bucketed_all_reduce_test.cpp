@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kReplicas = 3;
@@ -44,7 +45,7 @@ TEST(BucketedAllReduce, SumsEachBucketOverTheReplicas) {
     for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
     EXPECT_EQ(step.sums.launch_full(), 3);
     EXPECT_EQ(step.sums.launch_rest(), 0);
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
     // 1 + 2 + 3 in each element.
     EXPECT_EQ(step.value(0), 12);
     EXPECT_EQ(step.value(1), 18);
@@ -68,7 +69,7 @@ TEST(BucketedAllReduce, LaunchesAFullBucketOnlyWhenThoseBeforeItAreFull) {
     EXPECT_FALSE(step.sums.has_left(2));
     EXPECT_THAT(step.sums.arrivals(), ElementsAre(1, 0));
     EXPECT_EQ(step.sums.launch_rest(), 1);
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
   });
 }
 
@@ -82,7 +83,7 @@ TEST(BucketedAllReduce, TellsWhatTheReplicasTogetherHave) {
     EXPECT_EQ(step.sums.is_sparse(1), rank == 0);
     step.sums.launch_full();
     step.sums.launch_rest();
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
     EXPECT_THAT(step.sums.kinds(),
                 ElementsAre(GradientKind::kDense, GradientKind::kSparse, GradientKind::kNone));
     EXPECT_EQ(step.value(0), 10);
@@ -102,7 +103,7 @@ TEST(BucketedAllReduce, AWithdrawnGradientKeepsItsBucketBack) {
     step.arrive(0, 2);
     EXPECT_EQ(step.sums.launch_full(), 1);
     step.sums.launch_rest();
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
     EXPECT_EQ(step.value(0), 4);
   });
 }
@@ -122,7 +123,7 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
         step.arrive(i, round);
       }
       EXPECT_EQ(step.sums.launch_full(), 3);
-      step.sums.wait();
+      step.sums.wait(/*is_wanted=*/true);
       EXPECT_EQ(step.value(2), round * kReplicas);
     }
   });
@@ -140,7 +141,7 @@ TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItLeft) {
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
     step.sums.launch_rest();
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0);
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0) << "summing is no change of the gradient's own";
     slot.mul_(3);
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
@@ -160,8 +161,35 @@ TEST(BucketedAllReduce, SumsOverAnotherBackendOnceToldSo) {
     step.sums.begin_step();
     for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
     step.sums.launch_rest();
-    step.sums.wait();
+    step.sums.wait(/*is_wanted=*/true);
     EXPECT_EQ(step.value(2), 3);
+  });
+}
+
+TEST(BucketedAllReduce, RefusesSumsThatOnlySomeReplicasWantOnAllOfThem) {
+  ReplicaGroup group(kReplicas);
+  const auto errors = group.errors_of([&](int rank) {
+    Summed step(group.backend(rank));
+    step.arrive(0, 1);
+    step.sums.launch_rest();
+    step.sums.wait(/*is_wanted=*/rank != 1);
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(message_of<InvalidArgument>(error), HasSubstr("only replicas 0, 2 of 3"));
+}
+
+TEST(BucketedAllReduce, EndsSumsThatNobodyWants) {
+  ReplicaGroup group(kReplicas);
+  group.run([&](int rank) {
+    Summed step(group.backend(rank));
+    step.arrive(0, 1);
+    step.sums.launch_rest();
+    step.sums.wait(/*is_wanted=*/false);
+    step.sums.begin_step();
+    for (size_t i = 0; i < 3; ++i) step.arrive(i, 2);
+    step.sums.launch_full();
+    step.sums.wait(/*is_wanted=*/true);
+    EXPECT_EQ(step.value(0), 2 * 2 * kReplicas);
   });
 }
 

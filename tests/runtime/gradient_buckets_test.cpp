@@ -70,8 +70,6 @@ TEST(GradientBuckets, HaveEveryElementOfATrainedParameterOnceAndNoneOfAFrozenOne
       if (!buckets.has_slot(i)) continue;
       EXPECT_TRUE(buckets.slot(i).eq(static_cast<double>(i + 1)).all().item<bool>());
     }
-    // The only other elements are the flags, which no slot reaches into.
-    if (buckets.size() > 0) expected[0] = 2 * static_cast<int64_t>(parameters.size());
     std::map<double, int64_t> found;
     for (size_t bucket = 0; bucket < buckets.size(); ++bucket) {
       EXPECT_EQ(buckets.num_slots(bucket), slots_of[bucket]);
@@ -92,19 +90,11 @@ TEST(GradientBuckets, AreClosedOnceTheyReachTheirBytes) {
   EXPECT_EQ(buckets.bucket_of(2), 2U);
   EXPECT_EQ(buckets.flat(0).numel(), 4);
   EXPECT_EQ(buckets.flat(1).numel(), 12);
-  EXPECT_EQ(buckets.flat(2).numel(), 4 + 2 * 5);
+  EXPECT_EQ(buckets.flat(2).numel(), 4);
   // One after another, in the order given.
   EXPECT_EQ(buckets.slot(1).storage_offset(), 0);
   EXPECT_EQ(buckets.slot(4).storage_offset(), 4);
   EXPECT_EQ(buckets.slot(0).storage_offset(), 8);
-}
-
-TEST(GradientBuckets, HaveTheFlagsAtTheEndOfTheLastOne) {
-  const GradientBuckets buckets = laid_out({trained({3}), trained({2})}, {1, 0});
-  ASSERT_EQ(buckets.size(), 1U);
-  ASSERT_EQ(buckets.flags().numel(), 4);
-  buckets.flags().fill_(7);
-  EXPECT_TRUE(buckets.flat(0).equal(torch::tensor({0.F, 0.F, 0.F, 0.F, 0.F, 7.F, 7.F, 7.F, 7.F})));
 }
 
 TEST(GradientBuckets, KeepDtypesApart) {

@@ -250,5 +250,27 @@ TEST(GradientReducer, SumsOverTheBackendThatResetGaveIt) {
   }
 }
 
+TEST(GradientReducer, RefusesToSumAnotherBackwardsGradientsWhereOneWasDroppedOnSomeReplicasOnly) {
+  Reducers reducers(2, three_parameters, kOneParameterABucket);
+  std::vector<char> has_sums(2, 0);
+  const auto errors = reducers.errors_of([&](int rank) {
+    // Replica 0's first backward reaches nothing, so that nothing of it is dropped there.
+    if (rank == 1) reducers.backward(rank, {1, 1, 1});
+    reducers.zero(rank);
+    reducers.backward(rank, {2, 2, 2});
+    reducers.reducer(rank).finish();
+    has_sums[static_cast<size_t>(rank)] = 1;
+  });
+  EXPECT_EQ(has_sums, std::vector<char>(2, 0));
+  EXPECT_THAT(message_of<std::exception>(errors[0]), HasSubstr("dropped by zero_grad()"));
+  // After it the replicas sum as before.
+  reducers.run([&](int rank) {
+    reducers.zero(rank);
+    reducers.backward(rank, {2, 2, 2});
+    reducers.reducer(rank).finish();
+  });
+  reducers.expect_gradients({4, 4, 4});
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -13,6 +13,7 @@ namespace {
 class NamedBatches : public BatchSource<std::string> {
  public:
   explicit NamedBatches(int64_t steps) : steps_(steps) {}
+  const std::vector<LogicalDevice>& devices() const override { return *devices_; }
   std::optional<int64_t> num_steps() const override { return steps_; }
   std::optional<PerReplica<std::string>> load(int64_t epoch, int64_t step) override {
     if (step >= steps_) return std::nullopt;

@@ -70,6 +70,7 @@ TEST(CommandLine, ReadsEveryStrategyFlag) {
   EXPECT_EQ(options.cross_device_ops, "hierarchical_copy");
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options_of({"--replicas", "4"}).replicas, 4);
+  EXPECT_EQ(options_of({"--replicas-per-device", "4"}).replicas_per_device, 4);
 }
 
 TEST(CommandLine, ReadsEveryDataFlag) {
@@ -191,6 +192,8 @@ TEST(CommandLine, RefusesBothBatchSizes) {
 TEST(CommandLine, RefusesDevicesBesideReplicas) {
   EXPECT_THAT(refusal({"--devices", "cpu:0", "--replicas", "2"}),
               HasSubstr("expected one of --devices and --replicas, but got both"));
+  EXPECT_THAT(refusal({"--replicas-per-device", "2", "--replicas", "2"}),
+              HasSubstr("expected one of --replicas-per-device and --replicas, but got both"));
 }
 
 TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
@@ -223,9 +226,10 @@ TEST_P(CountFlag, RefusesWhatIsNoCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(CommandLine, CountFlag,
-                         ::testing::Values("--replicas", "--threads", "--limit-train", "--limit-test",
-                                           "--image-size", "--global-batch-size", "--per-replica-batch-size",
-                                           "--epochs", "--steps-per-epoch", "--base-batch-size"),
+                         ::testing::Values("--replicas", "--replicas-per-device", "--threads",
+                                           "--limit-train", "--limit-test", "--image-size",
+                                           "--global-batch-size", "--per-replica-batch-size", "--epochs",
+                                           "--steps-per-epoch", "--base-batch-size"),
                          [](const auto& info) {
                            std::string name = info.param.substr(2);
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -267,6 +271,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
   for (const std::string flag : {"--strategy",
                                  "--devices",
                                  "--replicas",
+                                 "--replicas-per-device",
                                  "--cross-device-ops",
                                  "--threads",
                                  "--list-devices",

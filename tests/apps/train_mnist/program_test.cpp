@@ -58,7 +58,16 @@ TEST(TrainMnistProgram, RefusesUnknownRepeatedAndEmptyDevices) {
   const std::string available = "available: cpu:N (any N)";
   expect_refusal(train_mnist({"--devices", "gpu:x"}, no_gpu), 2, {"--devices gpu:x: ", "'gpu:x'", available});
   expect_refusal(train_mnist({"--devices", "GPU:99"}, no_gpu), 2,
-                 {"'GPU:99'", "there is no such GPU", available});
+                 {"'GPU:99'", "there is no GPU: ", available});
+  // It names what is missing, which is another thing without CUDA than with it.
+  expect_refusal(
+      train_mnist({"--strategy", "mirrored", "--devices", "gpu:0"}, no_gpu), 2,
+#ifdef LOCKSTEP_WITH_CUDA
+      {"--devices gpu:0: 'gpu:0': there is no GPU: CUDA_VISIBLE_DEVICES='-1' leaves none", available});
+#else
+      {"--devices gpu:0: 'gpu:0': there is no GPU: this build of Lockstep cannot use any (LOCKSTEP_CUDA=OFF)",
+       available});
+#endif
   expect_refusal(train_mnist({"--devices", "cpu:0,CPU:0"}, no_gpu), 2, {"cpu:0 is named twice", available});
   expect_refusal(train_mnist({"--devices", ""}, no_gpu), 2, {"--devices", "empty name", available});
   expect_refusal(train_mnist({"--devices", "cpu:0,"}, no_gpu), 2, {"empty name", available});

@@ -34,6 +34,18 @@ TEST(StrategyChoice, TakesNamedDevicesInTheirOrder) {
   EXPECT_EQ(made.strategy->devices(), expected);
 }
 
+TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
+  const auto made = choose_strategy({.strategy = "auto", .devices = {"cpu:0"}, .replicas_per_device = 2});
+  EXPECT_EQ(made.strategy->name(), "MirroredStrategy");
+  const Devices expected{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 0}};
+  EXPECT_EQ(made.strategy->devices(), expected);
+  for (const std::string strategy : {"default", "one_device"}) {
+    EXPECT_THAT(refusal({.strategy = strategy, .replicas_per_device = 2}),
+                HasSubstr("--strategy " + strategy +
+                          " --replicas-per-device 2: expected 1 replica a device, but got 2"));
+  }
+}
+
 TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
   EXPECT_EQ(choose_strategy({.strategy = "one_device"}).strategy->num_replicas_in_sync(), 1);
   EXPECT_EQ(choose_strategy({.strategy = "one_device", .devices = {"cpu:1"}}).strategy->devices()[0].str(),

@@ -1,0 +1,63 @@
+#include "lockstep/runtime/replica_stream.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+c10::Stream current_stream(const c10::Stream& replica) {
+  return c10::impl::VirtualGuardImpl(replica.device_type()).getStream(replica.device());
+}
+
+/// The thread's current stream on each device, once.
+std::vector<c10::Stream> current_streams(const std::vector<ReplicaStream>& streams) {
+  std::vector<c10::Stream> current;
+  for (const auto& stream : streams) {
+    if (!stream) continue;
+    const c10::Stream own = current_stream(*stream);
+    if (std::find(current.begin(), current.end(), own) == current.end()) current.push_back(own);
+  }
+  return current;
+}
+
+}  // namespace
+
+ReplicaStream make_replica_stream(const LogicalDevice& device) {
+  if (device.kind == DeviceKind::kCpu) return std::nullopt;
+  const at::Device on = device.torch_device();
+  return c10::impl::VirtualGuardImpl(on.type()).getStreamFromGlobalPool(on, /*isHighPriority=*/false);
+}
+
+void record_current_streams(StreamFence& fence, const std::vector<ReplicaStream>& streams) {
+  for (const auto& stream : current_streams(streams)) fence.record(stream);
+}
+
+void block_current_streams(StreamFence& fence, const std::vector<ReplicaStream>& streams) {
+  for (const auto& stream : current_streams(streams)) fence.block(stream);
+}
+
+ReplicaStreamGuard::ReplicaStreamGuard(const ReplicaStream& stream) : stream_(stream) {
+  if (!stream_) return;
+  StreamFence before;
+  before.record(current_stream(*stream_));
+  before.block(*stream_);
+  on_stream_.emplace(*stream_);
+}
+
+ReplicaStreamGuard::~ReplicaStreamGuard() {
+  if (!stream_) return;
+  on_stream_.reset();
+  try {
+    StreamFence after;
+    after.record(*stream_);
+    after.block(current_stream(*stream_));
+  } catch (const c10::Error& error) {
+    // The device has failed; what the caller does next with it says so.
+    TORCH_WARN("replica's stream on ", stream_->device(), ": ", error.what_without_backtrace());
+  }
+}
+
+}  // namespace lockstep

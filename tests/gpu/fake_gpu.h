@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// GPUs that a machine without any pretends to have, for builds without CUDA: linking fake_gpu.cpp into a
+/// test program makes LibTorch see gpu:0 and gpu:1. Operators compute on the CPU, at once and in the calling
+/// thread, and so give what a GPU would within rounding.
+///
+/// What a GPU may do later or in another order is not tried out but followed by logical clocks: each stream
+/// has one, events carry it from stream to stream. Work that another stream's work should have been waited
+/// for by is noted as a race, although the values are right here. Calls that make the host wait for a device
+/// are counted. Thread-safe.
+namespace fake_gpu {
+
+inline constexpr int kNumDevices = 2;
+
+/// What was not ordered by events: an access to memory that another stream writes, or memory that was freed
+/// and taken again while another stream uses it. One line each.
+std::vector<std::string> races();
+/// What made the host wait for a device, each time: values read, copies from or to memory that is not pinned,
+/// streams and events synchronised with.
+std::vector<std::string> host_waits();
+/// Forgets races and host waits; all work so far counts as done.
+void forget();
+
+/// How many streams of `device`'s have ever had work.
+int used_streams(int device);
+
+/// From now on `device` has so many bytes, of which those of tensors on it are taken; an allocation beyond
+/// throws c10::OutOfMemoryError, worded as CUDA's. Negative: no limit.
+void limit_memory(int device, int64_t bytes);
+
+}  // namespace fake_gpu
+}  // namespace lockstep

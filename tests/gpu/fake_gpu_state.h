@@ -1,0 +1,21 @@
+#pragma once
+
+// What the sources of the fake GPU share; tests include fake_gpu.h.
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include "lockstep/tests/gpu/stream_order.h"
+
+namespace lockstep::fake_gpu {
+
+StreamOrder& order();
+c10::Allocator& device_allocator();
+/// The calling thread's.
+StreamName current_stream(c10::Device device);
+bool is_pinned(const void* data);
+/// The one that makes a fake GPU's generator's numbers.
+at::Generator cpu_generator(const at::Generator& generator);
+
+}  // namespace lockstep::fake_gpu

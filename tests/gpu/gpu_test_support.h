@@ -1,0 +1,61 @@
+#pragma once
+
+// What the tests of GPU code need on real GPUs and on fake ones alike.
+
+#include <gtest/gtest.h>
+
+#include "lockstep/runtime/device.h"
+
+#ifdef LOCKSTEP_WITH_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#else
+#include "lockstep/tests/gpu/fake_gpu.h"
+#endif
+
+namespace lockstep {
+
+/// Leaves the test where the machine has fewer GPUs.
+#define LOCKSTEP_NEEDS_GPUS(count)                                                          \
+  if (num_gpus() < (count)) {                                                               \
+    GTEST_SKIP() << "it takes " << (count) << " GPUs, but this machine has " << num_gpus(); \
+  }
+
+#ifdef LOCKSTEP_WITH_CUDA
+
+/// Real GPUs do not tell.
+inline void forget_races() {}
+inline void expect_no_races() {}
+
+/// While it lives, whatever makes the host wait for a GPU throws.
+class HostMustNotWait {
+ public:
+  HostMustNotWait() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+  ~HostMustNotWait() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
+};
+
+#else
+
+inline void forget_races() {
+  fake_gpu::forget();
+}
+
+inline void expect_no_races() {
+  for (const auto& race : fake_gpu::races()) ADD_FAILURE() << race;
+}
+
+/// Fails the test if the host has waited for a GPU while it lived.
+class HostMustNotWait {
+ public:
+  HostMustNotWait() : before_(fake_gpu::host_waits().size()) {}
+  ~HostMustNotWait() {
+    const auto waits = fake_gpu::host_waits();
+    for (size_t i = before_; i < waits.size(); ++i) ADD_FAILURE() << "the host waited for " << waits[i];
+  }
+
+ private:
+  size_t before_;
+};
+
+#endif
+
+}  // namespace lockstep

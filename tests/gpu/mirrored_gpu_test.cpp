@@ -1,0 +1,286 @@
+// MirroredStrategy on GPUs: several replicas on one, several GPUs, streams, memory.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/losses.h"
+#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/training/fused_adam.h"
+#include "lockstep/training/metrics.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::vector<torch::Tensor> on_host(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> copies;
+  for (const auto& tensor : tensors) copies.push_back(tensor.detach().cpu());
+  return copies;
+}
+
+c10::Stream current_stream(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+struct Placement {
+  std::string name;
+  std::vector<std::string> devices;
+  int replicas_per_device = 1;
+  std::string ops = "auto";
+};
+
+class MirroredGpu : public testing::TestWithParam<Placement> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Placements, MirroredGpu,
+    testing::Values(Placement{"OneReplica", {"gpu:0"}}, Placement{"TwoOnOneGpu", {"gpu:0"}, 2},
+                    Placement{"ThreeOnOneGpu", {"gpu:0"}, 3},
+                    Placement{"OneDeviceSumsForTwoOnOneGpu", {"gpu:0"}, 2, "reduction_to_one_device"},
+                    Placement{"TwoGpusByCopies", {"gpu:0", "gpu:1"}, 1, "hierarchical_copy"},
+                    Placement{"TwoOnEachOfTwoGpus", {"gpu:0", "gpu:1"}, 2, "hierarchical_copy"},
+                    Placement{"OneOfTwoGpusSums", {"gpu:1", "gpu:0"}, 1, "reduction_to_one_device"},
+                    Placement{"GpuAndCpu", {"gpu:0", "cpu:0"}}, Placement{"CpuAndGpu", {"cpu:0", "gpu:0"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(MirroredGpu, EqualsLibTorchAloneOnTheCpu) {
+  const Placement& placement = GetParam();
+  LOCKSTEP_NEEDS_GPUS(placement.devices.size() > 1 && placement.devices[1] != "cpu:0" ? 2 : 1);
+  forget_races();
+  const auto data = examples_of_three_classes();
+  MirroredStrategy strategy(placement.devices, {.cross_device_ops = make_cross_device_ops(placement.ops),
+                                                .replicas_per_device = placement.replicas_per_device});
+  torch::manual_seed(17);
+  auto model = strategy.scope([&](ReplicaContext&) { return make_tanh_net(); });
+  auto optimizer =
+      strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
+  auto batches =
+      strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
+  }
+  const auto trained = on_host(model.primary()->parameters());
+  EXPECT_LT(largest_difference(trained, trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd())), 1e-12);
+  for (const auto& replica : model.local_values())
+    EXPECT_TRUE(bit_equal(on_host(replica->parameters()), trained));
+  expect_no_races();
+}
+
+TEST(MirroredGpuStreams, EachReplicaOfAGpuHasAStreamOfItsOwn) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 3});
+  const auto streams =
+      strategy.run([](ReplicaContext& replica) { return current_stream(replica.device()).id(); });
+  const auto again =
+      strategy.run([](ReplicaContext& replica) { return current_stream(replica.device()).id(); });
+  const std::set<int64_t> different(streams.local_values().begin(), streams.local_values().end());
+  EXPECT_EQ(different.size(), 3);
+  EXPECT_FALSE(different.contains(0)) << "the default stream would make the others wait";
+  EXPECT_EQ(streams.local_values(), again.local_values());
+}
+
+TEST(MirroredGpuStreams, OrderTheCallersWorkBeforeAndAfterARun) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  const c10::StreamGuard on_own_stream(
+      c10::impl::VirtualGuardImpl(torch::kCUDA).getStreamFromGlobalPool(torch::Device(torch::kCUDA, 0)));
+  for (int step = 1; step < 4; ++step) {
+    const auto value = torch::full({8}, step, torch::Device(torch::kCUDA, 0));
+    const auto results = strategy.run(
+        [](ReplicaContext& replica, const torch::Tensor& x) {
+          return replica.all_reduce(ReduceOp::kSum, x * (replica.replica_id() + 1));
+        },
+        value);
+    EXPECT_EQ((results.local_values()[0] + results.local_values()[1]).sum().item<int64_t>(),
+              8 * 2 * 3 * step);
+  }
+  expect_no_races();
+}
+
+TEST(MirroredGpuStreams, CollectivesInBackwardOfReplicasOnOneGpuMeet) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  // In a thread that the replicas share, the first one's backward would wait for a second that cannot begin.
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2, .timeout = std::chrono::seconds(20)});
+  const auto gradients = strategy.run([](ReplicaContext& replica) {
+    auto x = torch::full({3}, replica.replica_id() + 1.0, replica.device()).requires_grad_();
+    const auto sum = replica.all_reduce(ReduceOp::kSum, x * x);
+    (sum * (replica.replica_id() + 1)).sum().backward();
+    return x.grad();
+  });
+  // d/dx of (1 + 2) * sum(x^2): the losses of both replicas hang on each x.
+  EXPECT_EQ(gradients.local_values()[0].cpu()[0].item<double>(), 2 * 1 * 3);
+  EXPECT_EQ(gradients.local_values()[1].cpu()[0].item<double>(), 2 * 2 * 3);
+  expect_no_races();
+}
+
+TEST(MirroredGpuStreams, AStepMakesTheHostWaitForNothing) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  const auto data = examples_of_three_classes();
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  auto model = strategy.scope([&](ReplicaContext&) { return make_tanh_net(); });
+  auto optimizer =
+      strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 1e-3); });
+  auto mean_loss = strategy.scope([](ReplicaContext&) { return Mean(); });
+  auto accuracy = strategy.scope([](ReplicaContext&) { return CategoricalAccuracy(); });
+  auto batches = strategy
+                     .distribute_dataset(TensorDataset(data.data, data.target),
+                                         {.global_batch_size = 4, .shuffle_seed = 1})
+                     .repeat();
+  const auto step = [](ReplicaContext& replica, TanhNet& net, FusedAdam& adam, Mean& mean,
+                       CategoricalAccuracy& matches, const Example& batch) {
+    adam.zero_grad();
+    const auto logits = net->forward(batch.data);
+    const auto losses = torch::cross_entropy_loss(logits, batch.target, {}, at::Reduction::None);
+    compute_average_loss(replica, losses).backward();
+    replica.apply_gradients(adam, {.clip_norm = 0.1});
+    mean.update(losses);
+    matches.update(logits, batch.target);
+  };
+  auto batch = batches.begin();
+  for (int warm = 0; warm < 3; ++warm, ++batch) {
+    strategy.run(step, model, optimizer, mean_loss, accuracy, *batch);
+  }
+  {
+    const HostMustNotWait guard;
+    for (int i = 0; i < 10; ++i, ++batch) strategy.run(step, model, optimizer, mean_loss, accuracy, *batch);
+  }
+  EXPECT_GT(result(mean_loss), 0);
+  EXPECT_GT(result(accuracy), 0);
+  expect_no_races();
+}
+
+TEST(MirroredGpuInput, IsMadeOnAStreamOfItsOwn) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  const auto numbers = torch::arange(64, torch::kFloat);
+  const torch::Device gpu(torch::kCUDA, 0);
+  const auto offset = torch::full({}, 100, gpu);
+  std::mutex mutex;
+  std::set<int64_t> streams;
+  auto batches =
+      strategy.distribute_dataset(TensorDataset(numbers, numbers), {.global_batch_size = 8, .num_workers = 2})
+          .map([&](const Example& shard) {
+            const std::lock_guard<std::mutex> lock(mutex);
+            streams.insert(current_stream(gpu).id());
+            return Example{shard.data + offset, shard.target};
+          });
+  double total = 0;
+  for (const auto& batch : batches) {
+    const auto sums = strategy.run(
+        [](ReplicaContext&, const Example& shard) { return (shard.data - shard.target).sum(); }, batch);
+    total += strategy.reduce(ReduceOp::kSum, sums).item<double>();
+  }
+  EXPECT_EQ(total, 6400);
+  EXPECT_EQ(streams.size(), 1);
+  EXPECT_FALSE(streams.contains(current_stream(gpu).id()));
+  expect_no_races();
+}
+
+TEST(MirroredGpuInput, MayBeReadOutsideARunToo) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  const auto numbers = torch::arange(32, torch::kFloat);
+  auto batches = strategy.distribute_dataset(TensorDataset(numbers, numbers), {.global_batch_size = 8});
+  double total = 0;
+  for (auto& batch : batches) {
+    for (const auto& shard : batch.local_values()) total += shard.data.sum().item<double>();
+  }
+  EXPECT_EQ(total, 31 * 32 / 2);
+  expect_no_races();
+}
+
+TEST(MirroredGpuRandom, DropoutDrawsFromTheReplicasOwnStream) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  const auto drawn = [](uint64_t seed) {
+    MirroredStrategy strategy({"gpu:0"}, {.seed = seed, .replicas_per_device = 2});
+    const auto masks = strategy.run([](ReplicaContext& replica) {
+      auto x = torch::ones({1000}, replica.device()).requires_grad_();
+      const auto y = torch::dropout(x, 0.25, /*train=*/true);
+      y.sum().backward();
+      EXPECT_TRUE(torch::equal(x.grad(), y.detach())) << "backward has forward's mask";
+      return y.detach();
+    });
+    return on_host(masks.local_values());
+  };
+  const auto once = drawn(3);
+  EXPECT_TRUE(bit_equal(once, drawn(3)));
+  EXPECT_FALSE(bit_equal(once, drawn(4)));
+  EXPECT_FALSE(torch::equal(once[0], once[1]));
+  for (const auto& values : once) {
+    EXPECT_NEAR(values.count_nonzero().item<int64_t>(), 750, 6 * std::sqrt(1000 * 0.25 * 0.75));
+    EXPECT_NEAR(values.max().item<double>(), 1 / 0.75, 1e-6);
+  }
+}
+
+TEST(MirroredGpuErrors, AnUnknownGpuIsNamedWithThoseThatThereAre) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  EXPECT_THAT([] { MirroredStrategy({"gpu:77"}); },
+              testing::ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("gpu:77"), HasSubstr("gpu:0"))));
+}
+
+TEST(MirroredGpuErrors, ReplicasPerDeviceMustBeOneOrMore) {
+  EXPECT_THAT([] { MirroredStrategy({"cpu:0"}, {.replicas_per_device = 0}); },
+              testing::ThrowsMessage<InvalidArgument>(HasSubstr("1 or more replicas a device, but got 0")));
+}
+
+#ifndef LOCKSTEP_WITH_CUDA
+class MemoryLimit {
+ public:
+  MemoryLimit(int device, int64_t bytes) : device_(device) { fake_gpu::limit_memory(device, bytes); }
+  ~MemoryLimit() { fake_gpu::limit_memory(device_, -1); }
+
+ private:
+  int device_;
+};
+
+constexpr int64_t kLimit = 4 << 20;
+
+// The real GPU's allocator has the same words; what it cannot be made to do is to have little memory.
+TEST(MirroredGpuErrors, OutOfMemoryNamesTheReplicaAndTheBytesAndReleasesTheOthers) {
+  MirroredStrategy strategy({"gpu:0", "gpu:1"},
+                            {.cross_device_ops = make_cross_device_ops("hierarchical_copy")});
+  const auto step = [](ReplicaContext& replica) {
+    const auto big = torch::ones({2 << 20}, replica.device());  // 8 MiB
+    return replica.all_reduce(ReduceOp::kSum, big.sum());
+  };
+  {
+    const MemoryLimit limit(1, kLimit);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(
+        [&] { strategy.run(step); },
+        testing::ThrowsMessage<OutOfMemory>(AllOf(
+            HasSubstr("[MirroredStrategy] replica 1 on gpu:1 is out of memory"), HasSubstr("wanted 8.00 MiB"),
+            HasSubstr("MiB were free"), HasSubstr("a smaller batch needs less"))));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  }
+  EXPECT_EQ(strategy.run(step).local_values()[0].item<double>(), 2 * (2 << 20));
+}
+
+TEST(MirroredGpuErrors, OutOfMemoryInScopeNamesTheReplica) {
+  MirroredStrategy strategy({"gpu:0", "gpu:1"},
+                            {.cross_device_ops = make_cross_device_ops("hierarchical_copy")});
+  const auto make_big = [](ReplicaContext&) { return torch::nn::Linear(1 << 11, 1 << 10); };
+  {
+    const MemoryLimit limit(1, kLimit);
+    EXPECT_THAT(
+        [&] { strategy.scope(make_big); },
+        testing::ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:1 is out of memory: it wanted 8")));
+  }
+  EXPECT_NO_THROW(strategy.scope(make_big));
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep

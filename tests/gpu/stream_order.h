@@ -1,0 +1,89 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lockstep::fake_gpu {
+
+struct StreamName {
+  int device = 0;
+  int64_t id = 0;
+  auto operator<=>(const StreamName&) const = default;
+};
+
+/// How much of each stream's work is known to be done: vector clocks (Fidge, Mattern, 1988).
+using Clock = std::map<StreamName, uint64_t>;
+
+/// What order the work of all streams is in, and which accesses to memory it leaves unordered. Thread-safe.
+class StreamOrder {
+ public:
+  /// Memory [begin, begin + bytes).
+  struct Range {
+    const char* begin = nullptr;
+    size_t bytes = 0;
+  };
+
+  /// One piece of work on `stream`, which reads and writes these ranges. `what` names it in races.
+  void launch(StreamName stream, const std::string& what, const std::vector<Range>& reads,
+              const std::vector<Range>& writes);
+  /// `stream`'s work up to now, for wait().
+  Clock record(StreamName stream);
+  /// Whatever `stream` is given from now on comes after `event`.
+  void wait(StreamName stream, const Clock& event);
+  /// The host has waited for `event` because of `what`: whatever it gives to any stream from now on comes
+  /// after it.
+  void wait_on_host(const Clock& event, const std::string& what);
+
+  /// Memory that `stream`'s allocator gives, and takes back. Freed memory is taken again at the earliest by
+  /// the next allocation of the same stream.
+  void allocate(StreamName stream, Range block);
+  void free(const char* begin);
+  /// The block with this start is used on `stream` too: freed, it is taken again after what that stream had
+  /// to do by then.
+  void use_on(const char* begin, StreamName stream);
+
+  std::vector<std::string> races() const;
+  /// What each of the host's waits was for.
+  std::vector<std::string> host_waits() const;
+  /// Begins anew: all work so far is done.
+  void forget();
+  int used_streams(int device) const;
+
+ private:
+  struct Access {
+    Range range;
+    StreamName stream;
+    uint64_t time = 0;
+    bool is_write = false;
+    std::string what;
+  };
+  struct Block {
+    Range range;
+    StreamName stream;
+    std::vector<Access> accesses;
+    std::vector<StreamName> other_streams;
+  };
+  struct FreedBlock {
+    Block block;
+    Clock known;  // what the streams named by use_on() had to do
+  };
+
+  bool is_before(const Access& access, const Clock& clock) const;
+  Block* find_block(const char* address);
+  void access(StreamName stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
+
+  mutable std::mutex mutex_;
+  std::map<StreamName, Clock> clocks_;
+  Clock host_;
+  std::map<const char*, Block> blocks_;
+  std::map<StreamName, std::vector<FreedBlock>> freed_;
+  std::vector<std::string> races_;
+  std::vector<std::string> host_waits_;
+};
+
+}  // namespace lockstep::fake_gpu
