@@ -186,7 +186,7 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector
   check_tensors("all_gather", inputs);
   check_tensors("all_gather", outputs[0]);
   // Every rank sends as many elements as the one with the most.
-  const at::Tensor own = flat_elements_of(inputs[0]);
+  const at::Tensor own = row_major_elements(inputs[0]);
   const int64_t pairs = inputs[0].is_complex() ? 2 : 1;
   int64_t most = 0;
   for (const auto& output : outputs[0]) most = std::max(most, pairs * output.numel());

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-at::Tensor flat_elements_of(const at::Tensor& tensor) {
+at::Tensor row_major_elements(const at::Tensor& tensor) {
   // A view that autograd knew of would keep the tensor's history alive for as long as a backend keeps it.
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
@@ -47,13 +47,13 @@ PackedTensors::PackedTensors(const std::vector<at::Tensor>& tensors) {
       std::vector<at::Tensor> pieces;
       int64_t begin = 0;
       for (const size_t member : pack->second) {
-        pieces.push_back(flat_elements_of(tensors[member]));
+        pieces.push_back(row_major_elements(tensors[member]));
         copies_.push_back({flat_.size(), begin, tensors[member]});
         begin += pieces.back().numel();
       }
       flat_.push_back(at::cat(pieces));
     } else {
-      flat_.push_back(flat_elements_of(tensor));
+      flat_.push_back(row_major_elements(tensor));
       if (!flat_.back().is_alias_of(tensor)) copies_.push_back({flat_.size() - 1, 0, tensor});
     }
   }

@@ -38,7 +38,7 @@ class PackedTensors {
 
 /// A tensor's elements in row-major order in one dimension, complex ones as pairs: its own memory where that
 /// is contiguous, else a copy.
-at::Tensor flat_elements_of(const at::Tensor& tensor);
+at::Tensor row_major_elements(const at::Tensor& tensor);
 /// The way back: the elements of `flat` from `begin` on into `tensor`.
 void copy_elements(const at::Tensor& flat, int64_t begin, const at::Tensor& tensor);
 

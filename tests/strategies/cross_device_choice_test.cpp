@@ -14,9 +14,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const LogicalDevice kGpu0{DeviceKind::kGpu, 0};
-const LogicalDevice kGpu1{DeviceKind::kGpu, 1};
-const LogicalDevice kCpu0{DeviceKind::kCpu, 0};
+const LogicalDevice kFirstGpu{DeviceKind::kGpu, 0};
+const LogicalDevice kSecondGpu{DeviceKind::kGpu, 1};
+const LogicalDevice kFirstCpu{DeviceKind::kCpu, 0};
 constexpr std::chrono::seconds kTimeout{10};
 
 /// Keeps LibTorch's warnings while it lives.
@@ -39,9 +39,9 @@ std::vector<std::string> names_for(const Devices& devices) {
 TEST(CandidatesFor, NamesWhatServesTheDevicesBestFirst) {
   EXPECT_THAT(names_for(logical_cpus(1)), ElementsAre("HierarchicalCopyAllReduce"));
   EXPECT_THAT(names_for(logical_cpus(4)), ElementsAre("HierarchicalCopyAllReduce"));
-  EXPECT_THAT(names_for({kGpu0}), ElementsAre("HierarchicalCopyAllReduce"));
-  EXPECT_THAT(names_for({kGpu0, kCpu0}), ElementsAre("ReductionToOneDevice"));
-  EXPECT_THAT(names_for({kGpu0, kGpu1}), ElementsAre("NcclAllReduce", "HierarchicalCopyAllReduce"));
+  EXPECT_THAT(names_for({kFirstGpu}), ElementsAre("HierarchicalCopyAllReduce"));
+  EXPECT_THAT(names_for({kFirstGpu, kFirstCpu}), ElementsAre("ReductionToOneDevice"));
+  EXPECT_THAT(names_for({kFirstGpu, kSecondGpu}), ElementsAre("NcclAllReduce", "HierarchicalCopyAllReduce"));
 }
 
 TEST(OpenFirst, SaysNothingWhereTheFirstConnects) {
@@ -55,7 +55,7 @@ TEST(OpenFirst, SaysNothingWhereTheFirstConnects) {
 
 TEST(OpenFirst, FallsBackFromAnOpThatRefusesTheDevicesWithOneLineThatSaysWhy) {
   KeptWarnings warnings;
-  const Devices devices{kGpu0, kGpu0};
+  const Devices devices{kFirstGpu, kFirstGpu};
   const auto opened = open_first(candidates_for(devices), devices, kTimeout);
   EXPECT_EQ(opened.ops->name(), "HierarchicalCopyAllReduce");
   EXPECT_THAT(opened.reason,

@@ -14,6 +14,7 @@
 namespace lockstep {
 
 using std::chrono::steady_clock;
+using Fault = FakeNcclWorld::Fault;
 
 /// One rank's part in a collective.
 struct FakeNccl::Call {
@@ -40,7 +41,7 @@ class FakeNccl::Work : public c10d::Work {
   }
   bool wait(std::chrono::milliseconds) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    while (!completed_) cv_.wait_for(lock, std::chrono::milliseconds(20));
+    while (!completed_ && !leaves_host_free_) cv_.wait_for(lock, std::chrono::milliseconds(20));
     if (late_) {
       exception_ = std::exchange(late_, nullptr);
       return true;
@@ -48,6 +49,9 @@ class FakeNccl::Work : public c10d::Work {
     if (exception_) std::rethrow_exception(exception_);
     return true;
   }
+
+  /// As on a GPU, whose streams wait instead of the host.
+  void leave_host_free() { leaves_host_free_ = true; }
 
   void end(const std::string& error = "", bool late = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -58,6 +62,7 @@ class FakeNccl::Work : public c10d::Work {
 
  private:
   std::exception_ptr late_;
+  bool leaves_host_free_ = false;  // set before the launch
 };
 
 /// Where the ranks' calls meet: call number n of each.
@@ -180,9 +185,10 @@ class FakeNccl::Stream {
     thread_.join();
   }
 
-  void push(Call call, std::string fault, bool late) {
+  /// `fault`: how the call fails, at `when`; empty: it does not.
+  void push(Call call, std::string fault, Fault when) {
     MutexLock lock(mutex_);
-    queue_.push_back({std::move(call), std::move(fault), late, steady_clock::now() + timeout_});
+    queue_.push_back({std::move(call), std::move(fault), when, steady_clock::now() + timeout_});
     changed_.notify_all();
   }
   /// Blocks until nothing is left to do.
@@ -195,7 +201,7 @@ class FakeNccl::Stream {
   struct Entry {
     Call call;
     std::string fault;
-    bool late;
+    Fault when;
     steady_clock::time_point deadline;
   };
 
@@ -208,16 +214,17 @@ class FakeNccl::Stream {
         if (queue_.empty()) return;
         entry = queue_.front();
       }
-      if (!entry.fault.empty() && !entry.late) {
+      if (entry.when == Fault::kCall) {
         entry.call.work->end(entry.fault);
       } else {
         const auto all = communicator_->exchange(rank_, entry.call, entry.deadline);
         if (!all.empty()) execute(entry.call, all);
+        if (entry.when == Fault::kLater) std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const bool late = steady_clock::now() >= entry.deadline;
         entry.call.work->end(!all.empty() ? entry.fault
                              : late       ? "Watchdog caught collective operation timeout"
                                           : "NCCL communicator was aborted",
-                             entry.late);
+                             entry.when == Fault::kLate);
       }
       entry = {};
       MutexLock lock(mutex_);
@@ -300,7 +307,7 @@ FakeNccl::FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& r
     : Backend(request.rank, static_cast<int>(request.devices.size())),
       world_(std::move(world)),
       request_(request) {
-  require(!world_->has_fault(getRank(), FakeNcclWorld::Fault::kMaking), "no such device");
+  require(!world_->has_fault(getRank(), Fault::kMaking), "no such device");
   ++world_->alive_;
 }
 
@@ -316,7 +323,6 @@ FakeNccl::~FakeNccl() {
 }
 
 void FakeNccl::eagerConnectSingleDevice(at::Device) {
-  using Fault = FakeNcclWorld::Fault;
   const auto deadline = steady_clock::now() + request_.timeout;
   require(!world_->has_fault(getRank(), Fault::kConnecting), "unhandled system error");
   {
@@ -366,9 +372,12 @@ c10::intrusive_ptr<c10d::Work> FakeNccl::launch(Call call) {
   require(!ended_, "NCCL communicator was aborted");
   require(stream_ != nullptr, "not connected");
   auto work = call.work;
-  const bool fails = world_->take_fault(getRank(), FakeNcclWorld::Fault::kCall);
-  const bool late = world_->take_fault(getRank(), FakeNcclWorld::Fault::kLate);
-  stream_->push(std::move(call), fails || late ? "unhandled cuda error\nand its backtrace" : "", late);
+  Fault when = Fault::kNone;
+  for (const auto fault : {Fault::kCall, Fault::kLate, Fault::kLater}) {
+    if (world_->take_fault(getRank(), fault)) when = fault;
+  }
+  if (when == Fault::kLater) work->leave_host_free();
+  stream_->push(std::move(call), when == Fault::kNone ? "" : "unhandled cuda error\nand its backtrace", when);
   return work;
 }
 
