@@ -29,7 +29,7 @@ class CollectiveMismatch : public std::runtime_error {
 
 /// A backend that others made, such as NCCL, failed by itself: it could not connect its ranks, or a
 /// collective of it went wrong. Names the cross-device op, the replica, its device, and what the backend
-/// said. Such an error may show after the collective that it belongs to has returned.
+/// said. It may show after the collective has returned; what the run computed is not to be trusted then.
 class BackendError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -19,7 +19,8 @@ void expect_round_trip(const std::vector<at::Tensor>& tensors, size_t num_flat) 
     flat.mul_(2);
   }
   packed.copy_back();
-  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(torch::equal(tensors[i].detach(), expected[i])) << i;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_TRUE(torch::equal(tensors[i].detach(), expected[i])) << i;
 }
 
 TEST(PackedTensors, AreWrittenBackWhateverTheirShapesStridesAndDtypes) {
@@ -28,8 +29,10 @@ TEST(PackedTensors, AreWrittenBackWhateverTheirShapesStridesAndDtypes) {
   expect_round_trip({torch::randn({3, 4}).t()}, 1);
   expect_round_trip({torch::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)}, 1);
   expect_round_trip({torch::randn({3}, torch::kComplexFloat)}, 1);
-  expect_round_trip({torch::randn({3, 2}, torch::kComplexFloat).conj().t(), torch::randn({2}, torch::kComplexFloat)}, 1);
-  expect_round_trip({torch::randn({}), large, torch::arange(4), torch::randn({5}), torch::arange(6).narrow(0, 1, 3)}, 3);
+  expect_round_trip(
+      {torch::randn({3, 2}, torch::kComplexFloat).conj().t(), torch::randn({2}, torch::kComplexFloat)}, 1);
+  expect_round_trip(
+      {torch::randn({}), large, torch::arange(4), torch::randn({5}), torch::arange(6).narrow(0, 1, 3)}, 3);
   expect_round_trip({torch::ones({0}), torch::ones({2, 0})}, 0);
   expect_round_trip({}, 0);
 }

@@ -107,9 +107,8 @@ TEST_F(BackendFaults, AnErrorThatShowsAfterTheRunIsThrownByTheNextOne) {
   const auto fn = [](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({2})); };
   EXPECT_NO_THROW(strategy->run(fn));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const auto message = soon<BackendError>([&] {
-    strategy->run([](ReplicaContext&) { ADD_FAILURE() << "ran"; });
-  });
+  const auto message =
+      soon<BackendError>([&] { strategy->run([](ReplicaContext&) { ADD_FAILURE() << "ran"; }); });
   EXPECT_THAT(message, HasSubstr("replica 1 (cpu:1): all_reduce sum Float[2] (collective #0) failed"));
   expect_usable(*strategy);
 }
