@@ -33,16 +33,18 @@ class CollectiveGroup {
   /// Where backend() cannot take CPU tensors, another one for these.
   virtual ReplicaChannel ends(int replica) const { return backend(replica); }
 
-  /// A run begins: all replicas take part again.
+  /// A run begins: all replicas take part again. A channel that has to connect anew does so here, and throws
+  /// BackendError where it cannot.
   virtual void enter() = 0;
   /// `replica` has returned from the run: those that wait for it in this channel get an error that says so.
+  /// Where they wait on a device instead of the host, the error is thrown here, as CollectiveMismatch.
   virtual void leave(int replica) = 0;
   /// All replicas have returned: throws CollectiveMismatch naming a collective that some joined and others
-  /// did not.
+  /// did not, and BackendError for one that has failed on its device by now.
   virtual void check_complete() = 0;
-  /// Releases every waiting replica with CollectiveAborted(`reason`).
+  /// Releases every waiting replica with CollectiveAborted(`reason`). Does not throw.
   virtual void abort(const std::string& reason) = 0;
-  /// After an abort, while no replica is inside: usable again.
+  /// After a failed run, while no replica is inside: usable again from the next enter() on.
   virtual void reset() = 0;
 
  protected:

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -84,14 +85,12 @@ void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> te
   const at::NoGradGuard no_grad;
   c10d::AllreduceOptions options;
   options.reduceOp = op == ReduceOp::kMean ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+  check_mean(options.reduceOp, tensors);
   backend.allreduce(tensors, options)->wait();
 }
 
 void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tensors) {
-  if (source < 0 || source >= backend.getSize()) {
-    throw InvalidArgument("[broadcast] expected a source replica from 0 to " +
-                          std::to_string(backend.getSize() - 1) + ", but got " + std::to_string(source));
-  }
+  check_source(source, backend.getSize());
   const at::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;

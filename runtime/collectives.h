@@ -12,10 +12,11 @@ namespace lockstep {
 
 // Collectives over any c10d backend, for one rank. All block until every rank has called them, in the same
 // order (over NCCL it is the tensors' stream that waits), and throw what the backend's Work::wait() throws.
+// The backend is one of a channel (CollectiveGroup): others, such as a bare ProcessGroupNCCL, take no lists.
 // Ranks bring the same shapes and dtypes unless said otherwise.
 
-/// Sums or averages in place; no gradient flows through. LocalBackend throws InvalidArgument for a mean of
-/// integers, and where two ranks bring the same memory.
+/// Sums or averages in place; no gradient flows through. Throws InvalidArgument for a mean of integers, and,
+/// over a LocalBackend, where two ranks bring the same memory.
 void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> tensors);
 /// Copies rank `source`'s tensors into everyone's; no gradient flows through. Throws InvalidArgument, without
 /// waiting for the others, for a source that is no rank.

@@ -27,6 +27,14 @@ class CollectiveMismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A backend that others made, such as NCCL, failed by itself: it could not connect its ranks, or a
+/// collective of it went wrong. Names the cross-device op, the replica, its device, and what the backend
+/// said. It may show after the collective has returned; what the run computed is not to be trusted then.
+class BackendError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The replicas no longer hold the same state, because a failed run let some of them finish a step and others
 /// not. Strategy::restore_consistency() repairs it.
 class InconsistentReplicas : public std::runtime_error {

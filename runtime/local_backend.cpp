@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -47,39 +48,6 @@ class LocalWork : public c10d::Work {
   std::vector<at::Tensor> outputs_;
   std::shared_ptr<StreamFence> finished_;
 };
-
-std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors) {
-  // Built for every collective, so without a stream: a few appends.
-  std::string text = operation;
-  for (const auto& tensor : tensors) {
-    text += ' ';
-    text += c10::toString(tensor.scalar_type());
-    text += '[';
-    for (int64_t i = 0; i < tensor.dim(); ++i) {
-      if (i > 0) text += ',';
-      text += std::to_string(tensor.size(i));
-    }
-    text += ']';
-  }
-  return text;
-}
-
-const char* name_of(const c10d::ReduceOp& op) {
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-      return "sum";
-    case c10d::ReduceOp::AVG:
-      return "mean";
-    case c10d::ReduceOp::PRODUCT:
-      return "product";
-    case c10d::ReduceOp::MIN:
-      return "minimum";
-    case c10d::ReduceOp::MAX:
-      return "maximum";
-    default:
-      throw InvalidArgument("[LocalBackend] expected the reduction sum, mean, product, minimum or maximum");
-  }
-}
 
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value) {
   const at::Tensor here = value.to(into.device());
@@ -238,14 +206,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival a
 c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                        const c10d::AllreduceOptions& options) {
   const c10d::ReduceOp::RedOpType op = options.reduceOp;
-  if (op == c10d::ReduceOp::AVG) {
-    for (const auto& tensor : tensors) {
-      if (!tensor.is_floating_point() && !tensor.is_complex()) {
-        throw InvalidArgument(c10::str("[all_reduce] expected a floating-point tensor for a mean, but got ",
-                                       c10::toString(tensor.scalar_type())));
-      }
-    }
-  }
+  check_mean(options.reduceOp, tensors);
   return launch(c10d::OpType::ALLREDUCE,
                 {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors,
                  nullptr, nullptr},
@@ -261,10 +222,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                        const c10d::BroadcastOptions& options) {
-  if (options.rootRank < 0 || options.rootRank >= getSize()) {
-    throw InvalidArgument(c10::str("[broadcast] expected a source replica from 0 to ", getSize() - 1,
-                                   ", but got ", options.rootRank));
-  }
+  check_source(options.rootRank, getSize());
   const auto root = static_cast<size_t>(options.rootRank);
   return launch(c10d::OpType::BROADCAST,
                 {describe(c10::str("broadcast from ", root), tensors), tensors, tensors, nullptr, nullptr},
@@ -279,16 +237,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& 
 c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                                        std::vector<at::Tensor>& inputs,
                                                        const c10d::AllgatherOptions&) {
-  if (inputs.size() != 1 || outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize())) {
-    throw InvalidArgument(c10::str("[all_gather] expected one input and ", getSize(), " outputs"));
-  }
-  // copy_ would broadcast or convert silently.
-  const at::Tensor& own = outputs[0][static_cast<size_t>(getRank())];
-  if (inputs[0].sizes() != own.sizes() || inputs[0].scalar_type() != own.scalar_type()) {
-    throw InvalidArgument(c10::str("[all_gather] expected an input like output ", getRank(), " of replica ",
-                                   getRank(), "'s list:", describe("", {own}), ", but got",
-                                   describe("", {inputs[0]})));
-  }
+  check_all_gather(outputs, inputs, getRank(), getSize());  // copy_ would broadcast or convert silently
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
   return launch(c10d::OpType::ALLGATHER,
                 {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},

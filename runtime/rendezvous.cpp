@@ -1,11 +1,10 @@
 #include "lockstep/runtime/rendezvous.h"
 
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
 
+#include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -55,18 +54,15 @@ Rendezvous::Meeting& Rendezvous::meeting_at(uint64_t sequence) {
   return *open_[sequence - first_open_];
 }
 
+CollectiveCall Rendezvous::call_of(const Meeting& meeting) {
+  return {meeting.sequence_, meeting.first_rank_,
+          meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description};
+}
+
 void Rendezvous::fail(Meeting& meeting, std::exception_ptr error) {
   if (!meeting.error_) meeting.error_ = std::move(error);
   std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
   changed_.notify_all();
-}
-
-std::string Rendezvous::missing_ranks(const Meeting& meeting) const {
-  std::string text;
-  for (size_t rank = 0; rank < meeting.here_.size(); ++rank) {
-    if (!meeting.here_[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return text;
 }
 
 std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arrival,
@@ -84,18 +80,14 @@ std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arriva
       meeting->first_rank_ = rank;
     } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
                first.description != arrival.description) {
-      const std::string text =
-          c10::str("collective #", sequence, ": replica ", meeting->first_rank_, " called ",
-                   first.description, ", but replica ", rank, " called ", arrival.description,
-                   "; all replicas must call the same collectives in the same order with the same shapes");
+      const std::string text = differing_calls(call_of(*meeting), rank, arrival.description);
       fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
       throw CollectiveMismatch(text);
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        fail(*meeting, std::make_exception_ptr(CollectiveAborted(
-                           c10::str("replica ", rank, " waits in ", arrival.description, " (collective #",
-                                    sequence, "), but replica ", other, " returned without joining it"))));
+        fail(*meeting, std::make_exception_ptr(CollectiveAborted(returned_without_joining(
+                           {sequence, rank, arrival.description}, static_cast<int>(other)))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -200,10 +192,7 @@ void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds>
     if (abort_reason_) throw CollectiveAborted(*abort_reason_);
     const bool in_time = changed_.wait_until(mutex_, deadline);
     if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
-      const std::string text =
-          c10::str(meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description, " (collective #",
-                   meeting.sequence_, ") timed out after ", std::chrono::duration<double>(limit).count(),
-                   " s; missing: replica ", missing_ranks(meeting));
+      const std::string text = timed_out(call_of(meeting), limit, missing_ranks(meeting.here_));
       abort_locked(text);
       throw CollectiveAborted(text);
     }
@@ -222,10 +211,7 @@ void Rendezvous::leave(int rank) {
   for (auto& meeting : open_) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
     fail(*meeting,
-         std::make_exception_ptr(CollectiveAborted(c10::str(
-             "replica ", meeting->first_rank_, " waits in ",
-             meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, " (collective #",
-             meeting->sequence_, "), but replica ", rank, " returned without joining it"))));
+         std::make_exception_ptr(CollectiveAborted(returned_without_joining(call_of(*meeting), rank))));
   }
 }
 
@@ -238,10 +224,7 @@ void Rendezvous::check_complete() {
   MutexLock lock(mutex_);
   for (const auto& meeting : open_) {
     if (meeting->arrived_ == 0) continue;
-    throw CollectiveMismatch(
-        c10::str(meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)].description, " (collective #",
-                 meeting->sequence_, ") was joined by replica ", meeting->first_rank_,
-                 ", but not by replica ", missing_ranks(*meeting)));
+    throw CollectiveMismatch(not_joined(call_of(*meeting), missing_ranks(meeting->here_)));
   }
 }
 

@@ -17,6 +17,8 @@
 
 namespace lockstep {
 
+struct CollectiveCall;
+
 /// Where the replicas of one process meet for a collective.
 ///
 /// Operation number n of every rank is the same meeting. Nobody blocks on arrival: the last to arrive makes
@@ -81,7 +83,7 @@ class Rendezvous {
   void abort_locked(const std::string& reason) LOCKSTEP_REQUIRES(mutex_);
   bool run_next_part(Meeting& meeting, int rank_share);
   void do_own_share(int rank);
-  std::string missing_ranks(const Meeting& meeting) const LOCKSTEP_REQUIRES(mutex_);
+  static CollectiveCall call_of(const Meeting& meeting);
 
   const int size_;
   const std::chrono::milliseconds timeout_;

@@ -96,12 +96,11 @@ class ReplicaContext {
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
 
   /// New tensors with the sum or mean over the replicas. Differentiable: the gradient is an all-reduce with
-  /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers, unless
-  /// NCCL makes it.
+  /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// The same in place and without gradient. Unless NCCL sums, throws InvalidArgument where two replicas
-  /// bring the same memory as well.
+  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), tensors must
+  /// be on the replica's device; else InvalidArgument is thrown where two replicas bring the same memory.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
   /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order; sizes may

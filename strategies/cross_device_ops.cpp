@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/nccl_backend.h"
 
 namespace lockstep {
 namespace {
@@ -141,6 +142,22 @@ std::unique_ptr<CollectiveGroup> HierarchicalCopyAllReduce::make_channel(
                                       timeout);
 }
 
+std::unique_ptr<CollectiveGroup> BackendAllReduce::make_channel(const Devices& devices,
+                                                                std::chrono::milliseconds timeout) const {
+  check_devices(devices);
+  return std::make_unique<BackendGroup>(name_, factory_, devices, timeout);
+}
+
+NcclAllReduce::NcclAllReduce(PackingOptions options)
+    : BackendAllReduce("NcclAllReduce", make_nccl_backend, options) {}
+
+std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices,
+                                                             std::chrono::milliseconds timeout) const {
+  check_devices(devices);
+  prepare_nccl();
+  return BackendAllReduce::make_channel(devices, timeout);
+}
+
 void NcclAllReduce::check_devices(const Devices& devices) const {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].kind != DeviceKind::kGpu) {
@@ -168,26 +185,6 @@ std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name) {
   throw InvalidArgument(
       "[cross_device_ops] expected auto, nccl, hierarchical_copy or reduction_to_one_device, but got '" +
       name + "'");
-}
-
-ChosenCrossDeviceOps choose_cross_device_ops(const Devices& devices) {
-  const auto is_gpu = [](const LogicalDevice& device) { return device.kind == DeviceKind::kGpu; };
-  const auto gpus = std::count_if(devices.begin(), devices.end(), is_gpu);
-  if (gpus > 0 && gpus < static_cast<int64_t>(devices.size())) {
-    return {std::make_shared<ReductionToOneDevice>(), "devices of different kinds"};
-  }
-  if (gpus > 1) {
-    auto nccl = std::make_shared<NcclAllReduce>();
-    try {
-      nccl->check_devices(devices);
-      return {nccl, "every replica has a GPU of its own"};
-    } catch (const InvalidArgument& refusal) {
-      TORCH_WARN("cross-device ops: taking HierarchicalCopyAllReduce, because ", refusal.what());
-      return {std::make_shared<HierarchicalCopyAllReduce>(), "NCCL cannot serve these GPUs"};
-    }
-  }
-  return {std::make_shared<HierarchicalCopyAllReduce>(),
-          devices.size() == 1 ? "one replica" : "replicas share this process's memory"};
 }
 
 }  // namespace lockstep

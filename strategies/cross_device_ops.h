@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "lockstep/runtime/backend_group.h"
 #include "lockstep/runtime/collective_group.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/local_backend.h"
@@ -30,8 +32,8 @@ class CrossDeviceOps {
   /// Throws InvalidArgument naming the device where this op cannot serve them.
   virtual void check_devices(const Devices& devices) const = 0;
   /// A new channel among replicas on `devices`, with a backend for each in that order; `timeout` ends every
-  /// wait in it. NCCL's blocks until its ranks are connected, and throws InvalidArgument as check_devices()
-  /// and c10::Error where they cannot connect.
+  /// wait in it. Those of BackendAllReduce block until their ranks are connected, and throw InvalidArgument
+  /// as check_devices() and BackendError naming the op and the devices where they cannot connect.
   virtual std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                         std::chrono::milliseconds timeout) const = 0;
 
@@ -98,11 +100,30 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
                                                 std::chrono::milliseconds timeout) const override;
 };
 
-/// NCCL, one communicator rank a replica. Needs a build with CUDA, and each replica on a GPU of its own.
-class NcclAllReduce : public CrossDeviceOps {
+/// Collectives of any c10d backend, one of its ranks a replica: NCCL is one, a program may hand in others.
+class BackendAllReduce : public CrossDeviceOps {
  public:
-  explicit NcclAllReduce(PackingOptions options = {}) : CrossDeviceOps(options.num_packs) {}
-  std::string name() const override { return "NcclAllReduce"; }
+  /// `name` is what errors and describe() call it. The factory makes a rank's backend, see BackendFactory;
+  /// BackendGroup says what is asked of it. It is called again when a failed run needs new connections.
+  BackendAllReduce(std::string name, BackendFactory factory, PackingOptions options = {})
+      : CrossDeviceOps(options.num_packs), name_(std::move(name)), factory_(std::move(factory)) {}
+  std::string name() const override { return name_; }
+  /// Accepts all: the factory may refuse devices by throwing InvalidArgument.
+  void check_devices(const Devices&) const override {}
+  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                std::chrono::milliseconds timeout) const override;
+
+ private:
+  std::string name_;
+  BackendFactory factory_;
+};
+
+/// NCCL, one communicator rank a replica. Needs a build with CUDA, and each replica on a GPU of its own. Its
+/// first channel sets those of LibTorch's TORCH_NCCL_* variables that the environment has not, so that a
+/// failing collective does not end the process.
+class NcclAllReduce : public BackendAllReduce {
+ public:
+  explicit NcclAllReduce(PackingOptions options = {});
   void check_devices(const Devices& devices) const override;
   std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                 std::chrono::milliseconds timeout) const override;
@@ -111,14 +132,5 @@ class NcclAllReduce : public CrossDeviceOps {
 /// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device; null for auto, which leaves the
 /// choice to the strategy. Throws InvalidArgument listing the names.
 std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name);
-
-/// What `auto` takes for these devices, and why in a few words: NCCL for two or more different GPUs (where it
-/// refuses, the next best with a warning), reduction to one device for mixed kinds, else the hierarchical
-/// copy.
-struct ChosenCrossDeviceOps {
-  std::shared_ptr<CrossDeviceOps> ops;
-  std::string reason;
-};
-ChosenCrossDeviceOps choose_cross_device_ops(const Devices& devices);
 
 }  // namespace lockstep

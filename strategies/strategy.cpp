@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/runtime/replica_random.h"
+#include "lockstep/strategies/cross_device_choice.h"
 #include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {
@@ -18,14 +19,14 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     throw InvalidArgument(c10::str("[", config.name, "] expected 0 or more threads a replica, but got ",
                                    config.intra_op_threads));
   }
-  if (config.cross_device_ops) {
-    config.cross_device_ops->check_devices(config.devices);
-    core_->ops_reason = "as asked for";
-  } else {
-    auto chosen = choose_cross_device_ops(config.devices);
-    config.cross_device_ops = std::move(chosen.ops);
-    core_->ops_reason = std::move(chosen.reason);
-  }
+  // Before anything that is ours starts a thread: NCCL's settings are in the environment.
+  const auto candidates = config.cross_device_ops
+                              ? std::vector<CrossDeviceCandidate>{{config.cross_device_ops, "as asked for"}}
+                              : candidates_for(config.devices);
+  auto opened = open_first(candidates, config.devices, config.timeout);
+  config.cross_device_ops = std::move(opened.ops);
+  core_->ops_reason = std::move(opened.reason);
+  core_->collectives = std::move(opened.channel);
   const int count = static_cast<int>(config.devices.size());
   num_replicas_ = count;
   const uint64_t seed =
@@ -39,7 +40,6 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = config.intra_op_threads > 0 ? config.intra_op_threads : std::max(1, cores / count);
-  core_->collectives = config.cross_device_ops->make_channel(config.devices, config.timeout);
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->config = std::move(config);
   core_->threads = std::make_unique<ReplicaThreads>(count, threads, core_->streams);

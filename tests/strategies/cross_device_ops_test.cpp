@@ -168,39 +168,5 @@ TEST(MakeCrossDeviceOps, KnowsItsNames) {
   EXPECT_NE(message.find("'ncl'"), std::string::npos) << message;
 }
 
-/// Keeps LibTorch's warnings while it lives.
-class KeptWarnings : public c10::WarningHandler {
- public:
-  KeptWarnings() : guard_(this) {}
-  void process(const c10::Warning& warning) override { messages.push_back(warning.msg()); }
-  std::vector<std::string> messages;
-
- private:
-  c10::WarningUtils::WarningHandlerGuard guard_;
-};
-
-TEST(ChooseCrossDeviceOps, TakesWhatServesTheDevices) {
-  KeptWarnings warnings;
-  EXPECT_EQ(choose_cross_device_ops(logical_cpus(1)).ops->name(), "HierarchicalCopyAllReduce");
-  EXPECT_EQ(choose_cross_device_ops(logical_cpus(4)).ops->name(), "HierarchicalCopyAllReduce");
-  EXPECT_EQ(choose_cross_device_ops({kGpu0}).ops->name(), "HierarchicalCopyAllReduce");
-  EXPECT_EQ(choose_cross_device_ops({kGpu0, kCpu0}).ops->name(), "ReductionToOneDevice");
-  EXPECT_TRUE(warnings.messages.empty());
-#ifdef LOCKSTEP_WITH_CUDA
-  EXPECT_EQ(choose_cross_device_ops({kGpu0, kGpu1}).ops->name(), "NcclAllReduce");
-#endif
-}
-
-TEST(ChooseCrossDeviceOps, FallsBackFromNcclWithOneLineThatSaysWhy) {
-  KeptWarnings warnings;
-  const auto chosen = choose_cross_device_ops({kGpu0, kGpu0});
-  EXPECT_EQ(chosen.ops->name(), "HierarchicalCopyAllReduce");
-  EXPECT_EQ(chosen.reason, "NCCL cannot serve these GPUs");
-  ASSERT_EQ(warnings.messages.size(), 1U);
-  EXPECT_NE(warnings.messages[0].find("taking HierarchicalCopyAllReduce, because [NcclAllReduce]"),
-            std::string::npos);
-  EXPECT_EQ(warnings.messages[0].find('\n'), std::string::npos);
-}
-
 }  // namespace
 }  // namespace lockstep

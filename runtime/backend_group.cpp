@@ -1,0 +1,135 @@
+#include "lockstep/runtime/backend_group.h"
+
+#include <utility>
+
+#include "lockstep/runtime/backend_connection.h"
+#include "lockstep/runtime/checked_backend.h"
+#include "lockstep/runtime/collective_order.h"
+
+namespace lockstep {
+
+BackendGroup::BackendGroup(std::string op, BackendFactory factory, std::vector<LogicalDevice> devices,
+                           std::chrono::milliseconds timeout)
+    : op_(std::move(op)),
+      factory_(std::move(factory)),
+      devices_(std::move(devices)),
+      timeout_(timeout),
+      order_(std::make_shared<CollectiveOrder>(static_cast<int>(devices_.size()))) {
+  const int size = static_cast<int>(devices_.size());
+  for (int rank = 0; rank < size; ++rank) {
+    checked_.push_back(c10::make_intrusive<CheckedBackend>(
+        BackendPlace{op_, rank, size, devices_[static_cast<size_t>(rank)], timeout_}, order_));
+    backends_.push_back(checked_.back());
+  }
+  connect();
+}
+
+BackendGroup::~BackendGroup() {
+  Backends connected;
+  bool aborted = false;
+  {
+    MutexLock lock(mutex_);
+    connected = std::move(connected_);
+    aborted = aborted_;
+  }
+  if (!aborted && order_->is_complete()) {
+    shut_down_all(connected);
+  } else if (!aborted) {
+    abort_all(connected);
+  }
+  // The backends that replicas saw may live on, in the history of tensors.
+  order_->abort("[" + op_ + "] the channel is closed");
+  for (const auto& checked : checked_) {
+    checked->use(nullptr);
+    checked->forget_launched();
+  }
+}
+
+void BackendGroup::connect() {
+  const auto connection = std::make_shared<BackendConnection>(op_, devices_, timeout_);
+  {
+    MutexLock lock(mutex_);
+    connecting_ = connection;
+  }
+  Backends made;
+  try {
+    // An abort() that came before the connection could be seen has left its reason.
+    if (const auto reason = order_->abort_reason()) connection->abort(*reason);
+    made = connection->connect(factory_, generation_++);
+  } catch (...) {
+    MutexLock lock(mutex_);
+    connecting_.reset();
+    throw;
+  }
+  for (size_t rank = 0; rank < made.size(); ++rank) checked_[rank]->use(made[rank]);
+  MutexLock lock(mutex_);
+  connecting_.reset();
+  connected_ = std::move(made);
+  aborted_ = false;
+}
+
+void BackendGroup::disconnect() {
+  Backends connected;
+  bool aborted = false;
+  {
+    MutexLock lock(mutex_);
+    connected = std::move(connected_);
+    connected_.clear();
+    aborted = aborted_;
+  }
+  if (!aborted) abort_all(connected);
+  for (const auto& checked : checked_) {
+    checked->use(nullptr);
+    checked->forget_launched();
+  }
+}
+
+void BackendGroup::check_launched() {
+  for (const auto& checked : checked_) checked->check_launched();
+}
+
+void BackendGroup::enter() {
+  bool is_connected = false;
+  {
+    MutexLock lock(mutex_);
+    is_connected = !connected_.empty();
+  }
+  try {
+    if (!is_connected) connect();
+    check_launched();
+  } catch (...) {
+    reset();
+    throw;
+  }
+  order_->enter();
+}
+
+void BackendGroup::leave(int replica) {
+  checked_[static_cast<size_t>(replica)]->check_launched();
+  order_->leave(replica);
+}
+
+void BackendGroup::check_complete() {
+  order_->check_complete();
+  check_launched();
+}
+
+void BackendGroup::abort(const std::string& reason) {
+  order_->abort(reason);
+  std::shared_ptr<BackendConnection> connecting;
+  Backends connected;
+  {
+    MutexLock lock(mutex_);
+    connecting = connecting_;
+    if (!std::exchange(aborted_, true)) connected = connected_;
+  }
+  if (connecting) connecting->abort(reason);
+  abort_all(connected);
+}
+
+void BackendGroup::reset() {
+  disconnect();
+  order_->reset();
+}
+
+}  // namespace lockstep

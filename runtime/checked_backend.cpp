@@ -1,0 +1,215 @@
+#include "lockstep/runtime/checked_backend.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/collective_description.h"
+#include "lockstep/runtime/error_text.h"
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/packed_tensors.h"
+
+namespace lockstep {
+
+/// The works that one collective became.
+class CheckedBackend::CheckedWork : public c10d::Work {
+ public:
+  CheckedWork(const BackendPlace& place, std::shared_ptr<CollectiveOrder> order, Launch launch)
+      : Work(place.rank, launch.type), place_(place), order_(std::move(order)), launch_(std::move(launch)) {}
+
+  /// Throws CollectiveMismatch and CollectiveAborted as CollectiveOrder::join().
+  void join() { sequence_ = order_->join(place_.rank, launch_.description); }
+
+  void start(c10d::Backend& inner) {
+    begin_ = std::chrono::steady_clock::now();
+    try {
+      // The backend keeps what it needs: tensors that this object kept would hold on to their history, and
+      // that, where it has a collective in it, to the channel.
+      works_ = std::exchange(launch_.start, nullptr)(inner);
+    } catch (...) {
+      explain(std::current_exception());
+    }
+  }
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+  }
+
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (auto error = work->exception()) return error;
+    }
+    return nullptr;
+  }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    try {
+      for (const auto& work : works_) work->wait(timeout);
+    } catch (...) {
+      explain(std::current_exception());
+    }
+    // Aborted communicators end their kernels, and what is in the tensors then means nothing.
+    if (const auto reason = order_->abort_reason()) throw CollectiveAborted(*reason);
+    if (auto finish = std::exchange(launch_.finish, nullptr)) finish();
+    return true;
+  }
+
+  /// Throws what has become of the collective where it failed without anybody waiting for it.
+  void check() {
+    if (auto error = exception()) explain(error);
+  }
+
+ private:
+  /// Throws the backend's error in terms of replicas.
+  [[noreturn]] void explain(const std::exception_ptr& error) const {
+    if (const auto reason = order_->abort_reason()) throw CollectiveAborted(*reason);
+    const auto elapsed = std::chrono::steady_clock::now() - begin_;
+    const auto missing = order_->missing(sequence_);
+    const CollectiveCall call{sequence_, place_.rank, launch_.description};
+    if (!missing.empty() && elapsed >= place_.timeout)
+      throw CollectiveAborted(timed_out(call, place_.timeout, missing));
+    throw BackendError(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
+                                "): ", call.description, " (collective #", sequence_,
+                                ") failed: ", error_line(error)));
+  }
+
+  const BackendPlace place_;
+  const std::shared_ptr<CollectiveOrder> order_;
+  Launch launch_;
+  uint64_t sequence_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+  Works works_;
+};
+
+CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order)
+    : Backend(place.rank, place.size), place_(std::move(place)), order_(std::move(order)) {}
+
+CheckedBackend::~CheckedBackend() = default;
+
+void CheckedBackend::forget_launched() {
+  launched_.clear();
+}
+
+void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
+  MutexLock lock(mutex_);
+  inner_ = std::move(inner);
+}
+
+c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
+  MutexLock lock(mutex_);
+  return inner_;
+}
+
+void CheckedBackend::check_launched() {
+  for (; !launched_.empty(); launched_.pop_front()) {
+    const auto work = launched_.front();
+    bool done = true;
+    try {
+      done = work->isCompleted();
+    } catch (const std::exception& error) {  // the device itself failed
+      throw BackendError(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
+                                  ") failed: ", error_line(std::current_exception())));
+    }
+    work->check();
+    if (!done) return;
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
+  check_launched();
+  const auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
+  work->join();
+  const auto backend = inner();
+  if (!backend) throw CollectiveAborted("[" + place_.op + "] is not connected");
+  work->start(*backend);
+  launched_.push_back(work);
+  return work;
+}
+
+void CheckedBackend::check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const {
+  const auto device = place_.device.torch_device();
+  for (const auto& tensor : tensors) {
+    if (tensor.layout() != at::kStrided) {
+      throw InvalidArgument(
+          c10::str("[", operation, "] expected dense tensors, but got a ", tensor.layout(), " one"));
+    }
+    if (tensor.device() != device) {
+      throw InvalidArgument(c10::str("[", operation, "] expected tensors on ", device, " of replica ",
+                                     place_.rank, ", but got one on ", tensor.device()));
+    }
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                         const c10d::AllreduceOptions& options) {
+  const std::string operation = std::string("all_reduce ") + name_of(options.reduceOp);
+  check_mean(options.reduceOp, tensors);
+  check_tensors("all_reduce", tensors);
+  const auto packed = std::make_shared<PackedTensors>(tensors);
+  return launch({c10d::OpType::ALLREDUCE, describe(operation, tensors),
+                 [packed, options](c10d::Backend& inner) {
+                   Works works;
+                   for (const auto& flat : packed->flat()) {
+                     std::vector<at::Tensor> one{flat};
+                     works.push_back(inner.allreduce(one, options));
+                   }
+                   return works;
+                 },
+                 [packed] { packed->copy_back(); }});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                         const c10d::BroadcastOptions& options) {
+  check_source(options.rootRank, getSize());
+  check_tensors("broadcast", tensors);
+  const auto packed = std::make_shared<PackedTensors>(tensors);
+  return launch({c10d::OpType::BROADCAST,
+                 describe("broadcast from " + std::to_string(options.rootRank), tensors),
+                 [packed, options](c10d::Backend& inner) {
+                   Works works;
+                   for (const auto& flat : packed->flat()) {
+                     std::vector<at::Tensor> one{flat};
+                     works.push_back(inner.broadcast(one, options));
+                   }
+                   return works;
+                 },
+                 [packed] { packed->copy_back(); }});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                         std::vector<at::Tensor>& inputs,
+                                                         const c10d::AllgatherOptions& options) {
+  check_all_gather(outputs, inputs, getRank(), getSize());
+  check_tensors("all_gather", inputs);
+  check_tensors("all_gather", outputs[0]);
+  // Every rank sends as many elements as the one with the most.
+  const at::Tensor own = row_major_elements(inputs[0]);
+  const int64_t pairs = inputs[0].is_complex() ? 2 : 1;
+  int64_t most = 0;
+  for (const auto& output : outputs[0]) most = std::max(most, pairs * output.numel());
+  const bool is_full = own.numel() == most;
+  const at::Tensor sent = is_full ? own : at::empty({most}, own.options());
+  if (!is_full) sent.narrow(0, 0, own.numel()).copy_(own);
+  const at::Tensor received = at::empty({getSize(), most}, own.options());
+  return launch({c10d::OpType::ALLGATHER, describe("all_gather", outputs[0]),
+                 [sent, received, options, most](c10d::Backend& inner) {
+                   if (most == 0) return Works{};
+                   std::vector<std::vector<at::Tensor>> parts{received.unbind(0)};
+                   std::vector<at::Tensor> one{sent};
+                   return Works{inner.allgather(parts, one, options)};
+                 },
+                 [received, results = outputs[0]] {
+                   for (size_t rank = 0; rank < results.size(); ++rank)
+                     copy_elements(received[static_cast<int64_t>(rank)], 0, results[rank]);
+                 }});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::barrier(const c10d::BarrierOptions& options) {
+  return launch({c10d::OpType::BARRIER, "barrier",
+                 [options](c10d::Backend& inner) { return Works{inner.barrier(options)}; }, nullptr});
+}
+
+}  // namespace lockstep

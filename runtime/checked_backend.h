@@ -1,0 +1,84 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/collective_order.h"
+#include "lockstep/runtime/device.h"
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+
+/// Who a rank's backend is in messages, and where.
+struct BackendPlace {
+  std::string op;  ///< of the cross-device op, such as NcclAllReduce
+  int rank = 0;
+  int size = 1;
+  LogicalDevice device;
+  std::chrono::milliseconds timeout{};
+};
+
+/// One rank's view of a backend that somebody else made: takes what LocalBackend takes, and refuses what that
+/// refuses, over backends that demand more of their callers and check less. Lists are packed, tensors without
+/// elements left out, others made contiguous, gathers of unequal sizes padded; calls that do not fit the
+/// other ranks' throw before they are launched.
+///
+/// Calls do not block where the backend's do not. Used by its rank's thread, and between runs by others.
+class CheckedBackend : public c10d::Backend {
+ public:
+  CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order);
+  ~CheckedBackend() override;
+
+  /// Calls go to `inner` from now on; null: they throw CollectiveAborted.
+  void use(c10::intrusive_ptr<c10d::Backend> inner);
+  /// Throws BackendError for a launched collective that has failed meanwhile. Never blocks: one that still
+  /// runs is looked at next time.
+  void check_launched();
+  /// Forgets what was launched.
+  void forget_launched();
+
+  const std::string getBackendName() const override { return place_.op; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override {
+    return allreduce(tensors, options);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+
+ private:
+  class CheckedWork;
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+  struct Launch {
+    c10d::OpType type;
+    std::string description;
+    std::function<Works(c10d::Backend&)> start;
+    std::function<void()> finish;  // on the waiter's stream, once the works are done
+  };
+
+  c10::intrusive_ptr<c10d::Work> launch(Launch launch);
+  void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
+  c10::intrusive_ptr<c10d::Backend> inner() const;
+
+  const BackendPlace place_;
+  const std::shared_ptr<CollectiveOrder> order_;
+  mutable Mutex mutex_;
+  c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<c10::intrusive_ptr<CheckedWork>> launched_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "lockstep/runtime/collective_order.h"
+
+#include <algorithm>
+
+#include "lockstep/runtime/collective_description.h"
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+
+CollectiveOrder::CollectiveOrder(int size)
+    : size_(size), next_(static_cast<size_t>(size), 0), has_left_(static_cast<size_t>(size), 0) {}
+
+uint64_t CollectiveOrder::join(int rank, const std::string& description) {
+  const auto self = static_cast<size_t>(rank);
+  MutexLock lock(mutex_);
+  if (abort_reason_) throw CollectiveAborted(*abort_reason_);
+  const uint64_t sequence = next_[self];
+  if (sequence == first_open_ + open_.size()) {
+    open_.push_back({description, rank, std::vector<char>(static_cast<size_t>(size_), 0), 0});
+  }
+  Call& call = open_[sequence - first_open_];
+  if (call.description != description) {
+    throw CollectiveMismatch(
+        differing_calls({sequence, call.first_rank, call.description}, rank, description));
+  }
+  ++next_[self];
+  call.here[self] = 1;
+  ++call.joined;
+  for (int other = 0; other < size_; ++other) {
+    if (has_left_[static_cast<size_t>(other)] && next_[static_cast<size_t>(other)] <= sequence)
+      throw CollectiveMismatch(returned_without_joining({sequence, rank, description}, other));
+  }
+  // Every rank joins them in order, so those before a complete one are complete, too.
+  while (!open_.empty() && open_.front().joined == size_) {
+    open_.pop_front();
+    ++first_open_;
+  }
+  return sequence;
+}
+
+void CollectiveOrder::leave(int rank) {
+  const auto self = static_cast<size_t>(rank);
+  MutexLock lock(mutex_);
+  has_left_[self] = 1;
+  if (abort_reason_ || next_[self] == first_open_ + open_.size()) return;
+  const Call& call = open_[next_[self] - first_open_];
+  throw CollectiveMismatch(returned_without_joining({next_[self], call.first_rank, call.description}, rank));
+}
+
+void CollectiveOrder::enter() {
+  MutexLock lock(mutex_);
+  has_left_.assign(has_left_.size(), 0);
+}
+
+void CollectiveOrder::check_complete() const {
+  MutexLock lock(mutex_);
+  if (open_.empty()) return;
+  const Call& call = open_.front();
+  throw CollectiveMismatch(
+      not_joined({first_open_, call.first_rank, call.description}, missing_ranks(call.here)));
+}
+
+bool CollectiveOrder::is_complete() const {
+  MutexLock lock(mutex_);
+  return open_.empty();
+}
+
+std::string CollectiveOrder::missing(uint64_t sequence) const {
+  MutexLock lock(mutex_);
+  return sequence < first_open_ ? "" : missing_ranks(open_[sequence - first_open_].here);
+}
+
+void CollectiveOrder::abort(const std::string& reason) {
+  MutexLock lock(mutex_);
+  if (!abort_reason_) abort_reason_ = reason;
+}
+
+std::optional<std::string> CollectiveOrder::abort_reason() const {
+  MutexLock lock(mutex_);
+  return abort_reason_;
+}
+
+void CollectiveOrder::reset() {
+  MutexLock lock(mutex_);
+  open_.clear();
+  first_open_ = 0;
+  next_.assign(next_.size(), 0);
+  has_left_.assign(has_left_.size(), 0);
+  abort_reason_.reset();
+}
+
+}  // namespace lockstep

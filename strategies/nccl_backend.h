@@ -1,0 +1,17 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include "lockstep/runtime/backend_group.h"
+
+namespace lockstep {
+
+/// Settings of NCCL's process groups that only the environment can make. Call it before connecting; what the
+/// user has set stays.
+void prepare_nccl();
+
+/// One rank's ProcessGroupNCCL; throws c10::Error where there is no GPU. Its works do not block the host in
+/// wait(), and it never ends the process by itself. In a build without CUDA it throws InvalidArgument.
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+#include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/nccl_backend.h"
+
+namespace lockstep {
+
+void prepare_nccl() {}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) {
+  throw InvalidArgument("this build of Lockstep has no NCCL (LOCKSTEP_CUDA=OFF)");
+}
+
+}  // namespace lockstep
