@@ -34,6 +34,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
     core_->states.push_back(
         {replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
+    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, count));
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
