@@ -49,6 +49,39 @@ TEST(TrainMnist, TrainsMobileNetV2) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("2884874 parameters"), HasSubstr("40x40 RGB")));
 }
 
+TEST(TrainMnist, SyncBatchNormGivesOneReplicasLossOnSeveral) {
+  const auto loss_of = [](std::vector<std::string> more) {
+    const std::vector<std::string> common{"--data",
+                                          "generated",
+                                          "--limit-train",
+                                          "24",
+                                          "--limit-test",
+                                          "7",
+                                          "--global-batch-size",
+                                          "10",
+                                          "--epochs",
+                                          "1",
+                                          "--model",
+                                          "mobilenet_v2",
+                                          "--head",
+                                          "flattened_dense",
+                                          "--image-size",
+                                          "33",
+                                          "--optimizer",
+                                          "sgd",
+                                          "--strategy",
+                                          "mirrored",
+                                          "--threads",
+                                          "1"};
+    more.insert(more.begin(), common.begin(), common.end());
+    return only_epoch(more).loss;
+  };
+  const double one = loss_of({"--replicas", "1", "--sync-batch-norm"});
+  EXPECT_NEAR(loss_of({"--replicas", "3", "--sync-batch-norm"}), one, kPrinted);
+  // Each replica's statistics are others than those of the whole batch.
+  EXPECT_GT(std::abs(loss_of({"--replicas", "3"}) - one), 10 * kPrinted);
+}
+
 TEST(TrainMnist, PrintsTheSameNumbersForTheSameSeedOnly) {
   const auto first = only_epoch(short_training({"--seed", "7"}));
   const auto again = only_epoch(short_training({"--seed", "7"}));
