@@ -18,6 +18,7 @@
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/strategies/sync_batch_norm.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
 #include "lockstep/training/learning_rate.h"

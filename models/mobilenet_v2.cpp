@@ -75,20 +75,23 @@ void MobileNetV2Impl::reset() {
   int64_t channels = round_channels(kFirstChannels * width);
 
   features_ = register_module("features", torch::nn::Sequential());
-  features_->push_back(ConvolutionNormRelu6(ConvolutionOptions{
-      .in_channels = options_.in_channels, .out_channels = channels, .kernel_size = 3, .stride = 2}));
+  features_->push_back(ConvolutionNormRelu6(
+      ConvolutionOptions{
+          .in_channels = options_.in_channels, .out_channels = channels, .kernel_size = 3, .stride = 2},
+      options_.norm_layer));
   for (const auto& stage : kStages) {
     const int64_t out_channels = round_channels(stage.channels * width);
     for (int64_t repeat = 0; repeat < stage.repeats; ++repeat) {
       features_->push_back(InvertedResidual(InvertedResidualOptions{.in_channels = channels,
                                                                     .out_channels = out_channels,
                                                                     .stride = repeat == 0 ? stage.stride : 1,
-                                                                    .expansion = stage.expansion}));
+                                                                    .expansion = stage.expansion,
+                                                                    .norm_layer = options_.norm_layer}));
       channels = out_channels;
     }
   }
-  features_->push_back(
-      ConvolutionNormRelu6(ConvolutionOptions{.in_channels = channels, .out_channels = last_channels}));
+  features_->push_back(ConvolutionNormRelu6(
+      ConvolutionOptions{.in_channels = channels, .out_channels = last_channels}, options_.norm_layer));
 
   classifier_ = register_module("classifier", torch::nn::Sequential());
   if (options_.head == MobileNetV2Head::kGlobalAverage) {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "lockstep/models/norm_layer.h"
+
 namespace lockstep {
 
 /// What follows MobileNetV2's convolutions.
@@ -30,6 +32,10 @@ struct MobileNetV2Options {
   MobileNetV2Head head = MobileNetV2Head::kGlobalAverage;
   /// Height and width in pixels that kFlattenedDense is made for, at least 33. kGlobalAverage takes any size.
   int64_t image_size = 64;
+  /// Makes each layer's normalisation; BatchNorm by default. All replicas' statistics together, with
+  /// lockstep::SyncBatchNorm: `[](int64_t channels) { return torch::nn::AnyModule(SyncBatchNorm(channels));
+  /// }`.
+  NormLayer norm_layer = {};
 };
 
 /// MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) with the

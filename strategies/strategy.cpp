@@ -36,6 +36,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     core_->states.push_back(
         {replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
     core_->streams.push_back(make_replica_stream(device));
+    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, count));
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

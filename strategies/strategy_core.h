@@ -10,6 +10,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/optimizer_group.h"
 #include "lockstep/runtime/parameter_directory.h"
+#include "lockstep/runtime/replica_collectives.h"
 #include "lockstep/runtime/replica_stream.h"
 #include "lockstep/runtime/replica_threads.h"
 #include "lockstep/strategies/strategy.h"
@@ -25,6 +26,8 @@ struct Strategy::Core {
   std::vector<ReplicaStream> streams;  // of each replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
   std::unique_ptr<CollectiveGroup> collectives;
+  /// What the replicas' modules are bound to.
+  std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
   bool in_factory = false;
   // Last, so that the threads end before anything that they use.

@@ -65,6 +65,11 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
   check_same_structure(modules, name());
   copy_module_state(modules, 0);
   core_->directory->add(modules);
+  for (size_t replica = 0; replica < modules.size(); ++replica) {
+    for (const auto& module : modules[replica]->modules()) {
+      if (auto* bound = dynamic_cast<ReplicaBound*>(module.get())) bound->bind(core_->bindings[replica]);
+    }
+  }
 }
 
 void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {

@@ -119,6 +119,12 @@ void read_model(const Given& given, TrainOptions& options) {
         "--head", given.text("head"),
         {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}});
   }
+  options.sync_batch_norm = given.is_on("sync-batch-norm");
+  if (options.sync_batch_norm && !is_mobilenet) {
+    throw UsageError(
+        fmt::format("--sync-batch-norm: expected it with --model mobilenet_v2 only, but got --model {}",
+                    model_name(options.model)));
+  }
   options.image_size =
       given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
 }

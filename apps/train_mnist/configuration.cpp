@@ -36,7 +36,8 @@ std::string model_text(const ResolvedRun& run) {
   const auto& options = run.options;
   const std::string head =
       options.model == ModelKind::kMobileNetV2 ? ", head " + head_name(options.head) : std::string();
-  return fmt::format("{}{}, {} parameters, {}x{} {}, {} classes", model_name(options.model), head,
+  const std::string norm = options.sync_batch_norm ? ", batch normalisation over all replicas" : "";
+  return fmt::format("{}{}{}, {} parameters, {}x{} {}, {} classes", model_name(options.model), head, norm,
                      run.num_parameters, options.image_size, options.image_size,
                      run.channels == 1 ? "grey" : "RGB", run.num_classes);
 }

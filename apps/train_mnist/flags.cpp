@@ -58,6 +58,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
       {"Model", "head", "NAME",
        "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
        head_name(defaults.head)},
+      {"Model", "sync-batch-norm", "",
+       "Of mobilenet_v2: batch normalisation by the statistics of all replicas' images, instead of each by "
+       "its own"},
 
       {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
        number(defaults.epochs)},

@@ -34,6 +34,7 @@ struct TrainOptions {
   ModelKind model = ModelKind::kSimpleCnn;
   HeadKind head = HeadKind::kGlobalAverage;  ///< of MobileNetV2
   int64_t image_size = 28;                   ///< height and width in pixels
+  bool sync_batch_norm = false;              ///< of MobileNetV2: statistics of the global batch
 
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size

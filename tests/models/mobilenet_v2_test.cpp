@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "lockstep/tests/models/state_of.h"
 
@@ -164,6 +165,46 @@ TEST(MobileNetV2Test, SavedAndLoadedComputesTheSame) {
   EXPECT_TRUE(torch::equal(loaded->forward(images), model->forward(images)));
 }
 
+/// A normalisation of the test's own, with other names.
+struct ScaleImpl : public torch::nn::Cloneable<ScaleImpl> {
+  explicit ScaleImpl(int64_t num_features) : channels(num_features) { reset(); }
+  void reset() override { scale = register_parameter("scale", torch::full({channels, 1, 1}, 2.0)); }
+  torch::Tensor forward(const torch::Tensor& input) { return input * scale; }
+
+  int64_t channels;
+  torch::Tensor scale;
+};
+TORCH_MODULE(Scale);
+
+TEST(MobileNetV2Test, TakesAnotherNormalizationInEachOfItsPlaces) {
+  std::vector<int64_t> asked;
+  MobileNetV2 model(MobileNetV2Options{.num_classes = 10, .dropout = 0, .norm_layer = [&](int64_t channels) {
+                                         asked.push_back(channels);
+                                         return torch::nn::AnyModule(Scale(channels));
+                                       }});
+  // As many, as wide and under the same names as BatchNorm's weights.
+  std::map<std::string, int64_t> expected;
+  for (const auto& [name, tensor] : state_of(*MobileNetV2(MobileNetV2Options{.num_classes = 10}))) {
+    const auto norm = name.substr(0, name.rfind('.'));
+    if (name == norm + ".running_mean") expected[norm + ".scale"] = tensor.size(0);
+  }
+  std::map<std::string, int64_t> given;
+  for (const auto& item : model->named_parameters()) {
+    if (item.key().ends_with(".scale")) given[item.key()] = item.value().size(0);
+  }
+  EXPECT_EQ(given, expected);
+  EXPECT_EQ(asked.size(), 52U);
+
+  const auto images = torch::randn({2, 3, 33, 33});
+  MobileNetV2 clone(std::dynamic_pointer_cast<MobileNetV2Impl>(model->clone()));
+  EXPECT_TRUE(torch::equal(clone->forward(images), model->forward(images)));
+  // The module computes with what it has registered.
+  const auto before = clone->forward(images);
+  torch::NoGradGuard no_grad;
+  clone->named_parameters()["features.18.1.scale"].zero_();
+  EXPECT_FALSE(torch::equal(clone->forward(images), before));
+}
+
 TEST(MobileNetV2Test, TakesGreyImages) {
   MobileNetV2 model({.num_classes = 10, .in_channels = 1});
   EXPECT_EQ(model->forward(torch::randn({2, 1, 40, 48})).sizes(), torch::IntArrayRef({2, 10}));
@@ -185,6 +226,8 @@ TEST(MobileNetV2Test, RefusesOptionsAndImagesByName) {
   EXPECT_THAT(message({.in_channels = 0}), HasSubstr("in_channels to be positive, but got 0"));
   EXPECT_THAT(message({.head = MobileNetV2Head::kFlattenedDense, .image_size = 32}),
               HasSubstr("image_size to be at least 33 for the head kFlattenedDense, but got 32"));
+  EXPECT_THAT(message({.norm_layer = [](int64_t) { return torch::nn::AnyModule(); }}),
+              HasSubstr("[norm_layer] expected it to make a module, but got an empty one"));
   MobileNetV2 model;
   EXPECT_THROW(model->forward(torch::empty({2, 1, 64, 64})), std::invalid_argument);
   EXPECT_THROW(model->forward(torch::empty({3, 64, 64})), std::invalid_argument);

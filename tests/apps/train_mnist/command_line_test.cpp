@@ -49,6 +49,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.model, ModelKind::kSimpleCnn);
   EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
   EXPECT_EQ(options.image_size, 28);
+  EXPECT_FALSE(options.sync_batch_norm);
   EXPECT_EQ(options.global_batch_size, 64);
   EXPECT_EQ(options.per_replica_batch_size, 0);
   EXPECT_EQ(options.epochs, 5);
@@ -83,11 +84,12 @@ TEST(CommandLine, ReadsEveryDataFlag) {
 }
 
 TEST(CommandLine, ReadsEveryModelFlag) {
-  const auto options =
-      options_of({"--model", "mobilenet_v2", "--image-size", "96", "--head", "flattened_dense"});
+  const auto options = options_of(
+      {"--model", "mobilenet_v2", "--image-size", "96", "--head", "flattened_dense", "--sync-batch-norm"});
   EXPECT_EQ(options.model, ModelKind::kMobileNetV2);
   EXPECT_EQ(options.image_size, 96);
   EXPECT_EQ(options.head, HeadKind::kFlattenedDense);
+  EXPECT_TRUE(options.sync_batch_norm);
 }
 
 TEST(CommandLine, TakesTheModelsOwnImageSize) {
@@ -201,6 +203,8 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
   EXPECT_THAT(refusal({"--momentum", "0.9"}),
               HasSubstr("expected it with --optimizer sgd only, but got adam"));
   EXPECT_THAT(refusal({"--head", "global_average"}), HasSubstr("expected it with --model mobilenet_v2 only"));
+  EXPECT_EQ(refusal({"--sync-batch-norm"}),
+            "--sync-batch-norm: expected it with --model mobilenet_v2 only, but got --model simple_cnn");
 }
 
 TEST(CommandLine, RefusesImageSizesThatTheModelCannotTake) {
@@ -282,6 +286,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--model",
                                  "--image-size",
                                  "--head",
+                                 "--sync-batch-norm",
                                  "--epochs",
                                  "--steps-per-epoch",
                                  "--global-batch-size",

@@ -69,8 +69,11 @@ TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
   run.options.model = ModelKind::kMobileNetV2;
   run.options.optimizer = OptimizerKind::kSgd;
   run.num_skipped = 3;
-  EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head global_average, "));
+  EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head global_average, 693962 parameters"));
   EXPECT_THAT(configuration_text(run), HasSubstr("sgd, momentum 0.9\n"));
+  run.options.sync_batch_norm = true;
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("head global_average, batch normalisation over all replicas, 693962 parameters"));
   EXPECT_THAT(configuration_text(run), HasSubstr("skipped          3 damaged images\n"));
 }
 

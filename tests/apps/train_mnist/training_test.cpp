@@ -49,6 +49,23 @@ TEST(TrainMnist, TrainsMobileNetV2) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("2884874 parameters"), HasSubstr("40x40 RGB")));
 }
 
+TEST(TrainMnist, SyncBatchNormGivesOneReplicasLossOnSeveral) {
+  const auto loss_of = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--data", "generated", "--limit-train", "24", "--limit-test", "7"};
+    // The loss of the first step: a fresh MobileNetV2 magnifies the rounding of the second's parameters.
+    for (const char* argument :
+         {"--epochs", "1", "--steps-per-epoch", "1", "--global-batch-size", "10", "--model", "mobilenet_v2",
+          "--head", "flattened_dense", "--image-size", "64", "--strategy", "mirrored", "--threads", "1"})
+      arguments.emplace_back(argument);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return only_epoch(arguments).loss;
+  };
+  const double one = loss_of({"--replicas", "1", "--sync-batch-norm"});
+  EXPECT_NEAR(loss_of({"--replicas", "3", "--sync-batch-norm"}), one, 10 * kPrinted);
+  // Each replica's own statistics are others than those of the whole batch.
+  EXPECT_GT(std::abs(loss_of({"--replicas", "3"}) - one), 100 * kPrinted);
+}
+
 TEST(TrainMnist, PrintsTheSameNumbersForTheSameSeedOnly) {
   const auto first = only_epoch(short_training({"--seed", "7"}));
   const auto again = only_epoch(short_training({"--seed", "7"}));
