@@ -1,11 +1,13 @@
 // The models under autocast on a CPU: they train, and stay near their results in float32.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
+#include <torch/optim/adam.h>
 #include <torch/types.h>
 
 #include <string>
 #include <tuple>
 
+#include "lockstep/models/batch_norm.h"
 #include "lockstep/models/convolution.h"
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
@@ -14,9 +16,12 @@
 namespace lockstep {
 namespace {
 
+// Float16 loses the smallest gradients without.
+constexpr double kLossScale = 256;
+
 // Without dropout, whose masks are drawn in the type of its input.
 MobileNetV2 make_mobilenet() {
-  return MobileNetV2(MobileNetV2Options{.in_channels = 1, .dropout = 0});
+  return MobileNetV2(MobileNetV2Options{.num_classes = 10, .dropout = 0, .in_channels = 1});
 }
 
 SimpleCnn make_simple_cnn() {
@@ -33,15 +38,14 @@ std::vector<torch::Tensor> gradients_of(Model& model, const torch::Tensor& image
     logits = model->forward(images);
     losses = torch::cross_entropy_loss(logits, target, {}, at::Reduction::None);
   }
-  // Scaled, since float16 loses the smallest gradients.
-  const auto scaled = torch::autograd::grad({losses.sum() * 256}, model->parameters());
+  const auto scaled = torch::autograd::grad({losses.sum() * kLossScale}, model->parameters());
   std::vector<torch::Tensor> gradients;
-  for (const auto& gradient : scaled) gradients.push_back(gradient / 256);
+  for (const auto& gradient : scaled) gradients.push_back(gradient / kLossScale);
   return gradients;
 }
 
 template <typename Model>
-void expect_near_float32(Model model, at::ScalarType dtype, int64_t image_size) {
+void expect_near_float32(Model model, at::ScalarType dtype, int64_t image_size, double least_cosine) {
   const auto images = torch::randn({8, 1, image_size, image_size});
   const auto target = torch::randint(0, 10, {8});
   torch::Tensor exact_logits, logits;
@@ -58,7 +62,7 @@ void expect_near_float32(Model model, at::ScalarType dtype, int64_t image_size) 
   }
   const auto a = torch::cat(flat_given), b = torch::cat(flat_exact);
   const double cosine = (a.dot(b) / (a.norm() * b.norm())).template item<double>();
-  EXPECT_GT(cosine, dtype == torch::kHalf ? 0.999 : 0.97);
+  EXPECT_GT(cosine, least_cosine);
 }
 
 class MixedPrecision : public testing::TestWithParam<at::ScalarType> {
@@ -67,11 +71,32 @@ class MixedPrecision : public testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(MixedPrecision, SimpleCnnsGradientsPointWhereTheyDoInFloat32) {
-  expect_near_float32(make_simple_cnn(), GetParam(), 28);
+  expect_near_float32(make_simple_cnn(), GetParam(), 28, 0.99);
 }
 
+// Without the statistics of the batch, which magnify every rounding on their way through 52 layers: PyTorch's
+// own operators give a cosine of 0.4 in bfloat16 with them, and 0.999 without. In float16 it is 0.94, because
+// the last layers' values are too small for it at first.
 TEST_P(MixedPrecision, MobileNetV2sGradientsPointWhereTheyDoInFloat32) {
-  expect_near_float32(make_mobilenet(), GetParam(), 64);
+  auto model = make_mobilenet();
+  model->eval();
+  expect_near_float32(model, GetParam(), 64, GetParam() == torch::kHalf ? 0.9 : 0.99);
+}
+
+TEST_P(MixedPrecision, BatchNormKeepsItsStatisticsInFloat32) {
+  const auto statistics_after = [](at::ScalarType dtype) {
+    BatchNorm norm(torch::nn::BatchNormOptions(3));
+    torch::manual_seed(4);
+    const auto input = (torch::randn({8, 3, 6, 6}) * 2 + 5).requires_grad_();
+    const auto output = norm->forward(input.to(dtype));
+    EXPECT_EQ(output.scalar_type(), dtype);
+    output.square().sum().backward();
+    for (const auto& buffer : {norm->running_mean, norm->running_var, norm->weight.grad()})
+      EXPECT_EQ(buffer.scalar_type(), torch::kFloat);
+    return std::vector<torch::Tensor>{norm->running_mean, norm->running_var, norm->weight.grad()};
+  };
+  const auto exact = statistics_after(torch::kFloat), given = statistics_after(GetParam());
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_TRUE(torch::allclose(given[i], exact[i], 1e-2));
 }
 
 TEST_P(MixedPrecision, ModelsTrainOnAnEmptyShard) {
@@ -102,6 +127,31 @@ TEST_P(MixedPrecision, ConvolutionsComputeInTheTypeOfLibTorchsOwn) {
     EXPECT_EQ(expected.scalar_type(), GetParam());
     EXPECT_TRUE(torch::allclose(given.to(torch::kFloat), expected.to(torch::kFloat), 1e-2, 1e-2));
   }
+}
+
+// In bfloat16 only: float16 takes ten times as long on a CPU.
+TEST(MixedPrecisionTraining, MobileNetV2LearnsImagesByHeartAsInFloat32) {
+  torch::manual_seed(11);
+  const auto images = torch::randn({16, 1, 40, 40});
+  const auto target = torch::arange(16) % 10;
+  const auto loss_after_training = [&](at::ScalarType dtype) {
+    torch::manual_seed(12);
+    auto model = make_mobilenet();
+    torch::optim::Adam optimizer(model->parameters(), 1e-3);
+    double loss = 0;
+    for (int step = 0; step < 8; ++step) {
+      torch::Tensor logits;
+      const auto gradients = gradients_of(model, images, target, dtype, logits);
+      for (size_t i = 0; i < gradients.size(); ++i) model->parameters()[i].mutable_grad() = gradients[i];
+      optimizer.step();
+      loss = torch::cross_entropy_loss(logits.to(torch::kFloat), target).item<double>();
+    }
+    return loss;
+  };
+  const double exact = loss_after_training(torch::kFloat);
+  const double given = loss_after_training(torch::kBFloat16);
+  EXPECT_LT(exact, 1.2);  // from log(10) = 2.3
+  EXPECT_NEAR(given, exact, 0.3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, MixedPrecision, testing::Values(torch::kBFloat16, torch::kHalf),
