@@ -14,7 +14,8 @@ BackendGroup::BackendGroup(std::string op, BackendFactory factory, std::vector<L
       factory_(std::move(factory)),
       devices_(std::move(devices)),
       timeout_(timeout),
-      order_(std::make_shared<CollectiveOrder>(static_cast<int>(devices_.size()))) {
+      order_(std::make_shared<CollectiveOrder>(static_cast<int>(devices_.size()))),
+      on_host_(static_cast<int>(devices_.size()), LocalAlgorithm::kOneDevice, timeout) {
   const int size = static_cast<int>(devices_.size());
   for (int rank = 0; rank < size; ++rank) {
     checked_.push_back(c10::make_intrusive<CheckedBackend>(
@@ -102,20 +103,24 @@ void BackendGroup::enter() {
     throw;
   }
   order_->enter();
+  on_host_.enter();
 }
 
 void BackendGroup::leave(int replica) {
   checked_[static_cast<size_t>(replica)]->check_launched();
   order_->leave(replica);
+  on_host_.leave(replica);
 }
 
 void BackendGroup::check_complete() {
   order_->check_complete();
+  on_host_.check_complete();
   check_launched();
 }
 
 void BackendGroup::abort(const std::string& reason) {
   order_->abort(reason);
+  on_host_.abort(reason);
   std::shared_ptr<BackendConnection> connecting;
   Backends connected;
   {
@@ -130,6 +135,7 @@ void BackendGroup::abort(const std::string& reason) {
 void BackendGroup::reset() {
   disconnect();
   order_->reset();
+  on_host_.reset();
 }
 
 }  // namespace lockstep

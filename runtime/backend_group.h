@@ -11,6 +11,7 @@
 
 #include "lockstep/runtime/collective_group.h"
 #include "lockstep/runtime/device.h"
+#include "lockstep/runtime/local_backend.h"
 #include "lockstep/runtime/mutex.h"
 
 namespace lockstep {
@@ -34,7 +35,8 @@ struct BackendRequest {
 /// whoever opens the channel.
 using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
 
-/// A channel over backends that a factory makes, such as NCCL's.
+/// A channel over backends that a factory makes, such as NCCL's, with a LocalGroup beside it for what the
+/// replicas exchange on the host.
 ///
 /// What it asks of a backend: allreduce, broadcast and allgather of one dense contiguous tensor a call, with
 /// gathers of equal sizes, matched by order; works whose wait() ends by the timeout; abort() from another
@@ -55,6 +57,7 @@ class BackendGroup : public CollectiveGroup {
   BackendGroup(const BackendGroup&) = delete;
   BackendGroup& operator=(const BackendGroup&) = delete;
 
+  ReplicaChannel ends(int replica) const override { return {backend(replica), on_host_.backend(replica)}; }
   void enter() override;
   void leave(int replica) override;
   void check_complete() override;
@@ -73,6 +76,7 @@ class BackendGroup : public CollectiveGroup {
   const std::vector<LogicalDevice> devices_;
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<CollectiveOrder> order_;
+  LocalGroup on_host_;
   std::vector<c10::intrusive_ptr<CheckedBackend>> checked_;  // the same objects as backends_
   int generation_ = 0;
   Mutex mutex_;

@@ -64,7 +64,8 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
     : optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
       directory_(std::move(directory)),
-      finished_steps_(optimizers_.size(), 0) {
+      finished_steps_(optimizers_.size(), 0),
+      has_scaler_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
   check_ownership(*directory_, parameters_);
   if (!channel_ || parameters_[0].empty()) return;
@@ -134,6 +135,10 @@ void OptimizerGroup::check_parameters(int replica) const {
 bool OptimizerGroup::is_consistent() const {
   return std::all_of(finished_steps_.begin(), finished_steps_.end(),
                      [this](int64_t steps) { return steps == finished_steps_[0]; });
+}
+
+bool OptimizerGroup::has_scaler() const {
+  return std::any_of(has_scaler_.begin(), has_scaler_.end(), [](char has) { return has != 0; });
 }
 
 void OptimizerGroup::copy_state_from(size_t source) {

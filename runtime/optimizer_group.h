@@ -45,6 +45,10 @@ class OptimizerGroup {
   /// made it.
   void check_parameters(int replica) const;
   void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
+  /// Replica `replica` steps with a GradScaler.
+  void note_scaler(int replica) { has_scaler_[static_cast<size_t>(replica)] = 1; }
+  /// Whether any replica ever did.
+  bool has_scaler() const;
   const std::vector<int64_t>& finished_steps() const { return finished_steps_; }
   bool is_consistent() const;
   /// Copies the state of replica `source`'s optimizer to the others, and its count of steps.
@@ -57,6 +61,7 @@ class OptimizerGroup {
   std::shared_ptr<const ParameterDirectory> directory_;
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
   std::vector<int64_t> finished_steps_;
+  std::vector<char> has_scaler_;  // no vector<bool>: each replica's thread writes its own
 };
 
 /// The parameters of all groups, in order.

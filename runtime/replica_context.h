@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/runtime/autocast.h"
 #include "lockstep/runtime/collective_group.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/per_replica.h"
@@ -14,12 +15,16 @@
 
 namespace lockstep {
 
+class GradScaler;
 class ReplicaContext;
 
 struct ApplyOptions {
   /// Scales all gradients so that their common L2 norm is at most this; infinity only measures. None: no norm
   /// is taken.
   std::optional<double> clip_norm;
+  /// Whose scale the loss was multiplied by: the sums are divided by it before their norm is taken, and where
+  /// one is not finite the step is skipped, on every replica. Call its update() at the end of the step.
+  GradScaler* scaler = nullptr;
 };
 
 /// What a strategy does with a replica's finished gradients. The one point where strategies differ under the
@@ -114,10 +119,17 @@ class ReplicaContext {
   /// Keeps gradients local while the result lives: `auto hold = replica.accumulate();`
   [[nodiscard]] Accumulation accumulate() { return Accumulation(state_); }
 
-  /// Waits for the sums of the gradients over all replicas, clips them if asked to, and steps the optimizer.
-  /// Gradients that reduce_gradients has summed are not summed again. Returns the gradients' L2 norm before
-  /// clipping as a scalar on the device, undefined without clip_norm. Throws as reduce_gradients, and
-  /// InvalidArgument for a negative clip_norm.
+  /// Computes in `dtype` where that is accurate enough while the result lives, for forward and losses; see
+  /// AutocastGuard. `const auto cast = replica.autocast(torch::kBFloat16);`
+  [[nodiscard]] AutocastGuard autocast(at::ScalarType dtype) const {
+    return AutocastGuard(device().type(), dtype);
+  }
+
+  /// Waits for the sums of the gradients over all replicas, unscales and clips them if asked to, and steps
+  /// the optimizer. Gradients that reduce_gradients has summed are not summed again. Returns the gradients'
+  /// L2 norm before clipping as a scalar on the device, undefined without clip_norm. A step that the scaler
+  /// skips counts as finished. Throws as reduce_gradients and GradScaler::step, and InvalidArgument for a
+  /// negative clip_norm.
   torch::Tensor apply_gradients(torch::optim::Optimizer& optimizer, const ApplyOptions& options = {}) {
     return gradients_.apply_gradients(*this, optimizer, options);
   }

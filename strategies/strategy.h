@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/replica_context.h"
 #include "lockstep/strategies/cross_device_ops.h"
@@ -221,10 +222,20 @@ class Strategy : public GradientHandler {
   /// scope did not make. Each optimizer that was stepped in the run needs a call of its own.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
-    restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()));
+    restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),
+                        nullptr);
+  }
+  /// The same for an optimizer that is stepped with a scaler, whose state is copied too. It must be given
+  /// then: without it, throws InvalidArgument.
+  template <typename M, typename O>
+  void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer, Mirrored<GradScaler>& scaler) {
+    check_argument(scaler);
+    restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),
+                        &scaler.local_values());
   }
 
-  /// The default handling of gradients: sum over the replicas, clip, step. Subclasses may override it.
+  /// The default handling of gradients: sum over the replicas, unscale, clip, step. Subclasses may override
+  /// it.
   torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
                                 const ApplyOptions& options) override;
   void reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) override;
@@ -255,7 +266,7 @@ class Strategy : public GradientHandler {
   [[noreturn]] void refuse_probe() const;
   double reduce_number(ReduceOp op, double local_total) const;
   void restore_consistency(const std::vector<ModulePointer>& modules,
-                           const torch::optim::Optimizer& optimizer);
+                           const torch::optim::Optimizer& optimizer, std::vector<GradScaler>* scalers);
   std::shared_ptr<const Devices> shared_devices() const;
   InputPlacement placement() const;
 

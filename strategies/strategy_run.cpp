@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/gradient_clipping.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/replica_random.h"
@@ -99,21 +100,40 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   auto* reducer = group->reducer(local);
   if (reducer != nullptr) reducer->finish();
   torch::Tensor norm;
-  if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
-  optimizer.step();
+  const auto clip = [&] {
+    if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
+  };
+  if (options.scaler != nullptr) {
+    if (options.scaler->is_enabled()) group->note_scaler(local);
+    // Every replica's scaler looks at the same sums, bit by bit, so that all of them decide alike.
+    options.scaler->step(optimizer, clip);
+  } else {
+    clip();
+    optimizer.step();
+  }
   if (reducer != nullptr) reducer->mark_applied();
   group->count_step(local);
   return norm;
 }
 
 void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
-                                   const torch::optim::Optimizer& optimizer) {
+                                   const torch::optim::Optimizer& optimizer,
+                                   std::vector<GradScaler>* scalers) {
   core_->check_caller("restore_consistency");
   const auto group = optimizer_group(optimizer);
+  if (scalers == nullptr && group->has_scaler()) {
+    throw InvalidArgument(c10::str("[", name(),
+                                   "] expected restore_consistency(model, optimizer, scaler), but got no "
+                                   "scaler: this optimizer is stepped with a GradScaler, and the replicas' "
+                                   "scales may differ"));
+  }
   const auto& steps = group->finished_steps();
   const auto source = static_cast<size_t>(std::max_element(steps.begin(), steps.end()) - steps.begin());
   copy_module_state(modules, source);
   group->copy_state_from(source);
+  if (scalers == nullptr) return;
+  const GradScalerState state = scalers->at(source).state();
+  for (auto& scaler : *scalers) scaler.load_state(state);
 }
 
 }  // namespace lockstep

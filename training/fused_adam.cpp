@@ -2,6 +2,8 @@
 
 #include <torch/utils.h>
 
+#include <optional>
+
 #include "lockstep/training/fused_call.h"
 
 namespace lockstep {
@@ -47,17 +49,24 @@ void prepare_state(FusedAdamParamState& state, const torch::Tensor& parameter, b
                            : torch::zeros_like(parameter));
 }
 
-void count_step(const FusedCall& call) {
+/// `found_inf`: undefined, or on the call's device.
+void count_step(const FusedCall& call, const torch::Tensor& found_inf) {
   if (!call.device.is_cpu()) {
-    torch::_foreach_add_(call.states[kStep], 1);
+    if (found_inf.defined()) {
+      torch::_foreach_add_(call.states[kStep], 1 - found_inf);
+    } else {
+      torch::_foreach_add_(call.states[kStep], 1);
+    }
     return;
   }
+  const float steps = found_inf.defined() ? 1 - *found_inf.data_ptr<float>() : 1;
   // A dispatched addition for every scalar would take longer than the update of a small parameter.
-  for (const auto& step : call.states[kStep]) *step.data_ptr<float>() += 1;
+  for (const auto& step : call.states[kStep]) *step.data_ptr<float>() += steps;
 }
 
+/// `kernel(call, options, found_inf)` updates one list of parameters.
 template <typename Options, typename Kernel>
-void step_all(Optimizer& optimizer, const char* name, const Kernel& kernel) {
+void step_all(Optimizer& optimizer, const char* name, const torch::Tensor& found_inf, const Kernel& kernel) {
   torch::NoGradGuard no_grad;
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
@@ -79,8 +88,9 @@ void step_all(Optimizer& optimizer, const char* name, const Kernel& kernel) {
       call.states[kStep].push_back(state.step());
     }
     for (const auto& call : calls) {
-      count_step(call);
-      kernel(call, options);
+      const auto skips = fused_found_inf(found_inf, call.device);
+      count_step(call, skips.value_or(torch::Tensor()));
+      kernel(call, options, skips);
     }
   }
 }
@@ -158,13 +168,20 @@ FusedAdam::FusedAdam(std::vector<torch::Tensor> parameters, const FusedAdamOptio
 
 torch::Tensor FusedAdam::step(LossClosure closure) {
   auto loss = evaluate_closure(closure);
-  step_all<FusedAdamOptions>(*this, kAdam, [](const FusedCall& call, const FusedAdamOptions& options) {
-    const auto [beta1, beta2] = options.betas();
-    torch::_fused_adam_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                        call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
-                        options.weight_decay(), options.eps(), options.amsgrad(), options.maximize());
-  });
+  step_unless(torch::Tensor());
   return loss;
+}
+
+void FusedAdam::step_unless(const torch::Tensor& found_inf) {
+  step_all<FusedAdamOptions>(
+      *this, kAdam, found_inf,
+      [](const FusedCall& call, const FusedAdamOptions& options, const std::optional<torch::Tensor>& skips) {
+        const auto [beta1, beta2] = options.betas();
+        torch::_fused_adam_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
+                            call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
+                            options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
+                            /*grad_scale=*/{}, skips);
+      });
 }
 
 void FusedAdam::save(OutputArchive& archive) const {
@@ -186,13 +203,20 @@ FusedAdamW::FusedAdamW(std::vector<torch::Tensor> parameters, const FusedAdamWOp
 
 torch::Tensor FusedAdamW::step(LossClosure closure) {
   auto loss = evaluate_closure(closure);
-  step_all<FusedAdamWOptions>(*this, kAdamW, [](const FusedCall& call, const FusedAdamWOptions& options) {
-    const auto [beta1, beta2] = options.betas();
-    torch::_fused_adamw_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                         call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
-                         options.weight_decay(), options.eps(), options.amsgrad(), options.maximize());
-  });
+  step_unless(torch::Tensor());
   return loss;
+}
+
+void FusedAdamW::step_unless(const torch::Tensor& found_inf) {
+  step_all<FusedAdamWOptions>(
+      *this, kAdamW, found_inf,
+      [](const FusedCall& call, const FusedAdamWOptions& options, const std::optional<torch::Tensor>& skips) {
+        const auto [beta1, beta2] = options.betas();
+        torch::_fused_adamw_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
+                             call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
+                             options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
+                             /*grad_scale=*/{}, skips);
+      });
 }
 
 void FusedAdamW::save(OutputArchive& archive) const {

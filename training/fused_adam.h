@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/skippable_step.h"
+
 namespace lockstep {
 
 /// As torch::optim::AdamOptions, and `maximize`.
@@ -66,9 +68,10 @@ struct FusedAdamParamState : public torch::optim::OptimizerCloneableParamState<F
 /// torch::optim::Adam's results within rounding, in a fraction of its time on many small tensors. Archives of
 /// the two can be exchanged.
 ///
-/// step() does not synchronise with the device. Parameters without a gradient are skipped and count no step.
-/// Throws std::invalid_argument naming the parameter for sparse gradients and parameters that are not dense.
-class FusedAdam : public torch::optim::Optimizer {
+/// step() and step_unless() do not synchronise with the device. Parameters without a gradient are skipped and
+/// count no step. Throws std::invalid_argument naming the parameter for sparse gradients and parameters that
+/// are not dense.
+class FusedAdam : public torch::optim::Optimizer, public SkippableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -77,13 +80,14 @@ class FusedAdam : public torch::optim::Optimizer {
   explicit FusedAdam(std::vector<torch::Tensor> parameters, const FusedAdamOptions& defaults = {});
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void step_unless(const torch::Tensor& found_inf) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 };
 
 /// FusedAdam with decoupled weight decay (Loshchilov and Hutter, 2017), to torch::optim::AdamW what that is
 /// to Adam.
-class FusedAdamW : public torch::optim::Optimizer {
+class FusedAdamW : public torch::optim::Optimizer, public SkippableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -92,6 +96,7 @@ class FusedAdamW : public torch::optim::Optimizer {
   explicit FusedAdamW(std::vector<torch::Tensor> parameters, const FusedAdamWOptions& defaults = {});
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void step_unless(const torch::Tensor& found_inf) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 };

@@ -58,6 +58,11 @@ torch::Tensor fused_state(const torch::Tensor& state, const torch::Tensor& param
   return in_layout_of(parameter, state);
 }
 
+std::optional<torch::Tensor> fused_found_inf(const torch::Tensor& found_inf, torch::Device device) {
+  if (!found_inf.defined()) return std::nullopt;
+  return found_inf.to(device, /*non_blocking=*/!device.is_cpu());
+}
+
 torch::Tensor evaluate_closure(const torch::optim::Optimizer::LossClosure& closure) {
   if (!closure) return {};
   torch::AutoGradMode enable_grad(true);

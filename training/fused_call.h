@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 // What FusedAdam, FusedAdamW and FusedSgd share: from parameter groups to the lists that ATen's fused
@@ -47,6 +48,9 @@ torch::Tensor fused_gradient(const torch::Tensor& parameter, const ParameterPosi
 /// state may need that. Throws std::invalid_argument naming the parameter if the shapes differ.
 torch::Tensor fused_state(const torch::Tensor& state, const torch::Tensor& parameter,
                           const ParameterPosition& position);
+
+/// What a fused operator takes for SkippableStep's `found_inf` on `device`: none where it is undefined.
+std::optional<torch::Tensor> fused_found_inf(const torch::Tensor& found_inf, torch::Device device);
 
 /// Runs the closure of Optimizer::step with gradients enabled; an undefined tensor if there is none.
 torch::Tensor evaluate_closure(const torch::optim::Optimizer::LossClosure& closure);

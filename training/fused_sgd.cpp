@@ -70,6 +70,11 @@ FusedSgd::FusedSgd(std::vector<torch::Tensor> parameters, const FusedSgdOptions&
 
 torch::Tensor FusedSgd::step(LossClosure closure) {
   auto loss = evaluate_closure(closure);
+  step_unless(torch::Tensor());
+  return loss;
+}
+
+void FusedSgd::step_unless(const torch::Tensor& found_inf) {
   torch::NoGradGuard no_grad;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
@@ -96,9 +101,13 @@ torch::Tensor FusedSgd::step(LossClosure closure) {
       if (buffer.defined()) call.states[kMomentumBuffer].push_back(std::move(buffer));
     }
     for (const auto& call : calls) {
+      const auto skips = fused_found_inf(found_inf, call.device);
+      // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
+      // the device until one step is done costs less than a rule of its own for buffers without values.
+      if (call.first_step && skips && skips->item<float>() != 0) continue;
       torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
                          options.weight_decay(), options.momentum(), options.lr(), options.dampening(),
-                         options.nesterov(), options.maximize(), call.first_step);
+                         options.nesterov(), options.maximize(), call.first_step, /*grad_scale=*/{}, skips);
       // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
       for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
         fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
@@ -106,7 +115,6 @@ torch::Tensor FusedSgd::step(LossClosure closure) {
       }
     }
   }
-  return loss;
 }
 
 void FusedSgd::save(OutputArchive& archive) const {

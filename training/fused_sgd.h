@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/skippable_step.h"
+
 namespace lockstep {
 
 /// As torch::optim::SGDOptions, and `maximize`.
@@ -42,9 +44,10 @@ struct FusedSgdParamState : public torch::optim::OptimizerCloneableParamState<Fu
 /// torch::optim::SGD's results within rounding, in a fraction of its time on many small tensors. Archives of
 /// the two can be exchanged.
 ///
-/// step() does not synchronise with the device. Parameters without a gradient are skipped. Throws
+/// step() does not synchronise with the device; step_unless() does for parameters that have no momentum
+/// buffer yet. Parameters without a gradient are skipped. Throws
 /// std::invalid_argument naming the parameter for sparse gradients and parameters that are not dense.
-class FusedSgd : public torch::optim::Optimizer {
+class FusedSgd : public torch::optim::Optimizer, public SkippableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -53,6 +56,7 @@ class FusedSgd : public torch::optim::Optimizer {
   explicit FusedSgd(std::vector<torch::Tensor> parameters, const FusedSgdOptions& defaults = {});
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void step_unless(const torch::Tensor& found_inf) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 };

@@ -136,6 +136,13 @@ void read_training(const Given& given, TrainOptions& options) {
       given.integer("per-replica-batch-size", kCounts, options.per_replica_batch_size);
   options.epochs = given.integer("epochs", kCounts, options.epochs);
   options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
+  if (given.has("precision")) {
+    options.precision = parse_choice<PrecisionKind>("--precision", given.text("precision"),
+                                                    {{"float32", PrecisionKind::kFloat32},
+                                                     {"tf32", PrecisionKind::kTf32},
+                                                     {"bfloat16", PrecisionKind::kBFloat16},
+                                                     {"float16", PrecisionKind::kFloat16}});
+  }
   if (given.has("optimizer")) {
     options.optimizer = parse_choice<OptimizerKind>(
         "--optimizer", given.text("optimizer"),

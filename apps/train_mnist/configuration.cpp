@@ -42,6 +42,21 @@ std::string model_text(const ResolvedRun& run) {
                      run.channels == 1 ? "grey" : "RGB", run.num_classes);
 }
 
+std::string precision_text(PrecisionKind precision) {
+  const std::string name = precision_name(precision);
+  switch (precision) {
+    case PrecisionKind::kFloat32:
+      break;
+    case PrecisionKind::kTf32:
+      return name + " in products and convolutions, else float32";
+    case PrecisionKind::kBFloat16:
+      return name + " by autocast, parameters in float32";
+    case PrecisionKind::kFloat16:
+      return name + " by autocast, parameters in float32, loss scaled";
+  }
+  return name;
+}
+
 std::string optimizer_text(const TrainOptions& options) {
   const std::string name = optimizer_name(options.optimizer);
   return options.optimizer == OptimizerKind::kSgd ? fmt::format("{}, momentum {}", name, options.momentum)
@@ -63,6 +78,7 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("global batch", batch_text(run));
   text += row("epochs", fmt::format("{} of {} {}", run.options.epochs, run.plan.steps_per_epoch,
                                     run.plan.steps_per_epoch == 1 ? "step" : "steps"));
+  text += row("precision", precision_text(run.options.precision));
   text += row("optimizer", optimizer_text(run.options));
   text += row("learning rate", learning_rate_text(run));
   text += row("seed", fmt::format("{}", run.options.seed));

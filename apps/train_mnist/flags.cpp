@@ -69,6 +69,12 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
       {"Training", "global-batch-size", "N", "Images of a step over all replicas",
        number(defaults.global_batch_size)},
       {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
+      {"Training", "precision", "NAME",
+       "float32 (LibTorch's settings as they are), tf32 (GPUs: float32 products and convolutions in TF32), "
+       "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
+       "float32; "
+       "float16 scales the loss). float16 is slow on a CPU",
+       precision_name(defaults.precision)},
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",

@@ -5,13 +5,16 @@
 
 #include <csignal>
 #include <iostream>
+#include <optional>
 
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
 #include "lockstep/apps/train_mnist/failure.h"
+#include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/runtime/device.h"
+#include "lockstep/runtime/tf32.h"
 
 namespace lockstep::apps {
 namespace {
@@ -31,6 +34,9 @@ int run_training(const TrainOptions& options) {
   torch::manual_seed(options.seed);
   const MadeStrategy made = choose_strategy(options);
   Strategy& strategy = *made.strategy;
+  check_precision(options.precision, strategy.devices());
+  std::optional<Tf32Guard> tf32;
+  if (options.precision == PrecisionKind::kTf32) tf32.emplace();
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
   const int64_t num_train = size_of(data.train);

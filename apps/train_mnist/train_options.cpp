@@ -26,6 +26,20 @@ std::string schedule_name(ScheduleKind schedule) {
   return schedule == ScheduleKind::kCosine ? "cosine" : "constant";
 }
 
+std::string precision_name(PrecisionKind precision) {
+  switch (precision) {
+    case PrecisionKind::kFloat32:
+      return "float32";
+    case PrecisionKind::kTf32:
+      return "tf32";
+    case PrecisionKind::kBFloat16:
+      return "bfloat16";
+    case PrecisionKind::kFloat16:
+      return "float16";
+  }
+  return "";
+}
+
 double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size) {
   return learning_rate * static_cast<double>(global_batch_size) / static_cast<double>(base_batch_size);
 }

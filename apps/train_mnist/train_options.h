@@ -10,12 +10,14 @@ enum class ModelKind { kMobileNetV2, kSimpleCnn };
 enum class HeadKind { kGlobalAverage, kFlattenedDense };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
 enum class ScheduleKind { kCosine, kConstant };
+enum class PrecisionKind { kFloat32, kTf32, kBFloat16, kFloat16 };
 
 /// How flags and printed configurations spell them.
 std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
 std::string optimizer_name(OptimizerKind optimizer);
 std::string schedule_name(ScheduleKind schedule);
+std::string precision_name(PrecisionKind precision);
 
 /// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
 struct TrainOptions {
@@ -36,6 +38,7 @@ struct TrainOptions {
   int64_t image_size = 28;                   ///< height and width in pixels
   bool sync_batch_norm = false;              ///< of MobileNetV2: statistics of the global batch
 
+  PrecisionKind precision = PrecisionKind::kFloat32;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
   int64_t epochs = 5;

@@ -12,7 +12,9 @@
 #include "lockstep/apps/train_mnist/finite_steps.h"
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
+#include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
+#include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/training/learning_rate.h"
 #include "lockstep/training/metrics.h"
@@ -21,21 +23,28 @@ namespace lockstep::apps {
 
 /// Runs once per replica, on that replica's thread and device.
 template <typename Model>
-void train_step(ReplicaContext& replica, Model& model, Optimizer& optimizer, Mean& mean_loss,
-                CategoricalAccuracy& accuracy, FiniteSteps& finite, const Example& batch) {
+void train_step(ReplicaContext& replica, Model& model, Optimizer& optimizer, GradScaler& scaler,
+                Mean& mean_loss, CategoricalAccuracy& accuracy, FiniteSteps& finite,
+                const torch::ScalarType& dtype, const Example& batch) {
   optimizer->zero_grad();
-  const auto logits = model->forward(batch.data);
-  const auto losses = torch::cross_entropy_loss(logits, batch.target, {}, at::Reduction::None);
-  const auto loss = compute_average_loss(replica, losses);
-  loss.backward();
-  replica.apply_gradients(*optimizer);
+  torch::Tensor logits, losses;
+  {
+    const auto cast = replica.autocast(dtype);
+    logits = model->forward(batch.data);
+    losses = torch::cross_entropy_loss(logits, batch.target, {}, at::Reduction::None);
+  }
+  scaler.scale(compute_average_loss(replica, losses)).backward();
+  replica.apply_gradients(*optimizer, {.scaler = &scaler});
+  scaler.update();
   mean_loss.update(losses);
   accuracy.update(logits, batch.target);
   finite.update(losses);
 }
 
 template <typename Model>
-void test_step(ReplicaContext&, Model& model, CategoricalAccuracy& accuracy, const Example& batch) {
+void test_step(ReplicaContext& replica, Model& model, CategoricalAccuracy& accuracy,
+               const torch::ScalarType& dtype, const Example& batch) {
+  const auto cast = replica.autocast(dtype);
   accuracy.update(model->forward(batch.data), batch.target);
 }
 
@@ -67,6 +76,9 @@ class Training {
         model_(run.strategy.scope(make_model)),
         optimizer_(run.strategy.scope([&](ReplicaContext& replica) {
           return make_optimizer(run.options, run.plan.learning_rate, model_[replica]->parameters());
+        })),
+        scaler_(run.strategy.scope([&](ReplicaContext& replica) {
+          return GradScaler(replica.device(), {.enabled = needs_loss_scaling(run.options.precision)});
         })),
         loss_(run.strategy.scope([](ReplicaContext&) { return Mean(); })),
         accuracy_(run.strategy.scope([](ReplicaContext&) { return CategoricalAccuracy(); })),
@@ -101,7 +113,8 @@ class Training {
       // Only now: the last step of all need not wait for a batch after it.
       if (progress.step > 0 || report.epoch > 1) ++batch;
       set_learning_rate((report.epoch - 1) * progress.steps + progress.step);
-      run_.strategy.run(train_step<Model>, model_, optimizer_, loss_, accuracy_, finite_, *batch);
+      run_.strategy.run(train_step<Model>, model_, optimizer_, scaler_, loss_, accuracy_, finite_,
+                        autocast_dtype(run_.options.precision), *batch);
       progress.images += batch->batch_sizes()->global;
       ++progress.step;
       if (run_.display.is_due()) {
@@ -131,7 +144,7 @@ class Training {
     const Stopwatch watch;
     Progress progress{.label = label_of(report) + " test", .steps = test_batches_.size()};
     for (const auto& batch : test_batches_) {
-      run_.strategy.run(test_step<Model>, model_, accuracy_, batch);
+      run_.strategy.run(test_step<Model>, model_, accuracy_, autocast_dtype(run_.options.precision), batch);
       progress.images += batch.batch_sizes()->global;
       ++progress.step;
       if (run_.display.is_due()) {
@@ -166,6 +179,7 @@ class Training {
   const TrainingRun& run_;
   Mirrored<Model> model_;
   Mirrored<Optimizer> optimizer_;
+  Mirrored<GradScaler> scaler_;
   Mirrored<Mean> loss_;
   Mirrored<CategoricalAccuracy> accuracy_;
   Mirrored<FiniteSteps> finite_;

@@ -55,6 +55,18 @@ TEST(ReplicaContext, HasTheCollectivesOfItsReplica) {
   });
 }
 
+TEST(ReplicaContext, ComputesInTheGivenTypeOnItsDeviceWhileTheResultLives) {
+  ReplicaState state = state_of(0, 1);
+  RecordingHandler handler;
+  const ReplicaContext replica(state, handler, nullptr, {});
+  const auto x = torch::ones({2, 2});
+  {
+    const auto cast = replica.autocast(torch::kBFloat16);
+    EXPECT_EQ(torch::matmul(x, x).scalar_type(), torch::kBFloat16);
+  }
+  EXPECT_EQ(torch::matmul(x, x).scalar_type(), torch::kFloat);
+}
+
 TEST(ReplicaContext, RefusesCollectivesInAFactory) {
   ReplicaState state = state_of(0, 1);
   RecordingHandler handler;

@@ -46,6 +46,20 @@ TEST(ComputeAverageLoss, WeighsExamples) {
   }
 }
 
+// 257 has no bfloat16: the sum would come as 256.
+TEST(ComputeAverageLoss, AddsUpLossesOfAShortTypeInFloat32) {
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
+  const auto losses = strategy.run([](ReplicaContext& replica) {
+    const auto ones = torch::ones({257}, torch::kBFloat16);
+    const auto weight = torch::full({257}, 1 + 1.0F / 1024);  // no bfloat16 either
+    const auto weighted = compute_average_loss(replica, ones, {.sample_weight = weight});
+    EXPECT_EQ(weighted.item<double>(), (1 + 1.0 / 1024) / 2);
+    return compute_average_loss(replica, ones);
+  });
+  for (const auto& loss : losses.local_values()) EXPECT_EQ(loss.scalar_type(), torch::kFloat);
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, losses).item<double>(), 1);
+}
+
 TEST(ComputeAverageLoss, AnExplicitBatchSizeOverridesTheDivisor) {
   // tf.nn.compute_average_loss gives 1.5 for [1..5] and size 10.
   for (int replicas = 1; replicas <= 3; ++replicas) {

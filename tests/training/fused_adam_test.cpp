@@ -54,6 +54,27 @@ TEST(FusedAdamWTest, EqualsTorchAdamWWithEveryOptionChanged) {
       AdamWOptions(1e-2).betas(betas).eps(1e-6).weight_decay(0.1).amsgrad(true));
 }
 
+/// What the optimizer keeps of a parameter; nothing before its first step.
+template <typename Optimizer>
+std::vector<torch::Tensor> state_of(Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end()) return {};
+  const auto& state = static_cast<const FusedAdamParamState&>(*found->second);
+  return {state.step(), state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
+}
+
+TEST(FusedAdamTest, ASkippedStepLeavesEverythingBitEqual) {
+  for (const bool amsgrad : {false, true})
+    expect_skips<FusedAdam>(FusedAdamOptions(1e-2).weight_decay(0.1).amsgrad(amsgrad), state_of<FusedAdam>);
+}
+
+TEST(FusedAdamWTest, ASkippedStepLeavesEverythingBitEqual) {
+  for (const bool amsgrad : {false, true}) {
+    expect_skips<FusedAdamW>(FusedAdamWOptions(1e-2).weight_decay(0.1).amsgrad(amsgrad),
+                             state_of<FusedAdamW>);
+  }
+}
+
 TEST(FusedAdamTest, KeepsTheOptionsOfParameterGroupsApart) {
   const auto fused_parameters = make_parameters(torch::kFloat64);
   const auto plain_parameters = make_parameters(torch::kFloat64);

@@ -75,6 +75,32 @@ TEST(FusedSgdTest, ExchangesArchivesWithTorchSgd) {
   expect_resumes(trained, first, resumed, second, 1e-12);
 }
 
+TEST(FusedSgdTest, ASkippedStepLeavesEverythingBitEqual) {
+  const auto state_of = [](FusedSgd& optimizer,
+                           const torch::Tensor& parameter) -> std::vector<torch::Tensor> {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) return {};
+    const auto& buffer = static_cast<const FusedSgdParamState&>(*found->second).momentum_buffer();
+    return buffer.defined() ? std::vector<torch::Tensor>{buffer} : std::vector<torch::Tensor>();
+  };
+  // A first step takes the whole gradient into the buffer, later ones what dampening leaves of it: a skipped
+  // one must not count as the first.
+  for (const double dampening : {0.0, 0.3})
+    expect_skips<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).dampening(dampening).weight_decay(0.1),
+                           state_of);
+  expect_skips<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).nesterov(true), state_of);
+}
+
+TEST(FusedSgdTest, ASkippedStepWithoutMomentumLeavesTheParameters) {
+  const auto parameter = torch::ones({3}, torch::requires_grad());
+  FusedSgd optimizer({parameter}, 0.5);
+  parameter.mutable_grad() = torch::ones({3});
+  optimizer.step_unless(torch::ones({}));
+  EXPECT_TRUE(torch::equal(parameter, torch::ones({3})));
+  optimizer.step_unless(torch::zeros({}));
+  EXPECT_TRUE(torch::equal(parameter, torch::full({3}, 0.5)));
+}
+
 TEST(FusedSgdTest, MovesIntoAVector) {
   const auto weight = torch::ones({2}, torch::requires_grad());
   std::vector<FusedSgd> optimizers;

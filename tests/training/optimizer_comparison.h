@@ -8,6 +8,8 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <vector>
@@ -99,6 +101,55 @@ void expect_equal(const FusedOptions& fused_options, const PlainOptions& plain_o
     Fused fused(fused_parameters, fused_options);
     Plain plain(plain_parameters, plain_options);
     expect_equal_steps(fused, fused_parameters, plain, plain_parameters, scheduled);
+  }
+}
+
+/// Whether all values are the same, bit by bit.
+inline bool bit_equal(const torch::Tensor& left, const torch::Tensor& right) {
+  if (left.defined() != right.defined()) return false;
+  if (!left.defined()) return true;
+  const auto a = left.contiguous(), b = right.contiguous();
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+/// Steps an optimizer through steps with and without an infinity, the first and the second of all with one,
+/// and another through those without only: `state_tensors(optimizer, parameter)` and the parameters must be
+/// the same bits, in other layouts too.
+template <typename Fused, typename Options, typename StateTensors>
+void expect_skips(const Options& options, const StateTensors& state_tensors) {
+  for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    const auto skipping_parameters = make_parameters(dtype);
+    const auto plain_parameters = make_parameters(dtype);
+    Fused skipping(skipping_parameters, options);
+    Fused plain(plain_parameters, options);
+    const auto expect_same = [&](int step) {
+      for (size_t i = 0; i < plain_parameters.size(); ++i) {
+        EXPECT_TRUE(bit_equal(skipping_parameters[i], plain_parameters[i])) << "step " << step;
+        const auto given = state_tensors(skipping, skipping_parameters[i]);
+        const auto expected = state_tensors(plain, plain_parameters[i]);
+        // Before its first step, one of them may have zeros where the other has nothing yet.
+        if (given.empty() || expected.empty()) continue;
+        ASSERT_EQ(given.size(), expected.size());
+        for (size_t k = 0; k < given.size(); ++k)
+          EXPECT_TRUE(bit_equal(given[k], expected[k])) << "state " << k << " after step " << step;
+      }
+    };
+    for (int step = 0; step < kComparedSteps; ++step) {
+      const bool skips = step < 2 || step % 5 == 4;
+      set_gradients(skipping_parameters, step);
+      if (skips) {
+        skipping_parameters[0].mutable_grad().fill_(std::numeric_limits<double>::infinity());
+      } else {
+        set_gradients(plain_parameters, step);
+        plain.step();
+      }
+      skipping.step_unless(torch::full({}, skips ? 1.0F : 0.0F));
+      expect_same(step);
+    }
+    EXPECT_FALSE(torch::equal(plain_parameters[0], make_parameters(dtype)[0]));
+    EXPECT_FALSE(state_tensors(plain, plain_parameters[0]).empty());
   }
 }
 

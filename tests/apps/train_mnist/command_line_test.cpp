@@ -54,6 +54,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.per_replica_batch_size, 0);
   EXPECT_EQ(options.epochs, 5);
   EXPECT_EQ(options.steps_per_epoch, 0);
+  EXPECT_EQ(options.precision, PrecisionKind::kFloat32);
   EXPECT_EQ(options.optimizer, OptimizerKind::kAdam);
   EXPECT_EQ(options.momentum, 0.9);
   EXPECT_EQ(options.learning_rate, 0.001);
@@ -117,6 +118,13 @@ TEST(CommandLine, ReadsEveryTrainingFlag) {
   EXPECT_EQ(options_of({"--optimizer", "adamw"}).optimizer, OptimizerKind::kAdamW);
 }
 
+TEST(CommandLine, ReadsEveryPrecision) {
+  for (const auto precision :
+       {PrecisionKind::kFloat32, PrecisionKind::kTf32, PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
+    EXPECT_EQ(options_of({"--precision", precision_name(precision)}).precision, precision);
+  }
+}
+
 TEST(CommandLine, ReadsFlagsThatDoSomethingElse) {
   EXPECT_EQ(parse({"--help"}).action, Action::kHelp);
   EXPECT_EQ(parse({"-h"}).action, Action::kHelp);
@@ -165,6 +173,9 @@ TEST(CommandLine, SuggestsTheValueThatWasMeant) {
   EXPECT_EQ(
       refusal({"--strategy", "mirored"}),
       "--strategy: expected auto, default, mirrored, one_device, but got 'mirored' (did you mean mirrored?)");
+  EXPECT_EQ(
+      refusal({"--precision", "bfloat61"}),
+      "--precision: expected float32, tf32, bfloat16, float16, but got 'bfloat61' (did you mean bfloat16?)");
   EXPECT_EQ(refusal({"--optimizer", "rmsprop"}), "--optimizer: expected adam, adamw, sgd, but got 'rmsprop'");
   EXPECT_EQ(
       refusal({"--cross-device-ops", "ncl"}),
@@ -291,6 +302,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--steps-per-epoch",
                                  "--global-batch-size",
                                  "--per-replica-batch-size",
+                                 "--precision",
                                  "--optimizer",
                                  "--learning-rate",
                                  "--learning-rate-schedule",

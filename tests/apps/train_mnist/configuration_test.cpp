@@ -33,6 +33,7 @@ TEST(Configuration, ShowsEveryValue) {
             "threads          1 in each replica\n"
             "global batch     64, 32 a replica\n"
             "epochs           5 of 94 steps\n"
+            "precision        float32\n"
             "optimizer        adam\n"
             "learning rate    0.001, falling to 0 along a cosine\n"
             "seed             1\n");
@@ -52,6 +53,20 @@ TEST(Configuration, SaysThatALearningRateStays) {
   ResolvedRun run = two_replicas();
   run.options.schedule = ScheduleKind::kConstant;
   EXPECT_THAT(configuration_text(run), HasSubstr("learning rate    0.001, constant\n"));
+}
+
+TEST(Configuration, SaysWhereAPrecisionHolds) {
+  ResolvedRun run = two_replicas();
+  const auto shown = [&run](PrecisionKind precision) {
+    run.options.precision = precision;
+    return configuration_text(run);
+  };
+  EXPECT_THAT(shown(PrecisionKind::kTf32),
+              HasSubstr("precision        tf32 in products and convolutions, else float32\n"));
+  EXPECT_THAT(shown(PrecisionKind::kBFloat16),
+              HasSubstr("precision        bfloat16 by autocast, parameters in float32\n"));
+  EXPECT_THAT(shown(PrecisionKind::kFloat16),
+              HasSubstr("precision        float16 by autocast, parameters in float32, loss scaled\n"));
 }
 
 TEST(Configuration, SaysHowABatchThatDoesNotDivideIsCut) {

@@ -66,6 +66,29 @@ TEST(TrainMnist, SyncBatchNormGivesOneReplicasLossOnSeveral) {
   EXPECT_GT(std::abs(loss_of({"--replicas", "3"}) - one), 100 * kPrinted);
 }
 
+TEST(TrainMnist, TrainsInEveryPrecisionOfACpu) {
+  const auto exact = only_epoch(short_training({"--replicas", "2"}));
+  for (const std::string precision : {"bfloat16", "float16"}) {
+    const auto arguments = short_training({"--replicas", "2", "--precision", precision});
+    const auto result = train_mnist(arguments);
+    ASSERT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr("precision        " + precision + " by autocast"));
+    const auto epochs = epochs_of(result);
+    ASSERT_EQ(epochs.size(), 1) << result.out;
+    EXPECT_NE(epochs[0].loss, exact.loss) << precision;
+    EXPECT_NEAR(epochs[0].loss, exact.loss, 0.1) << precision;
+    // Equal seeds give equal numbers here too.
+    EXPECT_EQ(only_epoch(arguments).loss, epochs[0].loss) << precision;
+  }
+}
+
+TEST(TrainMnist, RefusesTf32WithoutAGpu) {
+  const auto result = train_mnist(short_training({"--devices", "cpu:0,cpu:1", "--precision", "tf32"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.error, HasSubstr("--precision tf32: expected GPUs only, which alone have TF32, but got "
+                                      "cpu:0"));
+}
+
 TEST(TrainMnist, PrintsTheSameNumbersForTheSameSeedOnly) {
   const auto first = only_epoch(short_training({"--seed", "7"}));
   const auto again = only_epoch(short_training({"--seed", "7"}));
@@ -210,6 +233,21 @@ TEST(TrainMnist, FinishesItsStepAndEndsWithTheSignalsCode) {
     EXPECT_EQ(result.exit_code, code);
     EXPECT_THAT(result.error, HasSubstr(std::string("stopped by ") + name + " in epoch "));
   }
+}
+
+TEST(TrainMnist, ReachesTheAccuracyOfRealMnistInBFloat16) {
+  const std::string folder = mnist_folder();
+  if (folder.empty()) GTEST_SKIP() << "LOCKSTEP_MNIST_DIR names no folder with MNIST";
+  // A whole epoch takes minutes under a sanitizer.
+  const bool is_short = std::string(LOCKSTEP_TEST_SANITIZER) != "";
+  std::vector<std::string> arguments{"--data",     folder, "--precision", "bfloat16",
+                                     "--replicas", "2",    "--epochs",    "1"};
+  if (is_short) arguments.insert(arguments.end(), {"--limit-train", "3200", "--limit-test", "1000"});
+  const auto result = train_mnist(arguments, {.timeout_seconds = 600});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto epochs = epochs_of(result);
+  ASSERT_EQ(epochs.size(), 1) << result.out;
+  EXPECT_GT(epochs[0].test_accuracy, is_short ? 0.8 : 0.96);
 }
 
 TEST(TrainMnist, ReachesTheAccuracyOfRealMnistFromItsFilesAndItsZip) {

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <vector>
+
+#include "lockstep/apps/train_mnist/train_options.h"
+#include "lockstep/runtime/device.h"
+
+namespace lockstep::apps {
+
+/// What ReplicaContext::autocast takes for it.
+c10::ScalarType autocast_dtype(PrecisionKind precision);
+
+/// Whether its range is so short that losses have to be scaled.
+bool needs_loss_scaling(PrecisionKind precision);
+
+/// Throws UsageError naming the flag and the device where one of `devices` cannot compute in it.
+void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& devices);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,18 @@
+#include "lockstep/runtime/tf32.h"
+
+#include <ATen/Context.h>
+
+namespace lockstep {
+
+Tf32Guard::Tf32Guard()
+    : products_(at::globalContext().allowTF32CuBLAS()), convolutions_(at::globalContext().allowTF32CuDNN()) {
+  at::globalContext().setAllowTF32CuBLAS(true);
+  at::globalContext().setAllowTF32CuDNN(true);
+}
+
+Tf32Guard::~Tf32Guard() {
+  at::globalContext().setAllowTF32CuBLAS(products_);
+  at::globalContext().setAllowTF32CuDNN(convolutions_);
+}
+
+}  // namespace lockstep
