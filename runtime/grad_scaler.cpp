@@ -77,7 +77,7 @@ GradScaler::GradScaler(c10::Device device, const GradScalerOptions& options) : o
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   // Not a copy: where update() comes before this loss's backward, autograd refuses the changed scale.
-  return options_.enabled ? loss * scale_.to(loss.device()) : loss;
+  return options_.enabled ? loss.mul(scale_.to(loss.device())) : loss;
 }
 
 GradScaler::Record* GradScaler::find(const torch::optim::Optimizer& optimizer) {
