@@ -21,11 +21,14 @@ cxxopts::Options describe_flags() {
       "pairs, and prints the ratios as Markdown.");
   // clang-format off
   flags.add_options("What is measured")
-    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, bucket_caps (default: all but the last)",
+    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, bucket_caps, logical, images (default: all but the last three; with --gpu bare, torch, logical, and images where --images names some)",
       cxxopts::value<std::vector<std::string>>())
     ("replicas", "replicas of Lockstep and of its peers", number(defaults.num_replicas))
     ("global-batch-size", "images in a step, over all replicas", number(defaults.workload.global_batch_size))
     ("image-size", "height and width in pixels", number(defaults.workload.image_size))
+    ("gpu", "measure on this GPU, such as gpu:0, which all replicas share, instead of the CPU", cxxopts::value<std::string>()->default_value(""))
+    ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
+    ("images", "a folder or zip with a folder of images a class, for the part images", cxxopts::value<std::string>()->default_value(""))
     ("dense-head", "train the head of average pooling and two dense layers, where no peer decides it")
     ("bucket-mebibytes", "bucket caps that bucket_caps compares (default: 1,2,4,8,25)", cxxopts::value<std::vector<int>>());
   flags.add_options("How long")
@@ -40,6 +43,7 @@ cxxopts::Options describe_flags() {
       cxxopts::value<std::string>()->default_value(""))
     ("peers", "the folder of the peers' programs", cxxopts::value<std::string>()->default_value(defaults.peers));
   flags.add_options("Other")
+    ("json", "write the results to this file as JSON, too", cxxopts::value<std::string>()->default_value(""))
     ("serve", "be the job bare, mirrored or independent for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
     ("help", "print this");
   // clang-format on
@@ -48,12 +52,31 @@ cxxopts::Options describe_flags() {
 
 std::set<std::string> parse_parts(const std::vector<std::string>& given) {
   std::set<std::string> known(kDefaultParts.begin(), kDefaultParts.end());
-  known.insert("bucket_caps");
+  known.insert({"bucket_caps", "logical", "images"});
   for (const auto& part : given) {
     if (!known.contains(part))
       throw std::invalid_argument("--parts: expected names that --help lists, but got '" + part + "'");
   }
   return {given.begin(), given.end()};
+}
+
+std::vector<std::string> default_parts(const BenchmarkOptions& options) {
+  if (options.workload.gpu.empty()) return kDefaultParts;
+  std::vector<std::string> parts{"bare", "torch", "logical"};
+  if (!options.images.empty()) parts.emplace_back("images");
+  return parts;
+}
+
+void check_parts(const BenchmarkOptions& options) {
+  if (options.parts.contains("images") && options.images.empty())
+    throw std::invalid_argument("--parts images: expected --images beside it");
+  if (options.workload.gpu.empty()) return;
+  for (const char* part : {"independent", "torch_tuned", "tensorflow", "memory", "bucket_caps"}) {
+    if (options.parts.contains(part)) {
+      throw std::invalid_argument("--parts " + std::string(part) +
+                                  ": expected it on the CPU only, but got --gpu " + options.workload.gpu);
+    }
+  }
 }
 
 int64_t at_least(const cxxopts::ParseResult& flags, const char* name, int64_t least) {
@@ -73,8 +96,12 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
     return std::nullopt;
   }
   BenchmarkOptions options;
-  options.parts =
-      parse_parts(flags.count("parts") > 0 ? flags["parts"].as<std::vector<std::string>>() : kDefaultParts);
+  options.workload.gpu = flags["gpu"].as<std::string>();
+  options.workload.bfloat16 = flags.count("bfloat16") > 0;
+  options.images = flags["images"].as<std::string>();
+  options.parts = parse_parts(flags.count("parts") > 0 ? flags["parts"].as<std::vector<std::string>>()
+                                                       : default_parts(options));
+  check_parts(options);
   options.num_pairs = static_cast<int>(at_least(flags, "pairs", 6));
   options.steps = static_cast<int>(at_least(flags, "steps", 1));
   options.warm_up_steps = static_cast<int>(at_least(flags, "warm-up-steps", 1));
@@ -88,6 +115,7 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   options.peers = flags["peers"].as<std::string>();
   if (flags.count("bucket-mebibytes") > 0)
     options.bucket_mebibytes = flags["bucket-mebibytes"].as<std::vector<int>>();
+  options.json = flags["json"].as<std::string>();
   options.serve = flags["serve"].as<std::string>();
   if (options.workload.global_batch_size % options.num_replicas != 0) {
     throw std::invalid_argument("--global-batch-size: expected a multiple of --replicas (" +

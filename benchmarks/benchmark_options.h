@@ -17,10 +17,12 @@ struct BenchmarkOptions {
   int num_starts = 3;
   int num_replicas = 2;
   Workload workload;
+  std::string images;             ///< what the part images trains on
   std::string torch_python;       ///< the interpreter that has the peer; empty: its parts are left out
   std::string tensorflow_python;  ///< likewise
   std::string peers = "benchmarks/peers";
   std::vector<int> bucket_mebibytes = {1, 2, 4, 8, 25};
+  std::string json;   ///< a file for the results; empty: none
   std::string serve;  ///< the job to be, where this process is one: bare, mirrored or independent
 };
 

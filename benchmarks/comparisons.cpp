@@ -17,6 +17,10 @@ constexpr Bar kAgainstIndependentLoops{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kAgainstTorch{Bar::Side::kAtLeast, 1.3};
 constexpr Bar kAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kAgainstTensorFlow{Bar::Side::kAtLeast, 1.8};
+constexpr Bar kAgainstBareLoopOnGpu{Bar::Side::kAtLeast, 0.99};
+constexpr Bar kAgainstTorchOnGpu{Bar::Side::kAtLeast, 1.0};
+constexpr Bar kAgainstOneReplica{Bar::Side::kAtLeast, 0.9};
+constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
 
 double images(const BenchmarkOptions& options) {
@@ -68,7 +72,23 @@ void compare_with_bare_loop(const BenchmarkOptions& options, Report& report) {
   const auto bare = make_bare_loop(options.workload);
   const auto own = make_strategy_loop(options.workload, {.num_replicas = 1});
   report.add_speed(replicas(1), "LibTorch alone", measure_seconds(options, *bare, *own), images(options),
-                   kAgainstBareLoop);
+                   options.workload.gpu.empty() ? kAgainstBareLoop : kAgainstBareLoopOnGpu);
+}
+
+void compare_with_one_replica(const BenchmarkOptions& options, Report& report) {
+  const auto one = make_strategy_loop(options.workload, {.num_replicas = 1});
+  const auto several = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
+  report.add_speed(replicas(options.num_replicas) + " on one device", "1 replica, the same global batch",
+                   measure_seconds(options, *one, *several), images(options), kAgainstOneReplica);
+}
+
+void compare_images_with_one_batch(const BenchmarkOptions& options, Report& report) {
+  const auto one_batch = make_strategy_loop(options.workload, {.num_replicas = 1});
+  Workload workload = options.workload;
+  workload.images = options.images;
+  const auto fed = make_strategy_loop(workload, {.num_replicas = 1});
+  report.add_speed("1 replica, images out of files", "1 replica, one random batch",
+                   measure_seconds(options, *one_batch, *fed), images(options), kAgainstOneBatch);
 }
 
 void compare_with_bare_process(const BenchmarkOptions& options, Report& report) {
@@ -97,6 +117,11 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
 
 void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report) {
   const Workload workload = torch_workload(options);
+  if (!workload.gpu.empty()) {
+    compare_jobs(options, workload, 1, "PyTorch DDP, NCCL, fused Adam, one process",
+                 torch_job(options.torch_python, options.peers, workload, 1), kAgainstTorchOnGpu, report);
+    return;
+  }
   const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);
   if (tuned_allocator) {
     compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, the same allocator",

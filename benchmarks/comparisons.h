@@ -21,6 +21,10 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
 /// train equally many parameters.
 void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report);
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
+/// Several replicas on the workload's device against one with the same global batch, in this process.
+void compare_with_one_replica(const BenchmarkOptions& options, Report& report);
+/// One replica fed from image files against one that trains on the same batch over and over, in this process.
+void compare_images_with_one_batch(const BenchmarkOptions& options, Report& report);
 /// The largest resident sets of one replica and of LibTorch alone, and of several replicas and as many
 /// threads that do not communicate: these have no gradient buckets. A new process for each measurement.
 void compare_memory(const BenchmarkOptions& options, Report& report);

@@ -13,6 +13,8 @@ void add_flags(Command& job, const Workload& workload, int num_replicas) {
       job.arguments.end(),
       {"--replicas", std::to_string(num_replicas), "--global-batch-size",
        std::to_string(workload.global_batch_size), "--image-size", std::to_string(workload.image_size)});
+  if (!workload.gpu.empty()) job.arguments.insert(job.arguments.end(), {"--gpu", workload.gpu});
+  if (workload.bfloat16) job.arguments.emplace_back("--bfloat16");
 }
 
 Command python_job(const std::string& python, const std::string& peers, const char* script) {

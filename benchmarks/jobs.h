@@ -10,8 +10,8 @@ namespace lockstep::benchmarks {
 /// This program as a job: `name` is bare, mirrored or independent. See RemoteTraining for what a job does.
 Command own_job(const std::string& name, const Workload& workload, int num_replicas);
 
-/// PyTorch's DistributedDataParallel over Gloo, one process a replica, with `python` and its program in the
-/// folder `peers`.
+/// PyTorch's DistributedDataParallel, one process a replica, with `python` and its program in the folder
+/// `peers`: over Gloo on the CPU, over NCCL on a GPU, where there is one replica.
 Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
                   int num_replicas);
 

@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <stdexcept>
 
@@ -15,9 +16,11 @@ namespace {
 
 void print_setting(const BenchmarkOptions& options) {
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
-            << "MobileNetV2, " << options.workload.image_size << 'x' << options.workload.image_size
-            << " pixels, float32, global batch " << options.workload.global_batch_size << "; "
-            << options.num_pairs << " alternating pairs of " << options.steps << " steps a ratio.\n\n";
+            << "MobileNetV2 on " << (options.workload.gpu.empty() ? "the CPU" : options.workload.gpu) << ", "
+            << options.workload.image_size << 'x' << options.workload.image_size << " pixels, "
+            << (options.workload.bfloat16 ? "bfloat16 by autocast" : "float32") << ", global batch "
+            << options.workload.global_batch_size << "; " << options.num_pairs << " alternating pairs of "
+            << options.steps << " steps a ratio.\n\n";
 }
 
 void measure(const BenchmarkOptions& options, Report& report) {
@@ -34,8 +37,17 @@ void measure(const BenchmarkOptions& options, Report& report) {
   if (wanted("torch_tuned", &options.torch_python)) compare_with_torch(options, true, report);
   if (wanted("tensorflow", &options.tensorflow_python)) compare_with_tensorflow(options, report);
   if (wanted("bucket_caps")) compare_bucket_caps(options, report);
+  if (wanted("logical")) compare_with_one_replica(options, report);
+  if (wanted("images")) compare_images_with_one_batch(options, report);
   if (wanted("memory")) compare_memory(options, report);
   if (wanted("start")) measure_starts(options, report);
+}
+
+void write_json(const BenchmarkOptions& options, const Report& report) {
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
+  file << report.json() << std::endl;
+  if (!file) throw std::runtime_error("--json: cannot write " + options.json);
 }
 
 int run(int argc, char** argv) {
@@ -53,9 +65,11 @@ int run(int argc, char** argv) {
     measure(*options, report);
   } catch (...) {
     std::cout << report;
+    write_json(*options, report);
     throw;
   }
   std::cout << report;
+  write_json(*options, report);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "lockstep/datasets/image_folder.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/fused_adam.h"
@@ -12,28 +13,64 @@ namespace {
 using Batch = torch::data::Example<>;
 
 torch::Tensor train_step(ReplicaContext& replica, MobileNetV2& model, FusedAdam& optimizer,
-                         const Batch& batch) {
+                         const torch::ScalarType& dtype, const Batch& batch) {
   optimizer.zero_grad();
-  auto losses = torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
+  torch::Tensor losses;
+  {
+    const auto cast = replica.autocast(dtype);
+    losses = torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
+  }
   auto loss = compute_average_loss(replica, losses);
   loss.backward();
   replica.apply_gradients(optimizer);
   return loss.detach();
 }
 
-StrategyOptions strategy_options(const StrategyLoopOptions& options) {
+std::vector<std::string> devices_of(const Workload& workload, const StrategyLoopOptions& options) {
+  if (workload.gpu.empty()) return cpu_devices(options.num_replicas);
+  return {workload.gpu};
+}
+
+StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOptions& options) {
   StrategyOptions result;
+  if (!workload.gpu.empty()) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
   return result;
 }
 
+/// Replicas, and what they train; subclasses give them batches.
 class StrategyLoop : public TrainingLoop {
  public:
   StrategyLoop(const Workload& workload, const StrategyLoopOptions& options)
-      : strategy_(cpu_devices(options.num_replicas), strategy_options(options)),
+      : workload_(workload),
+        strategy_(devices_of(workload, options), strategy_options(workload, options)),
         model_(strategy_.scope([&](ReplicaContext&) { return make_model(workload); })),
         optimizer_(strategy_.scope(
-            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
+            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })) {}
+
+  void run(int steps) override {
+    for (int i = 0; i < steps; ++i)
+      strategy_.run(train_step, model_, optimizer_, dtype_of(workload_), next_batch());
+    synchronize(workload_);
+  }
+  int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
+
+ protected:
+  virtual PerReplica<Batch>& next_batch() = 0;
+
+  Workload workload_;
+  MirroredStrategy strategy_;
+
+ private:
+  Mirrored<MobileNetV2> model_;
+  Mirrored<FusedAdam> optimizer_;
+};
+
+/// One random batch over and over.
+class SameBatchLoop : public StrategyLoop {
+ public:
+  SameBatchLoop(const Workload& workload, const StrategyLoopOptions& options)
+      : StrategyLoop(workload, options),
         batch_(strategy_.distribute_values_from_function([&](const ValueContext&) {
           return random_batch(workload, workload.global_batch_size / options.num_replicas);
         })) {
@@ -45,23 +82,49 @@ class StrategyLoop : public TrainingLoop {
                                                  workload.global_batch_size / options.num_replicas)});
   }
 
-  void run(int steps) override {
-    for (int i = 0; i < steps; ++i) strategy_.run(train_step, model_, optimizer_, batch_);
-  }
-  int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
+ protected:
+  PerReplica<Batch>& next_batch() override { return batch_; }
 
  private:
-  MirroredStrategy strategy_;
-  Mirrored<MobileNetV2> model_;
-  Mirrored<FusedAdam> optimizer_;
   PerReplica<Batch> batch_;
+};
+
+/// Images out of files, shuffled.
+class ImageLoop : public StrategyLoop {
+ public:
+  ImageLoop(const Workload& workload, const StrategyLoopOptions& options)
+      : StrategyLoop(workload, options),
+        batches_(strategy_
+                     .distribute_dataset(ImageFolder(workload.images, {.image_size = workload.image_size}),
+                                         {.global_batch_size = workload.global_batch_size,
+                                          .shuffle_seed = 1,
+                                          .drop_remainder = true})
+                     .repeat()),
+        next_(batches_.begin()) {
+    if (next_ == std::default_sentinel)
+      throw std::invalid_argument(
+          "[benchmark] expected images for a global batch at least, but got fewer in " + workload.images);
+  }
+
+ protected:
+  PerReplica<Batch>& next_batch() override {
+    if (has_begun_) ++next_;
+    has_begun_ = true;
+    return *next_;
+  }
+
+ private:
+  DistributedDataset<Batch> batches_;
+  DistributedDataset<Batch>::Iterator next_;
+  bool has_begun_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
-  return std::make_unique<StrategyLoop>(workload, options);
+  if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
+  return std::make_unique<SameBatchLoop>(workload, options);
 }
 
 }  // namespace lockstep::benchmarks

@@ -13,8 +13,8 @@ struct StrategyLoopOptions {
   std::optional<int64_t> bucket_bytes;
 };
 
-/// MirroredStrategy on the CPU, with the training step of the README. Throws std::invalid_argument where the
-/// replicas cannot have equal shares of the batch.
+/// MirroredStrategy with the training step of the README. Throws std::invalid_argument where the replicas
+/// cannot have equal shares of the batch, and what ImageFolder throws.
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options);
 

@@ -1,10 +1,15 @@
 #include "lockstep/benchmarks/training_loop.h"
 
+#include <torch/cuda.h>
+
 #include <barrier>
 #include <chrono>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
+#include "lockstep/runtime/autocast.h"
+#include "lockstep/runtime/device.h"
 #include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/training/fused_adam.h"
 
@@ -19,13 +24,18 @@ int cores_for_each(int num_threads) {
 class PlainTraining {
  public:
   PlainTraining(const Workload& workload, int64_t num_examples)
-      : model_(make_model(workload)),
+      : dtype_(dtype_of(workload)),
+        model_(on_device(make_model(workload), workload)),
         optimizer_(model_->parameters(), 1e-3),
         batch_(random_batch(workload, num_examples)) {}
 
   void step() {
     optimizer_.zero_grad();
-    auto loss = torch::cross_entropy_loss(model_->forward(batch_.data), batch_.target);
+    torch::Tensor loss;
+    {
+      const AutocastGuard cast(batch_.data.device().type(), dtype_);
+      loss = torch::cross_entropy_loss(model_->forward(batch_.data), batch_.target);
+    }
     loss.backward();
     optimizer_.step();
   }
@@ -33,6 +43,12 @@ class PlainTraining {
   const MobileNetV2& model() const { return model_; }
 
  private:
+  static MobileNetV2 on_device(MobileNetV2 model, const Workload& workload) {
+    model->to(device_of(workload));
+    return model;
+  }
+
+  torch::ScalarType dtype_;
   MobileNetV2 model_;
   FusedAdam optimizer_;
   torch::data::Example<> batch_;
@@ -40,15 +56,18 @@ class PlainTraining {
 
 class BareLoop : public TrainingLoop {
  public:
-  explicit BareLoop(const Workload& workload) : training_(workload, workload.global_batch_size) {
+  explicit BareLoop(const Workload& workload)
+      : workload_(workload), training_(workload, workload.global_batch_size) {
     at::set_num_threads(cores_for_each(1));
   }
   void run(int steps) override {
     for (int i = 0; i < steps; ++i) training_.step();
+    synchronize(workload_);
   }
   int64_t num_parameters() const override { return count_parameters(*training_.model()); }
 
  private:
+  Workload workload_;
   PlainTraining training_;
 };
 
@@ -106,6 +125,8 @@ std::unique_ptr<TrainingLoop> make_bare_loop(const Workload& workload) {
 }
 
 std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, int num_threads) {
+  if (!workload.gpu.empty())
+    throw std::invalid_argument("[benchmark] expected independent loops on the CPU, but got " + workload.gpu);
   return std::make_unique<IndependentLoops>(workload, num_threads);
 }
 
@@ -120,9 +141,24 @@ torch::data::Example<> random_batch(const Workload& workload, int64_t num_exampl
   // Like the thread of a dataset, it starts no pool of threads, which would make those of the loop wait
   // asleep.
   const IntraOpThreadsGuard no_pool(1);
+  const torch::Device device = device_of(workload);
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
-              .contiguous(torch::MemoryFormat::ChannelsLast),
-          torch::randint(10, {num_examples}, torch::kLong)};
+              .contiguous(torch::MemoryFormat::ChannelsLast)
+              .to(device),
+          torch::randint(10, {num_examples}, torch::kLong).to(device)};
+}
+
+torch::Device device_of(const Workload& workload) {
+  return workload.gpu.empty() ? torch::Device(torch::kCPU) : parse_device(workload.gpu).torch_device();
+}
+
+torch::ScalarType dtype_of(const Workload& workload) {
+  return workload.bfloat16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
+void synchronize(const Workload& workload) {
+  const torch::Device device = device_of(workload);
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
 int64_t count_parameters(const torch::nn::Module& module) {

@@ -14,7 +14,7 @@ namespace lockstep::benchmarks {
 class TrainingLoop {
  public:
   virtual ~TrainingLoop() = default;
-  /// Blocks until all of its threads have done `steps` steps.
+  /// Blocks until all of its threads, and their device, have done `steps` steps.
   virtual void run(int steps) = 0;
   /// Trainable ones, of one replica.
   virtual int64_t num_parameters() const = 0;
@@ -31,7 +31,13 @@ std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, i
 
 /// Parts that all loops share.
 MobileNetV2 make_model(const Workload& workload);
+torch::Device device_of(const Workload& workload);
+/// On that device.
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples);
+/// What forward and loss are cast to.
+torch::ScalarType dtype_of(const Workload& workload);
+/// Blocks until the workload's device has done all that it was given.
+void synchronize(const Workload& workload);
 int64_t count_parameters(const torch::nn::Module& module);
 
 }  // namespace lockstep::benchmarks

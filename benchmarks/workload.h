@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::benchmarks {
 
@@ -10,6 +11,12 @@ struct Workload {
   int64_t global_batch_size = 64;
   /// Average pooling, dense 512, dense 10 after the convolutions, instead of one dense layer.
   bool dense_head = false;
+  /// A GPU such as gpu:0, which all replicas share; empty: logical CPUs.
+  std::string gpu;
+  /// Forward and loss in bfloat16 by autocast, instead of float32.
+  bool bfloat16 = false;
+  /// A class folder or zip of images to train on, instead of one random batch over and over.
+  std::string images;
 };
 
 }  // namespace lockstep::benchmarks

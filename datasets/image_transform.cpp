@@ -26,9 +26,12 @@ bool all_equal(const std::vector<double>& values, double value) {
   return std::all_of(values.begin(), values.end(), [value](double other) { return other == value; });
 }
 
-/// One value a channel, shaped to broadcast over images.
+/// One value a channel, shaped to broadcast over images. Filled in there: to copy it from the host, a GPU
+/// would make the host wait.
 at::Tensor per_channel(const std::vector<double>& values, const at::Tensor& images) {
-  return torch::tensor(values, images.options()).view({1, -1, 1, 1});
+  at::Tensor result = torch::empty({1, static_cast<int64_t>(values.size()), 1, 1}, images.options());
+  for (size_t i = 0; i < values.size(); ++i) result.select(1, static_cast<int64_t>(i)).fill_(values[i]);
+  return result;
 }
 
 void normalise_(at::Tensor& images, const std::vector<double>& mean, const std::vector<double>& stddev) {

@@ -123,8 +123,9 @@ class Strategy : public GradientHandler {
   /// `const T&`.
   ///
   /// The first exception of any replica reaches the caller unchanged, the others are released (see
-  /// CollectiveAborted) and the strategy stays usable. Only where the failing replica had a shard of at most
-  /// one example, the error is wrapped in one that says so. Throws InconsistentReplicas where an earlier
+  /// CollectiveAborted) and the strategy stays usable. Only LibTorch's are replaced: by OutOfMemory and
+  /// DeviceFailure, which name the replica, and where the failing replica had a shard of at most one example
+  /// by one that says so. Throws InconsistentReplicas where an earlier
   /// failed run let only some replicas finish a step, InvalidArgument for a Mirrored or PerReplica argument
   /// of another number of replicas.
   template <typename Fn, typename... Args>

@@ -51,6 +51,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kPeer, aborted.what());
   } catch (const CollectiveMismatch& mismatch) {
     return failure(ExitCode::kPeer, mismatch.what());
+  } catch (const BackendError& backend) {
+    return failure(ExitCode::kPeer, backend.what());
   } catch (const OutOfMemory& memory) {
     return failure(ExitCode::kResources, memory.what());
   } catch (const DeviceFailure& device) {

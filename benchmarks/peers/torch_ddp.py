@@ -1,6 +1,7 @@
-"""PyTorch's DistributedDataParallel over Gloo on the CPU: MobileNetV2, channels_last, fused Adam, random images.
+"""PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images.
 
-Needs torch and torchvision. One process a replica with one thread each; rank 0, which is talked to, starts the others.
+Needs torch and torchvision. On the CPU over Gloo, one process a replica with one thread each; rank 0, which is talked to,
+starts the others. On a GPU over NCCL, one process.
 """
 
 import os
@@ -32,26 +33,35 @@ import torch
 import torch.distributed as dist
 import torchvision
 
-torch.set_num_threads(1)
+on_gpu = bool(flags.gpu)
+if on_gpu and flags.replicas != 1:
+    sys.exit("--replicas: expected 1 on a GPU, which NCCL gives to one process")
+device = torch.device("cuda", int(flags.gpu.partition(":")[2] or 0)) if on_gpu else torch.device("cpu")
+if on_gpu:
+    torch.cuda.set_device(device)
+else:
+    torch.set_num_threads(1)
 torch.manual_seed(flags.rank)
-dist.init_process_group("gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
-network = torchvision.models.mobilenet_v2(num_classes=10).to(memory_format=torch.channels_last)
+dist.init_process_group("nccl" if on_gpu else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
+network = torchvision.models.mobilenet_v2(num_classes=10).to(device, memory_format=torch.channels_last)
 model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
 shard = flags.global_batch_size // flags.replicas
-images = torch.randn(shard, 3, flags.image_size, flags.image_size).to(memory_format=torch.channels_last)
-labels = torch.randint(0, 10, (shard,))
+images = torch.randn(shard, 3, flags.image_size, flags.image_size).to(device, memory_format=torch.channels_last)
+labels = torch.randint(0, 10, (shard,)).to(device)
 
 
 def step():
     optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(images), labels).backward()
+    with torch.autocast(device.type, torch.bfloat16, enabled=flags.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+    loss.backward()
     optimizer.step()
 
 
 def agree_on(steps):
     """Rank 0's number of steps, on every rank."""
-    count = torch.tensor([steps])
+    count = torch.tensor([steps], device=device)
     dist.broadcast(count, 0)
     return int(count)
 
@@ -59,6 +69,8 @@ def agree_on(steps):
 def train(steps):
     for _ in range(agree_on(steps)):
         step()
+    if on_gpu:
+        torch.cuda.synchronize()
 
 
 if flags.rank == 0:

@@ -204,19 +204,17 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 
 std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& input, double kept,
                                                  std::optional<at::Generator> generator) {
-  const c10::OptionalDeviceGuard on_device(input.device());
-  const std::optional<at::Generator> drawn =
-      generator ? std::optional(cpu_generator(*generator)) : std::nullopt;
-  std::tuple<at::Tensor, at::Tensor> result;
-  {
-    const Inside inside;
-    const at::Tensor mask =
-        at::empty_like(input, input.options().device(at::kCPU).dtype(at::kByte)).bernoulli_(kept, drawn);
-    result = {(input.cpu() * mask / kept).to(input.device()), mask.to(input.device())};
-  }
-  order().launch(current_stream(input.device()), "aten::_fused_dropout", {range_of(input)},
-                 {range_of(std::get<0>(result)), range_of(std::get<1>(result))});
-  return result;
+  at::Tensor output;
+  at::Tensor mask;
+  as_operator("aten::_fused_dropout", {input}, [&] {
+    const auto drawn = generator ? std::optional(cpu_generator(*generator)) : std::nullopt;
+    const auto bytes = input.options().device(at::kCPU).dtype(at::kByte);
+    const at::Tensor on_host = at::empty_like(input, bytes).bernoulli_(kept, drawn);
+    output = (input.cpu() * on_host / kept).to(input.device());
+    mask = on_host.to(input.device());
+    return std::vector<at::Tensor>{output, mask};
+  });
+  return {output, mask};
 }
 
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
@@ -247,4 +245,21 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
 }
 
 }  // namespace
+
+void as_operator(const std::string& name, const std::vector<at::Tensor>& reads,
+                 const std::function<std::vector<at::Tensor>()>& compute) {
+  const c10::OptionalDeviceGuard on_device(reads.at(0).device());
+  std::vector<at::Tensor> written;
+  {
+    const Inside inside;
+    written = compute();
+  }
+  if (inside_operator > 0) return;
+  std::vector<StreamOrder::Range> read_ranges;
+  std::vector<StreamOrder::Range> written_ranges;
+  for (const auto& tensor : reads) read_ranges.push_back(range_of(tensor));
+  for (const auto& tensor : written) written_ranges.push_back(range_of(tensor));
+  order().launch(current_stream(reads.at(0).device()), name, read_ranges, written_ranges);
+}
+
 }  // namespace lockstep::fake_gpu

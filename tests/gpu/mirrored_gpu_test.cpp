@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "lockstep/datasets/image_transform.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/mirrored_strategy.h"
@@ -198,6 +199,24 @@ TEST(MirroredGpuInput, MayBeReadOutsideARunToo) {
     for (const auto& shard : batch.local_values()) total += shard.data.sum().item<double>();
   }
   EXPECT_EQ(total, 31 * 32 / 2);
+  expect_no_races();
+}
+
+TEST(MirroredGpuInput, TransformsImagesWithoutMakingTheHostWait) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  const ImageTransform transform{
+      .image_size = 12, .channels = 3, .mean = {0.1, 0.2, 0.3}, .stddev = {0.4, 0.5, 0.6}};
+  torch::manual_seed(5);
+  const auto images = torch::randint(0, 256, {4, 1, 28, 28}).to(torch::kByte);
+  torch::Tensor transformed;
+  {
+    const HostMustNotWait guard;
+    transformed = transform(BatchTraits<torch::Tensor>::to(images, torch::Device(torch::kCUDA, 0)));
+  }
+  EXPECT_TRUE(transformed.is_cuda());
+  EXPECT_TRUE(transformed.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(torch::allclose(transformed.cpu(), transform(images), 1e-5, 1e-5));
   expect_no_races();
 }
 

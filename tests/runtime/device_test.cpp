@@ -55,7 +55,11 @@ TEST(Device, NamesTheGpusThatThereAreForOneThatIsNot) {
   const int count = num_gpus();
   const std::string text = refusal_of("GPU:" + std::to_string(count));
   EXPECT_THAT(text, AllOf(HasSubstr("'GPU:" + std::to_string(count) + "'"),
-                          HasSubstr(std::to_string(count) + " can be used")));
+                          HasSubstr(count == 0 ? "there is no GPU: "
+                                               : "no such GPU, " + std::to_string(count) + " can be used")));
+#ifndef LOCKSTEP_WITH_CUDA
+  EXPECT_THAT(text, HasSubstr("this build of Lockstep cannot use any (LOCKSTEP_CUDA=OFF)"));
+#endif
   for (int index = 0; index < count; ++index) EXPECT_THAT(text, HasSubstr("gpu:" + std::to_string(index)));
 }
 

@@ -155,7 +155,7 @@ TEST_F(OverABackend, TrainingIsBitEqualToLocalCollectives) {
     const auto calls = world_->calls(0);
     EXPECT_EQ(calls, world_->calls(1));
     EXPECT_EQ(calls, world_->calls(2));
-    EXPECT_GE(std::set<std::string>(calls.begin(), calls.end()).size(), 3U);
+    EXPECT_GE(std::set<std::string>(calls.begin(), calls.end()).size(), 2U);
   }
 }
 

@@ -102,7 +102,8 @@ TEST(RunFailure, LeavesErrorsAloneThatAreNotAboutASmallShard) {
   EXPECT_THROW(rethrown_by(-1, module_error(), small), c10::Error) << "of the run as a whole";
   EXPECT_THROW(rethrown_by(1, module_error(), BatchSizes{.global = 6, .local = {4, 2}}), c10::Error)
       << "two examples are enough for BatchNorm";
-  EXPECT_THROW(rethrown_by(1, error_of(c10::OutOfMemoryError({}, "memory")), small), c10::OutOfMemoryError);
+  EXPECT_THROW(rethrown_by(1, error_of(c10::OutOfMemoryError({}, "memory")), small), OutOfMemory);
+  EXPECT_THROW(rethrown_by(1, error_of(c10::AcceleratorError({}, 710, "device")), small), DeviceFailure);
   EXPECT_THROW(rethrown_by(1, error_of(c10::DistError({}, "network")), small), c10::DistError);
   EXPECT_THROW(rethrown_by(1, error_of(std::invalid_argument("mine")), small), std::invalid_argument);
 }

@@ -117,14 +117,15 @@ TEST_F(Run, TheFirstErrorThatIsNoConsequenceIsReportedWhicheverReplicaItCameFrom
   expect_usable();
 }
 
-TEST_F(Run, OutOfMemoryAndForeignThrowablesSurfaceAsTheyAre) {
+TEST_F(Run, OutOfMemoryNamesTheReplicaAndForeignThrowablesSurfaceAsTheyAre) {
   const auto fail_with = [&](const std::function<void()>& fail) {
     strategy_.run([&fail](ReplicaContext& replica) {
       if (replica.replica_id() == 2) fail();
       replica.all_reduce_(ReduceOp::kSum, torch::ones({1}));
     });
   };
-  EXPECT_THROW(fail_with([] { throw std::bad_alloc(); }), std::bad_alloc);
+  const auto message = message_of<OutOfMemory>([&] { fail_with([] { throw std::bad_alloc(); }); });
+  EXPECT_NE(message.find("replica 2 on cpu:2 is out of memory"), std::string::npos) << message;
   expect_usable();
   EXPECT_THROW(fail_with([] { throw 42; }), int);
   expect_usable();
@@ -163,8 +164,7 @@ TEST_F(Run, AModuleThatCannotTrainOnATinyShardIsToldWhatHelps) {
     const auto out_of_memory = [](ReplicaContext&, const Example& shard) {
       if (shard.data.size(0) == 0) TORCH_CHECK_WITH(OutOfMemoryError, false, "planted");
     };
-    EXPECT_THROW(strategy_.run(out_of_memory, batch), c10::OutOfMemoryError)
-        << "more memory would help, not that";
+    EXPECT_THROW(strategy_.run(out_of_memory, batch), OutOfMemory) << "more memory would help, not that";
     const auto user_error = [](ReplicaContext&, const Example& shard) {
       if (shard.data.size(0) == 0) throw std::domain_error("planted");
     };

@@ -33,8 +33,11 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(DataError("x")).exit_code, 3);
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
+  EXPECT_EQ(of(BackendError("x")).exit_code, 5);
   EXPECT_EQ(of(NumbersError("x")).exit_code, 6);
   EXPECT_EQ(of(InconsistentReplicas("x")).exit_code, 6);
+  EXPECT_EQ(of(OutOfMemory("x")).exit_code, 7);
+  EXPECT_EQ(of(DeviceFailure("x")).exit_code, 7);
   EXPECT_EQ(of(std::bad_alloc()).exit_code, 7);
   EXPECT_EQ(of(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))).exit_code,
             7);

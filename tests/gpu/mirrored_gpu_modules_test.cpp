@@ -1,0 +1,122 @@
+// What modules and optimizers do together with the replicas, on GPUs: SyncBatchNorm, GradScaler.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/types.h>
+
+#include "lockstep/runtime/grad_scaler.h"
+#include "lockstep/strategies/losses.h"
+#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/strategies/sync_batch_norm.h"
+#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep {
+namespace {
+
+struct Case {
+  std::string name;
+  int replicas = 1;
+  std::vector<int64_t> shards;
+};
+
+class SyncBatchNormGpu : public testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(Shards, SyncBatchNormGpu,
+                         testing::Values(Case{"One", 1, {7}}, Case{"Even", 2, {3, 3}},
+                                         Case{"Uneven", 2, {5, 2}}, Case{"FirstEmpty", 2, {0, 4}},
+                                         Case{"LastEmpty", 3, {2, 3, 0}}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SyncBatchNormGpu, EqualsLibTorchsBatchNormOfTheWholeBatch) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  const Case& shards = GetParam();
+  constexpr int64_t kChannels = 4;
+  int64_t size = 0;
+  for (const int64_t shard : shards.shards) size += shard;
+  torch::manual_seed(3);
+  const auto input = torch::randn({size, kChannels, 3, 2}, torch::kDouble) * 3 + 5;
+  const auto gradient = torch::randn_like(input);
+
+  torch::nn::BatchNorm2d alone(kChannels);
+  alone->to(torch::kDouble);
+  const auto whole = input.clone().requires_grad_();
+  const auto expected = alone->forward(whole);
+  expected.backward(gradient);
+
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = shards.replicas});
+  auto norm = strategy.scope([&](ReplicaContext&) {
+    SyncBatchNorm module(kChannels);
+    module->to(torch::kDouble);
+    return module;
+  });
+  struct Result {
+    torch::Tensor output, input_gradient;
+  };
+  const auto results = strategy.run(
+      [&](ReplicaContext& replica, SyncBatchNorm& own) {
+        int64_t begin = 0;
+        for (int i = 0; i < replica.replica_id(); ++i) begin += shards.shards[static_cast<size_t>(i)];
+        const int64_t count = shards.shards[static_cast<size_t>(replica.replica_id())];
+        const auto x = input.narrow(0, begin, count).to(replica.device()).requires_grad_();
+        const auto y = own->forward(x);
+        y.backward(gradient.narrow(0, begin, count).to(replica.device()));
+        return Result{y.detach(), x.grad()};
+      },
+      norm);
+  std::vector<torch::Tensor> outputs, input_gradients;
+  for (const auto& result : results.local_values()) {
+    outputs.push_back(result.output.cpu());
+    input_gradients.push_back(result.input_gradient.cpu());
+  }
+  EXPECT_LT(largest_difference({torch::cat(outputs), torch::cat(input_gradients)},
+                               {expected.detach(), whole.grad()}),
+            1e-12);
+  torch::Tensor weight_gradient = torch::zeros({kChannels}, torch::kDouble);
+  for (const auto& own : norm.local_values()) {
+    EXPECT_LT(largest_difference({own->running_mean.cpu(), own->running_var.cpu()},
+                                 {alone->running_mean, alone->running_var}),
+              1e-12);
+    EXPECT_EQ(own->num_batches_tracked.item<int64_t>(), 1);
+    weight_gradient += own->weight.grad().cpu();
+  }
+  EXPECT_LT(largest_difference({weight_gradient}, {alone->weight.grad()}), 1e-12);
+  expect_no_races();
+}
+
+// With a scale that overflows on one replica only, all of them leave the step out, and nobody reads the
+// device.
+TEST(GradScalerGpu, SkipsOnEveryReplicaWithoutMakingTheHostWait) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  auto weight = strategy.scope([](ReplicaContext&) { return torch::ones({4}).requires_grad_(); });
+  auto optimizer = strategy.scope(
+      [&](ReplicaContext& replica) { return FusedAdam(std::vector<torch::Tensor>{weight[replica]}, 0.1); });
+  auto scaler =
+      strategy.scope([](ReplicaContext& replica) { return GradScaler(replica.device(), {.init_scale = 4}); });
+  const auto step = [](ReplicaContext& replica, torch::Tensor& own, FusedAdam& adam, GradScaler& scale,
+                       const int64_t& failing) {
+    adam.zero_grad();
+    auto loss = own.sum();
+    if (replica.replica_id() == failing) loss = loss * std::numeric_limits<double>::infinity();
+    scale.scale(loss).backward();
+    replica.apply_gradients(adam, {.scaler = &scale});
+    scale.update();
+  };
+  strategy.run(step, weight, optimizer, scaler, int64_t{-1});
+  const auto before = weight.local_values()[0].cpu();
+  EXPECT_FALSE(torch::equal(before, torch::ones({4})));
+  {
+    const HostMustNotWait guard;
+    strategy.run(step, weight, optimizer, scaler, int64_t{1});
+  }
+  for (const auto& own : weight.local_values()) EXPECT_TRUE(torch::equal(own.cpu(), before));
+  for (const auto& scale : scaler.local_values()) EXPECT_EQ(scale.get_scale(), 2);
+  expect_no_races();
+}
+
+}  // namespace
+}  // namespace lockstep

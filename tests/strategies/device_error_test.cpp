@@ -1,0 +1,80 @@
+#include "lockstep/strategies/device_error.h"
+
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <new>
+#include <stdexcept>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+const ErrorPlace kOnGpu{"MirroredStrategy", 1, {DeviceKind::kGpu, 3}};
+const ErrorPlace kOnCpu{"MirroredStrategy", 2, {DeviceKind::kCpu, 0}};
+
+const c10::SourceLocation kSomewhere{"a test", __FILE__, __LINE__};
+
+template <typename Error>
+auto rethrown(const Error& error, const ErrorPlace& place) {
+  return [error = std::make_exception_ptr(error), place] { rethrow_from_device(error, place); };
+}
+
+// The words are those of LibTorch 2.11's CUDACachingAllocator.
+TEST(DeviceError, NamesReplicaDeviceAndBytesWhereAGpuIsOutOfMemory) {
+  const c10::OutOfMemoryError error(
+      kSomewhere,
+      "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 3 has a total capacity of 79.10 GiB of which 1.25 "
+      "GiB is free. Including non-PyTorch memory, this process has 77.84 GiB memory in use.");
+  EXPECT_THAT(rethrown(error, kOnGpu),
+              ThrowsMessage<OutOfMemory>(
+                  "[MirroredStrategy] replica 1 on gpu:3 is out of memory: it wanted 2.50 GiB, 1.25 GiB were "
+                  "free; a smaller batch needs less, and so do fewer replicas on this GPU"));
+}
+
+TEST(DeviceError, NamesReplicaDeviceAndBytesWhereTheCpuIsOutOfMemory) {
+  const auto allocate = [] {
+    try {
+      torch::empty({int64_t{1} << 60}, torch::kByte);
+    } catch (...) {
+      rethrow_from_device(std::current_exception(), kOnCpu);
+    }
+  };
+  EXPECT_THAT(allocate, ThrowsMessage<OutOfMemory>(AllOf(
+                            HasSubstr("replica 2 on cpu:0 is out of memory: it wanted 1152921504606846976 "
+                                      "bytes, "),
+                            HasSubstr(" bytes were free"), Not(HasSubstr("GPU")))));
+}
+
+TEST(DeviceError, KnowsNoBytesWhereNobodySaysThem) {
+  EXPECT_THAT(rethrown(std::bad_alloc(), kOnGpu),
+              ThrowsMessage<OutOfMemory>("[MirroredStrategy] replica 1 on gpu:3 is out of memory; a smaller "
+                                         "batch needs less, and so do fewer replicas on this GPU"));
+}
+
+TEST(DeviceError, NamesReplicaAndDeviceWhereADeviceFailed) {
+  const c10::AcceleratorError error(kSomewhere, 710, "CUDA error: device-side assert triggered");
+  EXPECT_THAT(
+      rethrown(error, kOnGpu),
+      ThrowsMessage<DeviceFailure>(
+          AllOf(HasSubstr("[MirroredStrategy] replica 1 on gpu:3: CUDA error: device-side assert triggered"),
+                HasSubstr("Work given to the device before may have caused it"))));
+}
+
+TEST(DeviceError, LeavesOtherErrorsAsTheyAre) {
+  EXPECT_THAT(rethrown(c10::ValueError(kSomewhere, "a value"), kOnGpu),
+              ThrowsMessage<c10::ValueError>(HasSubstr("a value")));
+  EXPECT_THAT(rethrown(std::out_of_range("a place"), kOnCpu), ThrowsMessage<std::out_of_range>("a place"));
+  EXPECT_THROW(rethrown(7, kOnCpu)(), int);
+}
+
+}  // namespace
+}  // namespace lockstep
