@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// One replica's collectives, for modules that take part in them without being handed a ReplicaContext. Lives
-/// as long as whoever is bound to it; usable while its replica is inside a run.
+/// One replica's collectives, for modules that take part in them without being handed a ReplicaContext. It
+/// may outlive its strategy, and is usable while its replica is inside a run.
 ///
 /// backend() may be called by any thread, and gives the backend to the replica's own only.
 class ReplicaCollectives {

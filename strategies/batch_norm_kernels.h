@@ -11,7 +11,7 @@ namespace lockstep::batch_norm {
 // The parts of batch normalisation between which replicas exchange something. Shapes: inputs [N, C, ...],
 // contiguous in their suggested memory format; anything of a channel [C]. Statistics are float64 for float64
 // inputs, else float32. A CPU uses the operators of at::batch_norm itself, CUDA those made for this purpose,
-// which exist there only. Nothing here is recorded for autograd, and only what is said to depends on values.
+// which exist there only. Called where no gradient is recorded.
 
 /// Each channel over the global batch.
 struct Statistics {
@@ -21,7 +21,7 @@ struct Statistics {
   at::Tensor counts;  ///< [replicas]: values a channel
 };
 
-/// What statistics of all batches together follow from; undefined where they are not kept.
+/// Averages over the batches, updated by each; undefined where they are not kept.
 struct RunningStatistics {
   at::Tensor mean;
   at::Tensor var;

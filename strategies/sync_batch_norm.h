@@ -6,6 +6,7 @@
 
 #include <iosfwd>
 #include <memory>
+#include <utility>
 
 #include "lockstep/runtime/replica_collectives.h"
 

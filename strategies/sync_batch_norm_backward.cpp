@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <mutex>
 #include <utility>
 
 #include "lockstep/runtime/collectives.h"

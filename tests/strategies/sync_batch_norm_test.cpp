@@ -285,8 +285,9 @@ TEST(SyncBatchNorm, EvaluatesByItsRunningStatisticsAsTorchDoes) {
   // In a run on each replica's own, whatever the others do, and outside.
   strategy.run(
       [&](ReplicaContext& replica, SyncBatchNorm& own) {
-        if (replica.replica_id() == 1)
+        if (replica.replica_id() == 1) {
           EXPECT_LE(largest_difference({own->forward(batches[1].input)}, {expected}), 1e-12);
+        }
       },
       modules);
   EXPECT_LE(largest_difference({modules.primary()->forward(batches[1].input)}, {expected}), 1e-12);
