@@ -8,7 +8,7 @@ namespace lockstep {
 /// While it lives, the calling thread's products and convolutions on one type of device compute in a shorter
 /// floating type, and operators that lose too much by it in float32, as under torch.autocast: LibTorch's
 /// lists say which are which. Parameters stay as they are. Then everything is as before, in this thread; no
-/// other thread notices.
+/// other thread notices but those of a Strategy::run() called under it, which compute as the caller does.
 ///
 /// Backward computes each operator in the type that its forward had, so end the guard before backward.
 class AutocastGuard {

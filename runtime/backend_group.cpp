@@ -1,5 +1,7 @@
 #include "lockstep/runtime/backend_group.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "lockstep/runtime/backend_connection.h"
@@ -78,10 +80,31 @@ void BackendGroup::disconnect() {
     connected_.clear();
     aborted = aborted_;
   }
-  if (!aborted) abort_all(connected);
+  if (!aborted) {
+    finish_joined();
+    abort_all(connected);
+  }
   for (const auto& checked : checked_) {
     checked->use(nullptr);
     checked->forget_launched();
+  }
+}
+
+/// Lets the collectives that all ranks have joined come to their end. The host waits for none of them on
+/// GPUs: they may be those of a run that went well, and to cut them off would leave each replica with other
+/// sums.
+void BackendGroup::finish_joined() {
+  constexpr auto kLongest = std::chrono::seconds(10);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout_, kLongest);
+  uint64_t end = order_->joined_by_all();
+  while (std::chrono::steady_clock::now() < deadline) {
+    bool are_unfinished = false;
+    // All of them are asked, since each may show that less will end than was thought.
+    for (const auto& checked : checked_)
+      are_unfinished = checked->has_unfinished_before(end) || are_unfinished;
+    if (!are_unfinished) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -129,6 +152,8 @@ void BackendGroup::abort(const std::string& reason) {
     if (!std::exchange(aborted_, true)) connected = connected_;
   }
   if (connecting) connecting->abort(reason);
+  if (connected.empty()) return;
+  finish_joined();
   abort_all(connected);
 }
 

@@ -70,6 +70,7 @@ class BackendGroup : public CollectiveGroup {
   void connect();
   void disconnect();
   void check_launched();
+  void finish_joined();
 
   const std::string op_;
   const BackendFactory factory_;

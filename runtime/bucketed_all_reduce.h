@@ -25,9 +25,6 @@ class BucketedAllReduce {
   BucketedAllReduce(const GradientBuckets& buckets, ReplicaChannel channel)
       : buckets_(buckets), channel_(std::move(channel)) {}
 
-  /// Sums over another channel from the next step on.
-  void use(ReplicaChannel channel) { channel_ = std::move(channel); }
-
   /// Nothing has arrived and nothing is launched. Call it after each layout, too.
   void begin_step();
 
@@ -74,7 +71,7 @@ class BucketedAllReduce {
   void read_flags(const at::Tensor& sums);
 
   const GradientBuckets& buckets_;
-  ReplicaChannel channel_;
+  const ReplicaChannel channel_;
   std::vector<Gradient> gradients_;  // of each parameter
   std::vector<size_t> arrivals_;
   std::vector<Progress> progress_;  // of each bucket

@@ -1,10 +1,12 @@
 #include "lockstep/runtime/checked_backend.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "lockstep/runtime/collective_description.h"
@@ -13,6 +15,22 @@
 #include "lockstep/runtime/packed_tensors.h"
 
 namespace lockstep {
+namespace {
+
+/// Whether it is CUDA that failed, and not the collective.
+bool is_device_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::AcceleratorError&) {
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 /// The works that one collective became.
 class CheckedBackend::CheckedWork : public c10d::Work {
@@ -29,16 +47,23 @@ class CheckedBackend::CheckedWork : public c10d::Work {
       // The backend keeps what it needs: tensors that this object kept would hold on to their history, and
       // that, where it has a collective in it, to the channel.
       works_ = std::exchange(launch_.start, nullptr)(inner);
+      state_ = State::kStarted;
     } catch (...) {
+      state_ = State::kRefused;
       explain(std::current_exception());
     }
   }
 
+  uint64_t sequence() const { return sequence_; }
+
   bool isCompleted() override {
+    if (state_ != State::kStarted) return state_ == State::kRefused;
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
   }
 
   std::exception_ptr exception() const override {
+    if (state_ == State::kRefused) return std::make_exception_ptr(BackendError("it was not launched"));
+    if (state_ == State::kJoined) return nullptr;
     for (const auto& work : works_) {
       if (auto error = work->exception()) return error;
     }
@@ -63,8 +88,11 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   }
 
  private:
-  /// Throws the backend's error in terms of replicas.
+  enum class State { kJoined, kStarted, kRefused };
+
+  /// Throws the backend's error in terms of replicas; what the device itself reports stays as it is.
   [[noreturn]] void explain(const std::exception_ptr& error) const {
+    if (is_device_error(error)) std::rethrow_exception(error);
     if (const auto reason = order_->abort_reason()) throw CollectiveAborted(*reason);
     const auto elapsed = std::chrono::steady_clock::now() - begin_;
     const auto missing = order_->missing(sequence_);
@@ -81,7 +109,8 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   Launch launch_;
   uint64_t sequence_ = 0;
   std::chrono::steady_clock::time_point begin_;
-  Works works_;
+  Works works_;  // written once, before state_ says so
+  std::atomic<State> state_{State::kJoined};
 };
 
 CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order)
@@ -90,7 +119,22 @@ CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrd
 CheckedBackend::~CheckedBackend() = default;
 
 void CheckedBackend::forget_launched() {
+  MutexLock lock(mutex_);
   launched_.clear();
+}
+
+bool CheckedBackend::has_unfinished_before(uint64_t& end) {
+  MutexLock lock(mutex_);
+  for (const auto& work : launched_) {
+    if (work->sequence() >= end) return false;
+    try {
+      if (!work->isCompleted()) return true;
+      if (work->exception()) end = work->sequence();
+    } catch (const std::exception&) {  // the device itself failed
+      end = work->sequence();
+    }
+  }
+  return false;
 }
 
 void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
@@ -104,17 +148,18 @@ c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
 }
 
 void CheckedBackend::check_launched() {
-  for (; !launched_.empty(); launched_.pop_front()) {
-    const auto work = launched_.front();
-    bool done = true;
-    try {
-      done = work->isCompleted();
-    } catch (const std::exception& error) {  // the device itself failed
-      throw BackendError(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
-                                  ") failed: ", error_line(std::current_exception())));
+  while (true) {
+    c10::intrusive_ptr<CheckedWork> work;
+    {
+      MutexLock lock(mutex_);
+      if (launched_.empty()) return;
+      work = launched_.front();
     }
+    const bool done = work->isCompleted();
     work->check();
     if (!done) return;
+    MutexLock lock(mutex_);
+    if (!launched_.empty() && launched_.front() == work) launched_.pop_front();
   }
 }
 
@@ -124,8 +169,11 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
   work->join();
   const auto backend = inner();
   if (!backend) throw CollectiveAborted("[" + place_.op + "] is not connected");
+  {
+    MutexLock lock(mutex_);
+    launched_.push_back(work);
+  }
   work->start(*backend);
-  launched_.push_back(work);
   return work;
 }
 
@@ -205,11 +253,6 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector
                    for (size_t rank = 0; rank < results.size(); ++rank)
                      copy_elements(received[static_cast<int64_t>(rank)], 0, results[rank]);
                  }});
-}
-
-c10::intrusive_ptr<c10d::Work> CheckedBackend::barrier(const c10d::BarrierOptions& options) {
-  return launch({c10d::OpType::BARRIER, "barrier",
-                 [options](c10d::Backend& inner) { return Works{inner.barrier(options)}; }, nullptr});
 }
 
 }  // namespace lockstep

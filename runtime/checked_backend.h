@@ -45,6 +45,9 @@ class CheckedBackend : public c10d::Backend {
   void check_launched();
   /// Forgets what was launched.
   void forget_launched();
+  /// Whether a launched collective before place `end` in the order still runs. One that has failed lowers
+  /// `end` to its own place: those behind it may never end. Any thread may call it.
+  bool has_unfinished_before(uint64_t& end);
 
   const std::string getBackendName() const override { return place_.op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -58,7 +61,6 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
  private:
   class CheckedWork;
@@ -78,7 +80,7 @@ class CheckedBackend : public c10d::Backend {
   const std::shared_ptr<CollectiveOrder> order_;
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::deque<c10::intrusive_ptr<CheckedWork>> launched_;
+  std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -65,9 +65,16 @@ bool CollectiveOrder::is_complete() const {
   return open_.empty();
 }
 
+uint64_t CollectiveOrder::joined_by_all() const {
+  MutexLock lock(mutex_);
+  return first_open_;
+}
+
 std::string CollectiveOrder::missing(uint64_t sequence) const {
   MutexLock lock(mutex_);
-  return sequence < first_open_ ? "" : missing_ranks(open_[sequence - first_open_].here);
+  // One from before a reset() is not known any more.
+  if (sequence < first_open_ || sequence - first_open_ >= open_.size()) return "";
+  return missing_ranks(open_[sequence - first_open_].here);
 }
 
 void CollectiveOrder::abort(const std::string& reason) {

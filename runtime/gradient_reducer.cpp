@@ -229,9 +229,7 @@ void GradientReducer::mark_applied() {
   begin_step();
 }
 
-void GradientReducer::reset(ReplicaChannel channel) {
-  channel_ = std::move(channel);
-  all_reduce_.use(channel_);
+void GradientReducer::reset() {
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
   order_.reset();

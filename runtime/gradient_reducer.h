@@ -64,9 +64,8 @@ class GradientReducer {
   /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
   void mark_applied();
   /// After a failed run, while no replica is inside: forgets what was under way and the buckets' order.
-  /// Gradients whose sum may be half done become undefined. `channel` is used from now on: a failed one may
-  /// be gone.
-  void reset(ReplicaChannel channel);
+  /// Gradients whose sum may be half done become undefined.
+  void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
@@ -92,7 +91,7 @@ class GradientReducer {
   [[noreturn]] void refuse_old_sum(size_t index) const;
 
   std::vector<at::Tensor> parameters_;
-  ReplicaChannel channel_;
+  const ReplicaChannel channel_;
   Options options_;
   BucketOrder order_;
   GradientBuckets buckets_;

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -35,7 +35,12 @@ class LocalWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     rendezvous_->wait(*meeting_, timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
     if (finished_) {
-      for (const auto& output : outputs_) finished_->block(output.device());
+      std::vector<at::Device> seen;
+      for (const auto& output : outputs_) {
+        if (std::find(seen.begin(), seen.end(), output.device()) != seen.end()) continue;
+        seen.push_back(output.device());
+        finished_->block(output.device());
+      }
     }
     return true;
   }
@@ -123,24 +128,43 @@ void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices
   }
 }
 
-/// Runs `body` where all ranks' inputs are ready, and marks when the devices have finished it.
-void on_devices(std::vector<Arrival>& arrivals, const std::function<void()>& body) {
+/// The devices of all ranks' tensors but the CPU, each once.
+std::vector<at::Device> gpus_of(const std::vector<Arrival>& arrivals) {
+  std::vector<at::Device> gpus;
+  for (const auto& arrival : arrivals) {
+    for (const auto& tensor : arrival.outputs) {
+      if (!tensor.is_cpu() && std::find(gpus.begin(), gpus.end(), tensor.device()) == gpus.end())
+        gpus.push_back(tensor.device());
+    }
+  }
+  return gpus;
+}
+
+/// Runs `body` once all ranks' inputs are ready on their devices, and marks when the devices have finished
+/// it. On GPUs that is done on `streams`: the replicas' own, of which one happens to come here, go on
+/// meanwhile.
+void on_devices(std::vector<Arrival>& arrivals, DeviceStreams& streams, const std::function<void()>& body) {
   const at::NoGradGuard no_grad;
-  for (auto& consumer : arrivals) {
-    for (auto& producer : arrivals) {
-      if (!producer.ready) continue;
-      for (const auto& output : consumer.outputs) producer.ready->block(output.device());
+  const auto gpus = gpus_of(arrivals);
+  if (gpus.empty()) return body();
+  std::vector<c10::Stream> used;
+  for (const auto& gpu : gpus) used.push_back(streams.of(gpu));
+  const c10::MultiStreamGuard on_streams(used);
+  for (const auto& stream : used) {
+    for (auto& arrival : arrivals) {
+      if (arrival.ready) arrival.ready->block(stream);
     }
   }
   body();
-  for (auto& arrival : arrivals) {
-    if (!arrival.finished) continue;
-    for (auto& other : arrivals) arrival.finished->record(other.outputs);
+  for (const auto& stream : used) {
+    for (auto& arrival : arrivals) {
+      if (arrival.finished) arrival.finished->record(stream);
+    }
   }
 }
 
 Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
-                           LocalAlgorithm algorithm) {
+                           LocalAlgorithm algorithm, std::shared_ptr<DeviceStreams> streams) {
   struct Part {
     size_t index;
     int64_t begin;  // in elements
@@ -159,9 +183,9 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
     }
   }
   const int num_parts = static_cast<int>(parts.size());
-  return {num_parts, [&arrivals, op, parts = std::move(parts)](int number) {
+  return {num_parts, [&arrivals, op, parts = std::move(parts), streams = std::move(streams)](int number) {
             const Part& part = parts[static_cast<size_t>(number)];
-            on_devices(arrivals, [&] {
+            on_devices(arrivals, *streams, [&] {
               std::vector<at::Tensor> slices;
               slices.reserve(arrivals.size());
               for (auto& arrival : arrivals) {
@@ -176,17 +200,22 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
 }
 
 /// One part a rank: `copy(arrival)` fills in that rank's outputs.
-Rendezvous::Work copies(std::vector<Arrival>& arrivals,
+Rendezvous::Work copies(std::vector<Arrival>& arrivals, std::shared_ptr<DeviceStreams> streams,
                         std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
-  return {static_cast<int>(arrivals.size()), [&arrivals, copy = std::move(copy)](int rank) {
-            on_devices(arrivals, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
+  return {static_cast<int>(arrivals.size()),
+          [&arrivals, copy = std::move(copy), streams = std::move(streams)](int rank) {
+            on_devices(arrivals, *streams, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
           }};
 }
 
 }  // namespace
 
-LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm)
-    : Backend(rank, rendezvous->size()), rendezvous_(std::move(rendezvous)), algorithm_(algorithm) {}
+LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm,
+                           std::shared_ptr<DeviceStreams> streams)
+    : Backend(rank, rendezvous->size()),
+      rendezvous_(std::move(rendezvous)),
+      algorithm_(algorithm),
+      streams_(std::move(streams)) {}
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival arrival,
                                                     const Rendezvous::MakeWork& make_work) {
@@ -210,8 +239,8 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& 
   return launch(c10d::OpType::ALLREDUCE,
                 {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors,
                  nullptr, nullptr},
-                [op, algorithm = algorithm_](std::vector<Arrival>& arrivals) {
-                  return reduction(arrivals, op, algorithm);
+                [op, algorithm = algorithm_, streams = streams_](std::vector<Arrival>& arrivals) {
+                  return reduction(arrivals, op, algorithm, streams);
                 });
 }
 
@@ -226,8 +255,8 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& 
   const auto root = static_cast<size_t>(options.rootRank);
   return launch(c10d::OpType::BROADCAST,
                 {describe(c10::str("broadcast from ", root), tensors), tensors, tensors, nullptr, nullptr},
-                [root](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, [root](std::vector<Arrival>& all, Arrival& to) {
+                [root, streams = streams_](std::vector<Arrival>& arrivals) {
+                  return copies(arrivals, streams, [root](std::vector<Arrival>& all, Arrival& to) {
                     if (&to == &all[root]) return;
                     for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
                   });
@@ -241,8 +270,8 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<a
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
   return launch(c10d::OpType::ALLGATHER,
                 {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},
-                [](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, [](std::vector<Arrival>& all, Arrival& to) {
+                [streams = streams_](std::vector<Arrival>& arrivals) {
+                  return copies(arrivals, streams, [](std::vector<Arrival>& all, Arrival& to) {
                     for (size_t from = 0; from < all.size(); ++from)
                       to.outputs[from].copy_(all[from].inputs[0]);
                   });
@@ -256,8 +285,9 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::barrier(const c10d::BarrierOptions&
 
 LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout)
     : rendezvous_(std::make_shared<Rendezvous>(size, timeout)) {
+  const auto streams = std::make_shared<DeviceStreams>();
   for (int rank = 0; rank < size; ++rank) {
-    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm));
+    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm, streams));
   }
 }
 

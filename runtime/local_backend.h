@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/collective_group.h"
+#include "lockstep/runtime/device_streams.h"
 #include "lockstep/runtime/rendezvous.h"
 
 namespace lockstep {
@@ -28,7 +29,9 @@ enum class LocalAlgorithm {
 /// block, waiting is done in Work::wait(), which throws what Rendezvous::wait() throws.
 class LocalBackend : public c10d::Backend {
  public:
-  LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm);
+  /// `streams`: where sums and copies on GPUs are made; shared by the ranks.
+  LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm,
+               std::shared_ptr<DeviceStreams> streams);
 
   const std::string getBackendName() const override { return "local"; }
 
@@ -53,6 +56,7 @@ class LocalBackend : public c10d::Backend {
 
   std::shared_ptr<Rendezvous> rendezvous_;
   LocalAlgorithm algorithm_;
+  std::shared_ptr<DeviceStreams> streams_;
 };
 
 /// A channel over LocalBackend.

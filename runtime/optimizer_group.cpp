@@ -81,8 +81,10 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
                 [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); }});
       },
       [](int, const std::exception_ptr&) {});
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
+  for (size_t replica = 0; replica < errors.size(); ++replica) {
+    if (!errors[replica]) continue;
+    if (options.rethrow) options.rethrow(static_cast<int>(replica), errors[replica]);
+    std::rethrow_exception(errors[replica]);
   }
 }
 

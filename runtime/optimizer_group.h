@@ -4,6 +4,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ class OptimizerGroup {
   struct Options {
     BucketOptions buckets;
     std::function<bool(int replica)> is_accumulating;
+    /// Throws a replica's error, in the strategy's words where it is its device's.
+    std::function<void(int replica, const std::exception_ptr& error)> rethrow;
   };
 
   /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one

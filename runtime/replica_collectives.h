@@ -23,7 +23,7 @@ class ReplicaCollectives {
   /// Replicas in sync.
   int num_replicas() const { return num_replicas_; }
 
-  /// The backend of the run that the calling thread is in, to be used at once: a failed run may renew it.
+  /// The backend of the run that the calling thread is in, to be used at once.
   /// Throws InvalidArgument, beginning with `who`, in any other thread and outside a run: whoever waited
   /// there would wait for nobody.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& who) const;

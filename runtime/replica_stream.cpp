@@ -1,23 +1,20 @@
 #include "lockstep/runtime/replica_stream.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 
+#include "lockstep/runtime/device_streams.h"
+
 namespace lockstep {
 namespace {
-
-c10::Stream current_stream(const c10::Stream& replica) {
-  return c10::impl::VirtualGuardImpl(replica.device_type()).getStream(replica.device());
-}
 
 /// The thread's current stream on each device, once.
 std::vector<c10::Stream> current_streams(const std::vector<ReplicaStream>& streams) {
   std::vector<c10::Stream> current;
   for (const auto& stream : streams) {
     if (!stream) continue;
-    const c10::Stream own = current_stream(*stream);
+    const c10::Stream own = current_stream(stream->device());
     if (std::find(current.begin(), current.end(), own) == current.end()) current.push_back(own);
   }
   return current;
@@ -27,8 +24,7 @@ std::vector<c10::Stream> current_streams(const std::vector<ReplicaStream>& strea
 
 ReplicaStream make_replica_stream(const LogicalDevice& device) {
   if (device.kind == DeviceKind::kCpu) return std::nullopt;
-  const at::Device on = device.torch_device();
-  return c10::impl::VirtualGuardImpl(on.type()).getStreamFromGlobalPool(on, /*isHighPriority=*/false);
+  return stream_from_pool(device.torch_device());
 }
 
 void record_current_streams(StreamFence& fence, const std::vector<ReplicaStream>& streams) {
@@ -42,7 +38,7 @@ void block_current_streams(StreamFence& fence, const std::vector<ReplicaStream>&
 ReplicaStreamGuard::ReplicaStreamGuard(const ReplicaStream& stream) : stream_(stream) {
   if (!stream_) return;
   StreamFence before;
-  before.record(current_stream(*stream_));
+  before.record(current_stream(stream_->device()));
   before.block(*stream_);
   on_stream_.emplace(*stream_);
 }
@@ -53,7 +49,7 @@ ReplicaStreamGuard::~ReplicaStreamGuard() {
   try {
     StreamFence after;
     after.record(*stream_);
-    after.block(current_stream(*stream_));
+    after.block(current_stream(stream_->device()));
   } catch (const c10::Error& error) {
     // The device has failed; what the caller does next with it says so.
     TORCH_WARN("replica's stream on ", stream_->device(), ": ", error.what_without_backtrace());

@@ -17,7 +17,7 @@ namespace lockstep {
 /// same time; none on a CPU.
 using ReplicaStream = std::optional<c10::Stream>;
 
-/// A stream out of LibTorch's pool, which has 32 a GPU and hands them out in turn; none for a CPU.
+/// A stream out of LibTorch's pool; none for a CPU.
 ReplicaStream make_replica_stream(const LogicalDevice& device);
 
 /// Adds the present end of the calling thread's current streams, on the devices of `streams`, to `fence`.

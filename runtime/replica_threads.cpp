@@ -2,9 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/thread_name.h>
 
+#include <algorithm>
 #include <latch>
 
 #include "lockstep/runtime/intra_op_threads.h"
@@ -30,6 +32,9 @@ ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<Repl
       threads_.emplace_back([this, replica, intra_op_threads, &have_set] {
         c10::setThreadName("replica " + std::to_string(replica));
         set_intra_op_threads(intra_op_threads);
+        // The caller's autocast holds here, but nobody ends it here, which is when LibTorch empties this
+        // cache: the next step would compute with this one's weights.
+        at::autocast::set_autocast_cache_enabled(false);
         have_set.count_down();
         work(replica);
       });
@@ -76,7 +81,12 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
     while (running_ > 0) done_.wait(mutex_);
     job_ = nullptr;
   }
-  block_current_streams(job.after, streams_);
+  try {
+    block_current_streams(job.after, streams_);
+  } catch (const c10::Error&) {
+    // A device that has failed for good fails here too; what a replica threw says more.
+    if (std::all_of(job.errors.begin(), job.errors.end(), [](const auto& error) { return !error; })) throw;
+  }
   return std::move(job.errors);
 }
 

@@ -1,8 +1,8 @@
 #include "lockstep/runtime/stream_fence.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
+
+#include "lockstep/runtime/device_streams.h"
 
 namespace lockstep {
 
@@ -12,7 +12,7 @@ void StreamFence::record(const std::vector<at::Tensor>& tensors) {
     const at::Device device = tensor.device();
     if (device.is_cpu() || std::find(seen.begin(), seen.end(), device) != seen.end()) continue;
     seen.push_back(device);
-    record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    record(current_stream(device));
   }
 }
 
@@ -25,7 +25,7 @@ void StreamFence::record(const c10::Stream& stream) {
 
 void StreamFence::block(const at::Device& consumer) {
   if (consumer.is_cpu()) return;
-  block(c10::impl::VirtualGuardImpl(consumer.type()).getStream(consumer));
+  block(current_stream(consumer));
 }
 
 void StreamFence::block(const c10::Stream& consumer) {

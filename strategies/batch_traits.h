@@ -41,7 +41,9 @@ struct BatchTraits<torch::Tensor> {
     // Only out of pinned memory does a GPU copy by itself. LibTorch keeps such memory and takes it again when
     // the copy is done.
     const bool stage = device.is_cuda() && batch.is_cpu() && batch.numel() > 0 && !batch.is_pinned();
-    return (stage ? batch.pin_memory() : batch).to(device, /*non_blocking=*/true);
+    // pin_memory() keeps strides, and cannot copy elements that share their memory.
+    return (stage ? batch.contiguous(batch.suggest_memory_format()).pin_memory() : batch)
+        .to(device, /*non_blocking=*/true);
   }
   template <typename Visit>
   static void for_each_tensor(const torch::Tensor& batch, const Visit& visit) {

@@ -22,25 +22,28 @@ std::optional<std::string> text_between(const std::string& text, const std::stri
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
-std::string free_memory_of_cpu() {
+std::string free_memory_of_host() {
   const auto bytes = static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   return c10::str(bytes, " bytes");
 }
 
+/// Whose memory it is.
+enum class Memory { kDevice, kHost };
+
 /// The allocators tell amounts in words only: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total capacity
 /// of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
-[[noreturn]] void throw_out_of_memory(const ErrorPlace& place, const std::string& detail) {
-  const bool on_cpu = place.device.kind == DeviceKind::kCpu;
-  auto wanted = text_between(detail, "Tried to allocate ", ". ");
-  if (!wanted) wanted = text_between(detail, "tried to allocate ", ". ");
+[[noreturn]] void throw_out_of_memory(const ErrorPlace& place, Memory memory, const std::string& detail) {
+  const bool on_gpu = place.device.kind == DeviceKind::kGpu;
+  const bool is_hosts = memory == Memory::kHost || !on_gpu;
+  auto wanted = text_between(detail, "ried to allocate ", ". ");
   auto available = text_between(detail, " of which ", " is free");
-  if (!available && on_cpu) available = free_memory_of_cpu();
-  std::string text =
-      c10::str("[", place.strategy, "] replica ", place.replica, " on ", place.device, " is out of memory");
+  if (!available && is_hosts) available = free_memory_of_host();
+  std::string text = c10::str("[", place.strategy, "] replica ", place.replica, " on ", place.device,
+                              is_hosts && on_gpu ? ": the host is out of memory" : " is out of memory");
   if (wanted) text += ": it wanted " + *wanted;
   if (available) text += c10::str(wanted ? ", " : ": ", *available, " were free");
   text += "; a smaller batch needs less";
-  if (!on_cpu) text += ", and so do fewer replicas on this GPU";
+  if (!is_hosts) text += ", and so do fewer replicas on this GPU";
   throw OutOfMemory(text);
 }
 
@@ -50,9 +53,9 @@ void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& plac
   try {
     std::rethrow_exception(error);
   } catch (const c10::OutOfMemoryError& memory) {
-    throw_out_of_memory(place, memory.what_without_backtrace());
+    throw_out_of_memory(place, Memory::kDevice, memory.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    throw_out_of_memory(place, "");
+    throw_out_of_memory(place, Memory::kHost, "");
   } catch (const c10::AcceleratorError& failure) {
     throw DeviceFailure(c10::str("[", place.strategy, "] replica ", place.replica, " on ", place.device, ": ",
                                  failure.what_without_backtrace(),
@@ -60,7 +63,8 @@ void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& plac
   } catch (const c10::Error& other) {
     // LibTorch's allocator on the CPU has no class of error of its own.
     const std::string message = other.what_without_backtrace();
-    if (message.find("DefaultCPUAllocator") != std::string::npos) throw_out_of_memory(place, message);
+    if (message.find("DefaultCPUAllocator") != std::string::npos)
+      throw_out_of_memory(place, Memory::kHost, message);
     throw;
   }
 }

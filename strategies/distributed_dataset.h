@@ -116,7 +116,17 @@ class DistributedDataset {
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
  private:
+  /// The same for all loops: LibTorch's pool has few streams.
+  std::shared_ptr<const InputStreams> input_streams() {
+    // In the loop's own thread there is nothing to overlap with.
+    const bool ahead = HasTensors<Batch> && prefetch_ > 0;
+    const auto kind = ahead ? InputStreams::Kind::kOwn : InputStreams::Kind::kCurrent;
+    if (!streams_) streams_ = std::make_shared<const InputStreams>(source_->devices(), kind);
+    return streams_;
+  }
+
   std::shared_ptr<BatchSource<Batch>> source_;
+  std::shared_ptr<const InputStreams> streams_;  // once the first loop begins
   int prefetch_;
   int num_workers_;
   DatasetPosition position_;
@@ -134,10 +144,8 @@ class DistributedDataset<Batch>::Iterator {
 
   explicit Iterator(DistributedDataset& dataset)
       : dataset_(&dataset), generation_(dataset.generation_), position_(dataset.position_) {
-    // In the loop's own thread there is nothing to overlap with.
-    const bool ahead = HasTensors<Batch> && dataset.prefetch_ > 0;
-    streams_ = std::make_shared<const InputStreams>(ahead ? dataset.source_->devices()
-                                                          : std::vector<LogicalDevice>());
+    streams_ = dataset.input_streams();
+    streams_->follow_current();
     auto make = [source = dataset.source_, epoch = position_.epoch, streams = streams_](int64_t step) {
       auto ready = std::make_unique<StreamFence>();
       auto batch = streams->run(*ready, [&] { return source->load(epoch, step); });
@@ -178,7 +186,6 @@ class DistributedDataset<Batch>::Iterator {
   }
 
   void hand_over(Made& made) {
-    if (streams_->empty()) return;
     streams_->hand_over(*made.ready);
     if constexpr (HasTensors<Batch>) {
       for (const auto& shard : made.batch.local_values()) {

@@ -1,34 +1,34 @@
 #include "lockstep/strategies/input_streams.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 
+#include "lockstep/runtime/device_streams.h"
+
 namespace lockstep {
-namespace {
 
-c10::Stream current_stream(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-}  // namespace
-
-InputStreams::InputStreams(const std::vector<LogicalDevice>& devices) {
-  std::vector<torch::Device> seen;
+InputStreams::InputStreams(const std::vector<LogicalDevice>& devices, Kind kind) {
   for (const auto& device : devices) {
     const torch::Device on = device.torch_device();
-    if (on.is_cpu() || std::find(seen.begin(), seen.end(), on) != seen.end()) continue;
-    seen.push_back(on);
-    streams_.push_back(
-        c10::impl::VirtualGuardImpl(on.type()).getStreamFromGlobalPool(on, /*isHighPriority=*/false));
-    StreamFence before;
-    before.record(current_stream(on));
-    before.block(streams_.back());
+    if (on.is_cpu() || std::find(gpus_.begin(), gpus_.end(), on) != gpus_.end()) continue;
+    gpus_.push_back(on);
+    if (kind == Kind::kOwn) own_.push_back(stream_from_pool(on));
   }
 }
 
+void InputStreams::follow_current() const {
+  for (const auto& stream : own_) {
+    StreamFence before;
+    before.record(current_stream(stream.device()));
+    before.block(stream);
+  }
+}
+
+void InputStreams::record_current(StreamFence& fence) const {
+  for (const auto& gpu : gpus_) fence.record(current_stream(gpu));
+}
+
 void InputStreams::hand_over(StreamFence& ready) const {
-  for (const auto& stream : streams_) ready.block(current_stream(stream.device()));
+  for (const auto& gpu : gpus_) ready.block(current_stream(gpu));
 }
 
 void InputStreams::keep_for_current_stream(const torch::Tensor& tensor) const {

@@ -11,23 +11,25 @@
 
 namespace lockstep {
 
-/// A stream a GPU on which batches are made ready (copied, resized, normalised) while the replicas compute on
-/// theirs. On CPUs it is empty, and all its calls do nothing. Thread-safe.
+/// On which streams batches for GPUs are made ready: on streams of their own, where they are copied, resized
+/// and normalised while the replicas compute on theirs, or on whichever the thread that makes them has. On
+/// CPUs all calls do nothing. Thread-safe.
 class InputStreams {
  public:
-  /// Streams out of LibTorch's pool for the GPUs among `devices`, whose work comes after what the calling
-  /// thread's current streams had.
-  explicit InputStreams(const std::vector<LogicalDevice>& devices);
+  enum class Kind { kOwn, kCurrent };
 
-  bool empty() const { return streams_.empty(); }
+  /// For the GPUs among `devices`; their own streams come out of LibTorch's pool.
+  InputStreams(const std::vector<LogicalDevice>& devices, Kind kind);
 
-  /// Calls `make()` with these streams as the thread's current ones. Returns what it does; `ready` becomes
+  /// Whatever is made from now on comes after what the calling thread's current streams had.
+  void follow_current() const;
+  /// Calls `make()` with the streams as the thread's current ones and returns what it does. `ready` becomes
   /// the end of what it gave to the streams.
   template <typename Make>
   auto run(StreamFence& ready, const Make& make) const {
-    const c10::MultiStreamGuard on_streams(streams_);
+    const c10::MultiStreamGuard on_streams(own_);
     auto result = make();
-    for (const auto& stream : streams_) ready.record(stream);
+    record_current(ready);
     return result;
   }
 
@@ -38,7 +40,10 @@ class InputStreams {
   void keep_for_current_stream(const torch::Tensor& tensor) const;
 
  private:
-  std::vector<c10::Stream> streams_;
+  void record_current(StreamFence& fence) const;
+
+  std::vector<torch::Device> gpus_;
+  std::vector<c10::Stream> own_;  // of each GPU; empty: the current ones
 };
 
 }  // namespace lockstep

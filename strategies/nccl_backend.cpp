@@ -52,6 +52,8 @@ void prepare_nccl() {
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = request.timeout;
+  // Those come out of a pool of their own: in the other one NCCL could get a replica's stream.
+  options->is_high_priority_stream = true;
   auto group = c10::make_intrusive<MildProcessGroup>(request.store, request.rank,
                                                      static_cast<int>(request.devices.size()), options);
   group->setBoundDeviceId(request.devices[static_cast<size_t>(request.rank)].torch_device());

@@ -10,8 +10,10 @@ namespace lockstep {
 /// user has set stays.
 void prepare_nccl();
 
-/// One rank's ProcessGroupNCCL; throws c10::Error where there is no GPU. Its works do not block the host in
-/// wait(), and it never ends the process by itself. In a build without CUDA it throws InvalidArgument.
+/// One rank's ProcessGroupNCCL; throws c10::Error where there is no GPU. With the settings of prepare_nccl()
+/// its works do not block the host in wait(), and it never ends the process by itself; a user's own may say
+/// otherwise (TORCH_NCCL_BLOCKING_WAIT, TORCH_NCCL_ASYNC_ERROR_HANDLING). In a build without CUDA it throws
+/// InvalidArgument.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 
 }  // namespace lockstep

@@ -8,13 +8,16 @@
 namespace lockstep {
 namespace {
 
-bool is_consequence(const std::exception_ptr& error) {
+/// How likely it is what caused the others.
+int weight_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const CollectiveAborted&) {
-    return true;
+    return 0;
+  } catch (const BackendError&) {
+    return 1;
   } catch (...) {
-    return false;
+    return 2;
   }
 }
 
@@ -38,12 +41,12 @@ bool is_module_error(const c10::Error& error) {
 }  // namespace
 
 void RunFailure::record(int replica, std::exception_ptr error) {
-  const bool cause = !is_consequence(error);
+  const int weight = weight_of(error);
   MutexLock lock(mutex_);
-  if (error_ && (is_cause_ || !cause)) return;
+  if (error_ && weight <= weight_) return;
   error_ = std::move(error);
   replica_ = replica;
-  is_cause_ = cause;
+  weight_ = weight;
 }
 
 bool RunFailure::happened() const {

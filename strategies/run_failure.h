@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-/// Collects the errors of one run and keeps the one that caused the others: the first that is no
-/// CollectiveAborted. record() and reason() may be called by several replicas at once.
+/// Collects the errors of one run and keeps the one that caused the others: the first that is neither a
+/// CollectiveAborted nor, as a device's failure makes them elsewhere, a BackendError; without one the first
+/// BackendError, else the first of all. record() and reason() may be called by several replicas at once.
 class RunFailure {
  public:
   /// `replica` is a local replica, or -1 for an error of the run as a whole.
@@ -31,7 +32,7 @@ class RunFailure {
   mutable Mutex mutex_;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   int replica_ LOCKSTEP_GUARDED_BY(mutex_) = -1;
-  bool is_cause_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int weight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of error_
 };
 
 }  // namespace lockstep

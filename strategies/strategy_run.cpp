@@ -36,42 +36,41 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     }
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
-  for (auto* channel : channels) channel->enter();
 
   RunFailure failure;
-  core.threads->run(
-      [&](int local) {
-        ReplicaState& state = core.states[static_cast<size_t>(local)];
-        const ReplicaRandomGuard random(state.generator);
-        for (const auto& group : optimizers) {
-          if (auto* reducer = group->reducer(local)) reducer->prepare();
-        }
-        BatchInfo batch;
-        if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
-        const auto& backend = core.collectives->backend(local);
-        const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backend);
-        ReplicaContext replica(state, *this, &backend, batch);
-        fn(replica);
-        for (auto* channel : channels) channel->leave(local);
-      },
-      [&](int local, std::exception_ptr error) {
-        failure.record(local, std::move(error));
-        for (auto* channel : channels) channel->abort(failure.reason());
-      });
-
-  if (!failure.happened()) {
-    try {
-      for (auto* channel : channels) channel->check_complete();
-    } catch (...) {
-      failure.record(-1, std::current_exception());
+  const auto run_replica = [&](int local) {
+    ReplicaState& state = core.states[static_cast<size_t>(local)];
+    const ReplicaRandomGuard random(state.generator);
+    for (const auto& group : optimizers) {
+      if (auto* reducer = group->reducer(local)) reducer->prepare();
     }
+    BatchInfo batch;
+    if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
+    const auto& backend = core.collectives->backend(local);
+    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backend);
+    ReplicaContext replica(state, *this, &backend, batch);
+    fn(replica);
+    for (auto* channel : channels) channel->leave(local);
+  };
+  const auto release_others = [&](int local, std::exception_ptr error) {
+    failure.record(local, std::move(error));
+    for (auto* channel : channels) channel->abort(failure.reason());
+  };
+  try {
+    for (auto* channel : channels) channel->enter();
+    core.threads->run(run_replica, release_others);
+    if (!failure.happened()) {
+      for (auto* channel : channels) channel->check_complete();
+    }
+  } catch (...) {  // a channel's, or a device's that has failed for good
+    failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) return;
   for (auto* channel : channels) channel->reset();
   for (auto& state : core.states) state.accumulations = 0;
   for (const auto& group : optimizers) {
     for (int local = 0; local < num_local_replicas(); ++local) {
-      if (auto* reducer = group->reducer(local)) reducer->reset(group->channel()->ends(local));
+      if (auto* reducer = group->reducer(local)) reducer->reset();
     }
   }
   failure.rethrow(name(), devices(), sizes);

@@ -74,9 +74,12 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
 
 void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
   for (size_t replica = 0; replica < tensors.size(); ++replica) {
+    const ReplicaState& state = core_->states[replica];
     const bool requires_grad = tensors[replica].requires_grad();
-    const torch::Tensor there = tensors[0].detach().to(core_->states[replica].device.torch_device());
-    tensors[replica] = (replica == 0 ? there : there.clone()).set_requires_grad(requires_grad);
+    on_device_of(state, name(), [&] {
+      const torch::Tensor there = tensors[0].detach().to(state.device.torch_device());
+      tensors[replica] = (replica == 0 ? there : there.clone()).set_requires_grad(requires_grad);
+    });
   }
 }
 
@@ -85,9 +88,14 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
       num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
-      OptimizerGroup::Options{core_->config.buckets, [core = core_.get()](int replica) {
-                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
-                              }});
+      OptimizerGroup::Options{
+          core_->config.buckets,
+          [core = core_.get()](int replica) {
+            return core->states[static_cast<size_t>(replica)].accumulations > 0;
+          },
+          [this](int replica, const std::exception_ptr& error) {
+            rethrow_from_device(error, {name(), replica, devices()[static_cast<size_t>(replica)]});
+          }});
   core_->optimizers.push_back(group);
   return group;
 }
@@ -96,7 +104,9 @@ std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& modul
   core_->check_caller("mirror");
   if (!module) throw InvalidArgument("[" + name() + "] mirror: expected a module, but got an empty one");
   std::vector<ModulePointer> copies;
-  for (const auto& state : core_->states) copies.push_back(clone_module(module, state.device.torch_device()));
+  for (const auto& state : core_->states) {
+    on_device_of(state, name(), [&] { copies.push_back(clone_module(module, state.device.torch_device())); });
+  }
   return copies;
 }
 

@@ -29,6 +29,15 @@ at::Tensor wide(const at::Tensor& tensor) {
   return tensor.cpu().to(at::kDouble);
 }
 
+/// `tensors` and those of the other two that are there.
+std::vector<at::Tensor> with(std::vector<at::Tensor> tensors, const std::optional<at::Tensor>& one,
+                             const std::optional<at::Tensor>& other) {
+  for (const auto& more : {one, other}) {
+    if (more && more->defined()) tensors.push_back(*more);
+  }
+  return tensors;
+}
+
 at::ScalarType statistics_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -52,23 +61,24 @@ std::tuple<at::Tensor, at::Tensor> gather_stats(const at::Tensor& input, const a
                                                 double eps, const at::Tensor& counts) {
   at::Tensor mean;
   at::Tensor invstd;
-  as_operator("aten::batch_norm_gather_stats_with_counts", {input, means, invstds, counts}, [&] {
-    const at::Tensor n = wide(counts).view({-1, 1});
-    const at::Tensor m = wide(means);
-    const at::Tensor total = n.sum();
-    const at::Tensor global = (n * m).sum(0) / total;
-    const at::Tensor squares = (n * (wide(invstds).pow(-2) - eps + (m - global).pow(2))).sum(0);
-    std::vector<at::Tensor> written;
-    if (running_mean && running_mean->defined()) {
-      running_mean->copy_((1 - momentum) * wide(*running_mean) + momentum * global);
-      running_var->copy_((1 - momentum) * wide(*running_var) + momentum * squares / (total - 1));
-      written = {*running_mean, *running_var};
-    }
-    mean = global.to(means.device(), means.scalar_type());
-    invstd = (squares / total + eps).rsqrt().to(means.device(), means.scalar_type());
-    written.insert(written.end(), {mean, invstd});
-    return written;
-  });
+  as_operator("aten::batch_norm_gather_stats_with_counts",
+              with({input, means, invstds, counts}, running_mean, running_var), [&] {
+                const at::Tensor n = wide(counts).view({-1, 1});
+                const at::Tensor m = wide(means);
+                const at::Tensor total = n.sum();
+                const at::Tensor global = (n * m).sum(0) / total;
+                const at::Tensor squares = (n * (wide(invstds).pow(-2) - eps + (m - global).pow(2))).sum(0);
+                std::vector<at::Tensor> written;
+                if (running_mean && running_mean->defined()) {
+                  running_mean->copy_((1 - momentum) * wide(*running_mean) + momentum * global);
+                  running_var->copy_((1 - momentum) * wide(*running_var) + momentum * squares / (total - 1));
+                  written = {*running_mean, *running_var};
+                }
+                mean = global.to(means.device(), means.scalar_type());
+                invstd = (squares / total + eps).rsqrt().to(means.device(), means.scalar_type());
+                written.insert(written.end(), {mean, invstd});
+                return written;
+              });
   return {mean, invstd};
 }
 
@@ -76,7 +86,7 @@ at::Tensor elemt(const at::Tensor& input, const std::optional<at::Tensor>& weigh
                  const std::optional<at::Tensor>& bias, const at::Tensor& mean, const at::Tensor& invstd,
                  double /*eps*/) {
   at::Tensor output;
-  as_operator("aten::batch_norm_elemt", {input, mean, invstd}, [&] {
+  as_operator("aten::batch_norm_elemt", with({input, mean, invstd}, weight, bias), [&] {
     at::Tensor y = (wide(input) - per_channel(wide(mean), input)) * per_channel(wide(invstd), input);
     if (weight && weight->defined()) y = y * per_channel(wide(*weight), input);
     if (bias && bias->defined()) y = y + per_channel(wide(*bias), input);
@@ -94,7 +104,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(
   at::Tensor sum_dy_xmu;
   at::Tensor weight_gradient;
   at::Tensor bias_gradient;
-  as_operator("aten::batch_norm_backward_reduce", {gradient, input, mean, invstd}, [&] {
+  as_operator("aten::batch_norm_backward_reduce", with({gradient, input, mean, invstd}, weight, {}), [&] {
     const at::Tensor dy = wide(gradient);
     const at::Tensor sum = dy.sum(others(dy));
     const at::Tensor with_xmu = (dy * (wide(input) - per_channel(wide(mean), input))).sum(others(dy));
@@ -139,7 +149,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
     const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
     bool training, double momentum, double eps) {
   std::tuple<at::Tensor, at::Tensor, at::Tensor> results;
-  as_operator("aten::native_batch_norm", {input}, [&] {
+  as_operator("aten::native_batch_norm", with(with({input}, weight, bias), running_mean, running_var), [&] {
     const auto host = [](const std::optional<at::Tensor>& tensor) {
       return tensor && tensor->defined() ? std::optional(tensor->cpu()) : std::nullopt;
     };

@@ -1,12 +1,12 @@
 // MirroredStrategy on GPUs: several replicas on one, several GPUs, streams, memory.
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "lockstep/datasets/image_transform.h"
+#include "lockstep/runtime/device_streams.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/mirrored_strategy.h"
@@ -25,10 +25,6 @@ std::vector<torch::Tensor> on_host(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> copies;
   for (const auto& tensor : tensors) copies.push_back(tensor.detach().cpu());
   return copies;
-}
-
-c10::Stream current_stream(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 struct Placement {
@@ -91,8 +87,7 @@ TEST(MirroredGpuStreams, OrderTheCallersWorkBeforeAndAfterARun) {
   LOCKSTEP_NEEDS_GPUS(1);
   forget_races();
   MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
-  const c10::StreamGuard on_own_stream(
-      c10::impl::VirtualGuardImpl(torch::kCUDA).getStreamFromGlobalPool(torch::Device(torch::kCUDA, 0)));
+  const c10::StreamGuard on_own_stream(stream_from_pool(torch::Device(torch::kCUDA, 0)));
   for (int step = 1; step < 4; ++step) {
     const auto value = torch::full({8}, step, torch::Device(torch::kCUDA, 0));
     const auto results = strategy.run(
@@ -200,6 +195,53 @@ TEST(MirroredGpuInput, MayBeReadOutsideARunToo) {
   }
   EXPECT_EQ(total, 31 * 32 / 2);
   expect_no_races();
+}
+
+struct Wrapped {
+  torch::Tensor data;
+};
+
+TEST(MirroredGpuInput, KeepsItsStreamFromLoopToLoop) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  MirroredStrategy strategy({"gpu:0"});
+  const auto numbers = torch::arange(4, torch::kFloat);
+  const torch::Device gpu(torch::kCUDA, 0);
+  std::mutex mutex;
+  std::set<int64_t> streams;
+  auto batches = strategy.distribute_dataset(TensorDataset(numbers, numbers), {.global_batch_size = 4})
+                     .map([&](Example shard) {
+                       const std::lock_guard<std::mutex> lock(mutex);
+                       streams.insert(current_stream(gpu).id());
+                       return shard;
+                     });
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    for (const auto& batch : batches) EXPECT_EQ(batch.local_values().size(), 1);
+  }
+  EXPECT_EQ(streams.size(), 1);
+}
+
+TEST(MirroredGpuInput, OfATypeWhoseTensorsAreUnknownIsOrderedToo) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  forget_races();
+  static_assert(!HasTensors<Wrapped>);
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  const auto numbers = torch::arange(32, torch::kFloat);
+  auto batches = strategy.distribute_dataset(TensorDataset(numbers, numbers), {.global_batch_size = 8})
+                     .map([](const Example& shard) { return Wrapped{shard.data * 2}; });
+  const c10::StreamGuard on_own_stream(stream_from_pool(torch::Device(torch::kCUDA, 0)));
+  double total = 0;
+  for (auto& batch : batches) {
+    for (const auto& shard : batch.local_values()) total += shard.data.sum().item<double>();
+  }
+  EXPECT_EQ(total, 31 * 32);
+  expect_no_races();
+}
+
+TEST(MirroredGpuInput, MayShareMemoryBetweenItsElements) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  const auto target = torch::ones({1}).expand({6});
+  const auto there = BatchTraits<torch::Tensor>::to(target, torch::Device(torch::kCUDA, 0));
+  EXPECT_TRUE(torch::equal(there.cpu(), torch::ones({6})));
 }
 
 TEST(MirroredGpuInput, TransformsImagesWithoutMakingTheHostWait) {

@@ -148,24 +148,6 @@ TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItLeft) {
   });
 }
 
-TEST(BucketedAllReduce, SumsOverAnotherBackendOnceToldSo) {
-  ReplicaGroup first(2);
-  ReplicaGroup second(2);
-  std::vector<std::unique_ptr<Summed>> steps(2);
-  first.run(
-      [&](int rank) { steps[static_cast<size_t>(rank)] = std::make_unique<Summed>(first.backend(rank)); });
-  first.channel().abort("gone");
-  second.run([&](int rank) {
-    Summed& step = *steps[static_cast<size_t>(rank)];
-    step.sums.use(second.backend(rank));
-    step.sums.begin_step();
-    for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
-    step.sums.launch_rest();
-    step.sums.wait(/*is_wanted=*/true);
-    EXPECT_EQ(step.value(2), 3);
-  });
-}
-
 TEST(BucketedAllReduce, RefusesSumsThatOnlySomeReplicasWantOnAllOfThem) {
   ReplicaGroup group(kReplicas);
   const auto errors = group.errors_of([&](int rank) {

@@ -226,30 +226,6 @@ TEST(GradientReducer, TakesWhatWasDoneToAGradientBeforeALaterBackwardSentItOff) 
   }
 }
 
-TEST(GradientReducer, SumsOverTheBackendThatResetGaveIt) {
-  Reducers reducers(2, three_parameters, kOneBucket);
-  reducers.cause_of([&](int rank) {
-    reducers.backward(rank, {1, 2, 3});
-    if (rank == 1) throw InvalidArgument("a fault");
-    reducers.reducer(rank).finish();
-  });
-  // The old channel is gone for good, as NCCL's communicators are after an abort.
-  ReplicaGroup renewed(2);
-  reducers.abort_channel();
-  for (int rank : {0, 1}) reducers.reducer(rank).reset(renewed.backend(rank));
-  // The second step comes after the agreement on a new order, which is a sum as well.
-  for (int step = 0; step < 2; ++step) {
-    renewed.run([&](int rank) {
-      reducers.reducer(rank).prepare();
-      reducers.zero(rank);
-      reducers.backward(rank, {1, 2, 3});
-      reducers.reducer(rank).finish();
-      reducers.reducer(rank).mark_applied();
-    });
-    reducers.expect_gradients({2, 4, 6});
-  }
-}
-
 TEST(GradientReducer, RefusesToSumAnotherBackwardsGradientsWhereOneWasDroppedOnSomeReplicasOnly) {
   Reducers reducers(2, three_parameters, kOneParameterABucket);
   std::vector<char> has_sums(2, 0);

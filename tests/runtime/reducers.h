@@ -47,7 +47,7 @@ class Reducers {
       function(rank);
     });
     if (std::any_of(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; })) {
-      for (int rank = 0; rank < ranks(); ++rank) reducer(rank).reset(group_.backend(rank));
+      for (int rank = 0; rank < ranks(); ++rank) reducer(rank).reset();
     }
     return errors;
   }
@@ -65,7 +65,6 @@ class Reducers {
   }
 
   int ranks() const { return group_.size(); }
-  void abort_channel() { group_.channel().abort("the channel is gone"); }
   std::vector<at::Tensor>& parameters(int rank) { return parameters_[static_cast<size_t>(rank)]; }
   GradientReducer& reducer(int rank) { return *reducers_[static_cast<size_t>(rank)]; }
   void hold(int rank, bool held) { holds_[static_cast<size_t>(rank)] = held ? 1 : 0; }

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/runtime/autocast.h"
 #include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/tests/runtime/replica_group.h"
 
@@ -84,6 +85,28 @@ TEST(ReplicaThreads, TakeOverTheCallersThreadStateAndNothingElse) {
       },
       ignore_failure);
   threads.run([](int) { EXPECT_TRUE(torch::GradMode::is_enabled()); }, ignore_failure);
+}
+
+TEST(ReplicaThreads, UnderTheCallersAutocastEveryRunComputesWithTheWeightsThatThereAre) {
+  ReplicaThreads threads(2, 1);
+  const auto weight = torch::ones({4, 4}).requires_grad_();
+  const AutocastGuard cast(torch::kCPU, torch::kBFloat16);
+  for (const float value : {1.F, 2.F}) {
+    {
+      const torch::NoGradGuard no_grad;
+      weight.fill_(value);
+    }
+    std::vector<torch::Tensor> results(2);
+    threads.run(
+        [&](int replica) {
+          results[static_cast<size_t>(replica)] = torch::mm(torch::ones({1, 4}), weight);
+        },
+        [](int, const std::exception_ptr&) {});
+    for (const auto& result : results) {
+      EXPECT_EQ(result.scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(result[0][0].item<float>(), 4 * value);
+    }
+  }
 }
 
 TEST(ReplicaThreads, BackwardRunsInTheReplicasOwnThread) {

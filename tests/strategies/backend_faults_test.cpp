@@ -113,6 +113,53 @@ TEST_F(BackendFaults, AnErrorThatShowsAfterTheRunIsThrownByTheNextOne) {
   expect_usable(*strategy);
 }
 
+TEST_F(BackendFaults, ARunThatFailsCutsOffNoSumOfTheOneBefore) {
+  auto strategy = make_strategy();
+  for (int rank = 0; rank < kReplicas; ++rank) world_->set_fault(rank, Fault::kSlow);
+  // As on GPUs the run ends with its sum still on the way.
+  const auto values = strategy->run([](ReplicaContext& replica) {
+    const auto value = torch::ones({2});
+    replica.all_reduce_(ReduceOp::kSum, value);
+    return value;
+  });
+  EXPECT_EQ(soon<std::domain_error>(
+                [&] { strategy->run([](ReplicaContext&) { throw std::domain_error("planted"); }); }),
+            "planted");
+  for (const auto& value : values.local_values())
+    EXPECT_TRUE(torch::equal(value, torch::full({2}, float{kReplicas})));
+  expect_usable(*strategy);
+}
+
+TEST_F(BackendFaults, TrainingGoesOnWhereTheChannelFailsBetweenBackwardAndStep) {
+  auto strategy = make_strategy();
+  using Sgd = torch::optim::SGD;
+  auto model = strategy->scope([](ReplicaContext&) { return TanhNet(); });
+  auto optimizer =
+      strategy->scope([&](ReplicaContext& replica) { return Sgd(model[replica]->parameters(), 0.1); });
+  const auto backward = [](ReplicaContext& replica, TanhNet& own) {
+    own->zero_grad();
+    own->forward(torch::full({2, 6}, replica.replica_id() + 1.0, torch::kDouble)).sum().backward();
+  };
+  const auto step = [](ReplicaContext& replica, Sgd& sgd) { replica.apply_gradients(sgd); };
+  const auto sums = [&] {
+    strategy->run(backward, model);
+    strategy->run(step, optimizer);
+    return model.primary()->parameters()[0].grad().clone();
+  };
+  sums();
+  // The sums are awaited in a later run; before that the channel fails.
+  strategy->run(backward, model);
+  world_->set_fault(1, Fault::kLater);
+  strategy->run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({2})); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THAT(soon<BackendError>([&] { strategy->run(step, optimizer); }), HasSubstr("replica 1"));
+  for (const auto& own : model.local_values())
+    EXPECT_FALSE(own->parameters()[0].grad().defined()) << "half a sum would be taken for a gradient";
+  sums();
+  for (const auto& own : model.local_values())
+    EXPECT_TRUE(bit_equal(own->parameters(), model.primary()->parameters()));
+}
+
 TEST_F(BackendFaults, AMissingReplicaIsNamedAfterTheTimeout) {
   auto strategy = make_strategy(std::chrono::milliseconds(200));
   const auto message = message_of<CollectiveAborted>([&] {

@@ -54,8 +54,15 @@ TEST(DeviceError, NamesReplicaDeviceAndBytesWhereTheCpuIsOutOfMemory) {
                             HasSubstr(" bytes were free"), Not(HasSubstr("GPU")))));
 }
 
-TEST(DeviceError, KnowsNoBytesWhereNobodySaysThem) {
+TEST(DeviceError, TellsTheHostsMemoryFromTheGpus) {
   EXPECT_THAT(rethrown(std::bad_alloc(), kOnGpu),
+              ThrowsMessage<OutOfMemory>(AllOf(
+                  HasSubstr("[MirroredStrategy] replica 1 on gpu:3: the host is out of memory: "),
+                  HasSubstr(" bytes were free; a smaller batch needs less"), Not(HasSubstr("this GPU")))));
+}
+
+TEST(DeviceError, KnowsNoBytesWhereNobodySaysThem) {
+  EXPECT_THAT(rethrown(c10::OutOfMemoryError(kSomewhere, "none left"), kOnGpu),
               ThrowsMessage<OutOfMemory>("[MirroredStrategy] replica 1 on gpu:3 is out of memory; a smaller "
                                          "batch needs less, and so do fewer replicas on this GPU"));
 }

@@ -217,6 +217,7 @@ class FakeNccl::Stream {
       if (entry.when == Fault::kCall) {
         entry.call.work->end(entry.fault);
       } else {
+        if (entry.when == Fault::kSlow) std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const auto all = communicator_->exchange(rank_, entry.call, entry.deadline);
         if (!all.empty()) execute(entry.call, all);
         if (entry.when == Fault::kLater) std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -373,11 +374,12 @@ c10::intrusive_ptr<c10d::Work> FakeNccl::launch(Call call) {
   require(stream_ != nullptr, "not connected");
   auto work = call.work;
   Fault when = Fault::kNone;
-  for (const auto fault : {Fault::kCall, Fault::kLate, Fault::kLater}) {
+  for (const auto fault : {Fault::kCall, Fault::kLate, Fault::kLater, Fault::kSlow}) {
     if (world_->take_fault(getRank(), fault)) when = fault;
   }
-  if (when == Fault::kLater) work->leave_host_free();
-  stream_->push(std::move(call), when == Fault::kNone ? "" : "unhandled cuda error\nand its backtrace", when);
+  if (when == Fault::kLater || when == Fault::kSlow) work->leave_host_free();
+  const bool fails = when != Fault::kNone && when != Fault::kSlow;
+  stream_->push(std::move(call), fails ? "unhandled cuda error\nand its backtrace" : "", when);
   return work;
 }
 

@@ -28,6 +28,7 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
     kCall,        ///< its next collective fails
     kLate,        ///< its next collective goes wrong, which shows only after wait() has returned
     kLater,       ///< likewise, 100 ms after the launch, and wait() does not block
+    kSlow,        ///< its next collective begins 100 ms after the launch, and wait() does not block
   };
 
   BackendFactory factory();

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cross_device_ops.h"
@@ -17,6 +22,16 @@ const Devices kTwoGpus{{DeviceKind::kGpu, 0}, {DeviceKind::kGpu, 1}};
 
 #ifdef LOCKSTEP_WITH_CUDA
 
+/// What whoever runs the tests has set.
+const std::map<std::string, std::string> kGivenEnvironment = [] {
+  std::map<std::string, std::string> given;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    given.emplace(text.substr(0, text.find('=')), text.substr(text.find('=') + 1));
+  }
+  return given;
+}();
+
 TEST(NcclBackend, WithoutAGpuItFailsToConnectWithAnErrorThatNamesOpAndDevices) {
   if (num_gpus() > 0) GTEST_SKIP() << "there is a GPU";
   const auto message =
@@ -27,9 +42,15 @@ TEST(NcclBackend, WithoutAGpuItFailsToConnectWithAnErrorThatNamesOpAndDevices) {
 
 TEST(NcclBackend, TakesTheErrorHandlingThatEndsNoProcessUnlessTheUserHasChosen) {
   prepare_nccl();
-  // Whoever runs the tests may have set them; without that they are ours.
-  EXPECT_NE(std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), nullptr);
-  EXPECT_NE(std::getenv("TORCH_NCCL_ENABLE_MONITORING"), nullptr);
+  const std::pair<const char*, const char*> settings[] = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"},
+                                                          {"TORCH_NCCL_ENABLE_MONITORING", "0"},
+                                                          {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
+                                                          {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
+                                                          {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0"}};
+  for (const auto& [name, value] : settings) {
+    const auto given = kGivenEnvironment.find(name);
+    EXPECT_STREQ(std::getenv(name), given == kGivenEnvironment.end() ? value : given->second.c_str()) << name;
+  }
 }
 
 #else

@@ -53,6 +53,18 @@ TEST(RunFailure, KeepsTheCauseWhetherItComesBeforeOrAfterItsConsequences) {
   }
 }
 
+TEST(RunFailure, TakesABackendsErrorForAConsequenceOfAnother) {
+  for (const bool backend_first : {true, false}) {
+    RunFailure failure;
+    const auto backend = error_of(BackendError("a rank is gone"));
+    const auto device = error_of(DeviceFailure("the device has failed"));
+    failure.record(0, error_of(CollectiveAborted("released")));
+    failure.record(0, backend_first ? backend : device);
+    failure.record(1, backend_first ? device : backend);
+    EXPECT_THROW(failure.rethrow("MirroredStrategy", kDevices, std::nullopt), DeviceFailure);
+  }
+}
+
 TEST(RunFailure, KeepsTheFirstOfSeveralCauses) {
   RunFailure failure;
   failure.record(1, error_of(std::runtime_error("first")));

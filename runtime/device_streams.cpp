@@ -1,0 +1,24 @@
+#include "lockstep/runtime/device_streams.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep {
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+c10::Stream stream_from_pool(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+}
+
+c10::Stream DeviceStreams::of(c10::Device device) {
+  MutexLock lock(mutex_);
+  for (const auto& stream : streams_) {
+    if (stream.device() == device) return stream;
+  }
+  streams_.push_back(stream_from_pool(device));
+  return streams_.back();
+}
+
+}  // namespace lockstep
