@@ -24,7 +24,7 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
   return {
       {"Strategy", "strategy", "NAME",
        fmt::format(
-           "auto, {}. auto takes one_device for one named device, mirrored for several or GPUs, else default",
+           "auto, {}. auto takes one_device for one named device, mirrored for several replicas or GPUs, else default",
            fmt::join(strategies, ", ")),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
@@ -134,8 +134,8 @@ std::string help_text(const std::vector<std::string>& strategies) {
          "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
          "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
          "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas that lost each other,\n"
-         "6 loss not finite or replicas that differ, 7 out of memory or threads, 130 and 143 stopped by\n"
-         "SIGINT or SIGTERM after the step it was in.\n";
+         "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
+         "by SIGINT or SIGTERM after the step it was in.\n";
 }
 
 }  // namespace lockstep::apps
