@@ -23,9 +23,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
   const auto number = [](auto value) { return fmt::format("{}", value); };
   return {
       {"Strategy", "strategy", "NAME",
-       fmt::format(
-           "auto, {}. auto takes one_device for one named device, mirrored for several replicas or GPUs, else default",
-           fmt::join(strategies, ", ")),
+       fmt::format("auto, {}. auto takes one_device for one named device, mirrored for several replicas or "
+                   "GPUs, else default",
+                   fmt::join(strategies, ", ")),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
        "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1; any number of logical CPUs exists "
