@@ -43,7 +43,7 @@ std::string model_text(const ResolvedRun& run) {
 }
 
 std::string precision_text(PrecisionKind precision) {
-  const std::string name = precision_name(precision);
+  std::string name = precision_name(precision);
   switch (precision) {
     case PrecisionKind::kFloat32:
       break;
