@@ -128,35 +128,34 @@ void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices
   }
 }
 
-/// The devices of all ranks' tensors but the CPU, each once.
-std::vector<at::Device> gpus_of(const std::vector<Arrival>& arrivals) {
-  std::vector<at::Device> gpus;
+/// `streams`' own for each GPU that a rank's tensors lie on.
+std::vector<c10::Stream> streams_of(const std::vector<Arrival>& arrivals, DeviceStreams& streams) {
+  std::vector<c10::Stream> used;
   for (const auto& arrival : arrivals) {
     for (const auto& tensor : arrival.outputs) {
-      if (!tensor.is_cpu() && std::find(gpus.begin(), gpus.end(), tensor.device()) == gpus.end())
-        gpus.push_back(tensor.device());
+      const auto is_its = [&](const c10::Stream& stream) { return stream.device() == tensor.device(); };
+      if (!tensor.is_cpu() && std::none_of(used.begin(), used.end(), is_its))
+        used.push_back(streams.of(tensor.device()));
     }
   }
-  return gpus;
+  return used;
 }
 
 /// Runs `body` once all ranks' inputs are ready on their devices, and marks when the devices have finished
 /// it. On GPUs that is done on `streams`: the replicas' own, of which one happens to come here, go on
 /// meanwhile.
-void on_devices(std::vector<Arrival>& arrivals, DeviceStreams& streams, const std::function<void()>& body) {
+void on_devices(std::vector<Arrival>& arrivals, const std::vector<c10::Stream>& streams,
+                const std::function<void()>& body) {
   const at::NoGradGuard no_grad;
-  const auto gpus = gpus_of(arrivals);
-  if (gpus.empty()) return body();
-  std::vector<c10::Stream> used;
-  for (const auto& gpu : gpus) used.push_back(streams.of(gpu));
-  const c10::MultiStreamGuard on_streams(used);
-  for (const auto& stream : used) {
+  if (streams.empty()) return body();
+  const c10::MultiStreamGuard on_streams(streams);
+  for (const auto& stream : streams) {
     for (auto& arrival : arrivals) {
       if (arrival.ready) arrival.ready->block(stream);
     }
   }
   body();
-  for (const auto& stream : used) {
+  for (const auto& stream : streams) {
     for (auto& arrival : arrivals) {
       if (arrival.finished) arrival.finished->record(stream);
     }
@@ -164,7 +163,7 @@ void on_devices(std::vector<Arrival>& arrivals, DeviceStreams& streams, const st
 }
 
 Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
-                           LocalAlgorithm algorithm, std::shared_ptr<DeviceStreams> streams) {
+                           LocalAlgorithm algorithm, DeviceStreams& streams) {
   struct Part {
     size_t index;
     int64_t begin;  // in elements
@@ -183,9 +182,10 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
     }
   }
   const int num_parts = static_cast<int>(parts.size());
-  return {num_parts, [&arrivals, op, parts = std::move(parts), streams = std::move(streams)](int number) {
+  return {num_parts,
+          [&arrivals, op, parts = std::move(parts), streams = streams_of(arrivals, streams)](int number) {
             const Part& part = parts[static_cast<size_t>(number)];
-            on_devices(arrivals, *streams, [&] {
+            on_devices(arrivals, streams, [&] {
               std::vector<at::Tensor> slices;
               slices.reserve(arrivals.size());
               for (auto& arrival : arrivals) {
@@ -200,11 +200,11 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
 }
 
 /// One part a rank: `copy(arrival)` fills in that rank's outputs.
-Rendezvous::Work copies(std::vector<Arrival>& arrivals, std::shared_ptr<DeviceStreams> streams,
+Rendezvous::Work copies(std::vector<Arrival>& arrivals, DeviceStreams& streams,
                         std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
   return {static_cast<int>(arrivals.size()),
-          [&arrivals, copy = std::move(copy), streams = std::move(streams)](int rank) {
-            on_devices(arrivals, *streams, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
+          [&arrivals, copy = std::move(copy), streams = streams_of(arrivals, streams)](int rank) {
+            on_devices(arrivals, streams, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
           }};
 }
 
@@ -240,7 +240,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& 
                 {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors,
                  nullptr, nullptr},
                 [op, algorithm = algorithm_, streams = streams_](std::vector<Arrival>& arrivals) {
-                  return reduction(arrivals, op, algorithm, streams);
+                  return reduction(arrivals, op, algorithm, *streams);
                 });
 }
 
@@ -256,7 +256,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& 
   return launch(c10d::OpType::BROADCAST,
                 {describe(c10::str("broadcast from ", root), tensors), tensors, tensors, nullptr, nullptr},
                 [root, streams = streams_](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, streams, [root](std::vector<Arrival>& all, Arrival& to) {
+                  return copies(arrivals, *streams, [root](std::vector<Arrival>& all, Arrival& to) {
                     if (&to == &all[root]) return;
                     for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
                   });
@@ -271,7 +271,7 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<a
   return launch(c10d::OpType::ALLGATHER,
                 {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},
                 [streams = streams_](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, streams, [](std::vector<Arrival>& all, Arrival& to) {
+                  return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
                     for (size_t from = 0; from < all.size(); ++from)
                       to.outputs[from].copy_(all[from].inputs[0]);
                   });
