@@ -15,6 +15,7 @@
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
 #include "lockstep/runtime/autocast.h"
+#include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/collectives.h"
 #include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/skippable_step.h"

@@ -157,6 +157,10 @@ void BackendGroup::abort(const std::string& reason) {
   abort_all(connected);
 }
 
+void BackendGroup::record(int replica, GraphRecording* recording) {
+  checked_[static_cast<size_t>(replica)]->capture(recording != nullptr);
+}
+
 void BackendGroup::reset() {
   disconnect();
   order_->reset();

@@ -63,6 +63,8 @@ class BackendGroup : public CollectiveGroup {
   void check_complete() override;
   void abort(const std::string& reason) override;
   void reset() override;
+  bool is_capturable() const override { return true; }
+  void record(int replica, GraphRecording* recording) override;
 
  private:
   using Backends = std::vector<c10::intrusive_ptr<c10d::Backend>>;

@@ -55,6 +55,21 @@ int64_t BucketedAllReduce::launch_rest() {
   return launched;
 }
 
+void BucketedAllReduce::sum_buckets() const {
+  const at::NoGradGuard no_grad;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    std::vector<at::Tensor> tensors{buckets_.flat(b)};
+    works.push_back(channel_.device->allreduce(tensors, c10d::AllreduceOptions()));
+  }
+  for (const auto& work : works) work->wait(kNoTimeout);
+}
+
+void BucketedAllReduce::note_summed() {
+  for (auto& bucket : progress_) bucket.launched = true;
+  next_bucket_ = progress_.size();
+}
+
 /// For each parameter whether a gradient arrived and whether it is sparse, then for each replica whether it
 /// wants the sums. Summed, they tell every replica what the others have. They are no part of the last bucket,
 /// since to read them there the host would have to wait for the device.

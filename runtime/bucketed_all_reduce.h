@@ -46,6 +46,11 @@ class BucketedAllReduce {
   /// Launch, without waiting, the full buckets whose turn it is, or all that are left. Return how many.
   int64_t launch_full();
   int64_t launch_rest();
+  /// Sums every bucket as it is and blocks until that is under way on the device, as wait(): what a replay
+  /// does, for which what the replicas have is known. Changes nothing but the buckets' contents.
+  void sum_buckets() const;
+  /// Takes all buckets for launched, and for waited for already.
+  void note_summed();
   /// Blocks until all buckets, which are launched, are summed and every replica is here: on GPUs their sums
   /// are then under way on the device, for which the host does not wait. `is_wanted`: whether anybody will
   /// ask for the sums. Throws what the backend's Work::wait() throws, and InvalidArgument naming the replicas

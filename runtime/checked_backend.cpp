@@ -164,12 +164,12 @@ void CheckedBackend::check_launched() {
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
-  check_launched();
+  if (!is_capturing_) check_launched();
   const auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
   work->join();
   const auto backend = inner();
   if (!backend) throw CollectiveAborted("[" + place_.op + "] is not connected");
-  {
+  if (!is_capturing_) {
     MutexLock lock(mutex_);
     launched_.push_back(work);
   }

@@ -49,6 +49,10 @@ class CheckedBackend : public c10d::Backend {
   /// `end` to its own place: those behind it may never end. Any thread may call it.
   bool has_unfinished_before(uint64_t& end);
 
+  /// While on, collectives become part of a graph, of which there is nothing to see until it is replayed:
+  /// they are not looked after. Called by the rank's thread.
+  void capture(bool on) { is_capturing_ = on; }
+
   const std::string getBackendName() const override { return place_.op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
@@ -78,6 +82,7 @@ class CheckedBackend : public c10d::Backend {
 
   const BackendPlace place_;
   const std::shared_ptr<CollectiveOrder> order_;
+  bool is_capturing_ = false;
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -8,6 +8,8 @@
 
 namespace lockstep {
 
+class GraphRecording;
+
 /// One replica's ends of a channel: what it sums tensors on its device with, and what it exchanges values on
 /// the host with, without waiting for a device. One backend may serve both.
 struct ReplicaChannel {
@@ -46,6 +48,11 @@ class CollectiveGroup {
   virtual void abort(const std::string& reason) = 0;
   /// After a failed run, while no replica is inside: usable again from the next enter() on.
   virtual void reset() = 0;
+
+  /// Whether a graph can hold this channel's collectives. If not, they interrupt a recording.
+  virtual bool is_capturable() const = 0;
+  /// `replica`'s collectives belong to `recording` from now on; null: to none. Called by its thread.
+  virtual void record(int replica, GraphRecording* recording) = 0;
 
  protected:
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;

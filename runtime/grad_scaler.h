@@ -75,6 +75,13 @@ class GradScaler {
   /// values that state() never gives.
   void load_state(const GradScalerState& state);
 
+  /// Calls `visit(tensor)` for the tensors of the state, which are changed in place.
+  template <typename Visit>
+  void for_each_tensor(const Visit& visit) const {
+    visit(scale_);
+    visit(growth_tracker_);
+  }
+
  private:
   /// What is known of an optimizer's gradients since the last update().
   struct Record {

@@ -29,8 +29,18 @@ void GradientReducer::lay_out() {
   hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
 }
 
+bool GradientReducer::is_laid_out() const {
+  return hooks_ && buckets_.fit(parameters_) && hooks_->are_in_place(parameters_);
+}
+
+void GradientReducer::describe(Fingerprint& fingerprint) const {
+  fingerprint.add(statistics_.rebuilds);
+  fingerprint.add(static_cast<uint8_t>(phase_));
+  if (order_.has_next() || !is_laid_out()) fingerprint.add_unsettled();
+}
+
 void GradientReducer::prepare() {
-  const bool current = hooks_ && buckets_.fit(parameters_) && hooks_->are_in_place(parameters_);
+  const bool current = is_laid_out();
   if (phase_ == Phase::kCollecting) {
     if (current) return;  // backward was in an earlier run, its sums are still awaited
     drop_gradients();
@@ -76,7 +86,7 @@ void GradientReducer::on_gradient(size_t index) {
   }
   phase_ = Phase::kCollecting;
   take_in(index);
-  statistics_.launched_in_backward += all_reduce_.launch_full();
+  if (!is_recording()) statistics_.launched_in_backward += all_reduce_.launch_full();
 }
 
 /// Makes grad() the parameter's slot in its bucket.
@@ -150,7 +160,12 @@ void GradientReducer::finish() {
   phase_ = Phase::kCollecting;
   const at::NoGradGuard no_grad;
   take_in_rest();
-  statistics_.launched_at_end += all_reduce_.launch_rest();
+  if (is_recording()) {
+    recording_->interrupt([this] { all_reduce_.sum_buckets(); });
+    all_reduce_.note_summed();
+  } else {
+    statistics_.launched_at_end += all_reduce_.launch_rest();
+  }
   all_reduce_.wait(/*is_wanted=*/true);
   put_back_sums();
   order_.agree(*channel_.host, all_reduce_.arrivals());

@@ -13,8 +13,10 @@
 #include "lockstep/runtime/bucket_layout.h"
 #include "lockstep/runtime/bucket_order.h"
 #include "lockstep/runtime/bucketed_all_reduce.h"
+#include "lockstep/runtime/fingerprint.h"
 #include "lockstep/runtime/gradient_buckets.h"
 #include "lockstep/runtime/gradient_hooks.h"
+#include "lockstep/runtime/graph_recording.h"
 #include "lockstep/runtime/summed_gradients.h"
 
 namespace lockstep {
@@ -47,6 +49,12 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
+  /// From now on finish() interrupts `recording`, if that captures, for all sums at once, and none is
+  /// launched in backward. Null: none, as where the channel's collectives can be captured.
+  void record(GraphRecording* recording) { recording_ = recording; }
+  /// Adds what a captured step takes over of the buckets.
+  void describe(Fingerprint& fingerprint) const;
+
   /// At the start of a run: takes over a new bucket order, and lays the buckets out anew where a parameter's
   /// dtype, device, shape or requires_grad has changed. Blocks only where such a change comes between a
   /// backward and the step that was to use its gradients: those are summed and dropped.
@@ -76,6 +84,8 @@ class GradientReducer {
  private:
   enum class Phase { kIdle, kCollecting, kSummed };
 
+  bool is_laid_out() const;
+  bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
   void lay_out();
   void on_gradient(size_t index);
   void begin_step();
@@ -99,6 +109,7 @@ class GradientReducer {
   SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
+  GraphRecording* recording_ = nullptr;
   std::optional<GradientHooks> hooks_;  // last, so that nothing calls on_gradient() while the rest goes
 };
 

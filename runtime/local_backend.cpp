@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/graph_recording.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +53,19 @@ class LocalWork : public c10d::Work {
   std::shared_ptr<Rendezvous::Meeting> meeting_;
   std::vector<at::Tensor> outputs_;
   std::shared_ptr<StreamFence> finished_;
+};
+
+/// What has been waited for already.
+class DoneWork : public c10d::Work {
+ public:
+  DoneWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
+      : Work(rank, type), outputs_(std::move(outputs)) {
+    finish();
+  }
+  std::vector<at::Tensor> result() override { return outputs_; }
+
+ private:
+  std::vector<at::Tensor> outputs_;
 };
 
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value) {
@@ -208,6 +222,11 @@ Rendezvous::Work copies(std::vector<Arrival>& arrivals, DeviceStreams& streams,
           }};
 }
 
+bool are_on_device(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
+}
+
 }  // namespace
 
 LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm,
@@ -219,8 +238,18 @@ LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, Loc
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival arrival,
                                                     const Rendezvous::MakeWork& make_work) {
-  const auto on_device = [](const at::Tensor& tensor) { return !tensor.is_cpu(); };
-  if (std::any_of(arrival.inputs.begin(), arrival.inputs.end(), on_device)) {
+  if (recording_ == nullptr || !recording_->is_capturing() || !are_on_device(arrival.inputs))
+    return arrive(type, std::move(arrival), make_work);
+  auto outputs = arrival.outputs;
+  recording_->interrupt([this, type, arrival = std::move(arrival), make_work] {
+    arrive(type, arrival, make_work)->wait(kNoTimeout);
+  });
+  return c10::make_intrusive<DoneWork>(getRank(), type, std::move(outputs));
+}
+
+c10::intrusive_ptr<c10d::Work> LocalBackend::arrive(c10d::OpType type, Arrival arrival,
+                                                    const Rendezvous::MakeWork& make_work) {
+  if (are_on_device(arrival.inputs)) {
     arrival.ready = std::make_shared<StreamFence>();
     arrival.ready->record(arrival.inputs);
     arrival.finished = std::make_shared<StreamFence>();
@@ -289,6 +318,10 @@ LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::millisec
   for (int rank = 0; rank < size; ++rank) {
     backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm, streams));
   }
+}
+
+void LocalGroup::record(int replica, GraphRecording* recording) {
+  static_cast<LocalBackend&>(*backends_[static_cast<size_t>(replica)]).record(recording);
 }
 
 }  // namespace lockstep

@@ -50,13 +50,20 @@ class LocalBackend : public c10d::Backend {
                                            const c10d::AllgatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
+  /// While it captures, collectives of GPU tensors interrupt `recording` and are waited for at once; those of
+  /// CPU tensors are no part of it. Null: none. Called by the rank's thread.
+  void record(GraphRecording* recording) { recording_ = recording; }
+
  private:
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival,
+                                        const Rendezvous::MakeWork& make_work);
+  c10::intrusive_ptr<c10d::Work> arrive(c10d::OpType type, Rendezvous::Arrival arrival,
                                         const Rendezvous::MakeWork& make_work);
 
   std::shared_ptr<Rendezvous> rendezvous_;
   LocalAlgorithm algorithm_;
   std::shared_ptr<DeviceStreams> streams_;
+  GraphRecording* recording_ = nullptr;
 };
 
 /// A channel over LocalBackend.
@@ -69,6 +76,8 @@ class LocalGroup : public CollectiveGroup {
   void check_complete() override { rendezvous_->check_complete(); }
   void abort(const std::string& reason) override { rendezvous_->abort(reason); }
   void reset() override { rendezvous_->reset(); }
+  bool is_capturable() const override { return false; }
+  void record(int replica, GraphRecording* recording) override;
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

@@ -16,6 +16,7 @@
 namespace lockstep {
 
 class GradScaler;
+class GraphRecording;
 class ReplicaContext;
 
 struct ApplyOptions {
@@ -46,7 +47,8 @@ struct ReplicaState {
   int num_replicas = 1;
   LogicalDevice device;
   at::Generator generator;
-  int accumulations = 0;  ///< how many Accumulation objects live
+  int accumulations = 0;                ///< how many Accumulation objects live
+  GraphRecording* recording = nullptr;  ///< of the call that the replica is in, if it is captured
 };
 
 /// What a run knows of the batch that it was given.

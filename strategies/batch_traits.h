@@ -21,16 +21,19 @@ using Example = torch::data::Example<>;
 ///   size(batch)             examples in it
 ///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
 ///   to(batch, device)       the batch on a device, copied without blocking where that is possible
-///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it. May be missing: batches for
-///                           GPUs are then made on the current stream of the thread that makes them, and not
-///                           on one of their own while the replicas compute.
+///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it, by reference to it, so that
+///                           those of a batch that is no constant can be exchanged. May be missing: batches
+///                           for GPUs are then made on the current stream of the thread that makes them, and
+///                           not on one of their own while the replicas compute, and no CudaGraph takes them.
 template <typename Batch>
 struct BatchTraits;
 
 /// Whether the batch's traits have for_each_tensor().
-template <typename Batch, typename Visit = void (*)(const torch::Tensor&)>
-concept HasTensors = requires(const Batch& batch, const Visit& visit) {
-  BatchTraits<Batch>::for_each_tensor(batch, visit);
+template <typename Batch>
+concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(const torch::Tensor&),
+                              void (*exchange)(torch::Tensor&)) {
+  BatchTraits<Batch>::for_each_tensor(constant, look);
+  BatchTraits<Batch>::for_each_tensor(batch, exchange);
 };
 
 template <>
@@ -46,7 +49,7 @@ struct BatchTraits<torch::Tensor> {
         .to(device, /*non_blocking=*/true);
   }
   template <typename Visit>
-  static void for_each_tensor(const torch::Tensor& batch, const Visit& visit) {
+  static void for_each_tensor(auto& batch, const Visit& visit) {
     visit(batch);
   }
 };
@@ -62,8 +65,8 @@ struct BatchTraits<torch::data::Example<Data, Target>> {
     return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
   }
   template <typename Visit>
-  requires(HasTensors<Data, Visit>&& HasTensors<Target, Visit>)  //
-      static void for_each_tensor(const Batch& batch, const Visit& visit) {
+  requires(HasTensors<Data>&& HasTensors<Target>)  //
+      static void for_each_tensor(auto& batch, const Visit& visit) {
     BatchTraits<Data>::for_each_tensor(batch.data, visit);
     BatchTraits<Target>::for_each_tensor(batch.target, visit);
   }
@@ -78,8 +81,8 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
     return {BatchTraits<Data>::to(batch.data, device)};
   }
   template <typename Visit>
-  requires HasTensors<Data, Visit>
-  static void for_each_tensor(const Batch& batch, const Visit& visit) {
+  requires HasTensors<Data>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
     BatchTraits<Data>::for_each_tensor(batch.data, visit);
   }
 };
@@ -104,10 +107,10 @@ struct BatchTraits<std::tuple<First, Rest...>> {
         batch);
   }
   template <typename Visit>
-  requires(HasTensors<First, Visit> && (HasTensors<Rest, Visit> && ...))  //
-      static void for_each_tensor(const Batch& batch, const Visit& visit) {
+  requires(HasTensors<First> && (HasTensors<Rest> && ...))  //
+      static void for_each_tensor(auto& batch, const Visit& visit) {
     std::apply(
-        [&](const auto&... part) {
+        [&](auto&... part) {
           (BatchTraits<std::remove_cvref_t<decltype(part)>>::for_each_tensor(part, visit), ...);
         },
         batch);
@@ -131,9 +134,9 @@ struct BatchTraits<std::vector<Part>> {
     return result;
   }
   template <typename Visit>
-  requires HasTensors<Part, Visit>
-  static void for_each_tensor(const Batch& batch, const Visit& visit) {
-    for (const auto& part : batch) BatchTraits<Part>::for_each_tensor(part, visit);
+  requires HasTensors<Part>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
+    for (auto& part : batch) BatchTraits<Part>::for_each_tensor(part, visit);
   }
 };
 

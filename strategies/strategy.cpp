@@ -34,7 +34,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   for (int replica = 0; replica < count; ++replica) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
     core_->states.push_back(
-        {replica, replica, count, device, make_replica_generator(device, seed, replica), 0});
+        {replica, replica, count, device, make_replica_generator(device, seed, replica), 0, nullptr});
     core_->streams.push_back(make_replica_stream(device));
     core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, count));
   }

@@ -18,6 +18,7 @@
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/replica_context.h"
 #include "lockstep/strategies/cross_device_ops.h"
+#include "lockstep/strategies/cuda_graph.h"
 #include "lockstep/strategies/indexed_source.h"
 #include "lockstep/strategies/mirror_options.h"
 #include "lockstep/strategies/replica_function.h"
@@ -145,11 +146,50 @@ class Strategy : public GradientHandler {
                 fn(replica, replica_view(args, replica)...));
           },
           sizes);
-      std::vector<R> values;
-      values.reserve(results.size());
-      for (auto& result : results) values.push_back(std::move(*result));
-      return PerReplica<R>(std::move(values), shared_devices());
+      return per_replica(std::move(results));
     }
+  }
+
+  /// Runs the graph's function: by a call as above, or by the replay of an earlier one. See CudaGraph. Throws
+  /// InvalidArgument where the function cannot be captured, saying why as far as CUDA does; for an optimizer
+  /// whose steps cannot be; and for batches that are not on their replica's device or require a gradient.
+  template <typename Fn, typename... Args>
+  requires ReplicaFunction<Fn, Args...>
+  auto run(CudaGraph<Fn>& graph, Args&&... args) {
+    using R = ReplicaResult<Fn, Args...>;
+    if (!graph.options_.enabled || !has_graphs()) return run(graph.function_, std::forward<Args>(args)...);
+    (check_argument(args), ...);
+    const auto sizes = find_batch_sizes(args...);
+    using Calls = detail::GraphCalls<R, std::remove_cvref_t<Args>...>;
+    Calls& calls = graph.template calls<Calls>(num_local_replicas());
+    Fingerprint now;
+    describe_run(now, sizes);
+    calls.describe(now, args...);
+    const GraphUse use = calls.schedule().next(now);
+    if (use == GraphUse::kCall) return run(graph.function_, std::forward<Args>(args)...);
+    if (use == GraphUse::kCapture) calls.schedule().begin_capture();
+
+    std::vector<std::optional<detail::ResultSlot<R>>> results(static_cast<size_t>(num_local_replicas()));
+    run_replicas(
+        [&](ReplicaContext& replica) {
+          const int local = replica.local_replica_id();
+          auto& recording = calls.schedule().recording(local);
+          const auto optimizers = detail::optimizers_among(replica, args...);
+          if (use == GraphUse::kCapture) calls.drop_inputs(local);
+          calls.set_inputs(replica, args...);
+          if (use == GraphUse::kReplay) {
+            replay_call(*recording, optimizers);
+          } else {
+            capture_call(replica, recording, optimizers,
+                         [&] { calls.call(graph.function_, replica, args...); });
+          }
+          if constexpr (!std::is_void_v<R>)
+            results[static_cast<size_t>(local)].emplace(calls.result(replica));
+        },
+        sizes);
+    if (use == GraphUse::kCapture) calls.schedule().end_capture();
+    ++(use == GraphUse::kCapture ? graph.statistics_.captures : graph.statistics_.replays);
+    if constexpr (!std::is_void_v<R>) return per_replica(std::move(results));
   }
 
   /// The sum or mean over the replicas, on the first replica's device. Without an axis: unweighted, shapes
@@ -251,6 +291,14 @@ class Strategy : public GradientHandler {
   explicit Strategy(StrategyConfig config);
 
  private:
+  template <typename R>
+  PerReplica<R> per_replica(std::vector<std::optional<R>> results) const {
+    std::vector<R> values;
+    values.reserve(results.size());
+    for (auto& result : results) values.push_back(std::move(*result));
+    return PerReplica<R>(std::move(values), shared_devices());
+  }
+
   template <typename T>
   void check_argument(const T& argument) const {
     if constexpr (detail::is_per_replica<T>) check_num_values(argument.local_values().size());
@@ -259,6 +307,12 @@ class Strategy : public GradientHandler {
 
   void run_factories(const std::function<void(ReplicaContext&)>& make);
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
+  bool has_graphs() const;
+  void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
+  void capture_call(ReplicaContext& replica, std::unique_ptr<GraphRecording>& recording,
+                    const std::vector<torch::optim::Optimizer*>& optimizers,
+                    const std::function<void()>& call);
+  static void replay_call(GraphRecording& recording, const std::vector<torch::optim::Optimizer*>& optimizers);
   void adopt_modules(const std::vector<ModulePointer>& modules);
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
   std::shared_ptr<void> adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers);
@@ -272,6 +326,7 @@ class Strategy : public GradientHandler {
   InputPlacement placement() const;
 
   struct Core;
+  class Recorder;
   std::unique_ptr<Core> core_;
   int num_replicas_ = 1;
   int first_replica_ = 0;  // the first local replica's id among all

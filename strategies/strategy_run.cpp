@@ -7,6 +7,7 @@
 
 #include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/gradient_clipping.h"
+#include "lockstep/runtime/graph_recording.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/replica_random.h"
 #include "lockstep/strategies/run_failure.h"
@@ -96,6 +97,11 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   const auto group = optimizer_group(optimizer);
   const int local = replica.local_replica_id();
   group->check_parameters(local);
+  if (auto* recording = core_->states[static_cast<size_t>(local)].recording) {
+    recording->at_replay([weak = std::weak_ptr(group), local] {
+      if (const auto counted = weak.lock()) counted->count_step(local);
+    });
+  }
   auto* reducer = group->reducer(local);
   if (reducer != nullptr) reducer->finish();
   torch::Tensor norm;

@@ -64,9 +64,10 @@ void count_step(const FusedCall& call, const torch::Tensor& found_inf) {
   for (const auto& step : call.states[kStep]) *step.data_ptr<float>() += steps;
 }
 
-/// `kernel(call, options, found_inf)` updates one list of parameters.
+/// `kernel(call, options, rate, found_inf)` updates one list of parameters; the rate is a tensor or a number.
 template <typename Options, typename Kernel>
-void step_all(Optimizer& optimizer, const char* name, const torch::Tensor& found_inf, const Kernel& kernel) {
+void step_all(Optimizer& optimizer, const char* name, StepRates& rates, const torch::Tensor& found_inf,
+              const Kernel& kernel) {
   torch::NoGradGuard no_grad;
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
@@ -90,9 +91,38 @@ void step_all(Optimizer& optimizer, const char* name, const torch::Tensor& found
     for (const auto& call : calls) {
       const auto skips = fused_found_inf(found_inf, call.device);
       count_step(call, skips.value_or(torch::Tensor()));
-      kernel(call, options, skips);
+      if (StepRates::are_tensors_for(call.parameters[0])) {
+        kernel(call, options, rates.get(group, call.device, options.lr()), skips);
+      } else {
+        kernel(call, options, options.lr(), skips);
+      }
     }
   }
+}
+
+template <typename Options>
+void describe(Fingerprint& fingerprint, const Optimizer& optimizer, const char* name) {
+  describe_fused_step<Options, FusedAdamParamState>(
+      fingerprint, optimizer, name,
+      [&](const Options& options) {
+        const auto [beta1, beta2] = options.betas();
+        for (const double value : {beta1, beta2, options.eps(), options.weight_decay()})
+          fingerprint.add(value);
+        fingerprint.add(options.amsgrad());
+        fingerprint.add(options.maximize());
+      },
+      [&](const FusedAdamParamState& state) {
+        fingerprint.add_identity(state.step());
+        fingerprint.add_identity(state.exp_avg());
+        fingerprint.add_identity(state.exp_avg_sq());
+        fingerprint.add_identity(state.max_exp_avg_sq());
+      });
+}
+
+template <typename Options>
+void refresh(StepRates& rates, const Optimizer& optimizer, const char* name) {
+  rates.refresh(
+      [&](size_t group) { return fused_options<Options>(optimizer.param_groups(), group, name).lr(); });
 }
 
 // The keys and types are those of torch::optim::AdamOptions, so that archives can be exchanged with it.
@@ -174,14 +204,23 @@ torch::Tensor FusedAdam::step(LossClosure closure) {
 
 void FusedAdam::step_unless(const torch::Tensor& found_inf) {
   step_all<FusedAdamOptions>(
-      *this, kAdam, found_inf,
-      [](const FusedCall& call, const FusedAdamOptions& options, const std::optional<torch::Tensor>& skips) {
+      *this, kAdam, rates_, found_inf,
+      [](const FusedCall& call, const FusedAdamOptions& options, const auto& rate,
+         const std::optional<torch::Tensor>& skips) {
         const auto [beta1, beta2] = options.betas();
         torch::_fused_adam_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                            call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
+                            call.states[kMaxExpAvgSq], call.states[kStep], rate, beta1, beta2,
                             options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
                             /*grad_scale=*/{}, skips);
       });
+}
+
+void FusedAdam::describe_step(Fingerprint& fingerprint) const {
+  describe<FusedAdamOptions>(fingerprint, *this, kAdam);
+}
+
+void FusedAdam::refresh_step() {
+  refresh<FusedAdamOptions>(rates_, *this, kAdam);
 }
 
 void FusedAdam::save(OutputArchive& archive) const {
@@ -209,14 +248,23 @@ torch::Tensor FusedAdamW::step(LossClosure closure) {
 
 void FusedAdamW::step_unless(const torch::Tensor& found_inf) {
   step_all<FusedAdamWOptions>(
-      *this, kAdamW, found_inf,
-      [](const FusedCall& call, const FusedAdamWOptions& options, const std::optional<torch::Tensor>& skips) {
+      *this, kAdamW, rates_, found_inf,
+      [](const FusedCall& call, const FusedAdamWOptions& options, const auto& rate,
+         const std::optional<torch::Tensor>& skips) {
         const auto [beta1, beta2] = options.betas();
         torch::_fused_adamw_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                             call.states[kMaxExpAvgSq], call.states[kStep], options.lr(), beta1, beta2,
+                             call.states[kMaxExpAvgSq], call.states[kStep], rate, beta1, beta2,
                              options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
                              /*grad_scale=*/{}, skips);
       });
+}
+
+void FusedAdamW::describe_step(Fingerprint& fingerprint) const {
+  describe<FusedAdamWOptions>(fingerprint, *this, kAdamW);
+}
+
+void FusedAdamW::refresh_step() {
+  refresh<FusedAdamWOptions>(rates_, *this, kAdamW);
 }
 
 void FusedAdamW::save(OutputArchive& archive) const {

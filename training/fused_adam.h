@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/skippable_step.h"
+#include "lockstep/training/step_rates.h"
 
 namespace lockstep {
 
@@ -68,10 +70,11 @@ struct FusedAdamParamState : public torch::optim::OptimizerCloneableParamState<F
 /// torch::optim::Adam's results within rounding, in a fraction of its time on many small tensors. Archives of
 /// the two can be exchanged.
 ///
-/// step() and step_unless() do not synchronise with the device. Parameters without a gradient are skipped and
-/// count no step. Throws std::invalid_argument naming the parameter for sparse gradients and parameters that
-/// are not dense.
-class FusedAdam : public torch::optim::Optimizer, public SkippableStep {
+/// step() and step_unless() do not synchronise with the device. On a GPU the learning rate of parameters that
+/// are not float64 is rounded to float32: it is a tensor there, which a captured step reads. Parameters
+/// without a gradient are skipped and count no step. Throws std::invalid_argument naming the parameter for
+/// sparse gradients and parameters that are not dense.
+class FusedAdam : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -81,13 +84,18 @@ class FusedAdam : public torch::optim::Optimizer, public SkippableStep {
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void step_unless(const torch::Tensor& found_inf) override;
+  void describe_step(Fingerprint& fingerprint) const override;
+  void refresh_step() override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  StepRates rates_;
 };
 
 /// FusedAdam with decoupled weight decay (Loshchilov and Hutter, 2017), to torch::optim::AdamW what that is
 /// to Adam.
-class FusedAdamW : public torch::optim::Optimizer, public SkippableStep {
+class FusedAdamW : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -97,8 +105,13 @@ class FusedAdamW : public torch::optim::Optimizer, public SkippableStep {
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void step_unless(const torch::Tensor& found_inf) override;
+  void describe_step(Fingerprint& fingerprint) const override;
+  void refresh_step() override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  StepRates rates_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,9 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/runtime/fingerprint.h"
+#include "lockstep/training/step_rates.h"
+
 // What FusedAdam, FusedAdamW and FusedSgd share: from parameter groups to the lists that ATen's fused
 // operators take. Those operators walk raw memory on a CPU, without looking at strides, so every list entry
 // is brought into its parameter's layout first.
@@ -70,6 +73,24 @@ const Options& fused_options(const std::vector<torch::optim::OptimizerParamGroup
   const auto* options = dynamic_cast<const Options*>(&param_groups[group].options());
   if (options == nullptr) throw_foreign_options(optimizer, group);
   return *options;
+}
+
+/// Adds each group's options but for the learning rate, that too where steps do not read it from a tensor,
+/// and the tensors of each parameter and its state: CapturableStep::describe_step. `add_options(options)` and
+/// `add_state(state)` add theirs.
+template <typename Options, typename State, typename AddOptions, typename AddState>
+void describe_fused_step(Fingerprint& fingerprint, const torch::optim::Optimizer& optimizer, const char* name,
+                         const AddOptions& add_options, const AddState& add_state) {
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
+    add_options(options);
+    for (const auto& parameter : optimizer.param_groups()[group].params()) {
+      fingerprint.add_identity(parameter);
+      if (!StepRates::are_tensors_for(parameter)) fingerprint.add(options.lr());
+      const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (state != optimizer.state().end()) add_state(static_cast<const State&>(*state->second));
+    }
+  }
 }
 
 /// The state that the optimizer keeps for `parameter`, made where there is none yet.

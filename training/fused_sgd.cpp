@@ -105,9 +105,16 @@ void FusedSgd::step_unless(const torch::Tensor& found_inf) {
       // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
       // the device until one step is done costs less than a rule of its own for buffers without values.
       if (call.first_step && skips && skips->item<float>() != 0) continue;
-      torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
-                         options.weight_decay(), options.momentum(), options.lr(), options.dampening(),
-                         options.nesterov(), options.maximize(), call.first_step, /*grad_scale=*/{}, skips);
+      const auto update = [&](const auto& rate) {
+        torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
+                           options.weight_decay(), options.momentum(), rate, options.dampening(),
+                           options.nesterov(), options.maximize(), call.first_step, /*grad_scale=*/{}, skips);
+      };
+      if (StepRates::are_tensors_for(call.parameters[0])) {
+        update(rates_.get(group, call.device, options.lr()));
+      } else {
+        update(options.lr());
+      }
       // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
       for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
         fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
@@ -115,6 +122,23 @@ void FusedSgd::step_unless(const torch::Tensor& found_inf) {
       }
     }
   }
+}
+
+void FusedSgd::describe_step(Fingerprint& fingerprint) const {
+  describe_fused_step<FusedSgdOptions, FusedSgdParamState>(
+      fingerprint, *this, kSgd,
+      [&](const FusedSgdOptions& options) {
+        for (const double value : {options.momentum(), options.dampening(), options.weight_decay()})
+          fingerprint.add(value);
+        fingerprint.add(options.nesterov());
+        fingerprint.add(options.maximize());
+      },
+      [&](const FusedSgdParamState& state) { fingerprint.add_identity(state.momentum_buffer()); });
+}
+
+void FusedSgd::refresh_step() {
+  rates_.refresh(
+      [this](size_t group) { return fused_options<FusedSgdOptions>(param_groups_, group, kSgd).lr(); });
 }
 
 void FusedSgd::save(OutputArchive& archive) const {

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/skippable_step.h"
+#include "lockstep/training/step_rates.h"
 
 namespace lockstep {
 
@@ -45,9 +47,10 @@ struct FusedSgdParamState : public torch::optim::OptimizerCloneableParamState<Fu
 /// the two can be exchanged.
 ///
 /// step() does not synchronise with the device; step_unless() does for parameters that have no momentum
-/// buffer yet. Parameters without a gradient are skipped. Throws
+/// buffer yet. On a GPU the learning rate of parameters that are not float64 is rounded to float32: it is a
+/// tensor there, which a captured step reads. Parameters without a gradient are skipped. Throws
 /// std::invalid_argument naming the parameter for sparse gradients and parameters that are not dense.
-class FusedSgd : public torch::optim::Optimizer, public SkippableStep {
+class FusedSgd : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -57,8 +60,13 @@ class FusedSgd : public torch::optim::Optimizer, public SkippableStep {
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void step_unless(const torch::Tensor& found_inf) override;
+  void describe_step(Fingerprint& fingerprint) const override;
+  void refresh_step() override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  StepRates rates_;
 };
 
 }  // namespace lockstep

@@ -44,7 +44,8 @@ void Mean::update(const torch::Tensor& values, const torch::Tensor& weights) {
   const torch::NoGradGuard no_grad;
   if (!weights.defined()) {
     add(total_, values.sum(torch::kDouble));
-    unweighted_ += static_cast<double>(values.numel());
+    if (!weight_.defined()) weight_ = torch::zeros_like(total_);
+    weight_.add_(values.numel());
     return;
   }
   if (!broadcasts_to(weights.sizes(), values.sizes()))
@@ -55,7 +56,10 @@ void Mean::update(const torch::Tensor& values, const torch::Tensor& weights) {
 }
 
 void Mean::reset() {
-  *this = {};
+  const torch::NoGradGuard no_grad;
+  for (auto* state : {&total_, &weight_}) {
+    if (state->defined()) state->zero_();
+  }
 }
 
 double Mean::total() const {
@@ -63,7 +67,7 @@ double Mean::total() const {
 }
 
 double Mean::count() const {
-  return unweighted_ + (weight_.defined() ? weight_.item<double>() : 0);
+  return weight_.defined() ? weight_.item<double>() : 0;
 }
 
 void CategoricalAccuracy::update(const torch::Tensor& logits, const torch::Tensor& targets,

@@ -35,10 +35,16 @@ class Mean {
   /// The sum of the weights: the number of values where none were given.
   double count() const;
 
+  /// Calls `visit(tensor)` for the tensors of the state, which updates and reset() change in place.
+  template <typename Visit>
+  void for_each_tensor(const Visit& visit) const {
+    visit(total_);
+    visit(weight_);
+  }
+
  private:
-  torch::Tensor total_;   // undefined: nothing was added
-  torch::Tensor weight_;  // undefined: only unweighted values were added
-  double unweighted_ = 0;
+  torch::Tensor total_;   // undefined: nothing was ever added
+  torch::Tensor weight_;  // on the device too: a CUDA graph repeats nothing on the host
 };
 
 /// The share of examples whose largest logit is at the target. See Mean for how it is made, used and read.
@@ -50,6 +56,10 @@ class CategoricalAccuracy {
   /// floating-point targets [n].
   void update(const torch::Tensor& logits, const torch::Tensor& targets, const torch::Tensor& weights = {});
   void reset() { matches_.reset(); }
+  template <typename Visit>
+  void for_each_tensor(const Visit& visit) const {
+    matches_.for_each_tensor(visit);
+  }
 
   double total() const { return matches_.total(); }
   double count() const { return matches_.count(); }

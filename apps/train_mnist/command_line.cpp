@@ -143,6 +143,7 @@ void read_training(const Given& given, TrainOptions& options) {
                                                      {"bfloat16", PrecisionKind::kBFloat16},
                                                      {"float16", PrecisionKind::kFloat16}});
   }
+  options.cuda_graph = given.is_on("cuda-graph");
   if (given.has("optimizer")) {
     options.optimizer = parse_choice<OptimizerKind>(
         "--optimizer", given.text("optimizer"),

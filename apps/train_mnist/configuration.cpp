@@ -79,6 +79,7 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("epochs", fmt::format("{} of {} {}", run.options.epochs, run.plan.steps_per_epoch,
                                     run.plan.steps_per_epoch == 1 ? "step" : "steps"));
   text += row("precision", precision_text(run.options.precision));
+  if (run.options.cuda_graph) text += row("CUDA graph", "of each step, replayed after a few calls");
   text += row("optimizer", optimizer_text(run.options));
   text += row("learning rate", learning_rate_text(run));
   text += row("seed", fmt::format("{}", run.options.seed));

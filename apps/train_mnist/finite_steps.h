@@ -12,21 +12,41 @@ class FiniteSteps {
   void update(const torch::Tensor& losses) {
     const torch::NoGradGuard no_grad;
     const auto finite = losses.isfinite().all();
-    unbroken_ = unbroken_.defined() ? unbroken_.logical_and_(finite) : finite;
-    count_ = count_.defined() ? count_.add_(unbroken_) : unbroken_.to(torch::kLong);
-    ++steps_;
+    if (!unbroken_.defined()) {
+      unbroken_ = torch::ones_like(finite);
+      count_ = torch::zeros_like(finite, torch::kLong);
+      steps_ = torch::zeros_like(count_);
+    }
+    unbroken_.logical_and_(finite);
+    count_.add_(unbroken_);
+    steps_.add_(1);
   }
 
-  void reset() { *this = {}; }
+  void reset() {
+    if (!unbroken_.defined()) return;
+    const torch::NoGradGuard no_grad;
+    unbroken_.fill_(true);
+    count_.zero_();
+    steps_.zero_();
+  }
 
   /// Updates before the first that was not finite, all of them if there is none. Waits for the device.
   int64_t count() const { return count_.defined() ? count_.item<int64_t>() : 0; }
-  int64_t steps() const { return steps_; }
+  /// All updates. Waits for the device.
+  int64_t steps() const { return steps_.defined() ? steps_.item<int64_t>() : 0; }
+
+  /// Calls `visit(tensor)` for the tensors of the state, which are changed in place.
+  template <typename Visit>
+  void for_each_tensor(const Visit& visit) const {
+    visit(unbroken_);
+    visit(count_);
+    visit(steps_);
+  }
 
  private:
   torch::Tensor unbroken_;
   torch::Tensor count_;
-  int64_t steps_ = 0;
+  torch::Tensor steps_;  // on the device too: a CUDA graph repeats nothing on the host
 };
 
 }  // namespace lockstep::apps

@@ -75,6 +75,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        "float32; "
        "float16 scales the loss). float16 is slow on a CPU",
        precision_name(defaults.precision)},
+      {"Training", "cuda-graph", "",
+       "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
+       "work for the host, which counts where batches are small"},
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",

@@ -49,6 +49,14 @@ std::vector<std::string> requested_devices(const TrainOptions& options) {
   return {};
 }
 
+void check_cuda_graph(const Devices& devices) {
+  for (const auto& device : devices) {
+    if (device.kind == DeviceKind::kGpu) continue;
+    throw UsageError(c10::str("--cuda-graph: expected GPUs only, which alone have graphs, but got ",
+                              device.str(), "; --devices names them"));
+  }
+}
+
 }  // namespace
 
 MadeStrategy choose_strategy(const TrainOptions& options) {
@@ -65,7 +73,9 @@ MadeStrategy choose_strategy(const TrainOptions& options) {
     flags += " --cross-device-ops " + options.cross_device_ops;
   }
   try {
-    return make_strategy(options.strategy, request);
+    auto made = make_strategy(options.strategy, request);
+    if (options.cuda_graph) check_cuda_graph(made.strategy->devices());
+    return made;
   } catch (const InvalidArgument& error) {
     throw UsageError(flags + ": " + without_origin(error.what()));
   }

@@ -39,6 +39,7 @@ struct TrainOptions {
   bool sync_batch_norm = false;              ///< of MobileNetV2: statistics of the global batch
 
   PrecisionKind precision = PrecisionKind::kFloat32;
+  bool cuda_graph = false;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
   int64_t epochs = 5;

@@ -15,6 +15,7 @@
 #include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/runtime/grad_scaler.h"
+#include "lockstep/strategies/cuda_graph.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/training/learning_rate.h"
 #include "lockstep/training/metrics.h"
@@ -83,6 +84,8 @@ class Training {
         loss_(run.strategy.scope([](ReplicaContext&) { return Mean(); })),
         accuracy_(run.strategy.scope([](ReplicaContext&) { return CategoricalAccuracy(); })),
         finite_(run.strategy.scope([](ReplicaContext&) { return FiniteSteps(); })),
+        train_step_(train_step<Model>, {.enabled = run.options.cuda_graph}),
+        test_step_(test_step<Model>, {.enabled = run.options.cuda_graph}),
         train_batches_(
             distribute(run.strategy, run.data.train,
                        {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = run.options.seed})
@@ -113,7 +116,7 @@ class Training {
       // Only now: the last step of all need not wait for a batch after it.
       if (progress.step > 0 || report.epoch > 1) ++batch;
       set_learning_rate((report.epoch - 1) * progress.steps + progress.step);
-      run_.strategy.run(train_step<Model>, model_, optimizer_, scaler_, loss_, accuracy_, finite_,
+      run_.strategy.run(train_step_, model_, optimizer_, scaler_, loss_, accuracy_, finite_,
                         autocast_dtype(run_.options.precision), *batch);
       progress.images += batch->batch_sizes()->global;
       ++progress.step;
@@ -144,7 +147,7 @@ class Training {
     const Stopwatch watch;
     Progress progress{.label = label_of(report) + " test", .steps = test_batches_.size()};
     for (const auto& batch : test_batches_) {
-      run_.strategy.run(test_step<Model>, model_, accuracy_, autocast_dtype(run_.options.precision), batch);
+      run_.strategy.run(test_step_, model_, accuracy_, autocast_dtype(run_.options.precision), batch);
       progress.images += batch.batch_sizes()->global;
       ++progress.step;
       if (run_.display.is_due()) {
@@ -183,6 +186,8 @@ class Training {
   Mirrored<Mean> loss_;
   Mirrored<CategoricalAccuracy> accuracy_;
   Mirrored<FiniteSteps> finite_;
+  CudaGraph<decltype(&train_step<Model>)> train_step_;
+  CudaGraph<decltype(&test_step<Model>)> test_step_;
   Batches train_batches_;
   Batches test_batches_;
 };

@@ -83,6 +83,8 @@ class FailingChannel : public CollectiveGroup {
   void check_complete() override { inner_->check_complete(); }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void reset() override { inner_->reset(); }
+  bool is_capturable() const override { return inner_->is_capturable(); }
+  void record(int replica, GraphRecording* recording) override { inner_->record(replica, recording); }
 
  private:
   std::unique_ptr<CollectiveGroup> inner_;

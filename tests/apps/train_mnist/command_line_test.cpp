@@ -55,6 +55,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.epochs, 5);
   EXPECT_EQ(options.steps_per_epoch, 0);
   EXPECT_EQ(options.precision, PrecisionKind::kFloat32);
+  EXPECT_FALSE(options.cuda_graph);
   EXPECT_EQ(options.optimizer, OptimizerKind::kAdam);
   EXPECT_EQ(options.momentum, 0.9);
   EXPECT_EQ(options.learning_rate, 0.001);
@@ -303,6 +304,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--global-batch-size",
                                  "--per-replica-batch-size",
                                  "--precision",
+                                 "--cuda-graph",
                                  "--optimizer",
                                  "--learning-rate",
                                  "--learning-rate-schedule",

@@ -78,6 +78,14 @@ TEST(Configuration, SaysHowABatchThatDoesNotDivideIsCut) {
               HasSubstr("global batch     1, so that 1 of 2 replicas get no images\n"));
 }
 
+TEST(Configuration, ShowsACudaGraphWhereThereIsOne) {
+  ResolvedRun run = two_replicas();
+  EXPECT_THAT(configuration_text(run), Not(HasSubstr("CUDA graph")));
+  run.options.cuda_graph = true;
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("CUDA graph       of each step, replayed after a few calls\n"));
+}
+
 TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
   ResolvedRun run = two_replicas();
   EXPECT_THAT(configuration_text(run), Not(HasSubstr("momentum")));

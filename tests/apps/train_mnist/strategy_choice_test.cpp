@@ -52,6 +52,12 @@ TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
             "cpu:1");
 }
 
+TEST(StrategyChoice, RefusesCudaGraphsOnTheCpu) {
+  EXPECT_EQ(refusal({.strategy = "mirrored", .devices = {"cpu:1", "cpu:0"}, .cuda_graph = true}),
+            "--cuda-graph: expected GPUs only, which alone have graphs, but got cpu:1; --devices names them");
+  EXPECT_EQ(refusal({.strategy = "mirrored", .devices = {"cpu:1", "cpu:0"}}), "not refused");
+}
+
 TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
   const auto made = choose_strategy({.strategy = "mirrored",
                                      .devices = {"cpu:0", "cpu:1"},

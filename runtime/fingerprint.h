@@ -1,0 +1,54 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <ATen/core/Tensor.h>
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+/// What a CUDA graph takes over from the host at its capture, for comparison with what is there later: values
+/// that a replay would repeat, and where the memory lies that it would read and write.
+class Fingerprint {
+ public:
+  template <std::integral T>
+  void add(T value) {
+    words_.push_back(static_cast<uint64_t>(value));
+  }
+  void add(double value) { words_.push_back(std::bit_cast<uint64_t>(value)); }
+  void add(const void* address) { words_.push_back(reinterpret_cast<uintptr_t>(address)); }
+
+  /// A tensor that is read and written where it is.
+  void add_identity(const at::Tensor& tensor) {
+    if (!tensor.defined()) return add(0);
+    add(tensor.has_storage() ? tensor.const_data_ptr() : nullptr);
+    add(tensor.unsafeGetTensorImpl());
+    add(tensor.requires_grad());
+  }
+  /// A tensor whose values are copied to another one of the same layout.
+  void add_layout(const at::Tensor& tensor) {
+    if (!tensor.defined()) return add(0);
+    add(static_cast<int8_t>(tensor.scalar_type()));
+    add(static_cast<int8_t>(tensor.device().type()));
+    add(tensor.device().index());
+    add(tensor.dim());
+    for (const int64_t size : tensor.sizes()) add(size);
+    for (const int64_t stride : tensor.strides()) add(stride);
+  }
+  /// Something is about to change: equal to nothing.
+  void add_unsettled() { is_settled_ = false; }
+
+  bool operator==(const Fingerprint& other) const {
+    return is_settled_ && other.is_settled_ && words_ == other.words_;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+  bool is_settled_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "lockstep/strategies/graph_argument.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
+
+#include <typeinfo>
+
+#include "lockstep/runtime/capturable_step.h"
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep::detail {
+
+void describe_module(Fingerprint& fingerprint, const torch::nn::Module& module) {
+  fingerprint.add(&module);
+  fingerprint.add(module.is_training());
+  for (const auto& parameter : module.parameters(/*recurse=*/false)) fingerprint.add_identity(parameter);
+  for (const auto& buffer : module.buffers(/*recurse=*/false)) fingerprint.add_identity(buffer);
+  for (const auto& child : module.children()) describe_module(fingerprint, *child);
+}
+
+void describe_optimizer(Fingerprint& fingerprint, const torch::optim::Optimizer& optimizer) {
+  const auto* step = dynamic_cast<const CapturableStep*>(&optimizer);
+  if (step == nullptr) {
+    throw InvalidArgument(c10::str(
+        "[CudaGraph] expected an optimizer whose steps can be captured, such as FusedAdam, FusedAdamW "
+        "or FusedSgd, but got ",
+        c10::demangle(typeid(optimizer).name())));
+  }
+  fingerprint.add(&optimizer);
+  step->describe_step(fingerprint);
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) fingerprint.add(parameter.grad().defined());
+  }
+}
+
+void check_input(const torch::Tensor& tensor, torch::Device device) {
+  if (tensor.device() != device) {
+    throw InvalidArgument(c10::str("[CudaGraph] expected a batch on its replica's device, ", device,
+                                   ", but got one on ", tensor.device()));
+  }
+  if (tensor.requires_grad()) {
+    throw InvalidArgument(
+        "[CudaGraph] expected a batch that requires no gradient, but got one that does: the graph would keep "
+        "the gradient with its own copy");
+  }
+}
+
+void refuse_changed_input() {
+  throw InvalidArgument(
+      "[CudaGraph] the function changes a PerReplica argument in place: that would reach the graph's own "
+      "copy "
+      "only; hand over what it is to change as Mirrored, from scope()");
+}
+
+void check_warm_up(int runs) {
+  if (runs >= 0) return;
+  throw InvalidArgument(c10::str("[CudaGraph] expected 0 or more warm-up runs, but got ", runs));
+}
+
+torch::Tensor copy_of(const torch::Tensor& tensor) {
+  return tensor.detach().clone();
+}
+
+}  // namespace lockstep::detail

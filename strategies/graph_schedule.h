@@ -1,0 +1,46 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/runtime/fingerprint.h"
+#include "lockstep/runtime/graph_recording.h"
+
+namespace lockstep {
+
+/// What a run does with a captured function.
+enum class GraphUse : uint8_t { kCall, kCapture, kReplay };
+
+/// A captured function's recordings, one a replica, and when they are made and replayed: after some calls in
+/// a row that a graph would take over the same from, the next one is captured, and replayed where that is the
+/// same again. Other runs call the function.
+class GraphSchedule {
+ public:
+  GraphSchedule(int num_replicas, int warm_up_runs)
+      : recordings_(static_cast<size_t>(num_replicas)), warm_up_runs_(warm_up_runs) {}
+
+  /// `now`: what a graph would take over in this run.
+  GraphUse next(const Fingerprint& now);
+  /// Drops the recordings, for new ones. What is captured next is what next() was told last.
+  void begin_capture();
+  /// All replicas have recorded their calls.
+  void end_capture() { is_captured_ = true; }
+  std::unique_ptr<GraphRecording>& recording(int replica) {
+    return recordings_[static_cast<size_t>(replica)];
+  }
+
+ private:
+  std::vector<std::unique_ptr<GraphRecording>> recordings_;
+  const int warm_up_runs_;
+  Fingerprint captured_;
+  Fingerprint seen_;
+  int runs_ = 0;  // calls in a row that have seen the same
+  bool is_captured_ = false;
+};
+
+}  // namespace lockstep
