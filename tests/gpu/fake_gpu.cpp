@@ -6,11 +6,10 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <map>
 #include <memory>
-#include <mutex>
 
+#include "lockstep/tests/gpu/fake_gpu_capture.h"
+#include "lockstep/tests/gpu/fake_gpu_memory.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
 
 namespace lockstep::fake_gpu {
@@ -18,18 +17,6 @@ namespace {
 
 constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
 constexpr int64_t kPoolStreams = 32;
-
-struct Memory {
-  std::mutex mutex;
-  std::map<const void*, size_t> pinned;
-  std::array<int64_t, kNumDevices> used{};
-  std::array<int64_t, kNumDevices> limit{-1, -1};
-};
-
-Memory& memory() {
-  static Memory memory;
-  return memory;
-}
 
 struct Current {
   int device = 0;
@@ -50,6 +37,7 @@ StreamName name_of(const c10::Stream& stream) {
 
 struct Event {
   Clock clock;
+  std::shared_ptr<Capture> capture;  // in which it was recorded
 };
 
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -88,21 +76,37 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     delete static_cast<Event*>(event);
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    auto capture = capture_for_work(name_of(stream));
     if (*event == nullptr) *event = new Event;
-    static_cast<Event*>(*event)->clock = order().record(name_of(stream));
+    auto& recorded = *static_cast<Event*>(*event);
+    recorded.capture = std::move(capture);
+    if (!recorded.capture) recorded.clock = order().record(name_of(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) order().wait(name_of(stream), static_cast<Event*>(event)->clock);
+    if (event == nullptr) return;
+    const auto& recorded = *static_cast<Event*>(event);
+    if (!is_wait_in_capture(name_of(stream), recorded.capture)) order().wait(name_of(stream), recorded.clock);
   }
-  bool queryEvent(void*) const override { return true; }
-  bool queryStream(const c10::Stream&) const override { return true; }
+  bool queryEvent(void* event) const override {
+    if (event != nullptr) refuse_event_wait_in_capture(static_cast<Event*>(event)->capture);
+    return true;
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    refuse_host_wait_in_capture(name_of(stream));
+    return true;
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
+    refuse_host_wait_in_capture(name_of(stream));
     order().wait_on_host(order().record(name_of(stream)), "a stream");
   }
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr) order().wait_on_host(static_cast<Event*>(event)->clock, "an event");
+    if (event == nullptr) return;
+    const auto& recorded = *static_cast<Event*>(event);
+    refuse_event_wait_in_capture(recorded.capture);
+    order().wait_on_host(recorded.clock, "an event");
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
+    refuse_device_wait_in_capture(device);
     for (int64_t id = 0; id <= kPoolStreams; ++id)
       order().wait_on_host(order().record({static_cast<int>(device), id}), "the device");
   }
@@ -113,77 +117,6 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(CUDA, GuardImpl);
 
-/// What a tensor's memory carries, to be given back.
-struct Block {
-  void* data;
-  size_t bytes;
-  int device;
-};
-
-void free_device_memory(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  order().free(static_cast<const char*>(block->data));
-  {
-    const std::lock_guard<std::mutex> lock(memory().mutex);
-    memory().used.at(static_cast<size_t>(block->device)) -= static_cast<int64_t>(block->bytes);
-  }
-  std::free(block->data);
-}
-
-std::string megabytes(int64_t bytes) {
-  return std::to_string(bytes >> 20) + "." + std::to_string((bytes % (1 << 20)) * 10 >> 20) + "0 MiB";
-}
-
-class DeviceAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    const int device = current.device;
-    {
-      const std::lock_guard<std::mutex> lock(memory().mutex);
-      auto& used = memory().used.at(static_cast<size_t>(device));
-      const int64_t limit = memory().limit.at(static_cast<size_t>(device));
-      if (limit >= 0 && used + static_cast<int64_t>(bytes) > limit) {
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
-                         megabytes(static_cast<int64_t>(bytes)), ". GPU ", device,
-                         " has a total capacity of ", megabytes(limit), " of which ", megabytes(limit - used),
-                         " is free. ");
-      }
-      used += static_cast<int64_t>(bytes);
-    }
-    // Not zeroed, as on a GPU; at least one byte, so that every block has an address of its own.
-    void* data = std::malloc(bytes == 0 ? 1 : bytes);
-    order().allocate(name_of(stream_of(device)), {static_cast<const char*>(data), bytes});
-    return {data, new Block{data, bytes, device}, &free_device_memory,
-            c10::Device(kCuda, static_cast<c10::DeviceIndex>(device))};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* to, const void* from, size_t count) const override {
-    default_copy_data(to, from, count);
-  }
-};
-
-void free_pinned_memory(void* data) {
-  {
-    const std::lock_guard<std::mutex> lock(memory().mutex);
-    memory().pinned.erase(data);
-  }
-  std::free(data);
-}
-
-class PinnedAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    void* data = std::malloc(bytes == 0 ? 1 : bytes);
-    const std::lock_guard<std::mutex> lock(memory().mutex);
-    memory().pinned[data] = bytes;
-    return {data, data, &free_pinned_memory, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_memory; }
-  void copy_data(void* to, const void* from, size_t count) const override {
-    default_copy_data(to, from, count);
-  }
-};
-
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(c10::DeviceIndex device)
@@ -191,13 +124,33 @@ class Generator final : public c10::GeneratorImpl {
         inner_(at::detail::createCPUGenerator()) {}
 
   const at::Generator& inner() const { return inner_; }
-  void set_current_seed(uint64_t seed) override { inner_.set_current_seed(seed); }
-  void set_offset(uint64_t offset) override { inner_.set_offset(offset); }
-  uint64_t get_offset() const override { return inner_.get_offset(); }
-  uint64_t current_seed() const override { return inner_.current_seed(); }
-  uint64_t seed() override { return inner_.seed(); }
-  void set_state(const c10::TensorImpl& state) override { inner_.unsafeGetGeneratorImpl()->set_state(state); }
+  // CUDA's, too, has none of these done or asked where it would have to be done again at each replay.
+  void set_current_seed(uint64_t seed) override {
+    refuse_in_capture(device(), "set_current_seed");
+    inner_.set_current_seed(seed);
+  }
+  void set_offset(uint64_t offset) override {
+    refuse_in_capture(device(), "set_offset");
+    inner_.set_offset(offset);
+  }
+  uint64_t get_offset() const override {
+    refuse_in_capture(device(), "get_offset");
+    return inner_.get_offset();
+  }
+  uint64_t current_seed() const override {
+    refuse_in_capture(device(), "current_seed");
+    return inner_.current_seed();
+  }
+  uint64_t seed() override {
+    refuse_in_capture(device(), "seed");
+    return inner_.seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    refuse_in_capture(device(), "set_state");
+    inner_.unsafeGetGeneratorImpl()->set_state(state);
+  }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    refuse_in_capture(device(), "get_state");
     return inner_.unsafeGetGeneratorImpl()->get_state();
   }
 
@@ -210,8 +163,6 @@ class Generator final : public c10::GeneratorImpl {
 
   at::Generator inner_;
 };
-
-PinnedAllocator pinned_allocator;
 
 }  // namespace
 }  // namespace lockstep::fake_gpu
@@ -233,8 +184,10 @@ struct CUDAHooks final : public at::CUDAHooksInterface {
   void setCurrentDevice(c10::DeviceIndex device) const override {
     lockstep::fake_gpu::current.device = device;
   }
-  bool isPinnedPtr(const void* data) const override { return lockstep::fake_gpu::is_pinned(data); }
-  at::Allocator* getPinnedMemoryAllocator() const override { return &lockstep::fake_gpu::pinned_allocator; }
+  bool isPinnedPtr(const void* data) const override {
+    return lockstep::fake_gpu::pinned_memory_at(data) != nullptr;
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &lockstep::fake_gpu::pinned_allocator(); }
   at::Device getDeviceFromPtr(void*) const override { return {c10::DeviceType::CUDA, current_device()}; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
     static const std::array<at::Generator, lockstep::fake_gpu::kNumDevices> generators{
@@ -260,21 +213,12 @@ StreamOrder& order() {
   return *order;
 }
 
-c10::Allocator& device_allocator() {
-  static DeviceAllocator allocator;
-  return allocator;
+c10::Device current_device() {
+  return {kCuda, static_cast<c10::DeviceIndex>(current.device)};
 }
 
 StreamName current_stream(c10::Device device) {
   return name_of(stream_of(device.index()));
-}
-
-bool is_pinned(const void* data) {
-  const std::lock_guard<std::mutex> lock(memory().mutex);
-  const auto next = memory().pinned.upper_bound(data);
-  if (next == memory().pinned.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(next);
-  return data < static_cast<const char*>(begin) + bytes;
 }
 
 at::Generator cpu_generator(const at::Generator& generator) {
@@ -289,14 +233,10 @@ std::vector<std::string> host_waits() {
 }
 void forget() {
   order().forget();
+  forget_graphs();
 }
 int used_streams(int device) {
   return order().used_streams(device);
-}
-
-void limit_memory(int device, int64_t bytes) {
-  const std::lock_guard<std::mutex> lock(memory().mutex);
-  memory().limit.at(static_cast<size_t>(device)) = bytes;
 }
 
 }  // namespace lockstep::fake_gpu

@@ -10,7 +10,8 @@ namespace lockstep {
 
 /// GPUs that a machine without any pretends to have, for builds without CUDA: linking fake_gpu.cpp into a
 /// test program makes LibTorch see gpu:0 and gpu:1. Operators compute on the CPU, at once and in the calling
-/// thread, and so give what a GPU would within rounding.
+/// thread, and so give what a GPU would within rounding. Graphs of device work (runtime/device_graph.h) are
+/// there, too.
 ///
 /// What a GPU may do later or in another order is not tried out but followed by logical clocks: each stream
 /// has one, events carry it from stream to stream. Work that another stream's work should have been waited
@@ -26,11 +27,15 @@ std::vector<std::string> races();
 /// What made the host wait for a device, each time: values read, copies from or to memory that is not pinned,
 /// streams and events synchronised with.
 std::vector<std::string> host_waits();
-/// Forgets races and host waits; all work so far counts as done.
+/// Forgets races, host waits, captures and replays; all work so far counts as done.
 void forget();
 
 /// How many streams of `device`'s have ever had work.
 int used_streams(int device);
+
+/// How many graphs were captured, and how often graphs were replayed.
+int captured_graphs();
+int graph_replays();
 
 /// From now on `device` has so many bytes, of which those of tensors on it are taken; an allocation beyond
 /// throws c10::OutOfMemoryError, worded as CUDA's. Negative: no limit.

@@ -75,6 +75,16 @@ void StreamOrder::free(const char* begin) {
   freed_[freed.block.stream].push_back(std::move(freed));
 }
 
+void StreamOrder::reserve(StreamName stream, Range block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  blocks_[block.begin] = {block, stream, {}, {}};
+}
+
+void StreamOrder::unreserve(const char* begin) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  blocks_.erase(begin);
+}
+
 void StreamOrder::use_on(const char* begin, StreamName stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Block* block = find_block(begin)) block->other_streams.push_back(stream);

@@ -43,6 +43,9 @@ class StreamOrder {
   /// the next allocation of the same stream.
   void allocate(StreamName stream, Range block);
   void free(const char* begin);
+  /// The same for memory that the allocator takes from nobody and gives nobody afterwards.
+  void reserve(StreamName stream, Range block);
+  void unreserve(const char* begin);
   /// The block with this start is used on `stream` too: freed, it is taken again after what that stream had
   /// to do by then.
   void use_on(const char* begin, StreamName stream);

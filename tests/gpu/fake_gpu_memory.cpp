@@ -1,0 +1,195 @@
+#include "lockstep/tests/gpu/fake_gpu_memory.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "lockstep/tests/gpu/fake_gpu.h"
+#include "lockstep/tests/gpu/fake_gpu_capture.h"
+#include "lockstep/tests/gpu/fake_gpu_state.h"
+
+namespace lockstep::fake_gpu {
+namespace {
+
+struct Pinned {
+  size_t bytes;
+  std::shared_ptr<const void> lifetime;
+};
+
+struct Memory {
+  std::mutex mutex;
+  std::map<const char*, std::weak_ptr<Block>> blocks;
+  std::map<const char*, Pinned> pinned;
+  std::array<int64_t, kNumDevices> used{};
+  std::array<int64_t, kNumDevices> limit{-1, -1};
+};
+
+Memory& memory() {
+  static auto* const memory = new Memory;  // tensors with static lifetime give memory back after main
+  return *memory;
+}
+
+std::string megabytes(int64_t bytes) {
+  return std::to_string(bytes >> 20) + "." + std::to_string((bytes % (1 << 20)) * 10 >> 20) + "0 MiB";
+}
+
+void take(int device, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  auto& used = memory().used.at(static_cast<size_t>(device));
+  const int64_t limit = memory().limit.at(static_cast<size_t>(device));
+  if (limit >= 0 && used + static_cast<int64_t>(bytes) > limit) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
+                     megabytes(static_cast<int64_t>(bytes)), ". GPU ", device, " has a total capacity of ",
+                     megabytes(limit), " of which ", megabytes(limit - used), " is free. ");
+  }
+  used += static_cast<int64_t>(bytes);
+}
+
+uint64_t next_serial() {
+  static std::atomic<uint64_t> next{0};
+  return next++;
+}
+
+using BlockHandle = std::shared_ptr<Block>;
+
+void release(void* context) {
+  const std::unique_ptr<BlockHandle> handle(static_cast<BlockHandle*>(context));
+  (*handle)->is_held = false;
+}
+
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device device = current_device();
+    const StreamName stream = current_stream(device);
+    const auto capture = own_capture(stream);
+    const auto owner = capture ? BlockOwner::kGraph : BlockOwner::kStream;
+    auto handle = std::make_unique<BlockHandle>(std::make_shared<Block>(stream, bytes, owner));
+    Block& block = **handle;
+    {
+      const std::lock_guard<std::mutex> lock(memory().mutex);
+      memory().blocks[block.data] = *handle;
+    }
+    if (capture) {
+      fill_with_garbage(block);
+      capture->own(*handle);
+    }
+    return {block.data, handle.release(), &release, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+};
+
+void free_pinned_memory(void* data) {
+  {
+    const std::lock_guard<std::mutex> lock(memory().mutex);
+    memory().pinned.erase(static_cast<const char*>(data));
+  }
+  std::free(data);
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = std::malloc(bytes == 0 ? 1 : bytes);
+    const std::lock_guard<std::mutex> lock(memory().mutex);
+    memory().pinned[static_cast<const char*>(data)] = {bytes, std::make_shared<char>()};
+    return {data, data, &free_pinned_memory, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_memory; }
+  void copy_data(void* to, const void* from, size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+};
+
+}  // namespace
+
+Block::Block(StreamName stream, size_t size, BlockOwner whose)
+    : bytes(size), device(stream.device), owner(whose), serial(next_serial()) {
+  take(device, bytes);
+  // Not zeroed, as on a GPU; at least one byte, so that every block has an address of its own.
+  data = static_cast<char*>(std::malloc(bytes == 0 ? 1 : bytes));
+  if (owner == BlockOwner::kGraph) {
+    order().reserve(stream, {data, bytes});
+  } else {
+    order().allocate(stream, {data, bytes});
+  }
+}
+
+Block::~Block() {
+  if (owner == BlockOwner::kGraph) {
+    order().unreserve(data);
+  } else {
+    order().free(data);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(memory().mutex);
+    memory().blocks.erase(data);
+    memory().used.at(static_cast<size_t>(device)) -= static_cast<int64_t>(bytes);
+  }
+  std::free(data);
+}
+
+void fill_with_garbage(Block& block) {
+  std::memset(block.data, 0xff, block.bytes);
+}
+
+c10::Allocator& device_allocator() {
+  static DeviceAllocator allocator;
+  return allocator;
+}
+
+c10::Allocator& pinned_allocator() {
+  static PinnedAllocator allocator;
+  return allocator;
+}
+
+std::shared_ptr<Block> block_at(const void* address) {
+  const auto* const byte = static_cast<const char*>(address);
+  std::shared_ptr<Block> block;  // may be the last one, whose end takes the lock
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  const auto next = memory().blocks.upper_bound(byte);
+  if (next == memory().blocks.begin()) return nullptr;
+  block = std::prev(next)->second.lock();
+  return block && byte < block->data + block->bytes ? block : nullptr;
+}
+
+std::shared_ptr<const void> pinned_memory_at(const void* address) {
+  const auto* const byte = static_cast<const char*>(address);
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  const auto next = memory().pinned.upper_bound(byte);
+  if (next == memory().pinned.begin()) return nullptr;
+  const auto& [begin, pinned] = *std::prev(next);
+  return byte < begin + pinned.bytes ? pinned.lifetime : nullptr;
+}
+
+StreamOrder::Range range_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cuda() || tensor.numel() == 0) return {};
+  int64_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  return {static_cast<const char*>(tensor.const_data_ptr()),
+          static_cast<size_t>(last + 1) * tensor.element_size()};
+}
+
+at::Tensor host_view(const at::Tensor& tensor, void* data) {
+  return at::from_blob(tensor.numel() == 0 ? nullptr : data, tensor.sizes(), tensor.strides(),
+                       tensor.options().device(at::kCPU));
+}
+
+at::Tensor host_view(const at::Tensor& tensor) {
+  return host_view(tensor, const_cast<void*>(tensor.const_data_ptr()));
+}
+
+void limit_memory(int device, int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().limit.at(static_cast<size_t>(device)) = bytes;
+}
+
+}  // namespace lockstep::fake_gpu
