@@ -28,6 +28,7 @@ cxxopts::Options describe_flags() {
     ("image-size", "height and width in pixels", number(defaults.workload.image_size))
     ("gpu", "measure on this GPU, such as gpu:0, which all replicas share, instead of the CPU", cxxopts::value<std::string>()->default_value(""))
     ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
+    ("cuda-graph", "with --gpu: Lockstep captures its steps as CUDA graphs, its peers do not")
     ("images", "a folder or zip with a folder of images a class, for the part images", cxxopts::value<std::string>()->default_value(""))
     ("dense-head", "train the head of average pooling and two dense layers, where no peer decides it")
     ("bucket-mebibytes", "bucket caps that bucket_caps compares (default: 1,2,4,8,25)", cxxopts::value<std::vector<int>>());
@@ -98,6 +99,9 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   BenchmarkOptions options;
   options.workload.gpu = flags["gpu"].as<std::string>();
   options.workload.bfloat16 = flags.count("bfloat16") > 0;
+  options.workload.cuda_graph = flags.count("cuda-graph") > 0;
+  if (options.workload.cuda_graph && options.workload.gpu.empty())
+    throw std::invalid_argument("--cuda-graph: expected --gpu beside it, since only GPUs have graphs");
   options.images = flags["images"].as<std::string>();
   options.parts = parse_parts(flags.count("parts") > 0 ? flags["parts"].as<std::vector<std::string>>()
                                                        : default_parts(options));

@@ -19,6 +19,7 @@ constexpr Bar kAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kAgainstTensorFlow{Bar::Side::kAtLeast, 1.8};
 constexpr Bar kAgainstBareLoopOnGpu{Bar::Side::kAtLeast, 0.99};
 constexpr Bar kAgainstTorchOnGpu{Bar::Side::kAtLeast, 1.0};
+constexpr Bar kAgainstTorchByGraphs{Bar::Side::kAtLeast, 2.0};
 constexpr Bar kAgainstOneReplica{Bar::Side::kAtLeast, 0.9};
 constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
@@ -119,7 +120,8 @@ void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, R
   const Workload workload = torch_workload(options);
   if (!workload.gpu.empty()) {
     compare_jobs(options, workload, 1, "PyTorch DDP, NCCL, fused Adam, one process",
-                 torch_job(options.torch_python, options.peers, workload, 1), kAgainstTorchOnGpu, report);
+                 torch_job(options.torch_python, options.peers, workload, 1),
+                 workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu, report);
     return;
   }
   const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);

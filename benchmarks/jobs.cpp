@@ -31,6 +31,7 @@ Command python_job(const std::string& python, const std::string& peers, const ch
 Command own_job(const std::string& name, const Workload& workload, int num_replicas) {
   Command job{{std::filesystem::read_symlink("/proc/self/exe").string(), "--serve", name}, {}};
   if (workload.dense_head) job.arguments.emplace_back("--dense-head");
+  if (workload.cuda_graph) job.arguments.emplace_back("--cuda-graph");
   add_flags(job, workload, num_replicas);
   return job;
 }

@@ -46,11 +46,12 @@ class StrategyLoop : public TrainingLoop {
         strategy_(devices_of(workload, options), strategy_options(workload, options)),
         model_(strategy_.scope([&](ReplicaContext&) { return make_model(workload); })),
         optimizer_(strategy_.scope(
-            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })) {}
+            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
+        step_(train_step, {.enabled = workload.cuda_graph}) {}
 
   void run(int steps) override {
     for (int i = 0; i < steps; ++i)
-      strategy_.run(train_step, model_, optimizer_, dtype_of(workload_), next_batch());
+      strategy_.run(step_, model_, optimizer_, dtype_of(workload_), next_batch());
     synchronize(workload_);
   }
   int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
@@ -64,6 +65,7 @@ class StrategyLoop : public TrainingLoop {
  private:
   Mirrored<MobileNetV2> model_;
   Mirrored<FusedAdam> optimizer_;
+  CudaGraph<decltype(&train_step)> step_;
 };
 
 /// One random batch over and over.

@@ -15,6 +15,8 @@ struct Workload {
   std::string gpu;
   /// Forward and loss in bfloat16 by autocast, instead of float32.
   bool bfloat16 = false;
+  /// Lockstep's steps on a GPU are captured as CUDA graphs; its peers' are not.
+  bool cuda_graph = false;
   /// A class folder or zip of images to train on, instead of one random batch over and over.
   std::string images;
 };

@@ -87,6 +87,9 @@ measure() {
 }
 measure bfloat16_batch_256 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
 measure bfloat16_batch_64 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
+# A graph is captured only once the first steps were alike.
+measure bfloat16_batch_64_cuda_graph --bfloat16 --cuda-graph --global-batch-size 64 --parts bare,torch,logical --steps 16 \
+  --warm-up-steps 12
 measure float32_batch_256 --global-batch-size 256 --parts bare,torch,logical
 
 python3 - "$out" <<'PYTHON' || fail "cannot write $out"

@@ -8,6 +8,8 @@ GraphUse GraphSchedule::next(const Fingerprint& now) {
   if (is_captured_ && now == captured_ &&
       std::all_of(recordings_.begin(), recordings_.end(),
                   [](const auto& recording) { return recording->finds_gradients(); })) {
+    seen_ = now;
+    runs_ = 0;
     return GraphUse::kReplay;
   }
   if (!(now == seen_)) {

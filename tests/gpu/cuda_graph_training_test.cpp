@@ -110,11 +110,16 @@ class Training {
     for (auto& replica : optimizer->local_values()) set_learning_rate(replica, rate);
   }
 
+  /// The same images on every replica.
   PerReplica<Example> batch_of(const Example& data) {
-    return strategy_.distribute_values_from_function([&](const ValueContext& context) {
-      return BatchTraits<Example>::to(
-          data, strategy_.devices()[static_cast<size_t>(context.replica_id_in_sync_group)].torch_device());
+    auto batch = strategy_.distribute_values_from_function([&](const ValueContext& context) {
+      const auto replica = static_cast<size_t>(context.replica_id_in_sync_group);
+      return BatchTraits<Example>::to(data, strategy_.devices()[replica].torch_device());
     });
+    const int64_t count = data.data.size(0);
+    const auto replicas = batch.local_values().size();
+    batch.set_batch_sizes({count * static_cast<int64_t>(replicas), std::vector<int64_t>(replicas, count)});
+    return batch;
   }
 
   void expect_equal(Training& other) {
