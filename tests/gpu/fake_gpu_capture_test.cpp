@@ -40,6 +40,10 @@ INSTANTIATE_TEST_SUITE_P(
                   [](const auto& value) {
                     value.index({torch::tensor({1, 2})});
                   }},
+        Forbidden{"ValuesOnTheHost",
+                  [](const auto& value) {
+                    value.gather(0, torch::tensor({1, 2}));
+                  }},
         Forbidden{"CopyFromUnpinned",
                   [](const auto& value) { value.copy_(torch::ones({4}), /*non_blocking=*/true); }},
         Forbidden{"BlockingCopyFromPinned",

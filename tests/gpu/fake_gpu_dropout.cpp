@@ -1,9 +1,6 @@
 // The operators of dropout that LibTorch has for CUDA only, by their definitions.
-#include <ATen/ops/_fused_dropout.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
+#include <torch/types.h>
 
 #include <tuple>
 

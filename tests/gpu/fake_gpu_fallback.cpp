@@ -88,14 +88,18 @@ bool takes_generator(const c10::Argument& argument) {
   return argument.type()->isSubtypeOf(*generator);
 }
 
+/// Of the tensors; where there are none, the one that is asked for.
 std::optional<c10::Device> device_of(const Stack& arguments) {
   std::optional<c10::Device> device;
+  std::optional<c10::Device> asked_for;
   for (const auto& value : arguments) {
+    if (value.isDevice() && value.toDevice().is_cuda())
+      asked_for = value.toDevice().has_index() ? value.toDevice() : current_device();
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (!device && tensor.is_cuda()) device = tensor.device();
     });
   }
-  return device;
+  return device ? device : asked_for;
 }
 
 /// One call on the CPU.

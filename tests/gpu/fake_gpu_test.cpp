@@ -52,6 +52,13 @@ TEST_F(FakeGpu, ComputesWhatTheCpuDoes) {
   EXPECT_TRUE(torch::allclose(on_gpu.grad().cpu(), on_cpu.grad(), 1e-12, 1e-14));
 }
 
+TEST_F(FakeGpu, MakesATensorWhereItIsAskedFor) {
+  const torch::Device last(torch::kCUDA, 1);
+  const auto indices = torch::tril_indices(3, 3, 0, torch::dtype(torch::kLong).device(last));
+  EXPECT_EQ(indices.device(), last);
+  EXPECT_TRUE(torch::equal(indices.cpu(), torch::tril_indices(3, 3)));
+}
+
 TEST_F(FakeGpu, NotesAnAccessThatNoEventOrdersAfterAnothersWrite) {
   const auto a = new_stream();
   const auto b = new_stream();
