@@ -115,18 +115,20 @@ std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
   return results;
 }
 
-at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, int64_t axis) {
+at::Tensor all_gather(const ReplicaChannel& channel, const at::Tensor& tensor, int64_t axis) {
   if (tensor.dim() == 0 || axis < -tensor.dim() || axis >= tensor.dim()) {
     throw InvalidArgument("[all_gather] expected an axis of a tensor with " + std::to_string(tensor.dim()) +
                           " dimensions, but got " + std::to_string(axis));
   }
   if (axis < 0) axis += tensor.dim();
   const at::Tensor own = tensor.detach().contiguous();
+  const BackendPointer& backend = channel.device;
 
-  std::vector<at::Tensor> own_size{at::tensor({own.size(axis)}, own.options().dtype(at::kLong))};
+  // On the host, which has to know them: it waits for the other ranks, but for no device.
+  std::vector<at::Tensor> own_size{at::tensor({own.size(axis)}, at::kLong)};
   std::vector<std::vector<at::Tensor>> sizes(1);
   for (int rank = 0; rank < backend->getSize(); ++rank) sizes[0].push_back(at::empty_like(own_size[0]));
-  backend->allgather(sizes, own_size)->wait();
+  channel.host->allgather(sizes, own_size)->wait();
 
   int64_t begin = 0;
   std::vector<std::vector<at::Tensor>> parts(1);
@@ -147,9 +149,9 @@ at::Tensor all_gather(const BackendPointer& backend, const at::Tensor& tensor, i
   return results[0];
 }
 
-at::Tensor gather_rows(c10d::Backend& backend, const at::Tensor& tensor) {
+at::Tensor gather_rows(const ReplicaChannel& channel, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  return all_gather(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&backend), tensor, 0);
+  return all_gather(channel, tensor, 0);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/runtime/collective_group.h"
 #include "lockstep/runtime/reduce_op.h"
 
 namespace lockstep {
@@ -30,9 +31,8 @@ std::vector<at::Tensor> all_reduce(const c10::intrusive_ptr<c10d::Backend>& back
 /// that axis only. Differentiable, any number of times: the gradient is an all-reduce sum, of which each rank
 /// takes its own slice, so that every rank must run backward through it.
 /// Throws InvalidArgument, without waiting for the others, for an axis that the tensor does not have.
-at::Tensor all_gather(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
-                      int64_t axis);
+at::Tensor all_gather(const ReplicaChannel& channel, const at::Tensor& tensor, int64_t axis);
 /// all_gather along axis 0, without gradient. Throws InvalidArgument for a scalar.
-at::Tensor gather_rows(c10d::Backend& backend, const at::Tensor& tensor);
+at::Tensor gather_rows(const ReplicaChannel& channel, const at::Tensor& tensor);
 
 }  // namespace lockstep

@@ -235,7 +235,7 @@ void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
       throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
                                      " has a dense gradient here and a sparse one on another replica"));
     }
-    parameter.mutable_grad() = sum_sparse_gradient(*channel_.device, parameter, parameter.grad());
+    parameter.mutable_grad() = sum_sparse_gradient(channel_, parameter, parameter.grad());
   }
 }
 

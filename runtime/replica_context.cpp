@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-const c10::intrusive_ptr<c10d::Backend>& ReplicaContext::collectives() const {
+const ReplicaChannel& ReplicaContext::collectives() const {
   if (collectives_ == nullptr) {
     throw InvalidArgument(
         "[ReplicaContext] collectives are not available in scope: factories run one replica after another");
@@ -14,19 +14,19 @@ const c10::intrusive_ptr<c10d::Backend>& ReplicaContext::collectives() const {
 }
 
 torch::Tensor ReplicaContext::all_reduce(ReduceOp op, const torch::Tensor& value) {
-  return lockstep::all_reduce(collectives(), op, {value})[0];
+  return lockstep::all_reduce(collectives().device, op, {value})[0];
 }
 
 std::vector<torch::Tensor> ReplicaContext::all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values) {
-  return lockstep::all_reduce(collectives(), op, values);
+  return lockstep::all_reduce(collectives().device, op, values);
 }
 
 void ReplicaContext::all_reduce_(ReduceOp op, const torch::Tensor& value) {
-  lockstep::all_reduce_(*collectives(), op, {value});
+  lockstep::all_reduce_(*collectives().device, op, {value});
 }
 
 void ReplicaContext::all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values) {
-  lockstep::all_reduce_(*collectives(), op, values);
+  lockstep::all_reduce_(*collectives().device, op, values);
 }
 
 torch::Tensor ReplicaContext::all_gather(const torch::Tensor& value, int64_t axis) {
@@ -34,7 +34,7 @@ torch::Tensor ReplicaContext::all_gather(const torch::Tensor& value, int64_t axi
 }
 
 void ReplicaContext::broadcast_(const torch::Tensor& value, int source) {
-  lockstep::broadcast_(*collectives(), source, {value});
+  lockstep::broadcast_(*collectives().device, source, {value});
 }
 
 }  // namespace lockstep

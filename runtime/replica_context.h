@@ -79,8 +79,8 @@ class Accumulation {
 class ReplicaContext {
  public:
   /// `collectives` is null in a scope's factory.
-  ReplicaContext(ReplicaState& state, GradientHandler& gradients,
-                 const c10::intrusive_ptr<c10d::Backend>* collectives, BatchInfo batch)
+  ReplicaContext(ReplicaState& state, GradientHandler& gradients, const ReplicaChannel* collectives,
+                 BatchInfo batch)
       : state_(state), gradients_(gradients), collectives_(collectives), batch_(batch) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
@@ -149,11 +149,11 @@ class ReplicaContext {
   void reduce_gradients(torch::optim::Optimizer& optimizer) { gradients_.reduce_gradients(*this, optimizer); }
 
  private:
-  const c10::intrusive_ptr<c10d::Backend>& collectives() const;
+  const ReplicaChannel& collectives() const;
 
   ReplicaState& state_;
   GradientHandler& gradients_;
-  const c10::intrusive_ptr<c10d::Backend>* collectives_;
+  const ReplicaChannel* collectives_;
   BatchInfo batch_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-at::Tensor sum_sparse_gradient(c10d::Backend& backend, const at::Tensor& parameter,
+at::Tensor sum_sparse_gradient(const ReplicaChannel& channel, const at::Tensor& parameter,
                                const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
   // Row-sparse gradients, as an embedding makes them: one sparse dimension.
@@ -19,8 +19,8 @@ at::Tensor sum_sparse_gradient(c10d::Backend& backend, const at::Tensor& paramet
         at::empty(value_sizes, parameter.options().requires_grad(false)), parameter.sizes());
   }
   local = local.coalesce();
-  const at::Tensor indices = gather_rows(backend, local.indices().t().contiguous());
-  const at::Tensor values = gather_rows(backend, local.values().contiguous());
+  const at::Tensor indices = gather_rows(channel, local.indices().t().contiguous());
+  const at::Tensor values = gather_rows(channel, local.values().contiguous());
   return at::sparse_coo_tensor(indices.t(), values, parameter.sizes()).coalesce();
 }
 

@@ -47,9 +47,9 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     }
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
-    const auto& backend = core.collectives->backend(local);
-    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backend);
-    ReplicaContext replica(state, *this, &backend, batch);
+    const ReplicaChannel channel = core.collectives->ends(local);
+    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device);
+    ReplicaContext replica(state, *this, &channel, batch);
     fn(replica);
     for (auto* channel : channels) channel->leave(local);
   };

@@ -101,11 +101,12 @@ TEST(CudaGraphStep, HoldsSyncBatchNormAndAGradScaler) {
       auto data = images_of_three_classes(4);
       // An infinity in one replica's shard: no replica may step, and the scale falls.
       if (i == 9) data.data[0] = std::numeric_limits<float>::infinity();
-      const auto batch = strategy.distribute_values_from_function([&](const ValueContext& context) {
+      auto batch = strategy.distribute_values_from_function([&](const ValueContext& context) {
         const int64_t begin = 2 * context.replica_id_in_sync_group;
         const Example shard{data.data.narrow(0, begin, 2), data.target.narrow(0, begin, 2)};
         return BatchTraits<Example>::to(shard, torch::Device(torch::kCUDA, 0));
       });
+      batch.set_batch_sizes({4, {2, 2}});
       strategy.run(graph, model, optimizer, scaler, batch);
     }
     EXPECT_EQ(graph.statistics().captures, enabled ? 1 : 0);

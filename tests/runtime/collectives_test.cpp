@@ -188,7 +188,7 @@ TEST_P(CollectivesOf, InPlaceOnesWriteLeavesThatRequireAGradient) {
     EXPECT_TRUE(other.is_leaf());
     EXPECT_TRUE(other.eq(ranks).all().item<bool>());
     EXPECT_TRUE(torch::equal(
-        gather_rows(*group.backend(rank), torch::full({rank, 2}, rank, torch::kLong)),
+        gather_rows(group.backend(rank), torch::full({rank, 2}, rank, torch::kLong)),
         torch::repeat_interleave(torch::arange(ranks), torch::arange(ranks)).unsqueeze(1).repeat({1, 2})));
   });
 }

@@ -31,7 +31,8 @@ TEST(ReplicaContext, HasTheCollectivesOfItsReplica) {
   group.run([&](int rank) {
     ReplicaState state = state_of(rank, kRanks);
     RecordingHandler handler;
-    ReplicaContext replica(state, handler, &group.backend(rank), {.global_size = 7, .local_size = 2});
+    const ReplicaChannel channel = group.backend(rank);
+    ReplicaContext replica(state, handler, &channel, {.global_size = 7, .local_size = 2});
     EXPECT_EQ(replica.replica_id(), rank);
     EXPECT_EQ(replica.num_replicas(), kRanks);
     EXPECT_EQ(replica.logical_device().str(), "cpu:" + std::to_string(rank));

@@ -21,7 +21,7 @@ TEST(SparseGradient, SumsRowsOverTheRanksToTheSameBitsOnEach) {
   std::vector<at::Tensor> sums(kRanks);
   group.run([&](int rank) {
     const auto self = static_cast<size_t>(rank);
-    sums[self] = sum_sparse_gradient(*group.backend(rank), parameter, gradients[self]);
+    sums[self] = sum_sparse_gradient(group.backend(rank), parameter, gradients[self]);
   });
   for (const auto& sum : sums) {
     EXPECT_TRUE(sum.is_sparse());
@@ -34,7 +34,7 @@ TEST(SparseGradient, SumsRowsOverTheRanksToTheSameBitsOnEach) {
 TEST(SparseGradient, IsEmptyWhereNoRankHasOne) {
   ReplicaGroup group(2);
   group.run([&](int rank) {
-    const auto sum = sum_sparse_gradient(*group.backend(rank), torch::zeros({6, 2}), at::Tensor());
+    const auto sum = sum_sparse_gradient(group.backend(rank), torch::zeros({6, 2}), at::Tensor());
     EXPECT_EQ(sum._nnz(), 0);
     EXPECT_EQ(sum.sizes(), (std::vector<int64_t>{6, 2}));
   });
