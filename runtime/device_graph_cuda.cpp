@@ -1,25 +1,47 @@
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDAGuard.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "lockstep/runtime/device_graph.h"
 
 namespace lockstep {
 namespace {
 
-class CudaGraph final : public DeviceGraph {
+/// Each graph registers itself with its device's default generator as well, whose list of graphs LibTorch
+/// does not guard against replicas that capture, or end, at the same time.
+std::mutex& registration() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+class CapturedWork final : public DeviceGraph {
  public:
-  CudaGraph(at::MempoolId_t pool, const at::Generator& generator) : pool_(pool) {
-    graph_.register_generator_state(generator);
+  CapturedWork(at::MempoolId_t pool, const at::Generator& generator) : pool_(pool) {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_.emplace();
+    graph_->register_generator_state(generator);
+  }
+  ~CapturedWork() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_.reset();
   }
 
   // Of this thread only: replicas capture at the same time, and others may allocate meanwhile.
-  void begin_capture() override { graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); }
-  void end_capture() override { graph_.capture_end(); }
-  void replay() override { graph_.replay(); }
+  void begin_capture() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+  }
+  void end_capture() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_->capture_end();
+  }
+  void replay() override { graph_->replay(); }
 
  private:
   at::MempoolId_t pool_;
-  at::cuda::CUDAGraph graph_;
+  std::optional<at::cuda::CUDAGraph> graph_;
 };
 
 class CudaGraphPool final : public DeviceGraphPool {
@@ -27,7 +49,7 @@ class CudaGraphPool final : public DeviceGraphPool {
   explicit CudaGraphPool(at::Generator generator)
       : pool_(at::cuda::graph_pool_handle()), generator_(std::move(generator)) {}
   std::unique_ptr<DeviceGraph> make_graph() override {
-    return std::make_unique<CudaGraph>(pool_, generator_);
+    return std::make_unique<CapturedWork>(pool_, generator_);
   }
 
  private:

@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+class Strategy;
+
 struct CudaGraphOptions {
   bool enabled = true;   ///< false: run() calls the function, as without a CudaGraph
   int warm_up_runs = 3;  ///< calls in a row with equal constants and layouts before one is captured
@@ -54,7 +56,8 @@ struct CudaGraphStatistics {
 /// It must not make the host wait for the device (item(), cpu()), nor draw from generators other than the
 /// replica's. What it prints or counts on the host happens in calls only.
 ///
-/// Belongs to the first strategy that runs it, which outlives it. Used by one thread at a time.
+/// Used by one thread at a time, and destroyed before the strategy that ran it. Another strategy, or
+/// arguments of other types, begin anew.
 template <typename Fn>
 class CudaGraph {
   static_assert(std::is_empty_v<Fn> || std::is_pointer_v<Fn>,
@@ -76,11 +79,12 @@ class CudaGraph {
  private:
   friend class Strategy;
 
-  /// What is kept from run to run, made anew for arguments of other types.
+  /// What is kept from run to run of one strategy.
   template <typename Calls>
-  Calls& calls(int num_replicas) {
-    if (type_ != &typeid(Calls)) {
+  Calls& calls(const Strategy& strategy, int num_replicas) {
+    if (strategy_ != &strategy || *type_ != typeid(Calls)) {
       calls_ = std::make_shared<Calls>(num_replicas, options_.warm_up_runs);
+      strategy_ = &strategy;
       type_ = &typeid(Calls);
     }
     return *std::static_pointer_cast<Calls>(calls_);
@@ -90,6 +94,7 @@ class CudaGraph {
   CudaGraphOptions options_;
   CudaGraphStatistics statistics_;
   std::shared_ptr<void> calls_;
+  const Strategy* strategy_ = nullptr;  // that calls_ are of
   const std::type_info* type_ = nullptr;
 };
 

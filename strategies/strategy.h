@@ -161,7 +161,7 @@ class Strategy : public GradientHandler {
     (check_argument(args), ...);
     const auto sizes = find_batch_sizes(args...);
     using Calls = detail::GraphCalls<R, std::remove_cvref_t<Args>...>;
-    Calls& calls = graph.template calls<Calls>(num_local_replicas());
+    Calls& calls = graph.template calls<Calls>(*this, num_local_replicas());
     Fingerprint now;
     describe_run(now, sizes);
     calls.describe(now, args...);

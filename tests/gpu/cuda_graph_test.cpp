@@ -187,6 +187,30 @@ TEST(CudaGraphErrors, BatchesMustBeOnTheDeviceAndStayAsTheyAre) {
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("0 or more warm-up runs, but got -1")));
 }
 
+TEST(CudaGraphStep, BeginsAnewWithAnotherStrategyOrOtherTypes) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  const auto add = [](ReplicaContext& replica, const auto& x) {
+    return replica.all_reduce(ReduceOp::kSum, torch::full({}, x, replica.device()));
+  };
+  MirroredStrategy two({"gpu:0"}, {.replicas_per_device = 2});
+  MirroredStrategy three({"gpu:0"}, {.replicas_per_device = 3});
+  CudaGraph graph(add, {.warm_up_runs = 1});
+  const auto sums = [&](MirroredStrategy& strategy, const auto& x) {
+    std::vector<double> found;
+    for (int i = 0; i < 4; ++i) {
+      const auto given = strategy.run(graph, x);
+      for (const auto& sum : given.local_values()) found.push_back(sum.template item<double>());
+    }
+    return found;
+  };
+  EXPECT_EQ(sums(two, 1.5), std::vector<double>(8, 3));
+  EXPECT_EQ(sums(three, 1.5), std::vector<double>(12, 4.5));
+  EXPECT_EQ(sums(three, int64_t{2}), std::vector<double>(12, 6));
+  EXPECT_EQ(sums(two, 1.5), std::vector<double>(8, 3));
+  EXPECT_EQ(graph.statistics().captures, 4);
+  EXPECT_EQ(graph.statistics().replays, 4 * 2);
+}
+
 TEST(CudaGraphStep, IsCalledOnTheCpu) {
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   CudaGraph graph([](ReplicaContext& replica, const double& x) {

@@ -39,7 +39,7 @@ struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
 };
 TORCH_MODULE(SmallNet);
 
-struct Placement {
+struct GraphPlacement {
   std::string name;
   std::vector<std::string> devices;
   int replicas_per_device = 1;
@@ -73,7 +73,7 @@ torch::Tensor train_step(ReplicaContext& replica, SmallNet& model, FusedAdam& op
 /// A model in training, with or without graphs.
 class Training {
  public:
-  explicit Training(const Placement& placement, bool with_graph)
+  explicit Training(const GraphPlacement& placement, bool with_graph)
       : strategy_(placement.devices,
                   {.cross_device_ops =
                        placement.devices.size() > 1 ? make_cross_device_ops("hierarchical_copy") : nullptr,
@@ -152,7 +152,7 @@ class Training {
   MirroredStrategy& strategy() { return strategy_; }
 };
 
-class CudaGraphTraining : public testing::TestWithParam<Placement> {
+class CudaGraphTraining : public testing::TestWithParam<GraphPlacement> {
  protected:
   void SetUp() override {
     LOCKSTEP_NEEDS_GPUS(static_cast<int>(GetParam().devices.size()));
@@ -161,10 +161,10 @@ class CudaGraphTraining : public testing::TestWithParam<Placement> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Placements, CudaGraphTraining,
-                         testing::Values(Placement{"OneReplica", {"gpu:0"}},
-                                         Placement{"TwoOnOneGpu", {"gpu:0"}, 2},
-                                         Placement{"ThreeOnOneGpu", {"gpu:0"}, 3},
-                                         Placement{"TwoGpus", {"gpu:0", "gpu:1"}}),
+                         testing::Values(GraphPlacement{"OneReplica", {"gpu:0"}},
+                                         GraphPlacement{"TwoOnOneGpu", {"gpu:0"}, 2},
+                                         GraphPlacement{"ThreeOnOneGpu", {"gpu:0"}, 3},
+                                         GraphPlacement{"TwoGpus", {"gpu:0", "gpu:1"}}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(CudaGraphTraining, EqualsCallsBitForBitWithASmallerLastBatchAndASchedule) {

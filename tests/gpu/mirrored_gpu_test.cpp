@@ -11,6 +11,7 @@
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/small_images.h"
 #include "lockstep/tests/strategies/one_device_equivalence.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/metrics.h"
@@ -20,12 +21,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::vector<torch::Tensor> on_host(const std::vector<torch::Tensor>& tensors) {
-  std::vector<torch::Tensor> copies;
-  for (const auto& tensor : tensors) copies.push_back(tensor.detach().cpu());
-  return copies;
-}
 
 struct Placement {
   std::string name;
