@@ -7,6 +7,7 @@
 #include "lockstep/runtime/backend_connection.h"
 #include "lockstep/runtime/checked_backend.h"
 #include "lockstep/runtime/collective_order.h"
+#include "lockstep/runtime/graph_recording.h"
 
 namespace lockstep {
 
@@ -35,6 +36,7 @@ BackendGroup::~BackendGroup() {
     connected = std::move(connected_);
     aborted = aborted_;
   }
+  drop_recordings();
   if (!aborted && order_->is_complete()) {
     shut_down_all(connected);
   } else if (!aborted) {
@@ -80,6 +82,7 @@ void BackendGroup::disconnect() {
     connected_.clear();
     aborted = aborted_;
   }
+  drop_recordings();
   if (!aborted) {
     finish_joined();
     abort_all(connected);
@@ -152,13 +155,30 @@ void BackendGroup::abort(const std::string& reason) {
     if (!std::exchange(aborted_, true)) connected = connected_;
   }
   if (connecting) connecting->abort(reason);
+  drop_recordings();
   if (connected.empty()) return;
   finish_joined();
   abort_all(connected);
 }
 
-void BackendGroup::record(int replica, GraphRecording* recording) {
+void BackendGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
   checked_[static_cast<size_t>(replica)]->capture(recording != nullptr);
+  if (!recording) return;
+  MutexLock lock(mutex_);
+  std::erase_if(recordings_, [](const auto& known) { return known.expired(); });
+  recordings_.push_back(recording);
+}
+
+/// NCCL's communicators do not end, nor abort, while a graph has their kernels.
+void BackendGroup::drop_recordings() {
+  std::vector<std::weak_ptr<GraphRecording>> recordings;
+  {
+    MutexLock lock(mutex_);
+    recordings.swap(recordings_);
+  }
+  for (const auto& weak : recordings) {
+    if (const auto recording = weak.lock()) recording->drop();
+  }
 }
 
 void BackendGroup::reset() {

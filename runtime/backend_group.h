@@ -64,7 +64,7 @@ class BackendGroup : public CollectiveGroup {
   void abort(const std::string& reason) override;
   void reset() override;
   bool is_capturable() const override { return true; }
-  void record(int replica, GraphRecording* recording) override;
+  void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
 
  private:
   using Backends = std::vector<c10::intrusive_ptr<c10d::Backend>>;
@@ -73,6 +73,7 @@ class BackendGroup : public CollectiveGroup {
   void disconnect();
   void check_launched();
   void finish_joined();
+  void drop_recordings();
 
   const std::string op_;
   const BackendFactory factory_;
@@ -86,6 +87,7 @@ class BackendGroup : public CollectiveGroup {
   std::shared_ptr<BackendConnection> connecting_ LOCKSTEP_GUARDED_BY(mutex_);
   Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // empty: to be connected by enter()
   bool aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<GraphRecording>> recordings_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

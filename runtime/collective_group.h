@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +52,9 @@ class CollectiveGroup {
 
   /// Whether a graph can hold this channel's collectives. If not, they interrupt a recording.
   virtual bool is_capturable() const = 0;
-  /// `replica`'s collectives belong to `recording` from now on; null: to none. Called by its thread.
-  virtual void record(int replica, GraphRecording* recording) = 0;
+  /// `replica`'s collectives belong to `recording` from now on; null: to none. Called by its thread. A
+  /// channel whose collectives are captured drops the recording before it aborts or ends.
+  virtual void record(int replica, const std::shared_ptr<GraphRecording>& recording) = 0;
 
  protected:
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;

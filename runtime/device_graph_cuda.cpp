@@ -1,4 +1,7 @@
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include <mutex>
 #include <optional>
@@ -16,6 +19,29 @@ std::mutex& registration() {
   return mutex;
 }
 
+class Graph : public at::cuda::CUDAGraph {
+ public:
+  /// CUDAGraph leaves where a broken capture throws: the allocators would go on asking this graph where
+  /// memory belongs, and the generators would take themselves for captured.
+  void give_up() {
+    if (capture_ended_ || capture_dev_ == UNDEFINED_DEVICE) return;
+    const auto attempt = [](const auto& undo) {
+      try {
+        undo();
+      } catch (const c10::Error&) {
+        // It had not come so far.
+      }
+    };
+    namespace allocator = c10::cuda::CUDACachingAllocator;
+    auto* pinned = at::getHostAllocator(at::kCUDA);
+    attempt([&] { allocator::endAllocateToPool(capture_dev_, mempool_id_); });
+    attempt([&] { allocator::releasePool(capture_dev_, mempool_id_); });
+    attempt([&] { pinned->end_allocate_to_pool(mempool_id_); });
+    attempt([&] { pinned->release_pool(mempool_id_); });
+    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
+  }
+};
+
 class CapturedWork final : public DeviceGraph {
  public:
   CapturedWork(at::MempoolId_t pool, const at::Generator& generator) : pool_(pool) {
@@ -31,17 +57,27 @@ class CapturedWork final : public DeviceGraph {
   // Of this thread only: replicas capture at the same time, and others may allocate meanwhile.
   void begin_capture() override {
     const std::lock_guard<std::mutex> lock(registration());
-    graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    } catch (...) {
+      graph_->give_up();
+      throw;
+    }
   }
   void end_capture() override {
     const std::lock_guard<std::mutex> lock(registration());
-    graph_->capture_end();
+    try {
+      graph_->capture_end();
+    } catch (...) {
+      graph_->give_up();
+      throw;
+    }
   }
   void replay() override { graph_->replay(); }
 
  private:
   at::MempoolId_t pool_;
-  std::optional<at::cuda::CUDAGraph> graph_;
+  std::optional<Graph> graph_;
 };
 
 class CudaGraphPool final : public DeviceGraphPool {

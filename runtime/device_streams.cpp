@@ -8,8 +8,9 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-c10::Stream stream_from_pool(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+c10::Stream stream_from_pool(c10::Device device, StreamPriority priority) {
+  return c10::impl::VirtualGuardImpl(device.type())
+      .getStreamFromGlobalPool(device, priority == StreamPriority::kHigh);
 }
 
 c10::Stream DeviceStreams::of(c10::Device device) {
@@ -17,7 +18,7 @@ c10::Stream DeviceStreams::of(c10::Device device) {
   for (const auto& stream : streams_) {
     if (stream.device() == device) return stream;
   }
-  streams_.push_back(stream_from_pool(device));
+  streams_.push_back(stream_from_pool(device, StreamPriority::kHigh));
   return streams_.back();
 }
 

@@ -12,8 +12,13 @@ namespace lockstep {
 /// The calling thread's current stream on a device that is no CPU.
 c10::Stream current_stream(c10::Device device);
 
-/// A stream out of LibTorch's pool, which has 32 of this priority a GPU and hands them out in turn.
-c10::Stream stream_from_pool(c10::Device device);
+/// LibTorch has a pool of 32 streams of each priority a GPU, and hands them out in turn.
+enum class StreamPriority { kNormal, kHigh };
+
+/// A stream out of LibTorch's pool. Those that replicas compute on are of normal priority; what works for
+/// them beside (input, sums) takes high ones, so that in a process that makes many of them it never gets a
+/// replica's stream: what one gives to a stream that another captures would become part of the graph.
+c10::Stream stream_from_pool(c10::Device device, StreamPriority priority = StreamPriority::kNormal);
 
 /// A stream a GPU, the same at every call. Thread-safe.
 class DeviceStreams {

@@ -36,7 +36,8 @@ bool GradientReducer::is_laid_out() const {
 void GradientReducer::describe(Fingerprint& fingerprint) const {
   fingerprint.add(statistics_.rebuilds);
   fingerprint.add(static_cast<uint8_t>(phase_));
-  if (order_.has_next() || !is_laid_out()) fingerprint.add_unsettled();
+  // A backward of an earlier run has left work that no capture can wait for.
+  if (phase_ == Phase::kCollecting || order_.has_next() || !is_laid_out()) fingerprint.add_unsettled();
 }
 
 void GradientReducer::prepare() {

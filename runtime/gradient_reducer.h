@@ -36,6 +36,9 @@ class GradientReducer {
     /// A parameter's name for errors, in quotes where it has one.
     std::function<std::string(size_t)> name_of;
   };
+  /// What has become of the gradients since the last step: none has come, they are being collected, or grad()
+  /// holds their sums.
+  enum class Phase : uint8_t { kIdle, kCollecting, kSummed };
   /// Counts since construction, of this replica.
   struct Statistics {
     int64_t launched_in_backward = 0;  ///< buckets that left from a hook, before backward had ended
@@ -52,6 +55,7 @@ class GradientReducer {
   /// From now on finish() interrupts `recording`, if that captures, for all sums at once, and none is
   /// launched in backward. Null: none, as where the channel's collectives can be captured.
   void record(GraphRecording* recording) { recording_ = recording; }
+  Phase phase() const { return phase_; }
   /// Adds what a captured step takes over of the buckets.
   void describe(Fingerprint& fingerprint) const;
 
@@ -82,8 +86,6 @@ class GradientReducer {
   const Statistics& statistics() const { return statistics_; }
 
  private:
-  enum class Phase { kIdle, kCollecting, kSummed };
-
   bool is_laid_out() const;
   bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
   void lay_out();

@@ -3,67 +3,126 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <utility>
+
+#include "lockstep/runtime/errors.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kAborted = "[CudaGraph] the collectives of a captured function were aborted";
+
+}  // namespace
 
 void GraphRecording::begin(const std::vector<at::Tensor>& parameters) {
-  for (const auto& parameter : parameters) gradients_.push_back({parameter, parameter.grad()});
+  for (const auto& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    gradients_.push_back({parameter, gradient, gradient.defined() ? gradient._version() : 0});
+  }
   begin_part();
 }
 
 void GraphRecording::begin_part() {
+  MutexLock lock(mutex_);
+  if (is_dropped_) throw CollectiveAborted(kAborted);
   parts_.push_back({pool_->make_graph(), {}});
   parts_.back().graph->begin_capture();
   is_capturing_ = true;
 }
 
 void GraphRecording::end_part() {
+  MutexLock lock(mutex_);
   is_capturing_ = false;
   parts_.back().graph->end_capture();
+  if (is_dropped_) {
+    drop_graphs();
+    throw CollectiveAborted(kAborted);
+  }
   parts_.back().graph->replay();
 }
 
 void GraphRecording::interrupt(Action action) {
   end_part();
   action();
-  parts_.back().actions.push_back(std::move(action));
+  at_replay(std::move(action));
   begin_part();
 }
 
 void GraphRecording::at_replay(Action action) {
+  MutexLock lock(mutex_);
   parts_.back().actions.push_back(std::move(action));
+}
+
+void GraphRecording::note_used_gradients() {
+  for (auto& known : gradients_) {
+    if (known.before.defined() && known.before.is_same(known.parameter.grad())) known.is_needed = true;
+  }
 }
 
 void GraphRecording::end() {
   end_part();
-  for (auto& [parameter, gradient, was_there_before] : gradients_) {
-    was_there_before = gradient.defined() && gradient.is_same(parameter.grad());
-    gradient = parameter.grad();
+  for (auto& known : gradients_) {
+    known.after = known.parameter.grad();
+    if (!known.before.defined()) continue;
+    if (known.before.is_same(known.after) || known.before._version() != known.version) known.is_needed = true;
+    if (!known.is_needed) known.before.reset();  // its memory is not the graph's
   }
 }
 
 void GraphRecording::abandon() {
-  if (!std::exchange(is_capturing_, false)) return;
-  try {
-    parts_.back().graph->end_capture();
-  } catch (const c10::Error&) {
-    // What broke the capture is on its way to the caller.
+  MutexLock lock(mutex_);
+  if (is_capturing_) {
+    is_capturing_ = false;
+    try {
+      parts_.back().graph->end_capture();
+    } catch (const c10::Error&) {
+      // What broke the capture is on its way to the caller.
+    }
   }
+  drop_graphs();
 }
 
 bool GraphRecording::finds_gradients() const {
   return std::all_of(gradients_.begin(), gradients_.end(), [](const Gradient& known) {
-    return !known.was_there_before || known.gradient.is_same(known.parameter.grad());
+    return !known.is_needed || known.before.is_same(known.parameter.grad());
   });
 }
 
 void GraphRecording::replay() {
-  for (const auto& part : parts_) {
-    part.graph->replay();
-    for (const auto& action : part.actions) action();
+  size_t num_parts = 0;
+  {
+    MutexLock lock(mutex_);
+    num_parts = parts_.size();
   }
-  for (auto& [parameter, gradient, was_there_before] : gradients_) parameter.mutable_grad() = gradient;
+  for (size_t i = 0; i < num_parts; ++i) {
+    const std::vector<Action>* actions = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (is_dropped_) throw CollectiveAborted(kAborted);
+      parts_[i].graph->replay();
+      actions = &parts_[i].actions;  // nobody changes them any more
+    }
+    for (const auto& action : *actions) action();
+  }
+  for (auto& known : gradients_) known.parameter.mutable_grad() = known.after;
+}
+
+void GraphRecording::drop() {
+  MutexLock lock(mutex_);
+  if (is_capturing_) {
+    is_dropped_ = true;
+  } else {
+    drop_graphs();
+  }
+}
+
+void GraphRecording::drop_graphs() {
+  is_dropped_ = true;
+  for (auto& part : parts_) part.graph.reset();
+}
+
+bool GraphRecording::is_usable() const {
+  MutexLock lock(mutex_);
+  return !is_dropped_;
 }
 
 }  // namespace lockstep

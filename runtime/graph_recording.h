@@ -6,14 +6,17 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/device_graph.h"
+#include "lockstep/runtime/mutex.h"
 
 namespace lockstep {
 
 /// One replica's call of a function, to be repeated without calling it: device graphs, and between them what
-/// the host has to do. Used by its replica's thread only, on its replica's stream.
+/// the host has to do. Used by its replica's thread, on its replica's stream; any thread may call drop() and
+/// is_usable().
 class GraphRecording {
  public:
   using Action = std::function<void()>;
@@ -22,8 +25,8 @@ class GraphRecording {
   GraphRecording(const GraphRecording&) = delete;
   GraphRecording& operator=(const GraphRecording&) = delete;
 
-  /// The call begins: from now on the device's work is captured, not computed. The call may make or change
-  /// the gradients of `parameters`.
+  /// The call begins: from now on the device's work is captured, not computed. The call may make, change or
+  /// use the gradients of `parameters`.
   void begin(const std::vector<at::Tensor>& parameters);
   bool is_capturing() const { return is_capturing_; }
   /// For what a graph cannot hold, such as work on other streams and meeting other replicas: the work so far
@@ -31,17 +34,24 @@ class GraphRecording {
   void interrupt(Action action);
   /// What the host notes down in the call besides, at this place of every replay; not now.
   void at_replay(Action action);
+  /// The parameters' gradients are used just now.
+  void note_used_gradients();
   /// The call ends: the rest of its work is computed. At every replay's end the parameters' gradients are the
   /// tensors that they are now.
   void end();
-  /// Ends a call that has failed. Does not throw.
+  /// Ends a call that has failed, and drops it. Does not throw.
   void abandon();
 
-  /// Whether a replay would add to the very gradients that the call has added to. Always, where it made its
-  /// own.
+  /// Whether a replay would find the gradients that it adds to or uses where the call found them. Always,
+  /// where the call made its own.
   bool finds_gradients() const;
-  /// Everything again, in its order. Throws what the actions throw.
+  /// Everything again, in its order. Throws what the actions throw, and CollectiveAborted once dropped.
   void replay();
+
+  /// Destroys the graphs, and with them what holds on to others, such as a communicator: at once, or where
+  /// they are being captured when that ends.
+  void drop();
+  bool is_usable() const;
 
  private:
   struct Part {
@@ -50,17 +60,22 @@ class GraphRecording {
   };
   struct Gradient {
     at::Tensor parameter;
-    at::Tensor gradient;
-    bool was_there_before = false;  // at the begin, and was added to
+    at::Tensor before;       // when the call began
+    int64_t version = 0;     // of `before`
+    bool is_needed = false;  // the call adds to it or uses it
+    at::Tensor after = {};   // when the call ended
   };
 
   void begin_part();
   void end_part();
+  void drop_graphs() LOCKSTEP_REQUIRES(mutex_);
 
   std::unique_ptr<DeviceGraphPool> pool_;  // outlives the graphs
-  std::vector<Part> parts_;
   std::vector<Gradient> gradients_;
-  bool is_capturing_ = false;
+  bool is_capturing_ = false;  // written by the replica's thread, with the mutex
+  mutable Mutex mutex_;
+  std::vector<Part> parts_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool is_dropped_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

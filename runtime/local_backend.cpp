@@ -320,8 +320,8 @@ LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::millisec
   }
 }
 
-void LocalGroup::record(int replica, GraphRecording* recording) {
-  static_cast<LocalBackend&>(*backends_[static_cast<size_t>(replica)]).record(recording);
+void LocalGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
+  static_cast<LocalBackend&>(*backends_[static_cast<size_t>(replica)]).record(recording.get());
 }
 
 }  // namespace lockstep

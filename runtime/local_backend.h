@@ -77,7 +77,7 @@ class LocalGroup : public CollectiveGroup {
   void abort(const std::string& reason) override { rendezvous_->abort(reason); }
   void reset() override { rendezvous_->reset(); }
   bool is_capturable() const override { return false; }
-  void record(int replica, GraphRecording* recording) override;
+  void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

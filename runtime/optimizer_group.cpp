@@ -61,7 +61,8 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
 OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
                                std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
                                std::shared_ptr<const ParameterDirectory> directory, Options options)
-    : optimizers_(std::move(optimizers)),
+    : id_(options.id),
+      optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
       directory_(std::move(directory)),
       finished_steps_(optimizers_.size(), 0),

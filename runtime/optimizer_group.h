@@ -22,6 +22,7 @@ namespace lockstep {
 class OptimizerGroup {
  public:
   struct Options {
+    int64_t id = 0;  ///< that no other optimizer of the strategy ever has
     BucketOptions buckets;
     std::function<bool(int replica)> is_accumulating;
     /// Throws a replica's error, in the strategy's words where it is its device's.
@@ -37,6 +38,7 @@ class OptimizerGroup {
   OptimizerGroup(const OptimizerGroup&) = delete;  // the reducers refer to it
   OptimizerGroup& operator=(const OptimizerGroup&) = delete;
 
+  int64_t id() const { return id_; }
   bool holds(const torch::optim::Optimizer& optimizer) const;
   /// Null with one replica.
   CollectiveGroup* channel() const { return channel_.get(); }
@@ -58,6 +60,7 @@ class OptimizerGroup {
   void copy_state_from(size_t source);
 
  private:
+  const int64_t id_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<std::vector<at::Tensor>> parameters_;  // as at construction
   std::unique_ptr<CollectiveGroup> channel_;

@@ -20,7 +20,7 @@ class Strategy;
 
 struct CudaGraphOptions {
   bool enabled = true;   ///< false: run() calls the function, as without a CudaGraph
-  int warm_up_runs = 3;  ///< calls in a row with equal constants and layouts before one is captured
+  int warm_up_runs = 3;  ///< calls in a row that were alike before one is captured; at least 1
 };
 
 /// How often a CudaGraph's function was captured, and replayed in place of a call.
@@ -41,8 +41,8 @@ struct CudaGraphStatistics {
 /// function; other constants or shapes that stay are captured in place of the old ones. Replicas on a CPU
 /// call it always.
 ///
-/// The whole of the function is one graph where there is one replica, or NCCL; elsewhere collectives on the
-/// device, and with them the sums of the gradients, come between graphs.
+/// The whole of the function is one graph over NCCL, and where one replica calls no collective; else
+/// collectives on the device, and with them the sums of the gradients, come between graphs.
 ///
 /// What the function takes and gives:
 /// - everything is an argument: it is a function, or a lambda without captures;
@@ -54,7 +54,9 @@ struct CudaGraphStatistics {
 /// - anything else is a constant, compared with ==; another tensor is another constant;
 /// - results are tensors, or batches or tuples of them (BatchTraits), without history.
 /// It must not make the host wait for the device (item(), cpu()), nor draw from generators other than the
-/// replica's. What it prints or counts on the host happens in calls only.
+/// replica's. Backward, apply_gradients() and a GradScaler's update() belong into the same function. What it
+/// prints or counts on the host happens in calls only, and options of modules, such as a dropout's
+/// probability, are those of the capture.
 ///
 /// Used by one thread at a time, and destroyed before the strategy that ran it. Another strategy, or
 /// arguments of other types, begin anew.
@@ -64,7 +66,7 @@ class CudaGraph {
                 "a captured function has no state of its own: hand everything to run() as an argument");
 
  public:
-  /// Throws InvalidArgument for a negative number of warm-up runs.
+  /// Throws InvalidArgument for less than one warm-up run: what is made at first belongs to no graph.
   explicit CudaGraph(Fn function, const CudaGraphOptions& options = {})
       : function_(std::move(function)), options_(options) {
     detail::check_warm_up(options.warm_up_runs);
@@ -104,23 +106,15 @@ namespace detail {
 template <typename R>
 using ResultSlot = std::conditional_t<std::is_void_v<R>, std::monostate, R>;
 
-/// The optimizers among a replica's arguments that it can step.
+/// A replica's optimizers and parameters among the arguments.
 template <typename... Given>
-std::vector<torch::optim::Optimizer*> optimizers_among(const ReplicaContext& replica, Given&... args) {
-  std::vector<torch::optim::Optimizer*> found;
+GraphObjects objects_among(const ReplicaContext& replica, Given&... args) {
+  GraphObjects objects;
   [[maybe_unused]] const auto look = [&](auto& argument) {
-    if constexpr (is_replicated<std::remove_cvref_t<decltype(argument)>>) {
-      using T = typename std::remove_cvref_t<decltype(argument)>::value_type;
-      if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
-        if constexpr (!std::is_const_v<std::remove_reference_t<decltype(argument)>>)
-          found.push_back(&argument[replica]);
-      } else if constexpr (OptimizerLike<T>) {
-        found.push_back(&*argument[replica]);
-      }
-    }
+    if constexpr (GraphState<std::remove_cvref_t<decltype(argument)>>) objects.add_value(argument[replica]);
   };
   (look(args), ...);
-  return found;
+  return objects;
 }
 
 /// The runs of a captured function with results R (void: none) and arguments Args, without references.
@@ -155,12 +149,18 @@ class GraphCalls {
     for_each_input([&](auto& copies) { copies[static_cast<size_t>(replica)].reset(); });
   }
 
-  /// `fn` with the inputs' copies. Throws InvalidArgument where it changes one.
+  /// `fn` with the inputs' copies. Throws InvalidArgument where it changes one, and for results that are not
+  /// on the device.
   template <typename Fn, typename... Given>
   void call(const Fn& fn, ReplicaContext& replica, Given&... args) {
     const auto before = input_versions(replica);
     call_all(fn, replica, std::index_sequence_for<Args...>(), args...);
     if (input_versions(replica) != before) refuse_changed_input();
+    if constexpr (!std::is_void_v<R>) {
+      BatchTraits<R>::for_each_tensor(
+          std::as_const(*results_[static_cast<size_t>(replica.local_replica_id())]),
+          [&](const torch::Tensor& tensor) { check_result(tensor, replica.device()); });
+    }
   }
 
   auto result(const ReplicaContext& replica) const requires(!std::is_void_v<R>) {

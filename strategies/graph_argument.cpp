@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/Type.h>
 
+#include <algorithm>
 #include <typeinfo>
 
 #include "lockstep/runtime/capturable_step.h"
@@ -10,10 +11,15 @@
 
 namespace lockstep::detail {
 
+void describe_tensor(Fingerprint& fingerprint, const torch::Tensor& tensor) {
+  fingerprint.add_identity(tensor);
+  if (tensor.defined() && tensor.is_leaf()) fingerprint.add(tensor.grad().defined());
+}
+
 void describe_module(Fingerprint& fingerprint, const torch::nn::Module& module) {
   fingerprint.add(&module);
   fingerprint.add(module.is_training());
-  for (const auto& parameter : module.parameters(/*recurse=*/false)) fingerprint.add_identity(parameter);
+  for (const auto& parameter : module.parameters(/*recurse=*/false)) describe_tensor(fingerprint, parameter);
   for (const auto& buffer : module.buffers(/*recurse=*/false)) fingerprint.add_identity(buffer);
   for (const auto& child : module.children()) describe_module(fingerprint, *child);
 }
@@ -33,7 +39,32 @@ void describe_optimizer(Fingerprint& fingerprint, const torch::optim::Optimizer&
   }
 }
 
+void GraphObjects::add(const torch::nn::Module& module) {
+  for (const auto& parameter : module.parameters()) add(parameter);
+}
+
+void GraphObjects::add(torch::optim::Optimizer& optimizer) {
+  optimizers.push_back(&optimizer);
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) add(parameter);
+  }
+}
+
+void GraphObjects::add(const torch::Tensor& tensor) {
+  if (tensor.defined() && tensor.is_leaf() && tensor.requires_grad()) parameters.push_back(tensor);
+}
+
+void check_result(const torch::Tensor& tensor, torch::Device device) {
+  if (!tensor.defined() || tensor.device() == device) return;
+  throw InvalidArgument(c10::str("[CudaGraph] expected results on the replica's device, ", device,
+                                 ", but got one on ", tensor.device(), ", which replays would not change"));
+}
+
 void check_input(const torch::Tensor& tensor, torch::Device device) {
+  if (tensor.layout() != torch::kStrided) {
+    throw InvalidArgument(
+        c10::str("[CudaGraph] expected batches of dense tensors, but got a ", tensor.layout(), " one"));
+  }
   if (tensor.device() != device) {
     throw InvalidArgument(c10::str("[CudaGraph] expected a batch on its replica's device, ", device,
                                    ", but got one on ", tensor.device()));
@@ -53,12 +84,16 @@ void refuse_changed_input() {
 }
 
 void check_warm_up(int runs) {
-  if (runs >= 0) return;
-  throw InvalidArgument(c10::str("[CudaGraph] expected 0 or more warm-up runs, but got ", runs));
+  if (runs >= 1) return;
+  throw InvalidArgument(c10::str("[CudaGraph] expected 1 or more warm-up runs, but got ", runs));
 }
 
 torch::Tensor copy_of(const torch::Tensor& tensor) {
-  return tensor.detach().clone();
+  const torch::NoGradGuard no_grad;
+  const auto strides = tensor.strides();
+  // Elements that share their memory cannot be written one by one.
+  if (std::find(strides.begin(), strides.end(), 0) != strides.end()) return tensor.detach().clone();
+  return torch::empty_strided(tensor.sizes(), strides, tensor.options()).copy_(tensor);
 }
 
 }  // namespace lockstep::detail

@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -58,12 +59,17 @@ concept GraphState = requires {
      HasTensors<typename A::value_type> || HasStateTensors<typename A::value_type> ||
      is_number<typename A::value_type>);
 
+/// Adds a tensor that is read and written where it is, and whether it has a gradient.
+void describe_tensor(Fingerprint& fingerprint, const torch::Tensor& tensor);
 /// Adds parameters, buffers and the training flags of a module and all below it.
 void describe_module(Fingerprint& fingerprint, const torch::nn::Module& module);
 /// Adds what a captured step takes over. Throws InvalidArgument for an optimizer that is no CapturableStep.
 void describe_optimizer(Fingerprint& fingerprint, const torch::optim::Optimizer& optimizer);
-/// Throws InvalidArgument for a tensor that is not on `device`, and for one that requires a gradient.
+/// Throws InvalidArgument for a tensor that is not dense or not on `device`, and for one that requires a
+/// gradient.
 void check_input(const torch::Tensor& tensor, torch::Device device);
+/// Throws InvalidArgument for a tensor that is not on `device`.
+void check_result(const torch::Tensor& tensor, torch::Device device);
 [[noreturn]] void refuse_changed_input();
 void check_warm_up(int runs);
 /// A new tensor with the same layout and values.
@@ -72,7 +78,7 @@ torch::Tensor copy_of(const torch::Tensor& tensor);
 template <GraphState A>
 void describe_state(Fingerprint& fingerprint, const A& argument) {
   using T = typename A::value_type;
-  const auto visit = [&](const torch::Tensor& tensor) { fingerprint.add_identity(tensor); };
+  const auto visit = [&](const torch::Tensor& tensor) { describe_tensor(fingerprint, tensor); };
   for (const auto& value : argument.local_values()) {
     if constexpr (ModuleLike<T>) {
       if (const auto module = module_pointer(value)) describe_module(fingerprint, *module);
@@ -102,6 +108,31 @@ void describe_input(Fingerprint& fingerprint, const A& argument) {
     });
   }
 }
+
+/// What a captured function steps, and what it may make gradients of, on one replica.
+struct GraphObjects {
+  std::vector<torch::optim::Optimizer*> optimizers;
+  std::vector<torch::Tensor> parameters;
+
+  void add(const torch::nn::Module& module);
+  void add(torch::optim::Optimizer& optimizer);
+  void add(const torch::Tensor& tensor);
+
+  template <typename T>
+  void add_value(T& value) {
+    using Value = std::remove_const_t<T>;
+    if constexpr (ModuleLike<Value>) {
+      if (const auto module = module_pointer(value)) add(*module);
+    } else if constexpr (std::derived_from<Value, torch::optim::Optimizer>) {
+      if constexpr (!std::is_const_v<T>) add(static_cast<torch::optim::Optimizer&>(value));
+    } else if constexpr (OptimizerLike<Value>) {
+      add(static_cast<torch::optim::Optimizer&>(*value));
+    } else if constexpr (HasTensors<Value>) {
+      BatchTraits<Value>::for_each_tensor(std::as_const(value),
+                                          [this](const torch::Tensor& tensor) { add(tensor); });
+    }
+  }
+};
 
 /// `value` with tensors of its own.
 template <typename T>

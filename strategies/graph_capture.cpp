@@ -1,4 +1,5 @@
 // Strategy::run() of a CudaGraph: what a run hangs on, and one replica's call while it is captured.
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
@@ -32,30 +33,48 @@ void refresh(const std::vector<torch::optim::Optimizer*>& optimizers) {
 /// While it lives, a replica's collectives, gradients and steps belong to a recording.
 class Strategy::Recorder {
  public:
-  Recorder(Core& core, int replica, GraphRecording& recording)
+  Recorder(Core& core, int replica, const std::shared_ptr<GraphRecording>& recording)
       : core_(core), replica_(replica), optimizers_(core.live_optimizers()) {
-    set(&recording);
+    for (const auto& group : optimizers_) phases_.push_back(phase_of(*group));
+    set(recording);
   }
   ~Recorder() { set(nullptr); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Throws InvalidArgument where the function has begun what only a later run would end: a replay does
+  /// nothing on the host that the later run could go by.
+  void check_steps_ended() const {
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      if (phase_of(*optimizers_[i]) == phases_[i]) continue;
+      throw InvalidArgument(
+          "[CudaGraph] the function leaves gradients to a later run: call apply_gradients() in it, after "
+          "backward");
+    }
+  }
+
  private:
-  void set(GraphRecording* recording) {
-    core_.states[static_cast<size_t>(replica_)].recording = recording;
+  GradientReducer::Phase phase_of(const OptimizerGroup& group) const {
+    const auto* reducer = group.reducer(replica_);
+    return reducer == nullptr ? GradientReducer::Phase::kIdle : reducer->phase();
+  }
+
+  void set(const std::shared_ptr<GraphRecording>& recording) {
+    core_.states[static_cast<size_t>(replica_)].recording = recording.get();
     core_.collectives->record(replica_, recording);
     for (const auto& group : optimizers_) {
       auto* channel = group->channel();
       if (channel == nullptr) continue;
       channel->record(replica_, recording);
       auto* reducer = group->reducer(replica_);
-      if (reducer != nullptr && !channel->is_capturable()) reducer->record(recording);
+      if (reducer != nullptr && !channel->is_capturable()) reducer->record(recording.get());
     }
   }
 
   Core& core_;
   const int replica_;
   const std::vector<std::shared_ptr<OptimizerGroup>> optimizers_;
+  std::vector<GradientReducer::Phase> phases_;  // when the call began
 };
 
 bool Strategy::has_graphs() const {
@@ -73,28 +92,30 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
   fingerprint.add(at::autocast::is_autocast_enabled(at::kCUDA));
   fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
   for (const auto& state : core_->states) fingerprint.add(state.accumulations);
+  const auto& context = at::globalContext();
+  for (const bool flag :
+       {context.deterministicAlgorithms(), context.userEnabledCuDNN(), context.benchmarkCuDNN(),
+        context.deterministicCuDNN(), context.allowTF32CuBLAS(), context.allowTF32CuDNN()})
+    fingerprint.add(flag);
   for (const auto& group : core_->live_optimizers()) {
+    fingerprint.add(group->id());
     for (int local = 0; local < num_local_replicas(); ++local) {
       if (const auto* reducer = group->reducer(local)) reducer->describe(fingerprint);
     }
   }
 }
 
-void Strategy::capture_call(ReplicaContext& replica, std::unique_ptr<GraphRecording>& recording,
-                            const std::vector<torch::optim::Optimizer*>& optimizers,
-                            const std::function<void()>& call) {
+void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
+                            const detail::GraphObjects& objects, const std::function<void()>& call) {
   auto pool = make_device_graph_pool(replica.device(), replica.generator());
   if (!pool) throw InvalidArgument("[CudaGraph] this build of Lockstep has no CUDA graphs");
-  recording = std::make_unique<GraphRecording>(std::move(pool));
-  refresh(optimizers);
-  std::vector<at::Tensor> parameters;
-  for (const auto* optimizer : optimizers) {
-    for (auto& parameter : parameters_of(*optimizer)) parameters.push_back(std::move(parameter));
-  }
-  const Recorder recorder(*core_, replica.local_replica_id(), *recording);
+  recording = std::make_shared<GraphRecording>(std::move(pool));
+  refresh(objects.optimizers);
+  const Recorder recorder(*core_, replica.local_replica_id(), recording);
   try {
-    recording->begin(parameters);
+    recording->begin(objects.parameters);
     call();
+    recorder.check_steps_ended();
     recording->end();
   } catch (const c10::Error& error) {
     recording->abandon();
@@ -109,9 +130,8 @@ void Strategy::capture_call(ReplicaContext& replica, std::unique_ptr<GraphRecord
   }
 }
 
-void Strategy::replay_call(GraphRecording& recording,
-                           const std::vector<torch::optim::Optimizer*>& optimizers) {
-  refresh(optimizers);
+void Strategy::replay_call(GraphRecording& recording, const detail::GraphObjects& objects) {
+  refresh(objects.optimizers);
   recording.replay();
 }
 

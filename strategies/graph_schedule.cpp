@@ -5,23 +5,18 @@
 namespace lockstep {
 
 GraphUse GraphSchedule::next(const Fingerprint& now) {
-  if (is_captured_ && now == captured_ &&
-      std::all_of(recordings_.begin(), recordings_.end(),
-                  [](const auto& recording) { return recording->finds_gradients(); })) {
-    seen_ = now;
-    runs_ = 0;
-    return GraphUse::kReplay;
-  }
-  if (!(now == seen_)) {
+  const bool can_replay = is_captured_ && now == captured_ &&
+                          std::all_of(recordings_.begin(), recordings_.end(), [](const auto& recording) {
+                            return recording->is_usable() && recording->finds_gradients();
+                          });
+  if (can_replay || !(now == seen_)) {
     seen_ = now;
     runs_ = 0;
   }
-  // A captured call whose gradients are not where it left them: they will be after this one.
-  if (runs_ < warm_up_runs_ || (is_captured_ && now == captured_)) {
-    ++runs_;
-    return GraphUse::kCall;
-  }
-  return GraphUse::kCapture;
+  if (can_replay) return GraphUse::kReplay;
+  if (runs_ == warm_up_runs_) return GraphUse::kCapture;
+  ++runs_;
+  return GraphUse::kCall;
 }
 
 void GraphSchedule::begin_capture() {

@@ -18,7 +18,7 @@ enum class GraphUse : uint8_t { kCall, kCapture, kReplay };
 
 /// A captured function's recordings, one a replica, and when they are made and replayed: after some calls in
 /// a row that a graph would take over the same from, the next one is captured, and replayed where that is the
-/// same again. Other runs call the function.
+/// same again and the gradients are where it left them. Other runs call the function.
 class GraphSchedule {
  public:
   GraphSchedule(int num_replicas, int warm_up_runs)
@@ -30,12 +30,12 @@ class GraphSchedule {
   void begin_capture();
   /// All replicas have recorded their calls.
   void end_capture() { is_captured_ = true; }
-  std::unique_ptr<GraphRecording>& recording(int replica) {
+  std::shared_ptr<GraphRecording>& recording(int replica) {
     return recordings_[static_cast<size_t>(replica)];
   }
 
  private:
-  std::vector<std::unique_ptr<GraphRecording>> recordings_;
+  std::vector<std::shared_ptr<GraphRecording>> recordings_;
   const int warm_up_runs_;
   Fingerprint captured_;
   Fingerprint seen_;

@@ -11,7 +11,7 @@ InputStreams::InputStreams(const std::vector<LogicalDevice>& devices, Kind kind)
     const torch::Device on = device.torch_device();
     if (on.is_cpu() || std::find(gpus_.begin(), gpus_.end(), on) != gpus_.end()) continue;
     gpus_.push_back(on);
-    if (kind == Kind::kOwn) own_.push_back(stream_from_pool(on));
+    if (kind == Kind::kOwn) own_.push_back(stream_from_pool(on, StreamPriority::kHigh));
   }
 }
 

@@ -174,14 +174,13 @@ class Strategy : public GradientHandler {
         [&](ReplicaContext& replica) {
           const int local = replica.local_replica_id();
           auto& recording = calls.schedule().recording(local);
-          const auto optimizers = detail::optimizers_among(replica, args...);
+          const auto objects = detail::objects_among(replica, args...);
           if (use == GraphUse::kCapture) calls.drop_inputs(local);
           calls.set_inputs(replica, args...);
           if (use == GraphUse::kReplay) {
-            replay_call(*recording, optimizers);
+            replay_call(*recording, objects);
           } else {
-            capture_call(replica, recording, optimizers,
-                         [&] { calls.call(graph.function_, replica, args...); });
+            capture_call(replica, recording, objects, [&] { calls.call(graph.function_, replica, args...); });
           }
           if constexpr (!std::is_void_v<R>)
             results[static_cast<size_t>(local)].emplace(calls.result(replica));
@@ -309,10 +308,9 @@ class Strategy : public GradientHandler {
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
   bool has_graphs() const;
   void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
-  void capture_call(ReplicaContext& replica, std::unique_ptr<GraphRecording>& recording,
-                    const std::vector<torch::optim::Optimizer*>& optimizers,
-                    const std::function<void()>& call);
-  static void replay_call(GraphRecording& recording, const std::vector<torch::optim::Optimizer*>& optimizers);
+  void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
+                    const detail::GraphObjects& objects, const std::function<void()>& call);
+  static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);
   void adopt_modules(const std::vector<ModulePointer>& modules);
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
   std::shared_ptr<void> adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers);

@@ -29,6 +29,7 @@ struct Strategy::Core {
   /// What the replicas' modules are bound to.
   std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
+  int64_t num_optimizers = 0;  // ever made
   bool in_factory = false;
   // Last, so that the threads end before anything that they use.
   std::unique_ptr<ReplicaThreads> threads;

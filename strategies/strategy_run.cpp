@@ -97,11 +97,8 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   const auto group = optimizer_group(optimizer);
   const int local = replica.local_replica_id();
   group->check_parameters(local);
-  if (auto* recording = core_->states[static_cast<size_t>(local)].recording) {
-    recording->at_replay([weak = std::weak_ptr(group), local] {
-      if (const auto counted = weak.lock()) counted->count_step(local);
-    });
-  }
+  auto* recording = core_->states[static_cast<size_t>(local)].recording;
+  if (recording != nullptr) recording->note_used_gradients();
   auto* reducer = group->reducer(local);
   if (reducer != nullptr) reducer->finish();
   torch::Tensor norm;
@@ -118,6 +115,11 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   }
   if (reducer != nullptr) reducer->mark_applied();
   group->count_step(local);
+  if (recording != nullptr) {
+    recording->at_replay([weak = std::weak_ptr(group), local] {
+      if (const auto counted = weak.lock()) counted->count_step(local);
+    });
+  }
   return norm;
 }
 

@@ -101,7 +101,8 @@ void step_all(Optimizer& optimizer, const char* name, StepRates& rates, const to
 }
 
 template <typename Options>
-void describe(Fingerprint& fingerprint, const Optimizer& optimizer, const char* name) {
+void describe(Fingerprint& fingerprint, const Optimizer& optimizer, const StepRates& rates,
+              const char* name) {
   describe_fused_step<Options, FusedAdamParamState>(
       fingerprint, optimizer, name,
       [&](const Options& options) {
@@ -117,6 +118,7 @@ void describe(Fingerprint& fingerprint, const Optimizer& optimizer, const char* 
         fingerprint.add_identity(state.exp_avg_sq());
         fingerprint.add_identity(state.max_exp_avg_sq());
       });
+  rates.describe(fingerprint);
 }
 
 template <typename Options>
@@ -216,7 +218,7 @@ void FusedAdam::step_unless(const torch::Tensor& found_inf) {
 }
 
 void FusedAdam::describe_step(Fingerprint& fingerprint) const {
-  describe<FusedAdamOptions>(fingerprint, *this, kAdam);
+  describe<FusedAdamOptions>(fingerprint, *this, rates_, kAdam);
 }
 
 void FusedAdam::refresh_step() {
@@ -260,7 +262,7 @@ void FusedAdamW::step_unless(const torch::Tensor& found_inf) {
 }
 
 void FusedAdamW::describe_step(Fingerprint& fingerprint) const {
-  describe<FusedAdamWOptions>(fingerprint, *this, kAdamW);
+  describe<FusedAdamWOptions>(fingerprint, *this, rates_, kAdamW);
 }
 
 void FusedAdamW::refresh_step() {

@@ -104,7 +104,8 @@ void FusedSgd::step_unless(const torch::Tensor& found_inf) {
       const auto skips = fused_found_inf(found_inf, call.device);
       // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
       // the device until one step is done costs less than a rule of its own for buffers without values.
-      if (call.first_step && skips && skips->item<float>() != 0) continue;
+      is_first_step_due_ = call.first_step && skips && skips->item<float>() != 0;
+      if (is_first_step_due_) continue;
       const auto update = [&](const auto& rate) {
         torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
                            options.weight_decay(), options.momentum(), rate, options.dampening(),
@@ -134,6 +135,8 @@ void FusedSgd::describe_step(Fingerprint& fingerprint) const {
         fingerprint.add(options.maximize());
       },
       [&](const FusedSgdParamState& state) { fingerprint.add_identity(state.momentum_buffer()); });
+  rates_.describe(fingerprint);
+  if (is_first_step_due_) fingerprint.add_unsettled();  // the host waits for it
 }
 
 void FusedSgd::refresh_step() {

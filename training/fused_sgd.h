@@ -67,6 +67,7 @@ class FusedSgd : public torch::optim::Optimizer, public SkippableStep, public Ca
 
  private:
   StepRates rates_;
+  bool is_first_step_due_ = false;  // the last one was skipped where there is no momentum buffer yet
 };
 
 }  // namespace lockstep

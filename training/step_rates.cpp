@@ -21,6 +21,10 @@ const torch::Tensor& StepRates::get(size_t group, torch::Device device, double r
   return rates_.emplace_back(Rate{group, torch::full({}, rate, options), rate}).tensor;
 }
 
+void StepRates::describe(Fingerprint& fingerprint) const {
+  for (const auto& known : rates_) fingerprint.add_identity(known.tensor);
+}
+
 void StepRates::refresh(const std::function<double(size_t group)>& rate_of) {
   for (auto& known : rates_) set(known, rate_of(known.group));
 }

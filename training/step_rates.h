@@ -7,6 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "lockstep/runtime/fingerprint.h"
+
 namespace lockstep {
 
 /// Learning rates as the fused operators read them on a GPU: a float32 scalar there for each parameter group
@@ -21,6 +23,8 @@ class StepRates {
 
   /// The tensor for `group` on `device`, holding `rate`.
   const torch::Tensor& get(size_t group, torch::Device device, double rate);
+  /// Adds where the tensors lie.
+  void describe(Fingerprint& fingerprint) const;
   /// Brings all tensors to `rate_of(group)`.
   void refresh(const std::function<double(size_t group)>& rate_of);
 

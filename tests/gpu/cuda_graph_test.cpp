@@ -143,6 +143,24 @@ TEST(CudaGraphErrors, AFunctionThatMakesTheHostWaitIsRefusedAndTheStrategyGoesOn
   run_often(strategy, other, state);
   EXPECT_EQ(strategy.run(other, state).local_values()[1].sum().item<float>(), 4);
   EXPECT_GT(other.statistics().replays, 0);
+  // A broken capture leaves the generators as they were.
+  const auto drops = [](ReplicaContext&, torch::Tensor& x) {
+    return torch::dropout(torch::ones({1000}, x.options()), 0.5, /*train=*/true).sum();
+  };
+  EXPECT_GT(strategy.run(drops, state).local_values()[0].item<float>(), 0);
+  CudaGraph dropping(drops);
+  run_often(strategy, dropping, state);
+  EXPECT_NE(strategy.run(dropping, state).local_values()[0].item<float>(),
+            strategy.run(dropping, state).local_values()[0].item<float>());
+}
+
+TEST(CudaGraphErrors, ResultsMustBeOnTheDevice) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  MirroredStrategy strategy({"gpu:0"});
+  CudaGraph graph([](ReplicaContext&) { return torch::ones({2}); });
+  EXPECT_THAT(
+      [&] { run_often(strategy, graph); },
+      testing::ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("cuda:0"), HasSubstr("but got one on cpu"))));
 }
 
 TEST(CudaGraphErrors, OptimizersThatCountOnTheHostAreRefusedByName) {
@@ -183,8 +201,8 @@ TEST(CudaGraphErrors, BatchesMustBeOnTheDeviceAndStayAsTheyAre) {
   CudaGraph writes([](ReplicaContext&, torch::Tensor& x) { x.add_(1); });
   EXPECT_THAT([&] { run_often(strategy, writes, there); },
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("changes a PerReplica argument in place")));
-  EXPECT_THAT([] { CudaGraph([](ReplicaContext&) {}, {.warm_up_runs = -1}); },
-              testing::ThrowsMessage<InvalidArgument>(HasSubstr("0 or more warm-up runs, but got -1")));
+  EXPECT_THAT([] { CudaGraph([](ReplicaContext&) {}, {.warm_up_runs = 0}); },
+              testing::ThrowsMessage<InvalidArgument>(HasSubstr("1 or more warm-up runs, but got 0")));
 }
 
 TEST(CudaGraphStep, BeginsAnewWithAnotherStrategyOrOtherTypes) {

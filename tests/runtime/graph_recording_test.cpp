@@ -6,32 +6,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/runtime/errors.h"
+#include "lockstep/tests/runtime/noted_graphs.h"
+
 namespace lockstep {
 namespace {
-
-/// Notes what is asked of its graphs: `(0` begin of the first one's capture, `0)` end, `0!` replay.
-class NotedGraphs : public DeviceGraphPool {
- public:
-  explicit NotedGraphs(std::string& notes) : notes_(notes) {}
-
-  std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<Graph>(notes_, count_++); }
-
- private:
-  class Graph : public DeviceGraph {
-   public:
-    Graph(std::string& notes, int number) : notes_(notes), name_(std::to_string(number)) {}
-    void begin_capture() override { notes_ += "(" + name_; }
-    void end_capture() override { notes_ += name_ + ")"; }
-    void replay() override { notes_ += name_ + "!"; }
-
-   private:
-    std::string& notes_;
-    const std::string name_;
-  };
-
-  std::string& notes_;
-  int count_ = 0;
-};
 
 TEST(GraphRecording, ComputesWhatItCapturesOnceTheCallEnds) {
   std::string notes;
@@ -109,12 +88,57 @@ TEST(GraphRecording, AFailedActionEndsTheCallAndAbandonEndsTheCapture) {
   EXPECT_THROW(recording.interrupt([] { throw std::runtime_error("no"); }), std::runtime_error);
   EXPECT_FALSE(recording.is_capturing());
   recording.abandon();
-  EXPECT_EQ(notes, "(00)0!") << "nothing was left to end";
+  EXPECT_EQ(notes, "(00)0!0x") << "nothing was left to end";
+  notes.clear();
   GraphRecording other(std::make_unique<NotedGraphs>(notes));
   other.begin({});
   other.abandon();
   EXPECT_FALSE(other.is_capturing());
-  EXPECT_EQ(notes, "(00)0!(00)");
+  EXPECT_EQ(notes, "(00)0x");
+}
+
+TEST(GraphRecording, NeedsTheGradientsThatTheCallUsesOrChangesWhateverBecomesOfThem) {
+  for (const bool uses : {true, false}) {
+    std::string notes;
+    GraphRecording recording(std::make_unique<NotedGraphs>(notes));
+    const auto parameter = torch::zeros({1}).requires_grad_();
+    parameter.mutable_grad() = torch::ones({1});
+    const auto before = parameter.grad();
+    recording.begin({parameter});
+    if (uses) {
+      recording.note_used_gradients();
+    } else {
+      before.add_(1);
+    }
+    parameter.mutable_grad().reset();
+    recording.end();
+    EXPECT_FALSE(recording.finds_gradients());
+    parameter.mutable_grad() = before;
+    EXPECT_TRUE(recording.finds_gradients());
+    recording.replay();
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+}
+
+TEST(GraphRecording, DropDestroysTheGraphsAtOnceOrWhereTheirCaptureEnds) {
+  std::string notes;
+  GraphRecording recording(std::make_unique<NotedGraphs>(notes));
+  recording.begin({});
+  recording.end();
+  EXPECT_TRUE(recording.is_usable());
+  recording.drop();
+  EXPECT_EQ(notes, "(00)0!0x");
+  EXPECT_FALSE(recording.is_usable());
+  EXPECT_THROW(recording.replay(), CollectiveAborted);
+  notes.clear();
+  GraphRecording capturing(std::make_unique<NotedGraphs>(notes));
+  capturing.begin({});
+  capturing.drop();
+  EXPECT_EQ(notes, "(0") << "another thread captures it";
+  EXPECT_THROW(capturing.end(), CollectiveAborted);
+  EXPECT_EQ(notes, "(00)0x");
+  capturing.abandon();
+  EXPECT_EQ(notes, "(00)0x");
 }
 
 }  // namespace

@@ -84,7 +84,9 @@ class FailingChannel : public CollectiveGroup {
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void reset() override { inner_->reset(); }
   bool is_capturable() const override { return inner_->is_capturable(); }
-  void record(int replica, GraphRecording* recording) override { inner_->record(replica, recording); }
+  void record(int replica, const std::shared_ptr<GraphRecording>& recording) override {
+    inner_->record(replica, recording);
+  }
 
  private:
   std::unique_ptr<CollectiveGroup> inner_;

@@ -47,7 +47,7 @@ class Scheduled {
         break;
     }
     schedule_.begin_capture();
-    schedule_.recording(0) = std::make_unique<GraphRecording>(std::make_unique<EmptyGraphs>());
+    schedule_.recording(0) = std::make_shared<GraphRecording>(std::make_unique<EmptyGraphs>());
     schedule_.recording(0)->begin(parameters);
     if (captures_fail) return 'F';
     schedule_.recording(0)->end();
@@ -59,6 +59,8 @@ class Scheduled {
     for (const int64_t value : values) text += next(fingerprint(value));
     return text;
   }
+
+  GraphRecording* recording() { return schedule_.recording(0).get(); }
 
   std::vector<at::Tensor> parameters;
   bool captures_fail = false;
@@ -99,7 +101,14 @@ TEST(GraphSchedule, ForgetsACaptureThatFailed) {
   EXPECT_EQ(schedule.uses({1, 1}), "Cr");
 }
 
-TEST(GraphSchedule, CallsWhereAReplayWouldNotFindTheGradientsItAddsTo) {
+TEST(GraphSchedule, DoesNotReplayWhatWasDropped) {
+  Scheduled schedule;
+  EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "ccCr");
+  schedule.recording()->drop();
+  EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "ccCr");
+}
+
+TEST(GraphSchedule, CallsAndThenCapturesAnewWhereAReplayWouldNotFindTheGradientsItAddsTo) {
   Scheduled schedule;
   const auto parameter = torch::zeros({2}).requires_grad_();
   parameter.mutable_grad() = torch::ones({2});
@@ -107,9 +116,11 @@ TEST(GraphSchedule, CallsWhereAReplayWouldNotFindTheGradientsItAddsTo) {
   EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "ccCr");
   const auto old = parameter.grad();
   parameter.mutable_grad() = torch::ones({2});
-  EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "cccc");
+  EXPECT_EQ(schedule.uses({1}), "c");
   parameter.mutable_grad() = old;
   EXPECT_EQ(schedule.uses({1}), "r");
+  parameter.mutable_grad() = torch::ones({2});
+  EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "ccCr");
 }
 
 }  // namespace
