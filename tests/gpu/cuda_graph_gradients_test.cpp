@@ -4,6 +4,9 @@
 #include <torch/nn/modules/linear.h>
 
 #include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/optimizer_group.h"
@@ -26,6 +29,21 @@ Mirrored<torch::nn::Linear> make_linear(Strategy& strategy) {
   torch::manual_seed(3);
   return strategy.scope([](ReplicaContext&) { return torch::nn::Linear(4, 2); });
 }
+
+/// A linear layer under Adam.
+struct LinearTraining {
+  explicit LinearTraining(int replicas, std::shared_ptr<CrossDeviceOps> ops = nullptr)
+      : strategy({"gpu:0"}, {.cross_device_ops = std::move(ops), .replicas_per_device = replicas}),
+        model(make_linear(strategy)),
+        adam(strategy.scope(
+            [&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); })) {}
+
+  std::vector<torch::Tensor> weights() const { return on_host(model.primary()->parameters()); }
+
+  MirroredStrategy strategy;
+  Mirrored<torch::nn::Linear> model;
+  Mirrored<FusedAdam> adam;
+};
 
 PerReplica<torch::Tensor> rows(Strategy& strategy, int step) {
   return strategy.distribute_values_from_function([&](const ValueContext& context) {
@@ -61,48 +79,42 @@ void expect_equal_with_and_without_graphs(const Train& train) {
 
 TEST(CudaGraphGradients, OfOneReplicaMayBeUsedByAnotherRun) {
   expect_equal_with_and_without_graphs([](const CudaGraphOptions& options) {
-    MirroredStrategy strategy({"gpu:0"});
-    auto model = make_linear(strategy);
-    auto adam =
-        strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); });
+    LinearTraining training(1);
+    auto& [strategy, model, adam] = training;
     CudaGraph graph(backward, options);
     for (int step = 0; step < 10; ++step) {
       strategy.run(graph, model, rows(strategy, step));
       strategy.run(step_and_zero, adam);
     }
     EXPECT_EQ(graph.statistics().replays > 0, options.enabled);
-    return on_host(model.primary()->parameters());
+    return training.weights();
   });
 }
 
 TEST(CudaGraphGradients, OfEarlierRunsAreAddedTo) {
   expect_equal_with_and_without_graphs([](const CudaGraphOptions& options) {
-    MirroredStrategy strategy({"gpu:0"});
-    auto model = make_linear(strategy);
-    auto adam =
-        strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); });
+    LinearTraining training(1);
+    auto& [strategy, model, adam] = training;
     CudaGraph last(backward_and_step, options);
     for (int step = 0; step < 12; ++step) {
       // Two parts of a batch by calls, the third and the step by the graph.
       for (int part = 0; part < 2; ++part) strategy.run(backward, model, rows(strategy, step + part));
       strategy.run(last, model, adam, rows(strategy, step + 2));
     }
-    return on_host(model.primary()->parameters());
+    return training.weights();
   });
 }
 
 TEST(CudaGraphGradients, AreUsedWhereTheyAreByAStepOfItsOwn) {
   expect_equal_with_and_without_graphs([](const CudaGraphOptions& options) {
-    MirroredStrategy strategy({"gpu:0"});
-    auto model = make_linear(strategy);
-    auto adam =
-        strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); });
+    LinearTraining training(1);
+    auto& [strategy, model, adam] = training;
     CudaGraph graph(step_and_zero, options);
     for (int step = 0; step < 10; ++step) {
       strategy.run(backward, model, rows(strategy, step));
       strategy.run(graph, adam);
     }
-    return on_host(model.primary()->parameters());
+    return training.weights();
   });
 }
 
@@ -131,21 +143,19 @@ TEST(CudaGraphGradients, OfAnOptimizerMadeAnewGoToTheNewOne) {
 
 TEST(CudaGraphGradients, LeftToALaterRunBySeveralReplicasAreRefused) {
   LOCKSTEP_NEEDS_GPUS(1);
-  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
-  auto model = make_linear(strategy);
-  auto adam =
-      strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); });
+  LinearTraining training(2);
   CudaGraph graph(backward, {.warm_up_runs = 1});
   const auto steps = [&] {
     for (int step = 0; step < 8; ++step) {
-      strategy.run(graph, model, rows(strategy, step));
-      strategy.run(step_and_zero, adam);
+      training.strategy.run(graph, training.model, rows(training.strategy, step));
+      training.strategy.run(step_and_zero, training.adam);
     }
   };
   EXPECT_THAT(steps, testing::ThrowsMessage<InvalidArgument>(
                          HasSubstr("leaves gradients to a later run: call apply")));
   CudaGraph whole(backward_and_step, {.warm_up_runs = 1});
-  for (int step = 0; step < 8; ++step) strategy.run(whole, model, adam, rows(strategy, step));
+  for (int step = 0; step < 8; ++step)
+    training.strategy.run(whole, training.model, training.adam, rows(training.strategy, step));
   EXPECT_GT(whole.statistics().replays, 0);
 }
 
@@ -153,10 +163,8 @@ TEST(CudaGraphGradients, AReplayThatFailsBeforeItsStepCountsNone) {
   LOCKSTEP_NEEDS_GPUS(1);
   const auto train = [](bool fails) {
     const auto ops = std::make_shared<FailingOps>("hierarchical_copy");
-    MirroredStrategy strategy({"gpu:0"}, {.cross_device_ops = ops, .replicas_per_device = 2});
-    auto model = make_linear(strategy);
-    auto adam =
-        strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.1); });
+    LinearTraining training(2, ops);
+    auto& [strategy, model, adam] = training;
     CudaGraph graph(backward_and_step, {.warm_up_runs = 1});
     for (int step = 0; step < 14; ++step) {
       if (fails && step == 7) {
@@ -168,7 +176,7 @@ TEST(CudaGraphGradients, AReplayThatFailsBeforeItsStepCountsNone) {
       }
       strategy.run(graph, model, adam, rows(strategy, step));
     }
-    return on_host(model.primary()->parameters());
+    return training.weights();
   };
   EXPECT_TRUE(bit_equal(train(true), train(false)));
 }
