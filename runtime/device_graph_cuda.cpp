@@ -25,6 +25,15 @@ class Graph : public at::cuda::CUDAGraph {
   /// memory belongs, and the generators would take themselves for captured.
   void give_up() {
     if (capture_ended_ || capture_dev_ == UNDEFINED_DEVICE) return;
+    // Refused before it came to that, for another current stream.
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(capture_stream_, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone) {
+      cudaGraph_t broken = nullptr;
+      if (cudaStreamEndCapture(capture_stream_, &broken) == cudaSuccess && broken != nullptr)
+        (void)cudaGraphDestroy(broken);
+    }
+    (void)cudaGetLastError();
     const auto attempt = [](const auto& undo) {
       try {
         undo();

@@ -52,9 +52,12 @@ void GraphRecording::at_replay(Action action) {
   parts_.back().actions.push_back(std::move(action));
 }
 
-void GraphRecording::note_used_gradients() {
+void GraphRecording::note_used_gradients(const std::vector<at::Tensor>& parameters) {
   for (auto& known : gradients_) {
-    if (known.before.defined() && known.before.is_same(known.parameter.grad())) known.is_needed = true;
+    if (!known.before.defined() || !known.before.is_same(known.parameter.grad())) continue;
+    if (std::any_of(parameters.begin(), parameters.end(),
+                    [&](const at::Tensor& used) { return used.is_same(known.parameter); }))
+      known.is_needed = true;
   }
 }
 

@@ -34,8 +34,8 @@ class GraphRecording {
   void interrupt(Action action);
   /// What the host notes down in the call besides, at this place of every replay; not now.
   void at_replay(Action action);
-  /// The parameters' gradients are used just now.
-  void note_used_gradients();
+  /// The gradients of `parameters`, which begin() knows, are used just now.
+  void note_used_gradients(const std::vector<at::Tensor>& parameters);
   /// The call ends: the rest of its work is computed. At every replay's end the parameters' gradients are the
   /// tensors that they are now.
   void end();

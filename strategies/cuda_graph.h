@@ -241,8 +241,7 @@ class GraphCalls {
     for_each_input([&](auto& copies) {
       const auto& batch = *copies[static_cast<size_t>(replica.local_replica_id())];
       BatchTraits<std::remove_cvref_t<decltype(batch)>>::for_each_tensor(
-          batch,
-          [&](const torch::Tensor& tensor) { versions.push_back(tensor.defined() ? tensor._version() : 0); });
+          batch, [&](const torch::Tensor& tensor) { versions.push_back(version_of(tensor)); });
     });
     return versions;
   }

@@ -88,6 +88,10 @@ void check_warm_up(int runs) {
   throw InvalidArgument(c10::str("[CudaGraph] expected 1 or more warm-up runs, but got ", runs));
 }
 
+int64_t version_of(const torch::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() ? static_cast<int64_t>(tensor._version()) : 0;
+}
+
 torch::Tensor copy_of(const torch::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
   const auto strides = tensor.strides();

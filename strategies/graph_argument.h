@@ -72,6 +72,8 @@ void check_input(const torch::Tensor& tensor, torch::Device device);
 void check_result(const torch::Tensor& tensor, torch::Device device);
 [[noreturn]] void refuse_changed_input();
 void check_warm_up(int runs);
+/// How often it was written to, where that is counted: not under InferenceMode.
+int64_t version_of(const torch::Tensor& tensor);
 /// A new tensor with the same layout and values.
 torch::Tensor copy_of(const torch::Tensor& tensor);
 

@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -89,6 +90,7 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
     for (const int64_t local : sizes->local) fingerprint.add(local);
   }
   fingerprint.add(at::GradMode::is_enabled());
+  fingerprint.add(c10::InferenceMode::is_enabled());
   fingerprint.add(at::autocast::is_autocast_enabled(at::kCUDA));
   fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
   for (const auto& state : core_->states) fingerprint.add(state.accumulations);

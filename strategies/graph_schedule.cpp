@@ -5,22 +5,30 @@
 namespace lockstep {
 
 GraphUse GraphSchedule::next(const Fingerprint& now) {
-  const bool can_replay = is_captured_ && now == captured_ &&
-                          std::all_of(recordings_.begin(), recordings_.end(), [](const auto& recording) {
-                            return recording->is_usable() && recording->finds_gradients();
-                          });
+  const auto all = [this](bool (GraphRecording::*holds)() const) {
+    return std::all_of(recordings_.begin(), recordings_.end(),
+                       [&](const auto& recording) { return (*recording.*holds)(); });
+  };
+  const bool is_ready = is_captured_ && now == captured_ && all(&GraphRecording::is_usable);
+  const bool can_replay = is_ready && all(&GraphRecording::finds_gradients);
   if (can_replay || !(now == seen_)) {
     seen_ = now;
     runs_ = 0;
   }
-  if (can_replay) return GraphUse::kReplay;
-  if (runs_ == warm_up_runs_) return GraphUse::kCapture;
-  ++runs_;
+  if (can_replay) {
+    has_replayed_ = true;
+    return GraphUse::kReplay;
+  }
+  // A recording that was never replayed uses gradients that do not come back, and so would the next one.
+  const bool is_futile = is_ready && !has_replayed_;
+  if (runs_ == warm_up_runs_ && !is_futile) return GraphUse::kCapture;
+  runs_ = std::min(runs_ + 1, warm_up_runs_);
   return GraphUse::kCall;
 }
 
 void GraphSchedule::begin_capture() {
   is_captured_ = false;
+  has_replayed_ = false;
   for (auto& recording : recordings_) recording.reset();
   captured_ = seen_;
 }

@@ -41,6 +41,7 @@ class GraphSchedule {
   Fingerprint seen_;
   int runs_ = 0;  // calls in a row that have seen the same
   bool is_captured_ = false;
+  bool has_replayed_ = false;  // what is captured
 };
 
 }  // namespace lockstep

@@ -98,7 +98,7 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   const int local = replica.local_replica_id();
   group->check_parameters(local);
   auto* recording = core_->states[static_cast<size_t>(local)].recording;
-  if (recording != nullptr) recording->note_used_gradients();
+  if (recording != nullptr) recording->note_used_gradients(parameters_of(optimizer));
   auto* reducer = group->reducer(local);
   if (reducer != nullptr) reducer->finish();
   torch::Tensor norm;

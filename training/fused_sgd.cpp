@@ -76,6 +76,7 @@ torch::Tensor FusedSgd::step(LossClosure closure) {
 
 void FusedSgd::step_unless(const torch::Tensor& found_inf) {
   torch::NoGradGuard no_grad;
+  is_first_step_due_ = false;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
     const auto& parameters = param_groups_[group].params();
@@ -104,8 +105,10 @@ void FusedSgd::step_unless(const torch::Tensor& found_inf) {
       const auto skips = fused_found_inf(found_inf, call.device);
       // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
       // the device until one step is done costs less than a rule of its own for buffers without values.
-      is_first_step_due_ = call.first_step && skips && skips->item<float>() != 0;
-      if (is_first_step_due_) continue;
+      if (call.first_step && skips && skips->item<float>() != 0) {
+        is_first_step_due_ = true;
+        continue;
+      }
       const auto update = [&](const auto& rate) {
         torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
                            options.weight_decay(), options.momentum(), rate, options.dampening(),

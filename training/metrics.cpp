@@ -58,7 +58,12 @@ void Mean::update(const torch::Tensor& values, const torch::Tensor& weights) {
 void Mean::reset() {
   const torch::NoGradGuard no_grad;
   for (auto* state : {&total_, &weight_}) {
-    if (state->defined()) state->zero_();
+    if (!state->defined()) continue;
+    if (state->is_inference()) {
+      state->reset();  // made under InferenceMode, where alone it may be changed
+    } else {
+      state->zero_();
+    }
   }
 }
 

@@ -141,6 +141,33 @@ TEST(CudaGraphGradients, OfAnOptimizerMadeAnewGoToTheNewOne) {
   });
 }
 
+TEST(CudaGraphGradients, OfTwoOptimizersThatStepInTurnAreTheirOwn) {
+  for (const int replicas : {1, 2}) {
+    expect_equal_with_and_without_graphs([&](const CudaGraphOptions& options) {
+      LinearTraining training(replicas);
+      auto& [strategy, generator, adam] = training;
+      auto critic = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 1); });
+      auto critics_adam = strategy.scope(
+          [&](ReplicaContext& replica) { return FusedAdam(critic[replica]->parameters(), 0.1); });
+      CudaGraph graph(
+          [](ReplicaContext& replica, torch::nn::Linear& generator, FusedAdam& adam,
+             torch::nn::Linear& critic, FusedAdam& critics_adam, const torch::Tensor& x) {
+            critics_adam.zero_grad();
+            critic->forward(generator->forward(x).detach()).square().sum().backward();
+            replica.apply_gradients(critics_adam);
+            adam.zero_grad();
+            critic->forward(generator->forward(x)).square().sum().backward();
+            replica.apply_gradients(adam);
+          },
+          options);
+      for (int step = 0; step < 12; ++step)
+        strategy.run(graph, generator, adam, critic, critics_adam, rows(strategy, step));
+      EXPECT_EQ(graph.statistics().replays > 0, options.enabled);
+      return training.weights();
+    });
+  }
+}
+
 TEST(CudaGraphGradients, LeftToALaterRunBySeveralReplicasAreRefused) {
   LOCKSTEP_NEEDS_GPUS(1);
   LinearTraining training(2);

@@ -205,6 +205,25 @@ TEST(CudaGraphErrors, BatchesMustBeOnTheDeviceAndStayAsTheyAre) {
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("1 or more warm-up runs, but got 0")));
 }
 
+TEST(CudaGraphStep, HoldsEvaluationUnderInferenceModeAndOutsideOfIt) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  MirroredStrategy strategy({"gpu:0"});
+  auto values = strategy.distribute_values_from_function(
+      [](const ValueContext&) { return torch::ones({2}, torch::Device(torch::kCUDA, 0)); });
+  CudaGraph graph([](ReplicaContext&, const torch::Tensor& x) { return x + 1; });
+  const auto sums = [&] {
+    double total = 0;
+    for (int i = 0; i < 6; ++i) total += strategy.run(graph, values).local_values()[0].sum().item<double>();
+    return total;
+  };
+  {
+    const c10::InferenceMode guard;
+    EXPECT_EQ(sums(), 6 * 4);
+  }
+  EXPECT_EQ(sums(), 6 * 4);
+  EXPECT_EQ(graph.statistics().captures, 2);
+}
+
 TEST(CudaGraphStep, BeginsAnewWithAnotherStrategyOrOtherTypes) {
   LOCKSTEP_NEEDS_GPUS(1);
   const auto add = [](ReplicaContext& replica, const auto& x) {

@@ -22,8 +22,8 @@ namespace lockstep {
 namespace {
 
 /// Everything a graph might get wrong: statistics kept in place, random masks, weights.
-struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
-  SmallNetImpl() { reset(); }
+struct DropoutNetImpl : torch::nn::Cloneable<DropoutNetImpl> {
+  DropoutNetImpl() { reset(); }
   void reset() override {
     convolution = register_module("convolution", torch::nn::Conv2d(1, 4, 3));
     norm = register_module("norm", torch::nn::BatchNorm2d(4));
@@ -37,7 +37,7 @@ struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
   torch::nn::BatchNorm2d norm{nullptr};
   torch::nn::Linear head{nullptr};
 };
-TORCH_MODULE(SmallNet);
+TORCH_MODULE(DropoutNet);
 
 struct GraphPlacement {
   std::string name;
@@ -45,7 +45,7 @@ struct GraphPlacement {
   int replicas_per_device = 1;
 };
 
-std::vector<torch::Tensor> state_of(const SmallNet& model, FusedAdam& optimizer) {
+std::vector<torch::Tensor> state_of(const DropoutNet& model, FusedAdam& optimizer) {
   auto state = on_host(model->parameters());
   for (auto& buffer : on_host(model->buffers())) state.push_back(buffer);
   for (const auto& parameter : model->parameters()) {
@@ -57,7 +57,7 @@ std::vector<torch::Tensor> state_of(const SmallNet& model, FusedAdam& optimizer)
   return state;
 }
 
-torch::Tensor train_step(ReplicaContext& replica, SmallNet& model, FusedAdam& optimizer, Mean& mean,
+torch::Tensor train_step(ReplicaContext& replica, DropoutNet& model, FusedAdam& optimizer, Mean& mean,
                          CategoricalAccuracy& accuracy, const double& clip_norm, const Example& batch) {
   optimizer.zero_grad();
   const auto logits = model->forward(batch.data);
@@ -81,7 +81,7 @@ class Training {
                    .replicas_per_device = placement.replicas_per_device}),
         step(train_step, {.enabled = with_graph, .warm_up_runs = 2}) {
     torch::manual_seed(17);
-    model.emplace(strategy_.scope([](ReplicaContext&) { return SmallNet(); }));
+    model.emplace(strategy_.scope([](ReplicaContext&) { return DropoutNet(); }));
     optimizer.emplace(strategy_.scope(
         [&](ReplicaContext& replica) { return FusedAdam((*model)[replica]->parameters(), 1e-2); }));
     mean.emplace(strategy_.scope([](ReplicaContext&) { return Mean(); }));
@@ -142,7 +142,7 @@ class Training {
 
  public:
   CudaGraph<decltype(&train_step)> step;
-  std::optional<Mirrored<SmallNet>> model;
+  std::optional<Mirrored<DropoutNet>> model;
   std::optional<Mirrored<FusedAdam>> optimizer;
   std::optional<Mirrored<Mean>> mean;
   std::optional<Mirrored<CategoricalAccuracy>> accuracy;

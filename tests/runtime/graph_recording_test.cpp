@@ -106,7 +106,7 @@ TEST(GraphRecording, NeedsTheGradientsThatTheCallUsesOrChangesWhateverBecomesOfT
     const auto before = parameter.grad();
     recording.begin({parameter});
     if (uses) {
-      recording.note_used_gradients();
+      recording.note_used_gradients({parameter});
     } else {
       before.add_(1);
     }
@@ -118,6 +118,19 @@ TEST(GraphRecording, NeedsTheGradientsThatTheCallUsesOrChangesWhateverBecomesOfT
     recording.replay();
     EXPECT_FALSE(parameter.grad().defined());
   }
+}
+
+TEST(GraphRecording, NeedsNoGradientsThatOnlyAnotherOptimizerUses) {
+  std::string notes;
+  GraphRecording recording(std::make_unique<NotedGraphs>(notes));
+  const auto used = torch::zeros({1}).requires_grad_();
+  const auto other = torch::zeros({1}).requires_grad_();
+  other.mutable_grad() = torch::ones({1});
+  recording.begin({used, other});
+  recording.note_used_gradients({used});
+  other.mutable_grad() = torch::ones({1});
+  recording.end();
+  EXPECT_TRUE(recording.finds_gradients());
 }
 
 TEST(GraphRecording, DropDestroysTheGraphsAtOnceOrWhereTheirCaptureEnds) {

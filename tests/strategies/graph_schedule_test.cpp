@@ -123,5 +123,18 @@ TEST(GraphSchedule, CallsAndThenCapturesAnewWhereAReplayWouldNotFindTheGradients
   EXPECT_EQ(schedule.uses({1, 1, 1, 1}), "ccCr");
 }
 
+TEST(GraphSchedule, CapturesOnceOnlyWhatUsesGradientsThatDoNotComeBack) {
+  Scheduled schedule;
+  const auto parameter = torch::zeros({2}).requires_grad_();
+  schedule.parameters = {parameter};
+  std::string uses;
+  for (int run = 0; run < 8; ++run) {
+    parameter.mutable_grad() = torch::ones({2});
+    uses += schedule.next(fingerprint(1));
+  }
+  EXPECT_EQ(uses, "ccCccccc");
+  EXPECT_EQ(schedule.uses({2, 2, 2, 2}), "ccCr");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -22,6 +22,19 @@ TEST(Mean, IsTheSumOfAllValuesOverTheirNumberHoweverTheyCome) {
   EXPECT_EQ(mean.count(), 6.0);
 }
 
+TEST(Mean, BeginsAnewAfterInferenceMode) {
+  Mean mean;
+  {
+    const c10::InferenceMode guard;
+    mean.update(torch::ones({2}));
+    EXPECT_EQ(mean.total(), 2);
+  }
+  mean.reset();
+  mean.update(torch::full({1}, 3.0));
+  EXPECT_EQ(mean.total(), 3);
+  EXPECT_EQ(mean.count(), 1);
+}
+
 TEST(Mean, WeighsValues) {
   Mean mean;
   mean.update(torch::tensor({1.0, 5.0}), torch::tensor({3.0, 1.0}));  // (3 + 5) / 4
