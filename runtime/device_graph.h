@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
-
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 #include <c10/util/Registry.h>

@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: what Strategy::run needs to know of the arguments of a function that it captures.
-
 #include <torch/types.h>
 
 #include <concepts>
