@@ -82,11 +82,9 @@ void BackendGroup::disconnect() {
     connected_.clear();
     aborted = aborted_;
   }
+  if (!aborted) finish_joined();
   drop_recordings();
-  if (!aborted) {
-    finish_joined();
-    abort_all(connected);
-  }
+  if (!aborted) abort_all(connected);
   for (const auto& checked : checked_) {
     checked->use(nullptr);
     checked->forget_launched();
@@ -144,9 +142,13 @@ void BackendGroup::check_complete() {
   check_launched();
 }
 
-void BackendGroup::abort(const std::string& reason) {
+void BackendGroup::release(const std::string& reason) {
   order_->abort(reason);
-  on_host_.abort(reason);
+  on_host_.release(reason);
+}
+
+void BackendGroup::abort(const std::string& reason) {
+  release(reason);
   std::shared_ptr<BackendConnection> connecting;
   Backends connected;
   {
@@ -155,18 +157,24 @@ void BackendGroup::abort(const std::string& reason) {
     if (!std::exchange(aborted_, true)) connected = connected_;
   }
   if (connecting) connecting->abort(reason);
+  if (!connected.empty()) finish_joined();
   drop_recordings();
-  if (connected.empty()) return;
-  finish_joined();
   abort_all(connected);
 }
 
 void BackendGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
-  checked_[static_cast<size_t>(replica)]->capture(recording != nullptr);
+  const auto& checked = checked_[static_cast<size_t>(replica)];
+  checked->capture(recording != nullptr);
   if (!recording) return;
+  recording->observe([checked](std::function<bool()> is_done) { checked->note_replay(std::move(is_done)); });
   MutexLock lock(mutex_);
   std::erase_if(recordings_, [](const auto& known) { return known.expired(); });
   recordings_.push_back(recording);
+}
+
+bool BackendGroup::has_lost_replay(int replica) const {
+  const auto last = checked_[static_cast<size_t>(replica)]->last_replay();
+  return last && *last >= order_->joined_by_all();
 }
 
 /// NCCL's communicators do not end, nor abort, while a graph has their kernels.

@@ -61,10 +61,12 @@ class BackendGroup : public CollectiveGroup {
   void enter() override;
   void leave(int replica) override;
   void check_complete() override;
+  void release(const std::string& reason) override;
   void abort(const std::string& reason) override;
   void reset() override;
   bool is_capturable() const override { return true; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
+  bool has_lost_replay(int replica) const override;
 
  private:
   using Backends = std::vector<c10::intrusive_ptr<c10d::Backend>>;

@@ -113,6 +113,16 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   std::atomic<State> state_{State::kJoined};
 };
 
+/// The collectives in a graph that was launched.
+class CheckedBackend::Replay : public c10d::Work {
+ public:
+  explicit Replay(std::function<bool()> is_done) : is_done_(std::move(is_done)) {}
+  bool isCompleted() override { return is_done_(); }
+
+ private:
+  const std::function<bool()> is_done_;
+};
+
 CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order)
     : Backend(place.rank, place.size), place_(std::move(place)), order_(std::move(order)) {}
 
@@ -121,6 +131,12 @@ CheckedBackend::~CheckedBackend() = default;
 void CheckedBackend::forget_launched() {
   MutexLock lock(mutex_);
   launched_.clear();
+  last_replay_.reset();
+}
+
+std::optional<uint64_t> CheckedBackend::last_replay() const {
+  MutexLock lock(mutex_);
+  return last_replay_;
 }
 
 bool CheckedBackend::has_unfinished_before(uint64_t& end) {
@@ -165,11 +181,24 @@ void CheckedBackend::check_launched() {
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
   if (!is_capturing_) check_launched();
+  return start(std::move(launch), !is_capturing_);
+}
+
+void CheckedBackend::note_replay(std::function<bool()> is_done) {
+  const auto replay = c10::make_intrusive<Replay>(std::move(is_done));
+  const auto work = start(
+      {c10d::OpType::UNKNOWN, "a captured function", [replay](c10d::Backend&) { return Works{replay}; }, {}},
+      /*is_watched=*/true);
+  MutexLock lock(mutex_);
+  last_replay_ = work->sequence();
+}
+
+c10::intrusive_ptr<CheckedBackend::CheckedWork> CheckedBackend::start(Launch launch, bool is_watched) {
   const auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
   work->join();
   const auto backend = inner();
   if (!backend) throw CollectiveAborted("[" + place_.op + "] is not connected");
-  if (!is_capturing_) {
+  if (is_watched) {
     MutexLock lock(mutex_);
     launched_.push_back(work);
   }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,11 @@ class CheckedBackend : public c10d::Backend {
   /// While on, collectives become part of a graph, of which there is nothing to see until it is replayed:
   /// they are not looked after. Called by the rank's thread.
   void capture(bool on) { is_capturing_ = on; }
+  /// The rank has launched a graph with collectives in it, which counts as one that lasts until `is_done`.
+  /// Throws as a collective. Called by the rank's thread.
+  void note_replay(std::function<bool()> is_done);
+  /// The last one's place in the order since forget_launched().
+  std::optional<uint64_t> last_replay() const;
 
   const std::string getBackendName() const override { return place_.op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -68,6 +74,7 @@ class CheckedBackend : public c10d::Backend {
 
  private:
   class CheckedWork;
+  class Replay;
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
   struct Launch {
     c10d::OpType type;
@@ -77,6 +84,7 @@ class CheckedBackend : public c10d::Backend {
   };
 
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
+  c10::intrusive_ptr<CheckedWork> start(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
   c10::intrusive_ptr<c10d::Backend> inner() const;
 
@@ -86,6 +94,7 @@ class CheckedBackend : public c10d::Backend {
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<uint64_t> last_replay_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

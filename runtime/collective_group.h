@@ -45,7 +45,11 @@ class CollectiveGroup {
   /// All replicas have returned: throws CollectiveMismatch naming a collective that some joined and others
   /// did not, and BackendError for one that has failed on its device by now.
   virtual void check_complete() = 0;
-  /// Releases every waiting replica with CollectiveAborted(`reason`). Does not throw.
+  /// Releases every replica that waits on the host with CollectiveAborted(`reason`). Does not block or throw.
+  virtual void release(const std::string& reason) = 0;
+  /// release(), and ends the collectives on the devices: those that all replicas have joined are let finish.
+  /// Blocks meanwhile, and until replicas that capture have stopped: release() the other channels that they
+  /// may wait in first. Does not throw.
   virtual void abort(const std::string& reason) = 0;
   /// After a failed run, while no replica is inside: usable again from the next enter() on.
   virtual void reset() = 0;
@@ -55,6 +59,9 @@ class CollectiveGroup {
   /// `replica`'s collectives belong to `recording` from now on; null: to none. Called by its thread. A
   /// channel whose collectives are captured drops the recording before it aborts or ends.
   virtual void record(int replica, const std::shared_ptr<GraphRecording>& recording) = 0;
+  /// After a failed run, before reset(): whether `replica` has launched a graph with collectives which
+  /// another replica has not, so that what it computed means nothing.
+  virtual bool has_lost_replay(int replica) const = 0;
 
  protected:
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;

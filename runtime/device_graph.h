@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <c10/util/Registry.h>
 
+#include <functional>
 #include <memory>
 
 namespace lockstep {
@@ -30,6 +31,9 @@ class DeviceGraphPool {
  public:
   virtual ~DeviceGraphPool() = default;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
+  /// Tells, from any thread and without waiting, whether the device has done what it was given on the calling
+  /// thread's current stream until now. Throws what the device reports.
+  virtual std::function<bool()> watch_stream() = 0;
 };
 
 /// Graphs whose random operators draw from `generator`, which is of the same GPU; null where the build has

@@ -1,4 +1,5 @@
 #include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -95,6 +96,11 @@ class CudaGraphPool final : public DeviceGraphPool {
       : pool_(at::cuda::graph_pool_handle()), generator_(std::move(generator)) {}
   std::unique_ptr<DeviceGraph> make_graph() override {
     return std::make_unique<CapturedWork>(pool_, generator_);
+  }
+  std::function<bool()> watch_stream() override {
+    const auto end = std::make_shared<at::cuda::CUDAEvent>();
+    end->record();
+    return [end] { return end->query(); };
   }
 
  private:

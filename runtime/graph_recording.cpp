@@ -61,8 +61,15 @@ void GraphRecording::note_used_gradients(const std::vector<at::Tensor>& paramete
   }
 }
 
+void GraphRecording::call_observers() {
+  if (observers_.empty()) return;
+  const auto is_done = pool_->watch_stream();
+  for (const auto& observer : observers_) observer(is_done);
+}
+
 void GraphRecording::end() {
   end_part();
+  call_observers();
   for (auto& known : gradients_) {
     known.after = known.parameter.grad();
     if (!known.before.defined()) continue;
@@ -107,6 +114,7 @@ void GraphRecording::replay() {
     for (const auto& action : *actions) action();
   }
   for (auto& known : gradients_) known.parameter.mutable_grad() = known.after;
+  call_observers();
 }
 
 void GraphRecording::drop() {

@@ -18,6 +18,7 @@ namespace lockstep {
 class GraphRecording {
  public:
   using Action = std::function<void()>;
+  using Observer = std::function<void(std::function<bool()> is_done)>;
 
   explicit GraphRecording(std::unique_ptr<DeviceGraphPool> pool) : pool_(std::move(pool)) {}
   GraphRecording(const GraphRecording&) = delete;
@@ -32,10 +33,13 @@ class GraphRecording {
   void interrupt(Action action);
   /// What the host notes down in the call besides, at this place of every replay; not now.
   void at_replay(Action action);
+  /// What is called at the end of the call and of each replay, with what tells, from any thread and without
+  /// waiting, whether the device has done all of it.
+  void observe(Observer observer) { observers_.push_back(std::move(observer)); }
   /// The gradients of `parameters`, which begin() knows, are used just now.
   void note_used_gradients(const std::vector<at::Tensor>& parameters);
   /// The call ends: the rest of its work is computed. At every replay's end the parameters' gradients are the
-  /// tensors that they are now.
+  /// tensors that they are now. Throws what the observers throw.
   void end();
   /// Ends a call that has failed, and drops it. Does not throw.
   void abandon();
@@ -43,7 +47,8 @@ class GraphRecording {
   /// Whether a replay would find the gradients that it adds to or uses where the call found them. Always,
   /// where the call made its own.
   bool finds_gradients() const;
-  /// Everything again, in its order. Throws what the actions throw, and CollectiveAborted once dropped.
+  /// Everything again, in its order. Throws what the actions and observers throw, and CollectiveAborted once
+  /// dropped.
   void replay();
 
   /// Destroys the graphs, and with them what holds on to others, such as a communicator: at once, or where
@@ -66,10 +71,12 @@ class GraphRecording {
 
   void begin_part();
   void end_part();
+  void call_observers();
   void drop_graphs() LOCKSTEP_REQUIRES(mutex_);
 
   std::unique_ptr<DeviceGraphPool> pool_;  // outlives the graphs
   std::vector<Gradient> gradients_;
+  std::vector<Observer> observers_;
   bool is_capturing_ = false;  // written by the replica's thread, with the mutex
   mutable Mutex mutex_;
   std::vector<Part> parts_ LOCKSTEP_GUARDED_BY(mutex_);

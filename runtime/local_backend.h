@@ -74,10 +74,12 @@ class LocalGroup : public CollectiveGroup {
   void enter() override { rendezvous_->enter(); }
   void leave(int replica) override { rendezvous_->leave(replica); }
   void check_complete() override { rendezvous_->check_complete(); }
-  void abort(const std::string& reason) override { rendezvous_->abort(reason); }
+  void release(const std::string& reason) override { rendezvous_->abort(reason); }
+  void abort(const std::string& reason) override { release(reason); }
   void reset() override { rendezvous_->reset(); }
   bool is_capturable() const override { return false; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
+  bool has_lost_replay(int) const override { return false; }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

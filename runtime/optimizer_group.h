@@ -50,6 +50,8 @@ class OptimizerGroup {
   /// made it.
   void check_parameters(int replica) const;
   void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
+  /// What the replica's last step made of its parameters means nothing: as if it had finished none.
+  void forget_steps(int replica) { finished_steps_[static_cast<size_t>(replica)] = 0; }
   /// Replica `replica` steps with a GradScaler.
   void note_scaler(int replica) { has_scaler_[static_cast<size_t>(replica)] = 1; }
   /// Whether any replica ever did.

@@ -106,8 +106,9 @@ class ReplicaContext {
   /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), tensors must
-  /// be on the replica's device; else InvalidArgument is thrown where two replicas bring the same memory.
+  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), a list lies
+  /// on the replica's device or on the CPU, as all collectives' tensors; else InvalidArgument is thrown where
+  /// two replicas bring the same memory.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
   /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order; sizes may
@@ -150,6 +151,7 @@ class ReplicaContext {
 
  private:
   const ReplicaChannel& collectives() const;
+  const c10::intrusive_ptr<c10d::Backend>& backend_for(at::TensorList tensors) const;
 
   ReplicaState& state_;
   GradientHandler& gradients_;

@@ -106,12 +106,15 @@ namespace detail {
 template <typename R>
 using ResultSlot = std::conditional_t<std::is_void_v<R>, std::monostate, R>;
 
-/// A replica's optimizers and parameters among the arguments.
+/// A replica's optimizers among the arguments, and for a capture the parameters: a replay knows them.
 template <typename... Given>
-GraphObjects objects_among(const ReplicaContext& replica, Given&... args) {
+GraphObjects objects_among(const ReplicaContext& replica, GraphUse use, Given&... args) {
   GraphObjects objects;
   [[maybe_unused]] const auto look = [&](auto& argument) {
-    if constexpr (GraphState<std::remove_cvref_t<decltype(argument)>>) objects.add_value(argument[replica]);
+    if constexpr (GraphState<std::remove_cvref_t<decltype(argument)>>) {
+      objects.add_optimizers(argument[replica]);
+      if (use == GraphUse::kCapture) objects.add_parameters(argument[replica]);
+    }
   };
   (look(args), ...);
   return objects;

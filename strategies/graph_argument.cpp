@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <typeinfo>
+#include <utility>
 
 #include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/errors.h"
@@ -39,19 +40,22 @@ void describe_optimizer(Fingerprint& fingerprint, const torch::optim::Optimizer&
   }
 }
 
-void GraphObjects::add(const torch::nn::Module& module) {
-  for (const auto& parameter : module.parameters()) add(parameter);
+void GraphObjects::add_parameter(const torch::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_leaf() || !tensor.requires_grad()) return;
+  if (known_.insert(tensor.unsafeGetTensorImpl()).second) parameters_.push_back(tensor);
 }
 
-void GraphObjects::add(torch::optim::Optimizer& optimizer) {
-  optimizers.push_back(&optimizer);
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) add(parameter);
+void GraphObjects::add_of_module(const torch::nn::Module& module) {
+  for (const auto& parameter : module.parameters()) add_parameter(parameter);
+}
+
+std::vector<torch::Tensor> GraphObjects::take_parameters() {
+  for (const auto* optimizer : optimizers_) {
+    for (const auto& group : optimizer->param_groups()) {
+      for (const auto& parameter : group.params()) add_parameter(parameter);
+    }
   }
-}
-
-void GraphObjects::add(const torch::Tensor& tensor) {
-  if (tensor.defined() && tensor.is_leaf() && tensor.requires_grad()) parameters.push_back(tensor);
+  return std::move(parameters_);
 }
 
 void check_result(const torch::Tensor& tensor, torch::Device device) {

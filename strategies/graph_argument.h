@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -109,29 +110,38 @@ void describe_input(Fingerprint& fingerprint, const A& argument) {
   }
 }
 
-/// What a captured function steps, and what it may make gradients of, on one replica.
-struct GraphObjects {
-  std::vector<torch::optim::Optimizer*> optimizers;
-  std::vector<torch::Tensor> parameters;
-
-  void add(const torch::nn::Module& module);
-  void add(torch::optim::Optimizer& optimizer);
-  void add(const torch::Tensor& tensor);
-
+/// The optimizers among a replica's values, and the parameters that a captured function may make gradients
+/// of, each once.
+class GraphObjects {
+ public:
   template <typename T>
-  void add_value(T& value) {
+  void add_optimizers(T& value) {
     using Value = std::remove_const_t<T>;
-    if constexpr (ModuleLike<Value>) {
-      if (const auto module = module_pointer(value)) add(*module);
-    } else if constexpr (std::derived_from<Value, torch::optim::Optimizer>) {
-      if constexpr (!std::is_const_v<T>) add(static_cast<torch::optim::Optimizer&>(value));
+    if constexpr (std::derived_from<Value, torch::optim::Optimizer>) {
+      if constexpr (!std::is_const_v<T>) optimizers_.push_back(&value);
     } else if constexpr (OptimizerLike<Value>) {
-      add(static_cast<torch::optim::Optimizer&>(*value));
-    } else if constexpr (HasTensors<Value>) {
-      BatchTraits<Value>::for_each_tensor(std::as_const(value),
-                                          [this](const torch::Tensor& tensor) { add(tensor); });
+      optimizers_.push_back(&*value);
     }
   }
+  template <typename T>
+  void add_parameters(const T& value) {
+    if constexpr (ModuleLike<T>) {
+      if (const auto module = module_pointer(value)) add_of_module(*module);
+    } else if constexpr (HasTensors<T>) {
+      BatchTraits<T>::for_each_tensor(value, [this](const torch::Tensor& tensor) { add_parameter(tensor); });
+    }
+  }
+  /// Those of the optimizers, too.
+  std::vector<torch::Tensor> take_parameters();
+  const std::vector<torch::optim::Optimizer*>& optimizers() const { return optimizers_; }
+
+ private:
+  void add_of_module(const torch::nn::Module& module);
+  void add_parameter(const torch::Tensor& tensor);
+
+  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<torch::Tensor> parameters_;
+  std::unordered_set<const void*> known_;
 };
 
 /// `value` with tensors of its own.

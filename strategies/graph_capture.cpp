@@ -108,14 +108,14 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
 }
 
 void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
-                            const detail::GraphObjects& objects, const std::function<void()>& call) {
+                            detail::GraphObjects& objects, const std::function<void()>& call) {
   auto pool = make_device_graph_pool(replica.device(), replica.generator());
   if (!pool) throw InvalidArgument("[CudaGraph] this build of Lockstep has no CUDA graphs");
   recording = std::make_shared<GraphRecording>(std::move(pool));
-  refresh(objects.optimizers);
+  refresh(objects.optimizers());
   const Recorder recorder(*core_, replica.local_replica_id(), recording);
   try {
-    recording->begin(objects.parameters);
+    recording->begin(objects.take_parameters());
     call();
     recorder.check_steps_ended();
     recording->end();
@@ -133,7 +133,7 @@ void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecord
 }
 
 void Strategy::replay_call(GraphRecording& recording, const detail::GraphObjects& objects) {
-  refresh(objects.optimizers);
+  refresh(objects.optimizers());
   recording.replay();
 }
 

@@ -174,7 +174,7 @@ class Strategy : public GradientHandler {
         [&](ReplicaContext& replica) {
           const int local = replica.local_replica_id();
           auto& recording = calls.schedule().recording(local);
-          const auto objects = detail::objects_among(replica, args...);
+          auto objects = detail::objects_among(replica, use, args...);
           if (use == GraphUse::kCapture) calls.drop_inputs(local);
           calls.set_inputs(replica, args...);
           if (use == GraphUse::kReplay) {
@@ -309,7 +309,7 @@ class Strategy : public GradientHandler {
   bool has_graphs() const;
   void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
-                    const detail::GraphObjects& objects, const std::function<void()>& call);
+                    detail::GraphObjects& objects, const std::function<void()>& call);
   static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);
   void adopt_modules(const std::vector<ModulePointer>& modules);
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;

@@ -55,6 +55,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   };
   const auto release_others = [&](int local, std::exception_ptr error) {
     failure.record(local, std::move(error));
+    for (auto* channel : channels) channel->release(failure.reason());
     for (auto* channel : channels) channel->abort(failure.reason());
   };
   try {
@@ -67,6 +68,11 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) return;
+  for (const auto& group : optimizers) {
+    for (int local = 0; group->channel() != nullptr && local < num_local_replicas(); ++local) {
+      if (group->channel()->has_lost_replay(local)) group->forget_steps(local);
+    }
+  }
   for (auto* channel : channels) channel->reset();
   for (auto& state : core.states) state.accumulations = 0;
   for (const auto& group : optimizers) {

@@ -60,6 +60,32 @@ TEST(CudaGraphStep, HoldsCollectivesOfTheFunctionItself) {
   expect_no_races();
 }
 
+// Without a distributed batch nobody knows the size of the global one but the replicas together.
+TEST(CudaGraphStep, AverageLossesCountTheirExamplesWithoutWaitingForTheDevice) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  const auto step = [](ReplicaContext& replica, const torch::Tensor& losses) {
+    return compute_average_loss(replica, losses);
+  };
+  MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
+  CudaGraph graph(step, {.warm_up_runs = 1});
+  // One more example on replica 1, and one more each from the fourth run on.
+  for (int i = 0; i < 6; ++i) {
+    const int64_t fewest = i < 3 ? 2 : 3;
+    const auto losses = strategy.distribute_values_from_function([&](const ValueContext& context) {
+      const int replica = context.replica_id_in_sync_group;
+      return torch::full({fewest + replica}, i + 10.0 * replica,
+                         torch::dtype(torch::kDouble).device(torch::kCUDA, 0));
+    });
+    const auto averages = strategy.run(graph, losses);
+    const double total = static_cast<double>(fewest * i) + static_cast<double>(fewest + 1) * (i + 10.0);
+    EXPECT_DOUBLE_EQ(strategy.reduce(ReduceOp::kSum, averages).item<double>(),
+                     total / static_cast<double>(2 * fewest + 1))
+        << "run " << i;
+  }
+  EXPECT_EQ(graph.statistics().captures, 2);
+  EXPECT_EQ(graph.statistics().replays, 2);
+}
+
 struct SyncNetImpl : torch::nn::Cloneable<SyncNetImpl> {
   SyncNetImpl() { reset(); }
   void reset() override {

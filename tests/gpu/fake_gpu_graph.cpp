@@ -3,6 +3,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -101,6 +102,10 @@ class GraphPool final : public DeviceGraphPool {
   }
   std::unique_ptr<DeviceGraph> make_graph() override {
     return std::make_unique<Graph>(device_, generator_, shared_);
+  }
+  // Everything is computed as it is launched.
+  std::function<bool()> watch_stream() override {
+    return [] { return true; };
   }
 
  private:

@@ -1,5 +1,6 @@
 // The fake GPU itself: what the tests on it rely on.
 #include "lockstep/tests/gpu/fake_gpu.h"
+#include "lockstep/tests/gpu/fake_gpu_graph_support.h"
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -19,16 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const torch::Device kGpu0(torch::kCUDA, 0);
-
 c10::Stream new_stream() {
   return c10::impl::VirtualGuardImpl(torch::kCUDA).getStreamFromGlobalPool(kGpu0);
-}
-
-void wait_for(const c10::Stream& consumer, const c10::Stream& producer) {
-  c10::Event event(torch::kCUDA);
-  event.record(producer);
-  event.block(consumer);
 }
 
 class FakeGpu : public testing::Test {

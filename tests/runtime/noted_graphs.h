@@ -1,7 +1,10 @@
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/runtime/device_graph.h"
 
@@ -11,9 +14,14 @@ namespace lockstep {
 /// destruction.
 class NotedGraphs : public DeviceGraphPool {
  public:
-  explicit NotedGraphs(std::string& notes) : notes_(notes) {}
+  /// The device has done all that it was given while `is_idle`.
+  explicit NotedGraphs(std::string& notes, std::shared_ptr<const std::atomic<bool>> is_idle = {})
+      : notes_(notes), is_idle_(std::move(is_idle)) {}
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<Graph>(notes_, count_++); }
+  std::function<bool()> watch_stream() override {
+    return [is_idle = is_idle_] { return !is_idle || *is_idle; };
+  }
 
  private:
   class Graph : public DeviceGraph {
@@ -30,6 +38,7 @@ class NotedGraphs : public DeviceGraphPool {
   };
 
   std::string& notes_;
+  const std::shared_ptr<const std::atomic<bool>> is_idle_;
   int count_ = 0;
 };
 

@@ -10,9 +10,7 @@
 #include <thread>
 
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/graph_recording.h"
 #include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/tests/runtime/noted_graphs.h"
 #include "lockstep/tests/strategies/fake_nccl.h"
 #include "lockstep/tests/strategies/message_of.h"
 #include "lockstep/tests/strategies/tanh_net.h"
@@ -307,49 +305,6 @@ TEST_F(BackendFaults, EachConnectionHasAGenerationAndEachRankAStoreOfItsOwn) {
   channel->reset();
   channel->enter();
   EXPECT_EQ(generations, (std::set<int>{0, 1}));
-}
-
-// NCCL's communicators neither abort nor end while a graph holds their kernels.
-TEST_F(BackendFaults, GraphsThatCapturedTheCollectivesAreDestroyedBeforeTheChannelAbortsOrEnds) {
-  for (const bool aborts : {true, false}) {
-    std::string notes;
-    const auto recording = std::make_shared<GraphRecording>(std::make_unique<NotedGraphs>(notes));
-    auto channel = ops_->make_channel(parse_devices(cpu_devices(1)), std::chrono::seconds(20));
-    EXPECT_TRUE(channel->is_capturable());
-    channel->record(0, recording);
-    recording->begin({});
-    recording->end();
-    channel->record(0, nullptr);
-    EXPECT_TRUE(recording->is_usable());
-    if (aborts) channel->abort("for the test");
-    if (!aborts) channel.reset();
-    EXPECT_FALSE(recording->is_usable());
-    EXPECT_EQ(notes, "(00)0!0x");
-  }
-}
-
-// A captured work has events that no host may ask: it runs in replays only.
-TEST_F(BackendFaults, CollectivesThatAreCapturedAreNotLookedAfter) {
-  for (const bool captured : {true, false}) {
-    auto channel = ops_->make_channel(parse_devices(cpu_devices(1)), std::chrono::seconds(20));
-    channel->enter();
-    std::string notes;
-    const auto recording = std::make_shared<GraphRecording>(std::make_unique<NotedGraphs>(notes));
-    if (captured) channel->record(0, recording);
-    world_->set_fault(0, Fault::kLate);
-    std::vector<at::Tensor> tensors{torch::ones({2})};
-    channel->backend(0)->allreduce(tensors)->wait();
-    channel->record(0, nullptr);
-    const auto end = [&] {
-      channel->leave(0);
-      channel->check_complete();
-    };
-    if (captured) {
-      EXPECT_NO_THROW(end());
-    } else {
-      EXPECT_THROW(end(), BackendError) << "the fault is there";
-    }
-  }
 }
 
 }  // namespace

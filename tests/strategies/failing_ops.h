@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -70,8 +71,9 @@ class FailingBackend : public c10d::Backend {
 
 class FailingChannel : public CollectiveGroup {
  public:
-  FailingChannel(std::unique_ptr<CollectiveGroup> inner, int size, const std::atomic<FaultIn>& fault)
-      : inner_(std::move(inner)) {
+  FailingChannel(std::unique_ptr<CollectiveGroup> inner, int size, const std::atomic<FaultIn>& fault,
+                 const std::function<void()>& before_abort)
+      : inner_(std::move(inner)), before_abort_(before_abort) {
     for (int replica = 0; replica < size; ++replica) {
       backends_.push_back(inner_->backend(replica));
       if (replica == kFailingReplica)
@@ -81,15 +83,21 @@ class FailingChannel : public CollectiveGroup {
   void enter() override { inner_->enter(); }
   void leave(int replica) override { inner_->leave(replica); }
   void check_complete() override { inner_->check_complete(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
+  void release(const std::string& reason) override { inner_->release(reason); }
+  void abort(const std::string& reason) override {
+    if (before_abort_) before_abort_();
+    inner_->abort(reason);
+  }
   void reset() override { inner_->reset(); }
   bool is_capturable() const override { return inner_->is_capturable(); }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override {
     inner_->record(replica, recording);
   }
+  bool has_lost_replay(int replica) const override { return inner_->has_lost_replay(replica); }
 
  private:
   std::unique_ptr<CollectiveGroup> inner_;
+  const std::function<void()>& before_abort_;
 };
 
 /// An op whose all-reduces fail inside runs on one replica, where `fault` says. Otherwise it does what the op
@@ -102,10 +110,11 @@ class FailingOps : public CrossDeviceOps {
   std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                 std::chrono::milliseconds timeout) const override {
     return std::make_unique<FailingChannel>(inner_->make_channel(devices, timeout),
-                                            static_cast<int>(devices.size()), fault);
+                                            static_cast<int>(devices.size()), fault, before_abort);
   }
 
   std::atomic<FaultIn> fault{FaultIn::kNothing};
+  std::function<void()> before_abort;  ///< called by each channel's abort()
 
  private:
   std::shared_ptr<CrossDeviceOps> inner_;

@@ -19,6 +19,9 @@ class EmptyGraphs : public DeviceGraphPool {
     };
     return std::make_unique<EmptyGraph>();
   }
+  std::function<bool()> watch_stream() override {
+    return [] { return true; };
+  }
 };
 
 Fingerprint fingerprint(int64_t value) {

@@ -6,10 +6,12 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/runtime/errors.h"
@@ -94,6 +96,33 @@ TEST_P(Faults, ACollectiveThatFailsOnOneReplicaSurfacesAsItIs) {
     EXPECT_EQ(error_of_run<std::domain_error>(fn), "planted");
     expect_usable();
   }
+}
+
+// To end one channel's collectives can take until a replica comes back that waits in another channel.
+TEST_P(Faults, WaitsInAllChannelsEndBeforeTheCollectivesOfAnyAreEnded) {
+  auto model = strategy_.scope([](ReplicaContext&) { return TanhNet(); });
+  auto optimizer = strategy_.scope([&](ReplicaContext& replica) { return make_sgd(model[replica]); });
+  std::atomic<int> num_back = 0;
+  ops_->before_abort = [&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (num_back < kReplicas - 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  };
+  const auto fn = [&](ReplicaContext& replica, TanhNet& own, Sgd& sgd) {
+    if (replica.replica_id() == 1) throw std::domain_error("planted");
+    try {
+      if (replica.replica_id() == 0) {
+        replica.all_reduce(ReduceOp::kSum, torch::ones({2}));
+      } else {
+        own(torch::ones({1, 6}, torch::kDouble)).sum().backward();
+        replica.reduce_gradients(sgd);
+      }
+    } catch (const CollectiveAborted&) {
+      ++num_back;
+      throw;
+    }
+  };
+  EXPECT_EQ(error_of_run<std::domain_error>(fn, model, optimizer), "planted");
+  EXPECT_EQ(num_back, kReplicas - 1);
 }
 
 TEST_P(Faults, AReductionThatCannotWriteOneReplicasTensorFailsOnAll) {
