@@ -1,6 +1,9 @@
 #include "lockstep/runtime/device_streams.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include "lockstep/runtime/stream_fence.h"
 
 namespace lockstep {
 
@@ -20,6 +23,19 @@ c10::Stream DeviceStreams::of(c10::Device device) {
   }
   streams_.push_back(stream_from_pool(device, StreamPriority::kHigh));
   return streams_.back();
+}
+
+void DeviceStreams::join_current() {
+  MutexLock lock(mutex_);
+  for (const auto& stream : streams_) {
+    try {
+      StreamFence given;
+      given.record(stream);
+      given.block(current_stream(stream.device()));
+    } catch (const c10::Error&) {
+      // Whatever the device was given, it does no more.
+    }
+  }
 }
 
 }  // namespace lockstep

@@ -313,11 +313,16 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::barrier(const c10d::BarrierOptions&
 }
 
 LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout)
-    : rendezvous_(std::make_shared<Rendezvous>(size, timeout)) {
-  const auto streams = std::make_shared<DeviceStreams>();
+    : rendezvous_(std::make_shared<Rendezvous>(size, timeout)), streams_(std::make_shared<DeviceStreams>()) {
   for (int rank = 0; rank < size; ++rank) {
-    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm, streams));
+    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm, streams_));
   }
+}
+
+void LocalGroup::reset() {
+  rendezvous_->reset();
+  // Nobody will wait for the sums of the failed run, whose memory is about to be used again.
+  streams_->join_current();
 }
 
 void LocalGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {

@@ -76,13 +76,14 @@ class LocalGroup : public CollectiveGroup {
   void check_complete() override { rendezvous_->check_complete(); }
   void release(const std::string& reason) override { rendezvous_->abort(reason); }
   void abort(const std::string& reason) override { release(reason); }
-  void reset() override { rendezvous_->reset(); }
+  void reset() override;
   bool is_capturable() const override { return false; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
   bool has_lost_replay(int) const override { return false; }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;
+  std::shared_ptr<DeviceStreams> streams_;
 };
 
 }  // namespace lockstep

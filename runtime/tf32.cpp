@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-Tf32Guard::Tf32Guard()
+Tf32Guard::Tf32Guard(bool allowed)
     : products_(at::globalContext().allowTF32CuBLAS()), convolutions_(at::globalContext().allowTF32CuDNN()) {
-  at::globalContext().setAllowTF32CuBLAS(true);
-  at::globalContext().setAllowTF32CuDNN(true);
+  at::globalContext().setAllowTF32CuBLAS(allowed);
+  at::globalContext().setAllowTF32CuDNN(allowed);
 }
 
 Tf32Guard::~Tf32Guard() {

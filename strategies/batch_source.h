@@ -12,6 +12,7 @@
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/per_replica.h"
 #include "lockstep/strategies/batch_traits.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/input_context.h"
 
 namespace lockstep {
@@ -24,8 +25,8 @@ template <typename Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Of the replicas that the batches are for.
-  virtual const std::vector<LogicalDevice>& devices() const = 0;
+  /// The replicas that the batches are for.
+  virtual const InputPlacement& placement() const = 0;
   /// Steps of an epoch, kEndless, or nothing where that shows only at the end.
   virtual std::optional<int64_t> num_steps() const = 0;
   /// Whether load() must be called for one step after another, by one thread at a time.
@@ -41,7 +42,7 @@ class MappedSource : public BatchSource<Result> {
   MappedSource(std::shared_ptr<BatchSource<Batch>> inner, std::function<Result(Batch)> function)
       : inner_(std::move(inner)), function_(std::move(function)) {}
 
-  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
+  const InputPlacement& placement() const override { return inner_->placement(); }
   std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
 
@@ -49,7 +50,11 @@ class MappedSource : public BatchSource<Result> {
     auto batch = inner_->load(epoch, step);
     if (!batch) return std::nullopt;
     std::vector<Result> results;
-    for (auto& shard : batch->local_values()) results.push_back(function_(std::move(shard)));
+    for (auto& shard : batch->local_values()) {
+      const auto local = static_cast<int>(results.size());
+      on_replica("map", placement().first_replica + local, (*placement().devices)[results.size()],
+                 [&] { results.push_back(function_(std::move(shard))); });
+    }
     PerReplica<Result> mapped(std::move(results), batch->devices());
     if (batch->batch_sizes()) mapped.set_batch_sizes(*batch->batch_sizes());
     return mapped;
@@ -67,7 +72,7 @@ class TakenSource : public BatchSource<Batch> {
   TakenSource(std::shared_ptr<BatchSource<Batch>> inner, int64_t count)
       : inner_(std::move(inner)), count_(count) {}
 
-  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
+  const InputPlacement& placement() const override { return inner_->placement(); }
   std::optional<int64_t> num_steps() const override {
     const auto steps = inner_->num_steps();
     if (!steps) return std::nullopt;
@@ -94,7 +99,7 @@ class RepeatedSource : public BatchSource<Batch> {
         steps_(*inner_->num_steps()),
         count_(steps_ > 0 && count > kEndless / steps_ ? kEndless : count) {}
 
-  const std::vector<LogicalDevice>& devices() const override { return inner_->devices(); }
+  const InputPlacement& placement() const override { return inner_->placement(); }
   std::optional<int64_t> num_steps() const override {
     return steps_ == 0 ? 0 : count_ == kEndless ? kEndless : count_ * steps_;
   }

@@ -4,6 +4,8 @@
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <new>
 #include <optional>
 
@@ -38,13 +40,40 @@ enum class Memory { kDevice, kHost };
   auto wanted = text_between(detail, "ried to allocate ", ". ");
   auto available = text_between(detail, " of which ", " is free");
   if (!available && is_hosts) available = free_memory_of_host();
-  std::string text = c10::str("[", place.strategy, "] replica ", place.replica, " on ", place.device,
+  std::string text = c10::str("[", place.who, "] replica ", place.replica, " on ", place.device,
                               is_hosts && on_gpu ? ": the host is out of memory" : " is out of memory");
   if (wanted) text += ": it wanted " + *wanted;
   if (available) text += c10::str(wanted ? ", " : ": ", *available, " were free");
   text += "; a smaller batch needs less";
   if (!is_hosts) text += ", and so do fewer replicas on this GPU";
   throw OutOfMemory(text);
+}
+
+[[noreturn]] void throw_device_failure(const ErrorPlace& place, const std::string& detail) {
+  throw DeviceFailure(c10::str("[", place.who, "] replica ", place.replica, " on ", place.device, ": ",
+                               detail, "\nWork given to the device before may have caused it."));
+}
+
+/// cudaErrorMemoryAllocation: of memory that is not the caching allocator's, such as pinned memory, a graph's
+/// or a context's.
+constexpr int kCudaOutOfMemory = 2;
+
+bool has_any_of(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return text.find(part) != std::string::npos; });
+}
+
+/// Errors that LibTorch has no class for; returns where it is none of a device's.
+void throw_if_from_device(const ErrorPlace& place, const std::string& message) {
+  if (has_any_of(message, {"DefaultCPUAllocator"})) throw_out_of_memory(place, Memory::kHost, message);
+  if (has_any_of(message, {"CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"}))
+    throw_out_of_memory(place, Memory::kDevice, message);
+  // Others of theirs, as CUBLAS_STATUS_INVALID_VALUE, are complaints about what they were given.
+  if (has_any_of(message, {"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_MAPPING_ERROR",
+                           "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL_ERROR",
+                           "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_EXECUTION_FAILED",
+                           "CUDNN_STATUS_INTERNAL_ERROR"}))
+    throw_device_failure(place, message);
 }
 
 }  // namespace
@@ -57,14 +86,10 @@ void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& plac
   } catch (const std::bad_alloc&) {
     throw_out_of_memory(place, Memory::kHost, "");
   } catch (const c10::AcceleratorError& failure) {
-    throw DeviceFailure(c10::str("[", place.strategy, "] replica ", place.replica, " on ", place.device, ": ",
-                                 failure.what_without_backtrace(),
-                                 "\nWork given to the device before may have caused it."));
+    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(place, Memory::kDevice, "");
+    throw_device_failure(place, failure.what_without_backtrace());
   } catch (const c10::Error& other) {
-    // LibTorch's allocator on the CPU has no class of error of its own.
-    const std::string message = other.what_without_backtrace();
-    if (message.find("DefaultCPUAllocator") != std::string::npos)
-      throw_out_of_memory(place, Memory::kHost, message);
+    throw_if_from_device(place, other.what_without_backtrace());
     throw;
   }
 }

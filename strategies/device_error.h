@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
-
 #include <exception>
 #include <string>
 
@@ -11,13 +9,23 @@ namespace lockstep {
 
 /// Whose error it is.
 struct ErrorPlace {
-  std::string strategy;
+  std::string who;  ///< the strategy, or what else worked for the replica
   int replica = 0;
   LogicalDevice device;
 };
 
-/// Throws `error`: as OutOfMemory where memory could not be had, as DeviceFailure where LibTorch says that a
-/// device failed, each naming the place; anything else as it is.
+/// Throws `error`: as OutOfMemory where memory could not be had, as DeviceFailure where LibTorch, cuBLAS or
+/// cuDNN say that a device failed, each naming the place; anything else as it is.
 [[noreturn]] void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& place);
+
+/// Calls `work()` and returns what it does. What it throws goes through rethrow_from_device().
+template <typename Work>
+decltype(auto) on_replica(const char* who, int replica, const LogicalDevice& device, const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    rethrow_from_device(std::current_exception(), {who, replica, device});
+  }
+}
 
 }  // namespace lockstep

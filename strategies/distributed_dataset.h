@@ -121,7 +121,7 @@ class DistributedDataset {
     // In the loop's own thread there is nothing to overlap with.
     const bool ahead = HasTensors<Batch> && prefetch_ > 0;
     const auto kind = ahead ? InputStreams::Kind::kOwn : InputStreams::Kind::kCurrent;
-    if (!streams_) streams_ = std::make_shared<const InputStreams>(source_->devices(), kind);
+    if (!streams_) streams_ = std::make_shared<const InputStreams>(*source_->placement().devices, kind);
     return streams_;
   }
 

@@ -13,6 +13,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/batch_source.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/distributed_dataset.h"
 #include "lockstep/strategies/permutation.h"
 
@@ -47,7 +48,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     size_ = static_cast<int64_t>(*size);
   }
 
-  const std::vector<LogicalDevice>& devices() const override { return *placement_.devices; }
+  const InputPlacement& placement() const override { return placement_; }
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
     return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
@@ -75,12 +76,15 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     }
     for (int local = 0; local < num_local; ++local) {
       auto& shard = shards[static_cast<size_t>(local)];
-      shard = BatchTraits<Batch>::to(shard, (*placement_.devices)[static_cast<size_t>(local)].torch_device());
-      if constexpr (requires {
-                      { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
-                    }) {
-        shard = dataset_.device_transform(std::move(shard));
-      }
+      const LogicalDevice& device = (*placement_.devices)[static_cast<size_t>(local)];
+      on_replica("distribute_dataset", placement_.first_replica + local, device, [&] {
+        shard = BatchTraits<Batch>::to(shard, device.torch_device());
+        if constexpr (requires {
+                        { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
+                      }) {
+          shard = dataset_.device_transform(std::move(shard));
+        }
+      });
     }
     PerReplica<Batch> batch(std::move(shards), placement_.devices);
     batch.set_batch_sizes(std::move(sizes));

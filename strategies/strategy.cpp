@@ -33,9 +33,12 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
       config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
   for (int replica = 0; replica < count; ++replica) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
-    core_->states.push_back(
-        {replica, replica, count, device, make_replica_generator(device, seed, replica), 0, nullptr});
-    core_->streams.push_back(make_replica_stream(device));
+    // The first that is asked of the device.
+    on_replica(config.name.c_str(), replica, device, [&] {
+      core_->states.push_back(
+          {replica, replica, count, device, make_replica_generator(device, seed, replica), 0, nullptr});
+      core_->streams.push_back(make_replica_stream(device));
+    });
     core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, count));
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy.h"
 
 namespace lockstep {
@@ -19,7 +20,9 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
       throw InvalidArgument(c10::str("[reduce] expected an axis of a tensor with ", value.dim(),
                                      " dimensions, but got ", *axis));
     }
-    sums.push_back(value.sum(*axis));
+    const size_t replica = sums.size();
+    on_replica(name().c_str(), first_replica_ + static_cast<int>(replica), devices()[replica],
+               [&] { sums.push_back(value.sum(*axis)); });
     count += value.size(*axis);
   }
   torch::Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums, destination)[0];
@@ -47,7 +50,9 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t 
       throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
                                      " dimensions, but got ", axis));
     }
-    here.push_back(value.to(devices()[0].torch_device()));
+    const size_t replica = here.size();
+    on_replica(name().c_str(), first_replica_ + static_cast<int>(replica), devices()[replica],
+               [&] { here.push_back(value.to(devices()[0].torch_device())); });
   }
   const auto outside = [axis](const torch::Tensor& value) {
     auto sizes = value.sizes().vec();

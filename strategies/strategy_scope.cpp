@@ -15,14 +15,9 @@
 namespace lockstep {
 namespace {
 
-/// What the device refuses names the replica.
 template <typename Work>
 void on_device_of(const ReplicaState& state, const std::string& strategy, const Work& work) {
-  try {
-    work();
-  } catch (...) {
-    rethrow_from_device(std::current_exception(), {strategy, state.replica_id, state.device});
-  }
+  on_replica(strategy.c_str(), state.replica_id, state.device, work);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/strategies/batch_source.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/distributed_dataset.h"
 
 namespace lockstep {
@@ -56,7 +57,7 @@ class StreamSource : public BatchSource<Batch> {
   StreamSource(std::function<Pipeline(const InputContext&)> make, InputPlacement placement)
       : make_(std::move(make)), placement_(std::move(placement)) {}
 
-  const std::vector<LogicalDevice>& devices() const override { return *placement_.devices; }
+  const InputPlacement& placement() const override { return placement_; }
   std::optional<int64_t> num_steps() const override { return std::nullopt; }
   bool is_sequential() const override { return true; }
 
@@ -84,7 +85,9 @@ class StreamSource : public BatchSource<Batch> {
       Batch shard = batch ? std::move(*batch) : BatchTraits<Batch>::none_of(shards.front());
       sizes.local.push_back(BatchTraits<Batch>::size(shard));
       sizes.global += sizes.local.back();
-      shards.push_back(BatchTraits<Batch>::to(shard, device.torch_device()));
+      on_replica("distribute_datasets_from_function",
+                 placement_.first_replica + static_cast<int>(shards.size()), device,
+                 [&] { shards.push_back(BatchTraits<Batch>::to(shard, device.torch_device())); });
     }
     PerReplica<Batch> batch(std::move(shards), placement_.devices);
     batch.set_batch_sizes(std::move(sizes));

@@ -5,6 +5,7 @@
 #include <concepts>
 
 #include "lockstep/runtime/per_replica.h"
+#include "lockstep/strategies/device_error.h"
 
 namespace lockstep {
 
@@ -70,14 +71,17 @@ class CategoricalAccuracy {
 
 /// The metric over all replicas of this process: the sum of the totals over the sum of the counts, which is
 /// exact however the examples were cut into shards; 0 where nothing was added. Waits for the devices; call it
-/// outside replica functions.
+/// outside replica functions. Throws DeviceFailure where a device has failed meanwhile.
 template <Metric M>
 double result(const PerReplica<M>& metric) {
   double total = 0;
   double count = 0;
-  for (const M& local : metric.local_values()) {
-    total += local.total();
-    count += local.count();
+  for (size_t replica = 0; replica < metric.local_values().size(); ++replica) {
+    const M& local = metric.local_values()[replica];
+    on_replica("result", static_cast<int>(replica), (*metric.devices())[replica], [&] {
+      total += local.total();
+      count += local.count();
+    });
   }
   return count == 0 ? 0 : total / count;
 }

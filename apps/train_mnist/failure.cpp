@@ -63,6 +63,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kResources, std::string("the system refused: ") + system.what());
   } catch (const c10::OutOfMemoryError& memory) {
     return out_of_memory(": " + memory.msg());
+  } catch (const c10::AcceleratorError& device) {
+    return failure(ExitCode::kResources, "a device failed: " + device.msg());
   } catch (const c10::Error& torch_error) {
     return describe_other(torch_error.msg());
   } catch (const std::invalid_argument& argument) {

@@ -70,7 +70,7 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        number(defaults.global_batch_size)},
       {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
       {"Training", "precision", "NAME",
-       "float32 (LibTorch's settings as they are), tf32 (GPUs: float32 products and convolutions in TF32), "
+       "float32, tf32 (GPUs: float32 with products and convolutions in TF32), "
        "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
        "float32; "
        "float16 scales the loss). float16 is slow on a CPU",

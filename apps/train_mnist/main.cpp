@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <iostream>
-#include <optional>
 
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
@@ -35,8 +34,7 @@ int run_training(const TrainOptions& options) {
   const MadeStrategy made = choose_strategy(options);
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
-  std::optional<Tf32Guard> tf32;
-  if (options.precision == PrecisionKind::kTf32) tf32.emplace();
+  const Tf32Guard tf32(options.precision == PrecisionKind::kTf32);
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
   const int64_t num_train = size_of(data.train);

@@ -43,6 +43,7 @@ struct GraphPlacement {
   std::string name;
   std::vector<std::string> devices;
   int replicas_per_device = 1;
+  std::string ops = "auto";
 };
 
 std::vector<torch::Tensor> state_of(const DropoutNet& model, FusedAdam& optimizer) {
@@ -74,11 +75,9 @@ torch::Tensor train_step(ReplicaContext& replica, DropoutNet& model, FusedAdam& 
 class Training {
  public:
   explicit Training(const GraphPlacement& placement, bool with_graph)
-      : strategy_(placement.devices,
-                  {.cross_device_ops =
-                       placement.devices.size() > 1 ? make_cross_device_ops("hierarchical_copy") : nullptr,
-                   .seed = 4,
-                   .replicas_per_device = placement.replicas_per_device}),
+      : strategy_(placement.devices, {.cross_device_ops = ops_named(placement.ops),
+                                      .seed = 4,
+                                      .replicas_per_device = placement.replicas_per_device}),
         step(train_step, {.enabled = with_graph, .warm_up_runs = 2}) {
     torch::manual_seed(17);
     model.emplace(strategy_.scope([](ReplicaContext&) { return DropoutNet(); }));
@@ -158,14 +157,18 @@ class CudaGraphTraining : public testing::TestWithParam<GraphPlacement> {
     LOCKSTEP_NEEDS_GPUS(static_cast<int>(GetParam().devices.size()));
     forget_races();
   }
+
+  const DeterministicConvolutions deterministic_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Placements, CudaGraphTraining,
-                         testing::Values(GraphPlacement{"OneReplica", {"gpu:0"}},
-                                         GraphPlacement{"TwoOnOneGpu", {"gpu:0"}, 2},
-                                         GraphPlacement{"ThreeOnOneGpu", {"gpu:0"}, 3},
-                                         GraphPlacement{"TwoGpus", {"gpu:0", "gpu:1"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Placements, CudaGraphTraining,
+    testing::Values(GraphPlacement{"OneReplica", {"gpu:0"}}, GraphPlacement{"TwoOnOneGpu", {"gpu:0"}, 2},
+                    GraphPlacement{"ThreeOnOneGpu", {"gpu:0"}, 3},
+                    GraphPlacement{"OneReplicaByNccl", {"gpu:0"}, 1, "nccl"},
+                    GraphPlacement{"TwoGpus", {"gpu:0", "gpu:1"}, 1, "hierarchical_copy"},
+                    GraphPlacement{"TwoGpusByNccl", {"gpu:0", "gpu:1"}, 1, "nccl"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(CudaGraphTraining, EqualsCallsBitForBitWithASmallerLastBatchAndASchedule) {
   Training called(GetParam(), false);

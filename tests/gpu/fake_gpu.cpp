@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 
 #include <array>
 #include <atomic>
@@ -26,6 +27,8 @@ struct Current {
 // CUDA keeps them a thread, too.
 thread_local Current current;
 
+std::array<std::atomic<bool>, kNumDevices> failed_devices{};
+
 c10::Stream stream_of(int device) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kCuda, static_cast<c10::DeviceIndex>(device)),
                      current.streams.at(static_cast<size_t>(device)));
@@ -38,6 +41,7 @@ StreamName name_of(const c10::Stream& stream) {
 struct Event {
   Clock clock;
   std::shared_ptr<Capture> capture;  // in which it was recorded
+  size_t number = 0;                 // there
 };
 
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -61,6 +65,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     static std::atomic<int64_t> next{0};
+    check_device(device.has_index() ? device.index() : current.device);
     return c10::Stream(c10::Stream::UNSAFE, device.has_index() ? device : getDevice(),
                        1 + next++ % kPoolStreams);
   }
@@ -80,12 +85,17 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (*event == nullptr) *event = new Event;
     auto& recorded = *static_cast<Event*>(*event);
     recorded.capture = std::move(capture);
-    if (!recorded.capture) recorded.clock = order().record(name_of(stream));
+    if (recorded.capture) {
+      recorded.number = recorded.capture->record(name_of(stream));
+    } else {
+      recorded.clock = order().record(name_of(stream));
+    }
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
     const auto& recorded = *static_cast<Event*>(event);
-    if (!is_wait_in_capture(name_of(stream), recorded.capture)) order().wait(name_of(stream), recorded.clock);
+    if (!is_wait_in_capture(name_of(stream), recorded.capture, recorded.number))
+      order().wait(name_of(stream), recorded.clock);
   }
   bool queryEvent(void* event) const override {
     if (event != nullptr) refuse_event_wait_in_capture(static_cast<Event*>(event)->capture);
@@ -196,6 +206,7 @@ struct CUDAHooks final : public at::CUDAHooksInterface {
     return generators.at(device < 0 ? static_cast<size_t>(current_device()) : static_cast<size_t>(device));
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
+    lockstep::fake_gpu::check_device(device);
     return at::make_generator<lockstep::fake_gpu::Generator>(device);
   }
   void deviceSynchronize(c10::DeviceIndex device) const override {
@@ -226,7 +237,9 @@ at::Generator cpu_generator(const at::Generator& generator) {
 }
 
 std::vector<std::string> races() {
-  return order().races();
+  auto races = order().races();
+  for (auto& complaint : nccl_complaints()) races.push_back(std::move(complaint));
+  return races;
 }
 std::vector<std::string> host_waits() {
   return order().host_waits();
@@ -234,7 +247,20 @@ std::vector<std::string> host_waits() {
 void forget() {
   order().forget();
   forget_graphs();
+  forget_nccl();
 }
+
+void fail_device(int device, bool has_failed) {
+  failed_devices.at(static_cast<size_t>(device)) = has_failed;
+}
+
+void check_device(int device) {
+  constexpr int kIllegalAddress = 700;  // cudaErrorIllegalAddress
+  if (!failed_devices.at(static_cast<size_t>(device))) return;
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kIllegalAddress,
+                              "CUDA error: an illegal memory access was encountered");
+}
+
 int used_streams(int device) {
   return order().used_streams(device);
 }

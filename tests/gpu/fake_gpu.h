@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/backend_group.h"
+
 namespace lockstep {
 
 /// GPUs that a machine without any pretends to have, for builds without CUDA: linking fake_gpu.cpp into a
@@ -22,7 +24,8 @@ namespace fake_gpu {
 inline constexpr int kNumDevices = 2;
 
 /// What was not ordered by events: an access to memory that another stream writes, or memory that was freed
-/// and taken again while another stream uses it. One line each.
+/// and taken again while another stream uses it; and communicators of NCCL that ended while a graph had
+/// kernels of theirs. One line each.
 std::vector<std::string> races();
 /// What made the host wait for a device, each time: values read, copies from or to memory that is not pinned,
 /// streams and events synchronised with.
@@ -33,6 +36,14 @@ void forget();
 /// How many streams of `device`'s have ever had work.
 int used_streams(int device);
 
+/// NCCL's manners on fake GPUs, for a BackendAllReduce: each rank has a stream of its own, which joins
+/// captures; works are waited for by events; tensors are dense, contiguous and not empty, one a call.
+/// Launches wait on the host for the other ranks' as kernels would on the devices, so that a rank that stays
+/// away holds up the others' threads for 20 s. Sums are made in rank order.
+BackendFactory nccl_factory();
+/// How many collectives ranks have launched or replayed, since forget().
+int nccl_collectives();
+
 /// How many graphs were captured, and how often graphs were replayed.
 int captured_graphs();
 int graph_replays();
@@ -40,6 +51,10 @@ int graph_replays();
 /// From now on `device` has so many bytes, of which those of tensors on it are taken; an allocation beyond
 /// throws c10::OutOfMemoryError, worded as CUDA's. Negative: no limit.
 void limit_memory(int device, int64_t bytes);
+
+/// From now on, as after a kernel that failed, all that `device` is given or asked throws
+/// c10::AcceleratorError, until it `has_failed` no more.
+void fail_device(int device, bool has_failed);
 
 }  // namespace fake_gpu
 }  // namespace lockstep

@@ -81,6 +81,45 @@ at::Generator Capture::generator(const at::Generator& generator) {
   return copy;
 }
 
+size_t Capture::branch_of(StreamName stream) {
+  const auto found = std::find_if(branches_.begin(), branches_.end(),
+                                  [&](const Branch& branch) { return branch.stream == stream; });
+  if (found != branches_.end()) return static_cast<size_t>(found - branches_.begin());
+  branches_.push_back({stream});
+  return branches_.size() - 1;
+}
+
+void Capture::note(StreamName stream, Work work) {
+  work.branch = branch_of(stream);
+  ++branches_[work.branch].noted;
+  captured_.work.push_back(std::move(work));
+}
+
+size_t Capture::record(StreamName stream) {
+  const size_t branch = branch_of(stream);
+  events_.push_back({branch, branches_[branch].noted});
+  captured_.work.push_back({.name = "an event", .branch = branch, .recorded = captured_.num_events});
+  return captured_.num_events++;
+}
+
+void Capture::wait(StreamName stream, size_t event) {
+  note(stream, {.name = "a wait", .awaited = event});
+  if (stream != this->stream()) return;
+  Branch& branch = branches_[events_[event].branch];
+  branch.joined = std::max(branch.joined, events_[event].noted);
+}
+
+std::vector<StreamName> Capture::streams() const {
+  std::vector<StreamName> streams;
+  for (const auto& branch : branches_) streams.push_back(branch.stream);
+  return streams;
+}
+
+bool Capture::has_unjoined_work() const {
+  return std::any_of(branches_.begin() + 1, branches_.end(),
+                     [](const Branch& branch) { return branch.joined < branch.noted; });
+}
+
 Captured Capture::finish() {
   // A graph captured later may read them before this one is replayed.
   for (auto& [serial, copy] : copies_) {
@@ -111,10 +150,11 @@ Captured end_capture(std::shared_ptr<Capture>& capture, StreamName current) {
     capture->fail("attempt to terminate a thread-local capture sequence from another thread");
   {
     const std::lock_guard<std::mutex> lock(captures().mutex);
-    captures().running.erase(capture->stream());
+    for (const auto& stream : capture->streams()) captures().running.erase(stream);
   }
   const auto ended = std::exchange(capture, nullptr);
   if (ended->is_broken()) ended->fail(kPreviousError);
+  if (ended->has_unjoined_work()) ended->fail(kUnjoined);
   return ended->finish();
 }
 
@@ -130,6 +170,7 @@ std::shared_ptr<Capture> own_capture(StreamName stream) {
 }
 
 std::shared_ptr<Capture> capture_for_work(StreamName stream) {
+  check_device(stream.device);
   auto capture = capture_of(stream);
   if (!capture) return nullptr;
   if (capture->is_broken()) capture->fail(kPreviousError);
@@ -138,6 +179,7 @@ std::shared_ptr<Capture> capture_for_work(StreamName stream) {
 }
 
 void refuse_host_wait_in_capture(StreamName stream) {
+  check_device(stream.device);
   refuse_if_any(
       [&](const Capture& capture) { return capture.is_own_thread() || capture.stream() == stream; });
 }
@@ -152,11 +194,18 @@ void refuse_event_wait_in_capture(const std::shared_ptr<Capture>& capture) {
   if (capture) capture->fail(kCapturedEvent);
 }
 
-bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& capture) {
+bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& capture, size_t event) {
   const auto waiting = capture_for_work(stream);
-  if (waiting && waiting == capture) return true;
-  // CUDA would let the other stream join the capture, and then ask for an event back. Nothing in Lockstep
-  // wants that: it is a wait that was not thought of.
+  if (capture && !waiting && joins_captures(stream) && is_running(capture) && capture->is_own_thread()) {
+    const std::lock_guard<std::mutex> lock(captures().mutex);
+    captures().running.emplace(stream, capture);
+    capture->wait(stream, event);
+    return true;
+  }
+  if (waiting && waiting == capture) {
+    capture->wait(stream, event);
+    return true;
+  }
   if (capture) {
     if (waiting) waiting->invalidate();
     capture->fail(is_running(capture) ? kUnjoined : kCapturedEvent);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +28,7 @@ inline constexpr const char* kUnjoined = "capturing stream has unjoined work";
 inline constexpr const char* kCapturedEvent =
     "operation not permitted on an event last recorded in a capturing stream";
 
-/// An operator or a copy that every replay does again.
+/// An operator or a copy that every replay does again, or a point of order between the streams of a capture.
 struct Work {
   std::string name;
   std::vector<StreamOrder::Range> reads;
@@ -37,6 +38,11 @@ struct Work {
   std::function<void()> compute;
   /// What the operator was called with, in the thread that captured it.
   c10::impl::LocalDispatchKeySet dispatch_keys = c10::impl::tls_local_dispatch_key_set();
+  /// On which of the capture's streams: 0 is the one that it began on.
+  size_t branch = 0;
+  /// The event that is recorded there, or waited for, in place of anything computed.
+  std::optional<size_t> recorded = std::nullopt;
+  std::optional<size_t> awaited = std::nullopt;
 };
 
 /// What a capture ends with.
@@ -44,9 +50,11 @@ struct Captured {
   std::vector<Work> work;
   /// All that was allocated meanwhile.
   std::vector<std::shared_ptr<Block>> memory;
+  size_t num_events = 0;
 };
 
-/// The capture of one stream by one thread. That thread only, unless said otherwise.
+/// The capture of one stream by one thread, and of those that have joined it. That thread only, unless said
+/// otherwise.
 ///
 /// Operators need plausible values even in a capture, where they compute nothing: an index that is garbage
 /// would be out of range. So they do compute, but write to copies of the memory, which end with the capture;
@@ -54,9 +62,9 @@ struct Captured {
 class Capture {
  public:
   Capture(StreamName stream, std::vector<at::Generator> generators)
-      : stream_(stream), generators_(std::move(generators)) {}
+      : branches_{{stream}}, generators_(std::move(generators)) {}
 
-  StreamName stream() const { return stream_; }
+  StreamName stream() const { return branches_.front().stream; }
   bool is_own_thread() const { return thread_ == std::this_thread::get_id(); }
   bool is_broken() const { return is_broken_; }
   /// Of any thread.
@@ -71,7 +79,15 @@ class Capture {
   at::Generator generator(const at::Generator& generator);
 
   void own(std::shared_ptr<Block> block) { captured_.memory.push_back(std::move(block)); }
-  void note(Work work) { captured_.work.push_back(std::move(work)); }
+  void note(StreamName stream, Work work);
+  /// Notes an event on one of the streams; its number is for wait().
+  size_t record(StreamName stream);
+  /// Notes that `stream`, which may join the capture by that, waits for an event.
+  void wait(StreamName stream, size_t event);
+  /// All streams, the first of which is stream().
+  std::vector<StreamName> streams() const;
+  /// Whether another stream has work that stream() has not waited for.
+  bool has_unjoined_work() const;
   Captured finish();
 
  private:
@@ -80,9 +96,21 @@ class Capture {
     std::vector<char> content;
   };
 
-  Copy& copy_of(const std::shared_ptr<Block>& block);
+  struct Branch {
+    StreamName stream;
+    size_t noted = 0;   // how much work
+    size_t joined = 0;  // how much of it stream() has waited for
+  };
+  struct Event {
+    size_t branch = 0;
+    size_t noted = 0;  // before it
+  };
 
-  const StreamName stream_;
+  Copy& copy_of(const std::shared_ptr<Block>& block);
+  size_t branch_of(StreamName stream);
+
+  std::vector<Branch> branches_;
+  std::vector<Event> events_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::atomic<bool> is_broken_{false};
   std::vector<at::Generator> generators_;
@@ -103,6 +131,7 @@ std::shared_ptr<Capture> capture_of(StreamName stream);
 std::shared_ptr<Capture> own_capture(StreamName stream);
 /// What notes the work that the calling thread gives `stream` now; null where it is to be computed. Throws
 /// where the capture was broken or is another thread's.
+/// Throws c10::AcceleratorError for a device that has failed.
 std::shared_ptr<Capture> capture_for_work(StreamName stream);
 
 /// Called before the host waits for `stream`. Throws, and breaks what it does not go together with: that
@@ -112,9 +141,16 @@ void refuse_host_wait_in_capture(StreamName stream);
 void refuse_device_wait_in_capture(int device);
 /// Called before the host waits for an event, recorded in `capture` unless that is null.
 void refuse_event_wait_in_capture(const std::shared_ptr<Capture>& capture);
-/// Called before `stream` waits for an event, recorded in `capture` unless that is null. True if there is
-/// nothing to wait for, as both are of one capture; throws where the wait would cross a capture's border.
-bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& capture);
+/// Streams that joins_captures() is true of join a capture by waiting for one of its events. CUDA lets any
+/// do that; here it is a wait that nobody thought of.
+inline constexpr int64_t kFirstJoiningStream = 1000;
+inline bool joins_captures(StreamName stream) {
+  return stream.id >= kFirstJoiningStream;
+}
+
+/// Called before `stream` waits for an event, recorded in `capture` with number `event` unless that is null.
+/// True if the capture has noted it; throws where the wait would cross a capture's border.
+bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& capture, size_t event);
 /// Throws if the calling thread's current stream of `device` captures.
 void refuse_in_capture(c10::Device device, const char* what);
 

@@ -7,12 +7,16 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_graph_support.h"
 
 namespace lockstep {
 namespace {
 
+using fake_gpu::kFirstJoiningStream;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 auto throws_error(const std::string& words) {
@@ -152,6 +156,50 @@ TEST_F(FakeGpuCapture, AnEventOfItIsItsOwn) {
   event.record(stream_);
   EXPECT_THAT([&] { event.block(other); }, throws_error("unjoined work"));
   EXPECT_THAT([&] { capturing.end(); }, throws_error(kPreviousError));
+}
+
+// As NCCL's stream does.
+TEST_F(FakeGpuCapture, AStreamThatMayJoinsByWaitingAndHasToBeWaitedForInTurn) {
+  const c10::Stream joining(c10::Stream::UNSAFE, kGpu0, kFirstJoiningStream + 77);
+  const auto value = torch::ones({2}, kGpu0);
+  for (const bool is_joined : {true, false}) {
+    const auto graph = pool_->make_graph();
+    Capturing capturing(*graph);
+    wait_for(joining, stream_);
+    {
+      const c10::StreamGuard on_joining(joining);
+      value.add_(1);
+    }
+    if (is_joined) {
+      wait_for(stream_, joining);
+      value.mul_(2);
+      EXPECT_NO_THROW(capturing.end());
+      EXPECT_EQ(value[0].item<double>(), 1);
+      graph->replay();
+      graph->replay();
+      EXPECT_EQ(value[0].item<double>(), ((1 + 1) * 2 + 1) * 2);
+      EXPECT_THAT(fake_gpu::races(), IsEmpty());
+    } else {
+      EXPECT_THAT([&] { capturing.end(); }, throws_error("unjoined work"));
+    }
+  }
+}
+
+TEST_F(FakeGpuCapture, ReplaysFindWhatStreamsOfACaptureHaveNotWaitedFor) {
+  const c10::Stream joining(c10::Stream::UNSAFE, kGpu0, kFirstJoiningStream + 78);
+  const auto value = torch::ones({2}, kGpu0);
+  Capturing capturing(*graph_);
+  wait_for(joining, stream_);
+  {
+    const c10::StreamGuard on_joining(joining);
+    value.add_(1);
+  }
+  value.mul_(2);  // before the wait
+  wait_for(stream_, joining);
+  capturing.end();
+  EXPECT_THAT(fake_gpu::races(), IsEmpty());
+  graph_->replay();
+  EXPECT_THAT(fake_gpu::races(), Not(IsEmpty()));
 }
 
 TEST_F(FakeGpuCapture, CopiesBetweenGpusCrossItsBorder) {

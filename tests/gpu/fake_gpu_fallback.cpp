@@ -214,7 +214,7 @@ void Call::note_in(Capture& capture) const {
     copy_all(written, again.written);
     copy_all(made, again.made);
   };
-  capture.note(std::move(work));
+  capture.note(current_stream(device_), std::move(work));
 }
 
 void Call::note_accesses() {

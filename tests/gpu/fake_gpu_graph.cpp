@@ -18,6 +18,13 @@ namespace {
 std::atomic<int> num_captured{0};
 std::atomic<int> num_replays{0};
 
+/// Branches of a graph are on no stream of the device's: on one of these.
+int64_t reserve_branches() {
+  constexpr int64_t kMostBranches = 64;
+  static std::atomic<int64_t> next{int64_t{1} << 32};
+  return next.fetch_add(kMostBranches);
+}
+
 /// Stands for the memory that the graphs of a pool share: each replay is a write to it, so that replays which
 /// nothing orders are a race.
 class SharedMemory {
@@ -70,8 +77,19 @@ class Graph final : public DeviceGraph {
     // CUDA has a graph's launches one after the other, whatever their streams.
     order().wait(stream, last_replay_);
     order().launch(stream, "a graph's replay", {}, {shared_->range()});
+    std::vector<Clock> events(captured_.num_events);
     for (const auto& work : captured_.work) {
-      order().launch(stream, work.name, work.reads, work.writes);
+      const StreamName on{stream.device,
+                          work.branch == 0 ? stream.id : branches_ + static_cast<int64_t>(work.branch)};
+      if (work.recorded) {
+        events[*work.recorded] = order().record(on);
+        continue;
+      }
+      if (work.awaited) {
+        order().wait(on, events[*work.awaited]);
+        continue;
+      }
+      order().launch(on, work.name, work.reads, work.writes);
       const c10::impl::ForceDispatchKeyGuard as_at_the_capture(work.dispatch_keys);
       work.compute();
     }
@@ -89,6 +107,7 @@ class Graph final : public DeviceGraph {
   std::shared_ptr<Capture> capture_;
   bool is_captured_ = false;
   Captured captured_;
+  const int64_t branches_ = reserve_branches();
   std::vector<std::shared_ptr<Block>> unkept_;
   Clock last_replay_;
 };

@@ -62,7 +62,7 @@ void note_copy(Capture& capture, const at::Tensor& to, const at::Tensor& from) {
     work.memory.push_back(tensor.is_cuda() ? block_at(data) : pinned_memory_at(data));
   }
   work.compute = [to = host_view(to), from = host_view(from)] { to.copy_(from); };
-  capture.note(std::move(work));
+  capture.note(current_stream((to.is_cuda() ? to : from).device()), std::move(work));
   // The host sees its memory, which therefore stays as it is.
   if (to.is_cuda()) capture.writable_view(to).copy_(from.is_cuda() ? capture.view(from) : from);
 }

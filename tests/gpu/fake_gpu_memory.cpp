@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iomanip>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 #include "lockstep/tests/gpu/fake_gpu.h"
@@ -34,8 +36,13 @@ Memory& memory() {
   return *memory;
 }
 
-std::string megabytes(int64_t bytes) {
-  return std::to_string(bytes >> 20) + "." + std::to_string((bytes % (1 << 20)) * 10 >> 20) + "0 MiB";
+/// As CUDA's allocator writes it.
+std::string size_text(int64_t bytes) {
+  const bool is_large = bytes > int64_t{1} << 30;
+  const double value = static_cast<double>(bytes) / static_cast<double>(int64_t{1} << (is_large ? 30 : 20));
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(2) << value << (is_large ? " GiB" : " MiB");
+  return text.str();
 }
 
 void take(int device, size_t bytes) {
@@ -44,8 +51,8 @@ void take(int device, size_t bytes) {
   const int64_t limit = memory().limit.at(static_cast<size_t>(device));
   if (limit >= 0 && used + static_cast<int64_t>(bytes) > limit) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
-                     megabytes(static_cast<int64_t>(bytes)), ". GPU ", device, " has a total capacity of ",
-                     megabytes(limit), " of which ", megabytes(limit - used), " is free. ");
+                     size_text(static_cast<int64_t>(bytes)), ". GPU ", device, " has a total capacity of ",
+                     size_text(limit), " of which ", size_text(limit - used), " is free. ");
   }
   used += static_cast<int64_t>(bytes);
 }

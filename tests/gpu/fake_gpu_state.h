@@ -5,6 +5,9 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
+#include <string>
+#include <vector>
+
 #include "lockstep/tests/gpu/stream_order.h"
 
 namespace lockstep::fake_gpu {
@@ -17,5 +20,10 @@ StreamName current_stream(c10::Device device);
 /// The one that makes a fake GPU's generator's numbers.
 at::Generator cpu_generator(const at::Generator& generator);
 void forget_graphs();
+/// What was done with NCCL that CUDA would not survive.
+std::vector<std::string> nccl_complaints();
+void forget_nccl();
+/// Throws c10::AcceleratorError where the device has failed.
+void check_device(int device);
 
 }  // namespace lockstep::fake_gpu

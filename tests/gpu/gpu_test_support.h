@@ -4,7 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Context.h>
+
+#include <memory>
+#include <string>
+
 #include "lockstep/runtime/device.h"
+#include "lockstep/strategies/cross_device_ops.h"
 
 #ifdef LOCKSTEP_WITH_CUDA
 #include <c10/cuda/CUDAFunctions.h>
@@ -20,7 +26,19 @@ namespace lockstep {
     GTEST_SKIP() << "it takes " << (count) << " GPUs, but this machine has " << num_gpus(); \
   }
 
+/// While it lives, cuDNN takes only algorithms that give the same bits each time.
+class DeterministicConvolutions {
+ public:
+  DeterministicConvolutions() { at::globalContext().setDeterministicCuDNN(true); }
+  ~DeterministicConvolutions() { at::globalContext().setDeterministicCuDNN(false); }
+};
+
 #ifdef LOCKSTEP_WITH_CUDA
+
+/// NCCL, or an imitation on fake GPUs.
+inline std::shared_ptr<CrossDeviceOps> nccl_ops() {
+  return make_cross_device_ops("nccl");
+}
 
 /// Real GPUs do not tell.
 inline void forget_races() {}
@@ -34,6 +52,10 @@ class HostMustNotWait {
 };
 
 #else
+
+inline std::shared_ptr<CrossDeviceOps> nccl_ops() {
+  return std::make_shared<BackendAllReduce>("FakeNccl", fake_gpu::nccl_factory());
+}
 
 inline void forget_races() {
   fake_gpu::forget();
@@ -57,5 +79,10 @@ class HostMustNotWait {
 };
 
 #endif
+
+/// By name, `nccl` as nccl_ops().
+inline std::shared_ptr<CrossDeviceOps> ops_named(const std::string& name) {
+  return name == "nccl" ? nccl_ops() : make_cross_device_ops(name);
+}
 
 }  // namespace lockstep

@@ -13,20 +13,19 @@ namespace {
 class NamedBatches : public BatchSource<std::string> {
  public:
   explicit NamedBatches(int64_t steps) : steps_(steps) {}
-  const std::vector<LogicalDevice>& devices() const override { return *devices_; }
+  const InputPlacement& placement() const override { return placement_; }
   std::optional<int64_t> num_steps() const override { return steps_; }
   std::optional<PerReplica<std::string>> load(int64_t epoch, int64_t step) override {
     if (step >= steps_) return std::nullopt;
     const std::string name = std::to_string(epoch) + "." + std::to_string(step);
-    PerReplica<std::string> batch({name + "a", name + "b"}, devices_);
+    PerReplica<std::string> batch({name + "a", name + "b"}, placement_.devices);
     batch.set_batch_sizes({4, {2, 2}});
     return batch;
   }
 
  private:
   int64_t steps_;
-  std::shared_ptr<const std::vector<LogicalDevice>> devices_ =
-      std::make_shared<const std::vector<LogicalDevice>>(logical_cpus(2));
+  InputPlacement placement_{std::make_shared<const std::vector<LogicalDevice>>(logical_cpus(2)), 2, 0};
 };
 
 /// Replica 0's batches of an epoch.

@@ -76,6 +76,32 @@ TEST(DeviceError, NamesReplicaAndDeviceWhereADeviceFailed) {
                 HasSubstr("Work given to the device before may have caused it"))));
 }
 
+// cudaHostAlloc, a graph's instantiation and a new context have no allocator that would say more.
+TEST(DeviceError, KnowsCudasOwnOutOfMemory) {
+  EXPECT_THAT(rethrown(c10::AcceleratorError(kSomewhere, 2, "CUDA error: out of memory"), kOnGpu),
+              ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:3 is out of memory; a smaller batch")));
+}
+
+// The words are those of LibTorch 2.11's ATen/cuda/Exceptions.h.
+TEST(DeviceError, TellsWhatCublasAndCudnnReportOfTheDeviceFromTheirComplaints) {
+  const auto thrown = [](const std::string& message) {
+    return rethrown(c10::Error(kSomewhere, message), kOnGpu);
+  };
+  for (const std::string message :
+       {"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"})
+    EXPECT_THAT(thrown(message),
+                ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:3 is out of memory")));
+  for (const std::string message :
+       {"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"})
+    EXPECT_THAT(thrown(message), ThrowsMessage<DeviceFailure>(HasSubstr("replica 1 on gpu:3: " + message)));
+  for (const std::string message : {"CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(...)`",
+                                    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"})
+    EXPECT_THAT(thrown(message), ThrowsMessage<c10::Error>(HasSubstr(message)));
+}
+
 TEST(DeviceError, LeavesOtherErrorsAsTheyAre) {
   EXPECT_THAT(rethrown(c10::ValueError(kSomewhere, "a value"), kOnGpu),
               ThrowsMessage<c10::ValueError>(HasSubstr("a value")));

@@ -67,6 +67,14 @@ TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
                     Not(HasSubstr("drop_remainder")), Not(HasSubstr("\n"))));
 }
 
+// Work is done later than it is launched: an error of the device may show where nobody can tell the replica.
+TEST(Failure, CountsADeviceThatFailedOutsideOfARunAsAResource) {
+  const c10::SourceLocation somewhere{"a test", __FILE__, __LINE__};
+  const Failure failure = of(c10::AcceleratorError(somewhere, 700, "CUDA error: an illegal memory access"));
+  EXPECT_EQ(failure.exit_code, 7);
+  EXPECT_EQ(failure.message, "a device failed: CUDA error: an illegal memory access");
+}
+
 TEST(Failure, TellsLibTorchRunningOutOfMemoryFromItsOtherErrors) {
   const auto thrown = [](const auto& run) {
     try {

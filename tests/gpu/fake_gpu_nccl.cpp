@@ -1,0 +1,311 @@
+// NCCL's manners on fake GPUs.
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/device_streams.h"
+#include "lockstep/tests/gpu/fake_gpu.h"
+#include "lockstep/tests/gpu/fake_gpu_capture.h"
+#include "lockstep/tests/gpu/fake_gpu_memory.h"
+#include "lockstep/tests/gpu/fake_gpu_state.h"
+
+namespace lockstep::fake_gpu {
+namespace {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+constexpr auto kLongestWait = std::chrono::seconds(20);
+
+std::atomic<int> num_collectives{0};
+
+struct Complaints {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+
+Complaints& complaints() {
+  static auto* const complaints = new Complaints;
+  return *complaints;
+}
+
+void require(bool condition, const std::string& message) {
+  TORCH_CHECK_WITH(DistBackendError, condition, "fake NCCL: ", message);
+}
+
+/// One rank's part in a collective, on views of the devices' memory.
+struct Part {
+  std::string what;
+  at::Tensor input;
+  std::vector<at::Tensor> outputs;
+};
+
+/// What is computed once the parts of all ranks are there.
+using Kernel = std::function<void(const std::vector<Part>& parts)>;
+
+/// What the ranks share. Thread-safe.
+class Communicator {
+ public:
+  explicit Communicator(int size) : size_(size) {}
+
+  void connect(const std::string& device, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    require(std::find(devices_.begin(), devices_.end(), device) == devices_.end(), "Duplicate GPU detected");
+    devices_.push_back(device);
+    changed_.notify_all();
+    changed_.wait_until(lock, deadline, [&] { return aborted_ || is_connected(); });
+    require(!aborted_ && is_connected(), "not all ranks connected");
+  }
+
+  /// Blocks until all ranks have brought theirs. Throws where they do not fit together, or stay away.
+  void exchange(int rank, Part part, const Kernel& kernel) {
+    std::unique_lock lock(mutex_);
+    const auto number = next_[rank]++;
+    Round& round = rounds_[number];
+    round.parts.emplace(rank, std::move(part));
+    if (static_cast<int>(round.parts.size()) == size_) {
+      std::vector<Part> parts;
+      for (auto& [at, brought] : round.parts) parts.push_back(brought);
+      round.fits = std::all_of(parts.begin(), parts.end(),
+                               [&](const Part& other) { return other.what == parts[0].what; });
+      if (round.fits) kernel(parts);
+      round.is_done = true;
+      changed_.notify_all();
+    }
+    changed_.wait_for(lock, kLongestWait, [&] { return round.is_done || aborted_; });
+    const bool is_done = round.is_done;
+    const bool fits = round.fits;
+    if (++round.left == size_) rounds_.erase(number);
+    require(!is_done || fits, "the ranks called different collectives");
+    require(is_done || aborted_, "a rank has not launched its collective");
+  }
+
+  /// Collectives under way end, and what they leave in the tensors means nothing.
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Round {
+    std::map<int, Part> parts;
+    int left = 0;
+    bool fits = false;
+    bool is_done = false;
+  };
+
+  bool is_connected() const { return static_cast<int>(devices_.size()) == size_; }
+
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> devices_;
+  std::map<int, uint64_t> next_;
+  std::map<uint64_t, Round> rounds_;
+  bool aborted_ = false;
+};
+
+/// The communicator of this name, the same for all who ask.
+std::shared_ptr<Communicator> communicator_named(const std::string& id, int size) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<Communicator>> known;
+  const std::lock_guard lock(mutex);
+  auto communicator = known[id].lock();
+  if (!communicator) known[id] = communicator = std::make_shared<Communicator>(size);
+  return communicator;
+}
+
+void all_reduce(const std::vector<Part>& parts, bool is_mean) {
+  at::Tensor sum = parts[0].input.clone();
+  for (size_t rank = 1; rank < parts.size(); ++rank) sum.add_(parts[rank].input);
+  if (is_mean) sum.div_(static_cast<int64_t>(parts.size()));
+  for (const auto& part : parts) part.outputs[0].copy_(sum);
+}
+
+void broadcast(const std::vector<Part>& parts, size_t root) {
+  for (const auto& part : parts) part.outputs[0].copy_(parts[root].input);
+}
+
+void all_gather(const std::vector<Part>& parts) {
+  for (const auto& part : parts) {
+    for (size_t rank = 0; rank < parts.size(); ++rank) part.outputs[rank].copy_(parts[rank].input);
+  }
+}
+
+class NcclWork final : public c10d::Work {
+ public:
+  NcclWork(int rank, c10d::OpType type, c10::Device device, std::vector<at::Tensor> tensors)
+      : Work(rank, type), device_(device), tensors_(std::move(tensors)), end_(c10::DeviceType::CUDA) {}
+
+  void record(const c10::Stream& stream) { end_.record(stream); }
+  bool isCompleted() override { return end_.query(); }
+  bool wait(std::chrono::milliseconds) override {
+    end_.block(lockstep::current_stream(device_));
+    tensors_.clear();  // whose memory is taken again after that stream's work only
+    return true;
+  }
+
+ private:
+  const c10::Device device_;
+  std::vector<at::Tensor> tensors_;
+  c10::Event end_;
+};
+
+class Nccl final : public c10d::Backend {
+ public:
+  explicit Nccl(const BackendRequest& request)
+      : Backend(request.rank, static_cast<int>(request.devices.size())),
+        request_(request),
+        device_(request.devices[static_cast<size_t>(request.rank)].torch_device()),
+        stream_(c10::Stream::UNSAFE, device_, next_stream()) {
+    require(device_.is_cuda(), "no GPU");
+  }
+  ~Nccl() override { end(); }
+
+  const std::string getBackendName() const override { return "fake_gpu_nccl"; }
+
+  void eagerConnectSingleDevice(at::Device) override {
+    // As NCCL's unique id: rank 0 makes it and the store hands it on.
+    static std::atomic<int> next_id{0};
+    if (getRank() == 0) request_.store->set("id", std::to_string(next_id++));
+    const auto communicator = communicator_named(request_.store->get_to_str("id"), getSize());
+    {
+      const std::lock_guard lock(mutex_);
+      communicator_ = communicator;
+    }
+    communicator->connect(device_.str(), std::chrono::steady_clock::now() + request_.timeout);
+  }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    const c10d::ReduceOp::RedOpType op = options.reduceOp;
+    require(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, "only sums and means");
+    require(tensors.size() == 1, "Expecting one tensor only but got multiple");
+    const bool is_mean = op == c10d::ReduceOp::AVG;
+    return launch(c10d::OpType::ALLREDUCE, is_mean ? "mean" : "sum", tensors[0], tensors,
+                  [is_mean](const auto& parts) { all_reduce(parts, is_mean); });
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    require(tensors.size() == 1, "Expecting one tensor only but got multiple");
+    const auto root = static_cast<size_t>(options.rootRank);
+    return launch(c10d::OpType::BROADCAST, "broadcast from " + std::to_string(root), tensors[0], tensors,
+                  [root](const auto& parts) { fake_gpu::broadcast(parts, root); });
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions&) override {
+    require(inputs.size() == 1 && outputs.size() == 1, "Expecting one tensor only but got multiple");
+    return launch(c10d::OpType::ALLGATHER, "all_gather", inputs[0], outputs[0], &all_gather);
+  }
+
+  void abort() override {
+    end();
+    if (const auto communicator = this->communicator()) communicator->abort();
+  }
+  void shutdown() override { end(); }
+
+ private:
+  static int64_t next_stream() {
+    static std::atomic<int64_t> next{kFirstJoiningStream};
+    return next++;
+  }
+
+  std::shared_ptr<Communicator> communicator() {
+    const std::lock_guard lock(mutex_);
+    return communicator_;
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (has_ended_.exchange(true) || in_graphs_.use_count() == 1) return;
+    const std::lock_guard complaining(complaints().mutex);
+    complaints().lines.push_back("a communicator of NCCL ended while a graph had kernels of it");
+  }
+
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, const std::string& what, const at::Tensor& input,
+                                        const std::vector<at::Tensor>& outputs, Kernel kernel) {
+    std::vector<at::Tensor> all = outputs;
+    all.push_back(input);
+    for (const auto& tensor : all) {
+      require(tensor.device() == device_, "a tensor on another device");
+      require(tensor.is_contiguous() && tensor.numel() == input.numel(), "Tensors must be contiguous");
+      require(tensor.numel() > 0 && !tensor.is_complex(), "elements that it has no type for, or none");
+    }
+    const auto communicator = this->communicator();
+    require(communicator && !has_ended_, "NCCL communicator was aborted");
+
+    c10::Event begin(c10::DeviceType::CUDA);
+    begin.record(lockstep::current_stream(device_));
+    begin.block(stream_);
+    const StreamName stream{stream_.device_index(), stream_.id()};
+    Work work{.name = "ncclKernel " + what, .reads = {range_of(input)}};
+    Part part{what + ' ' + c10::toString(input.scalar_type()) + '[' + std::to_string(input.numel()) + ']',
+              host_view(input),
+              {}};
+    for (const auto& output : outputs) {
+      work.writes.push_back(range_of(output));
+      part.outputs.push_back(host_view(output));
+    }
+    const auto compute = [communicator, rank = getRank(), part, kernel = std::move(kernel)] {
+      ++num_collectives;
+      communicator->exchange(rank, part, kernel);
+    };
+    if (const auto capture = capture_for_work(stream)) {
+      for (const auto& tensor : all) work.memory.emplace_back(block_at(tensor.const_data_ptr()));
+      work.compute = [compute, in_graph = in_graphs_] { compute(); };
+      capture->note(stream, std::move(work));
+    } else {
+      order().launch(stream, work.name, work.reads, work.writes);
+      compute();
+    }
+    auto launched = c10::make_intrusive<NcclWork>(getRank(), type, device_, std::move(all));
+    launched->record(stream_);
+    return launched;
+  }
+
+  const BackendRequest request_;
+  const c10::Device device_;
+  const c10::Stream stream_;
+  const std::shared_ptr<char> in_graphs_ = std::make_shared<char>();  // kept by each of the graphs' kernels
+  std::mutex mutex_;
+  std::shared_ptr<Communicator> communicator_;
+  std::atomic<bool> has_ended_{false};
+};
+
+}  // namespace
+
+BackendFactory nccl_factory() {
+  return [](const BackendRequest& request) { return c10::make_intrusive<Nccl>(request); };
+}
+
+int nccl_collectives() {
+  return num_collectives;
+}
+
+std::vector<std::string> nccl_complaints() {
+  const std::lock_guard lock(complaints().mutex);
+  return complaints().lines;
+}
+
+void forget_nccl() {
+  num_collectives = 0;
+  const std::lock_guard lock(complaints().mutex);
+  complaints().lines.clear();
+}
+
+}  // namespace lockstep::fake_gpu
