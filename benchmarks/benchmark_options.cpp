@@ -21,7 +21,7 @@ cxxopts::Options describe_flags() {
       "pairs, and prints the ratios as Markdown.");
   // clang-format off
   flags.add_options("What is measured")
-    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, bucket_caps, logical, images (default: all but the last three; with --gpu bare, torch, logical, and images where --images names some)",
+    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, bucket_caps, logical, images, ops, profile (default: all but the last five; with --gpu bare, torch, logical, images, ops, profile)",
       cxxopts::value<std::vector<std::string>>())
     ("replicas", "replicas of Lockstep and of its peers", number(defaults.num_replicas))
     ("global-batch-size", "images in a step, over all replicas", number(defaults.workload.global_batch_size))
@@ -53,7 +53,7 @@ cxxopts::Options describe_flags() {
 
 std::set<std::string> parse_parts(const std::vector<std::string>& given) {
   std::set<std::string> known(kDefaultParts.begin(), kDefaultParts.end());
-  known.insert({"bucket_caps", "logical", "images"});
+  known.insert({"bucket_caps", "logical", "images", "ops", "profile"});
   for (const auto& part : given) {
     if (!known.contains(part))
       throw std::invalid_argument("--parts: expected names that --help lists, but got '" + part + "'");
@@ -61,11 +61,9 @@ std::set<std::string> parse_parts(const std::vector<std::string>& given) {
   return {given.begin(), given.end()};
 }
 
-std::vector<std::string> default_parts(const BenchmarkOptions& options) {
-  if (options.workload.gpu.empty()) return kDefaultParts;
-  std::vector<std::string> parts{"bare", "torch", "logical"};
-  if (!options.images.empty()) parts.emplace_back("images");
-  return parts;
+std::set<std::string> default_parts(const BenchmarkOptions& options) {
+  if (options.workload.gpu.empty()) return {kDefaultParts.begin(), kDefaultParts.end()};
+  return {"bare", "torch", "logical", "images", "ops", "profile"};
 }
 
 void check_parts(const BenchmarkOptions& options) {
@@ -103,9 +101,12 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   if (options.workload.cuda_graph && options.workload.gpu.empty())
     throw std::invalid_argument("--cuda-graph: expected --gpu beside it, since only GPUs have graphs");
   options.images = flags["images"].as<std::string>();
-  options.parts = parse_parts(flags.count("parts") > 0 ? flags["parts"].as<std::vector<std::string>>()
-                                                       : default_parts(options));
-  check_parts(options);
+  if (flags.count("parts") > 0) {
+    options.parts = parse_parts(flags["parts"].as<std::vector<std::string>>());
+    check_parts(options);
+  } else {
+    options.parts = default_parts(options);
+  }
   options.num_pairs = static_cast<int>(at_least(flags, "pairs", 6));
   options.steps = static_cast<int>(at_least(flags, "steps", 1));
   options.warm_up_steps = static_cast<int>(at_least(flags, "warm-up-steps", 1));

@@ -25,6 +25,13 @@ void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
 void compare_with_one_replica(const BenchmarkOptions& options, Report& report);
 /// One replica fed from image files against one that trains on the same batch over and over, in this process.
 void compare_images_with_one_batch(const BenchmarkOptions& options, Report& report);
+/// The cross-device ops against hierarchical_copy: sums of tensors of several sizes, and of the model's
+/// gradient buckets, over replicas on a GPU each where there are as many, else on one device. In this
+/// process.
+void compare_cross_device_ops(const BenchmarkOptions& options, Report& report);
+/// How much of the time the GPU has nothing to execute while one warm replica trains, on the images if there
+/// are any. LibTorch's profiler stays loaded in this process: nothing is to be timed after it.
+void profile_device(const BenchmarkOptions& options, Report& report);
 /// The largest resident sets of one replica and of LibTorch alone, and of several replicas and as many
 /// threads that do not communicate: these have no gradient buckets. A new process for each measurement.
 void compare_memory(const BenchmarkOptions& options, Report& report);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -7,11 +8,23 @@
 
 #include "lockstep/benchmarks/alternating_pairs.h"
 #include "lockstep/benchmarks/bar.h"
+#include "lockstep/benchmarks/device_use.h"
 #include "lockstep/benchmarks/statistics.h"
 
 namespace lockstep::benchmarks {
 
-/// The results as two Markdown tables, ratios and seconds to the first step, or as JSON.
+/// The cross-device op that the others are compared with.
+inline constexpr const char* kReferenceOp = "hierarchical_copy";
+
+/// What a row of the table of cross-device ops is about, whichever the op.
+struct OpRow {
+  std::string replicas;
+  std::string tensors;
+  int64_t bytes = 0;  ///< of all tensors, on each replica
+};
+
+/// The results as Markdown tables (ratios, cross-device ops, profiles, seconds to the first step) and a list
+/// of what was not measured, or as JSON.
 class Report {
  public:
   /// `seconds.first` is the other program's, `seconds.second` Lockstep's, for `images` images each: the ratio
@@ -23,7 +36,20 @@ class Report {
                   std::optional<Bar> bar);
   void add_start(const std::string& program, const std::vector<double>& seconds);
 
-  /// {"ratios": [...], "starts": [...]}, one object a row, with numbers where the tables have text.
+  /// The seconds of one sum of the row's tensors by kReferenceOp.
+  void add_reference_op(const OpRow& row, const std::vector<double>& seconds);
+  /// `seconds.first` is kReferenceOp's, `seconds.second` this op's: the ratio is this op's speed over the
+  /// other's.
+  void add_op(const std::string& op, const OpRow& row, const AlternatingPairs& seconds);
+  /// One row for all tensors, which says why there are no others.
+  void add_unmeasured_op(const std::string& op, const std::string& replicas, const std::string& reason);
+
+  void add_profile(const std::string& program, int steps, const DeviceUse& use);
+  /// A part of the benchmark that was wanted and left out.
+  void add_not_measured(const std::string& part, const std::string& reason);
+
+  /// {"ratios": [...], "ops": [...], "profiles": [...], "starts": [...], "not_measured": [...]}, one object a
+  /// row, with numbers where the tables have text.
   std::string json() const;
   friend std::ostream& operator<<(std::ostream& stream, const Report& report);
 
@@ -37,6 +63,18 @@ class Report {
     MedianInterval ratio;
     std::optional<Bar> bar;
   };
+  struct Op {
+    std::string name;
+    OpRow row;
+    double seconds = 0;
+    std::optional<MedianInterval> ratio;  // none: the reference itself
+    std::string not_measured;             // why, where nothing else is there
+  };
+  struct Profile {
+    std::string program;
+    int steps = 0;
+    DeviceUse use;
+  };
   struct Start {
     std::string program;
     double median = 0;
@@ -44,9 +82,16 @@ class Report {
     double most = 0;
     size_t count = 0;
   };
+  struct NotMeasured {
+    std::string part;
+    std::string reason;
+  };
 
   std::vector<Ratio> ratios_;
+  std::vector<Op> ops_;
+  std::vector<Profile> profiles_;
   std::vector<Start> starts_;
+  std::vector<NotMeasured> not_measured_;
 };
 
 }  // namespace lockstep::benchmarks

@@ -2,8 +2,11 @@
 
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "lockstep/benchmarks/allocator.h"
 #include "lockstep/benchmarks/benchmark_options.h"
@@ -23,31 +26,61 @@ void print_setting(const BenchmarkOptions& options) {
             << options.steps << " steps a ratio.\n\n";
 }
 
-void measure(const BenchmarkOptions& options, Report& report) {
-  const auto wanted = [&](const char* part, const std::string* python = nullptr) {
-    if (!options.parts.contains(part)) return false;
-    const bool available = python == nullptr || !python->empty();
-    std::cerr << "==> " << part << (available ? "" : ": left out, its peer's Python is not given") << '\n';
-    return available;
-  };
-  if (wanted("bare")) compare_with_bare_loop(options, report);
-  if (wanted("bare_process")) compare_with_bare_process(options, report);
-  if (wanted("independent")) compare_with_independent_loops(options, report);
-  if (wanted("torch", &options.torch_python)) compare_with_torch(options, false, report);
-  if (wanted("torch_tuned", &options.torch_python)) compare_with_torch(options, true, report);
-  if (wanted("tensorflow", &options.tensorflow_python)) compare_with_tensorflow(options, report);
-  if (wanted("bucket_caps")) compare_bucket_caps(options, report);
-  if (wanted("logical")) compare_with_one_replica(options, report);
-  if (wanted("images")) compare_images_with_one_batch(options, report);
-  if (wanted("memory")) compare_memory(options, report);
-  if (wanted("start")) measure_starts(options, report);
-}
-
 void write_json(const BenchmarkOptions& options, const Report& report) {
   if (options.json.empty()) return;
   std::ofstream file(options.json);
   file << report.json() << std::endl;
   if (!file) throw std::runtime_error("--json: cannot write " + options.json);
+}
+
+/// A part, and what it takes besides the machine.
+struct Part {
+  const char* name;
+  std::function<void(const BenchmarkOptions&, Report&)> measure;
+  std::string BenchmarkOptions::*needs = nullptr;
+  const char* without = "";
+};
+
+/// Returns the first part's error, null where none failed: the others are measured all the same.
+std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
+  const auto with_torch = [](bool tuned_allocator) {
+    return [=](const auto& options, auto& report) { compare_with_torch(options, tuned_allocator, report); };
+  };
+  const std::vector<Part> parts{
+      {"bare", compare_with_bare_loop},
+      {"bare_process", compare_with_bare_process},
+      {"independent", compare_with_independent_loops},
+      {"torch", with_torch(false), &BenchmarkOptions::torch_python, "no --peer-torch-python"},
+      {"torch_tuned", with_torch(true), &BenchmarkOptions::torch_python, "no --peer-torch-python"},
+      {"tensorflow", compare_with_tensorflow, &BenchmarkOptions::tensorflow_python, "no --peer-tf-python"},
+      {"bucket_caps", compare_bucket_caps},
+      {"logical", compare_with_one_replica},
+      {"images", compare_images_with_one_batch, &BenchmarkOptions::images, "no --images"},
+      {"ops", compare_cross_device_ops},
+      {"memory", compare_memory},
+      {"start", measure_starts},
+      // Last: the profiler slows down what comes after it.
+      {"profile", profile_device}};
+  std::exception_ptr failure;
+  write_json(options, report);
+  for (const auto& part : parts) {
+    if (!options.parts.contains(part.name)) continue;
+    std::cerr << "==> " << part.name << '\n';
+    if (part.needs != nullptr && (options.*part.needs).empty()) {
+      report.add_not_measured(part.name, part.without);
+    } else {
+      try {
+        part.measure(options, report);
+      } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << '\n';
+        report.add_not_measured(part.name, std::string("it failed: ") + error.what());
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    // What is measured stays, even if a later part never ends.
+    write_json(options, report);
+  }
+  return failure;
 }
 
 int run(int argc, char** argv) {
@@ -61,15 +94,9 @@ int run(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   print_setting(*options);
   Report report;
-  try {
-    measure(*options, report);
-  } catch (...) {
-    std::cout << report;
-    write_json(*options, report);
-    throw;
-  }
+  const auto failure = measure(*options, report);
   std::cout << report;
-  write_json(*options, report);
+  if (failure) std::rethrow_exception(failure);
   return 0;
 }
 

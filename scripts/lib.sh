@@ -9,7 +9,7 @@ readonly libtorch_version=2.11.0
 readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
-  libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libpng-dev libjpeg-dev libzip-dev zlib1g-dev libjemalloc-dev)
 readonly packages_to_test=(clang-format clang-tidy)
 

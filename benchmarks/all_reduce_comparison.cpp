@@ -1,0 +1,128 @@
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <memory>
+
+#include "lockstep/benchmarks/all_reduce_loop.h"
+#include "lockstep/benchmarks/comparisons.h"
+#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/runtime/bucket_layout.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr int64_t kKibibyte = 1 << 10;
+constexpr int64_t kMebibyte = 1 << 20;
+
+struct Payload {
+  std::string name;
+  std::vector<int64_t> bytes;  ///< of each tensor
+
+  int64_t total() const {
+    int64_t sum = 0;
+    for (const int64_t size : bytes) sum += size;
+    return sum;
+  }
+};
+
+/// What a step of the workload sums: the model's gradients in buckets of the library's default sizes.
+Payload gradient_buckets(const Workload& workload) {
+  std::vector<BucketItem> items;
+  for (const auto& parameter : make_model(workload)->parameters())
+    items.push_back({static_cast<int64_t>(parameter.nbytes()), "float32"});
+  // Backward reaches the last layers first.
+  std::vector<size_t> order;
+  for (size_t i = items.size(); i > 0; --i) order.push_back(i - 1);
+  Payload payload{"gradient buckets of MobileNetV2", {}};
+  for (const auto& bucket : assign_buckets(items, order, BucketOptions{})) {
+    int64_t bytes = 0;
+    for (const size_t item : bucket) bytes += items[item].bytes;
+    payload.bytes.push_back(bytes);
+  }
+  return payload;
+}
+
+std::vector<Payload> payloads(const Workload& workload) {
+  return {{"64 KiB", {64 * kKibibyte}},
+          {"512 KiB", {512 * kKibibyte}},
+          {"4 MiB", {4 * kMebibyte}},
+          {"32 MiB", {32 * kMebibyte}},
+          gradient_buckets(workload)};
+}
+
+/// A GPU for each replica where there are enough, else the workload's one for all of them.
+ReplicaDevices replica_devices(const BenchmarkOptions& options) {
+  const int count = options.num_replicas;
+  if (options.workload.gpu.empty()) return {cpu_devices(count), 1};
+  if (num_gpus() < count) return {{options.workload.gpu}, count};
+  ReplicaDevices devices;
+  for (int i = 0; i < count; ++i) devices.names.push_back(c10::str("gpu:", i));
+  return devices;
+}
+
+struct Op {
+  std::string name;
+  std::unique_ptr<AllReduceLoop> loop;
+};
+
+/// Why NCCL does not serve the devices; empty where it might.
+std::string reason_against_nccl(const BenchmarkOptions& options, const ReplicaDevices& devices) {
+  if (options.workload.gpu.empty()) return "no GPU";
+  if (devices.replicas_per_device == 1) return "";
+  return c10::str("it takes a GPU for each of ", devices.num_replicas(), " replicas, but there is ",
+                  num_gpus());
+}
+
+/// Small sums are repeated more often, so that starting the threads and waiting for the device is not what is
+/// measured.
+int repetitions_of(const BenchmarkOptions& options, const Payload& payload) {
+  return options.steps * static_cast<int>(std::clamp<int64_t>(4 * kMebibyte / payload.total(), 1, 64));
+}
+
+}  // namespace
+
+void compare_cross_device_ops(const BenchmarkOptions& options, Report& report) {
+  if (options.num_replicas < 2) {
+    report.add_not_measured("ops", "it takes --replicas of at least 2");
+    return;
+  }
+  const ReplicaDevices devices = replica_devices(options);
+  AllReduceLoop reference(kReferenceOp, devices);
+  std::vector<Op> others;
+  others.push_back(
+      {"reduction_to_one_device", std::make_unique<AllReduceLoop>("reduction_to_one_device", devices)});
+  std::string without_nccl = reason_against_nccl(options, devices);
+  if (without_nccl.empty()) {
+    try {
+      others.push_back({"nccl", std::make_unique<AllReduceLoop>("nccl", devices)});
+    } catch (const std::exception& error) {  // whatever keeps it from connecting
+      without_nccl = error.what();
+    }
+  }
+
+  for (const auto& payload : payloads(options.workload)) {
+    const int repetitions = repetitions_of(options, payload);
+    const auto seconds_of = [&](AllReduceLoop& loop) {
+      return [&] { return loop.seconds_for(repetitions) / repetitions; };
+    };
+    reference.set_tensors(payload.bytes);
+    reference.seconds_for(repetitions);
+    std::vector<AlternatingPairs> pairs;
+    std::vector<double> reference_seconds;
+    for (auto& other : others) {
+      other.loop->set_tensors(payload.bytes);
+      other.loop->seconds_for(repetitions);
+      pairs.push_back(
+          measure_alternating_pairs(options.num_pairs, seconds_of(reference), seconds_of(*other.loop)));
+      std::copy(pairs.back().first.begin(), pairs.back().first.end(), std::back_inserter(reference_seconds));
+    }
+    const OpRow row{.replicas = devices.str(), .tensors = payload.name, .bytes = payload.total()};
+    report.add_reference_op(row, reference_seconds);
+    for (size_t i = 0; i < others.size(); ++i) report.add_op(others[i].name, row, pairs[i]);
+  }
+  if (!without_nccl.empty()) report.add_unmeasured_op("nccl", devices.str(), without_nccl);
+}
+
+}  // namespace lockstep::benchmarks

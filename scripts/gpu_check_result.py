@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Writes what a run of gpu_check.sh has found so far: gpu_check_result.py RUN OUT
+
+RUN is that run's folder: `gpus` has a line each, `settings` has a line `key<TAB>value` each, `plan` a line `section<TAB>name` for each program
+that is to run, `finished` a line `section<TAB>name<TAB>exit code<TAB>seconds` for each that has, `left_out` a line
+`what<TAB>why`. Beside them lie the programs' own results and logs. The JSON goes to RUN/result.json and to OUT, each of
+which is whole at any time.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+
+TIMED_OUT = 124  # timeout's exit code
+KILLED = 128  # a shell's exit code for a signal, less its number
+
+
+def rows(path):
+    if not path.exists():
+        return []
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read_json(path):
+    """None for a file that is not there, or that a program was killed over."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def read_log(path):
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def test_figures(run, name):
+    report = read_json(run / f"{name}.json")
+    if report is None:
+        started = re.findall(r"^\[ RUN      \] (\S+)", read_log(run / f"{name}.out"), re.MULTILINE)
+        return {"not_measured": "it ended without a result", "last_test_begun": started[-1] if started else None}
+    cases = [case for suite in report["testsuites"] for case in suite["testsuite"]]
+    return {
+        "tests": report["tests"],
+        "failures": [f"{case['classname']}.{case['name']}" for case in cases if case.get("failures")],
+        "skipped": [f"{case['classname']}.{case['name']}" for case in cases if case["result"] == "SKIPPED"],
+    }
+
+
+def benchmark_figures(run, name):
+    return read_json(run / f"{name}.json") or {"not_measured": "it ended without a result"}
+
+
+def training_figures(run, name):
+    accuracies = re.findall(r"test accuracy ([0-9.]+)", read_log(run / f"{name}.out") + read_log(run / f"{name}.log"))
+    if not accuracies:
+        return {"not_measured": "it ended without a test accuracy"}
+    return {"test_accuracy": float(accuracies[-1])}
+
+
+SECTIONS = {"tests": test_figures, "benchmarks": benchmark_figures, "training": training_figures}
+
+
+def collect(run):
+    planned = [tuple(row) for row in rows(run / "plan")]
+    finished = rows(run / "finished")
+    result = {
+        "gpus": read_log(run / "gpus").splitlines(),
+        "settings": dict(rows(run / "settings")),
+        "complete": len(finished) == len(planned),
+        "failed": [name for _, name, code, _ in finished if code != "0"],
+        "not_measured": dict(rows(run / "left_out")),
+    }
+    for section, name in planned[len(finished):]:
+        result["not_measured"][name] = "not reached"
+    for section, figures in SECTIONS.items():
+        result[section] = {}
+        for _, name, code, seconds in [row for row in finished if row[0] == section]:
+            entry = {"exit_code": int(code), "seconds": int(seconds), "timed_out": int(code) == TIMED_OUT}
+            if int(code) > KILLED:
+                entry["signal"] = int(code) - KILLED
+            result[section][name] = entry | figures(run, name)
+    return result
+
+
+def write(result, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def main():
+    run, out = map(pathlib.Path, sys.argv[1:])
+    result = collect(run)
+    write(result, run / "result.json")
+    write(result, out)
+
+
+if __name__ == "__main__":
+    main()
