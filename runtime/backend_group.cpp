@@ -91,9 +91,9 @@ void BackendGroup::disconnect() {
   }
 }
 
-/// Lets the collectives that all ranks have joined come to their end. The host waits for none of them on
-/// GPUs: they may be those of a run that went well, and to cut them off would leave each replica with other
-/// sums.
+/// Lets the collectives that all ranks have joined come to their end, and finds out which have. The host
+/// waits for none of them on GPUs: they may be those of a run that went well, and to cut them off would leave
+/// each replica with other sums.
 void BackendGroup::finish_joined() {
   constexpr auto kLongest = std::chrono::seconds(10);
   const auto deadline =
@@ -104,9 +104,12 @@ void BackendGroup::finish_joined() {
     // All of them are asked, since each may show that less will end than was thought.
     for (const auto& checked : checked_)
       are_unfinished = checked->has_unfinished_before(end) || are_unfinished;
-    if (!are_unfinished) return;
+    if (!are_unfinished) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  for (const auto& checked : checked_) end = checked->num_intact(end);
+  MutexLock lock(mutex_);
+  num_intact_ = end;
 }
 
 void BackendGroup::check_launched() {
@@ -151,12 +154,15 @@ void BackendGroup::abort(const std::string& reason) {
   release(reason);
   std::shared_ptr<BackendConnection> connecting;
   Backends connected;
+  bool is_first = false;
   {
     MutexLock lock(mutex_);
     connecting = connecting_;
-    if (!std::exchange(aborted_, true)) connected = connected_;
+    is_first = !std::exchange(aborted_, true);
+    if (is_first) connected = connected_;
   }
   if (connecting) connecting->abort(reason);
+  if (!is_first) return;
   if (!connected.empty()) finish_joined();
   drop_recordings();
   abort_all(connected);
@@ -166,15 +172,19 @@ void BackendGroup::record(int replica, const std::shared_ptr<GraphRecording>& re
   const auto& checked = checked_[static_cast<size_t>(replica)];
   checked->capture(recording != nullptr);
   if (!recording) return;
-  recording->observe([checked](std::function<bool()> is_done) { checked->note_replay(std::move(is_done)); });
+  recording->observe([checked] { return checked->begin_replay(); });
   MutexLock lock(mutex_);
   std::erase_if(recordings_, [](const auto& known) { return known.expired(); });
   recordings_.push_back(recording);
 }
 
-bool BackendGroup::has_lost_replay(int replica) const {
-  const auto last = checked_[static_cast<size_t>(replica)]->last_replay();
-  return last && *last >= order_->joined_by_all();
+uint64_t BackendGroup::num_joined(int replica) const {
+  return order_->num_joined(replica);
+}
+
+uint64_t BackendGroup::num_intact() const {
+  MutexLock lock(mutex_);
+  return num_intact_;
 }
 
 /// NCCL's communicators do not end, nor abort, while a graph has their kernels.

@@ -44,7 +44,7 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const Bac
 /// ranks that do not fit together are told apart on the host before the later one is launched, and a failed
 /// channel is connected anew by new backends when the next run begins.
 ///
-/// One object serves the threads of its ranks; abort() may come from any thread at any time.
+/// One object serves the threads of its ranks; release() and abort() may come from any thread at any time.
 class BackendGroup : public CollectiveGroup {
  public:
   /// Connects; blocks until all ranks have, one failed, or the timeout is over. Throws InvalidArgument where
@@ -66,7 +66,8 @@ class BackendGroup : public CollectiveGroup {
   void reset() override;
   bool is_capturable() const override { return true; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
-  bool has_lost_replay(int replica) const override;
+  uint64_t num_joined(int replica) const override;
+  uint64_t num_intact() const override;
 
  private:
   using Backends = std::vector<c10::intrusive_ptr<c10d::Backend>>;
@@ -85,10 +86,11 @@ class BackendGroup : public CollectiveGroup {
   LocalGroup on_host_;
   std::vector<c10::intrusive_ptr<CheckedBackend>> checked_;  // the same objects as backends_
   int generation_ = 0;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<BackendConnection> connecting_ LOCKSTEP_GUARDED_BY(mutex_);
   Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // empty: to be connected by enter()
   bool aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  uint64_t num_intact_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // once finish_joined() was called
   std::vector<std::weak_ptr<GraphRecording>> recordings_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 

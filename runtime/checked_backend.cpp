@@ -32,6 +32,16 @@ bool is_device_error(const std::exception_ptr& error) {
 
 }  // namespace
 
+/// The collectives in a graph that was launched.
+class CheckedBackend::Replay : public c10d::Work {
+ public:
+  explicit Replay(std::function<bool()> is_done) : is_done_(std::move(is_done)) {}
+  bool isCompleted() override { return is_done_(); }
+
+ private:
+  const std::function<bool()> is_done_;
+};
+
 /// The works that one collective became.
 class CheckedBackend::CheckedWork : public c10d::Work {
  public:
@@ -52,6 +62,14 @@ class CheckedBackend::CheckedWork : public c10d::Work {
       state_ = State::kRefused;
       explain(std::current_exception());
     }
+  }
+
+  /// In place of start(), for what somebody else has launched, or not (null).
+  void follow(std::function<bool()> is_done) {
+    begin_ = std::chrono::steady_clock::now();
+    const bool was_launched = is_done != nullptr;
+    if (was_launched) works_ = {c10::make_intrusive<Replay>(std::move(is_done))};
+    state_ = was_launched ? State::kStarted : State::kRefused;
   }
 
   uint64_t sequence() const { return sequence_; }
@@ -113,16 +131,6 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   std::atomic<State> state_{State::kJoined};
 };
 
-/// The collectives in a graph that was launched.
-class CheckedBackend::Replay : public c10d::Work {
- public:
-  explicit Replay(std::function<bool()> is_done) : is_done_(std::move(is_done)) {}
-  bool isCompleted() override { return is_done_(); }
-
- private:
-  const std::function<bool()> is_done_;
-};
-
 CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order)
     : Backend(place.rank, place.size), place_(std::move(place)), order_(std::move(order)) {}
 
@@ -131,12 +139,20 @@ CheckedBackend::~CheckedBackend() = default;
 void CheckedBackend::forget_launched() {
   MutexLock lock(mutex_);
   launched_.clear();
-  last_replay_.reset();
 }
 
-std::optional<uint64_t> CheckedBackend::last_replay() const {
+uint64_t CheckedBackend::num_intact(uint64_t end) {
   MutexLock lock(mutex_);
-  return last_replay_;
+  for (const auto& work : launched_) {
+    if (work->sequence() >= end) break;
+    try {
+      if (work->isCompleted() && !work->exception()) continue;
+    } catch (const std::exception&) {
+      // The device itself failed.
+    }
+    return work->sequence();
+  }
+  return end;
 }
 
 bool CheckedBackend::has_unfinished_before(uint64_t& end) {
@@ -160,6 +176,7 @@ void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
 
 c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
   MutexLock lock(mutex_);
+  if (!inner_) throw CollectiveAborted("[" + place_.op + "] is not connected");
   return inner_;
 }
 
@@ -181,28 +198,25 @@ void CheckedBackend::check_launched() {
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
   if (!is_capturing_) check_launched();
-  return start(std::move(launch), !is_capturing_);
+  auto work = join(std::move(launch), !is_capturing_);
+  work->start(*inner());
+  return work;
 }
 
-void CheckedBackend::note_replay(std::function<bool()> is_done) {
-  const auto replay = c10::make_intrusive<Replay>(std::move(is_done));
-  const auto work = start(
-      {c10d::OpType::UNKNOWN, "a captured function", [replay](c10d::Backend&) { return Works{replay}; }, {}},
-      /*is_watched=*/true);
-  MutexLock lock(mutex_);
-  last_replay_ = work->sequence();
+std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
+  const auto work =
+      join({c10d::OpType::UNKNOWN, "a captured function", nullptr, nullptr}, /*is_watched=*/true);
+  return [work](std::function<bool()> is_done) { work->follow(std::move(is_done)); };
 }
 
-c10::intrusive_ptr<CheckedBackend::CheckedWork> CheckedBackend::start(Launch launch, bool is_watched) {
-  const auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
+c10::intrusive_ptr<CheckedBackend::CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
+  auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
   work->join();
-  const auto backend = inner();
-  if (!backend) throw CollectiveAborted("[" + place_.op + "] is not connected");
+  inner();  // or there is nothing to wait for
   if (is_watched) {
     MutexLock lock(mutex_);
     launched_.push_back(work);
   }
-  work->start(*backend);
   return work;
 }
 

@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,11 +52,13 @@ class CheckedBackend : public c10d::Backend {
   /// While on, collectives become part of a graph, of which there is nothing to see until it is replayed:
   /// they are not looked after. Called by the rank's thread.
   void capture(bool on) { is_capturing_ = on; }
-  /// The rank has launched a graph with collectives in it, which counts as one that lasts until `is_done`.
-  /// Throws as a collective. Called by the rank's thread.
-  void note_replay(std::function<bool()> is_done);
-  /// The last one's place in the order since forget_launched().
-  std::optional<uint64_t> last_replay() const;
+  /// The rank is about to launch a graph with collectives in it, which counts as one: joins it, and throws as
+  /// a collective. What it returns is to be called with what tells whether the graph is done once it was
+  /// launched, with null where it was not. Called by the rank's thread.
+  std::function<void(std::function<bool()> is_done)> begin_replay();
+  /// Places before this one, and before `end`, hold collectives that have ended well by now. Any thread may
+  /// call it.
+  uint64_t num_intact(uint64_t end);
 
   const std::string getBackendName() const override { return place_.op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -84,8 +85,9 @@ class CheckedBackend : public c10d::Backend {
   };
 
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
-  c10::intrusive_ptr<CheckedWork> start(Launch launch, bool is_watched);
+  c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
+  /// Throws CollectiveAborted where there is none.
   c10::intrusive_ptr<c10d::Backend> inner() const;
 
   const BackendPlace place_;
@@ -94,7 +96,6 @@ class CheckedBackend : public c10d::Backend {
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::optional<uint64_t> last_replay_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,9 +48,9 @@ class CollectiveGroup {
   virtual void check_complete() = 0;
   /// Releases every replica that waits on the host with CollectiveAborted(`reason`). Does not block or throw.
   virtual void release(const std::string& reason) = 0;
-  /// release(), and ends the collectives on the devices: those that all replicas have joined are let finish.
-  /// Blocks meanwhile, and until replicas that capture have stopped: release() the other channels that they
-  /// may wait in first. Does not throw.
+  /// release(), and ends the collectives on the devices; those that all replicas have joined have up to 10 s
+  /// to finish. The first call of a run blocks meanwhile, and until replicas that capture have stopped:
+  /// release() the other channels that they may wait in first. Does not throw.
   virtual void abort(const std::string& reason) = 0;
   /// After a failed run, while no replica is inside: usable again from the next enter() on.
   virtual void reset() = 0;
@@ -59,9 +60,11 @@ class CollectiveGroup {
   /// `replica`'s collectives belong to `recording` from now on; null: to none. Called by its thread. A
   /// channel whose collectives are captured drops the recording before it aborts or ends.
   virtual void record(int replica, const std::shared_ptr<GraphRecording>& recording) = 0;
-  /// After a failed run, before reset(): whether `replica` has launched a graph with collectives which
-  /// another replica has not, so that what it computed means nothing.
-  virtual bool has_lost_replay(int replica) const = 0;
+  /// How many collectives `replica` has joined since the channel was connected. Called by its thread.
+  virtual uint64_t num_joined(int replica) const = 0;
+  /// After an abort(), before reset(): so many collectives, the first ones, have ended well on all devices.
+  /// What the others have left in the tensors means nothing.
+  virtual uint64_t num_intact() const = 0;
 
  protected:
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;

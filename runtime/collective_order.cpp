@@ -65,6 +65,11 @@ bool CollectiveOrder::is_complete() const {
   return open_.empty();
 }
 
+uint64_t CollectiveOrder::num_joined(int rank) const {
+  MutexLock lock(mutex_);
+  return next_[static_cast<size_t>(rank)];
+}
+
 uint64_t CollectiveOrder::joined_by_all() const {
   MutexLock lock(mutex_);
   return first_open_;

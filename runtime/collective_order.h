@@ -33,6 +33,7 @@ class CollectiveOrder {
   /// Throws CollectiveMismatch for a collective that some ranks have joined and others have not.
   void check_complete() const;
   bool is_complete() const;
+  uint64_t num_joined(int rank) const;
   /// All ranks have joined the collectives before this place.
   uint64_t joined_by_all() const;
   /// The ranks that have not joined the collective at `sequence` (which someone has), as text; empty where

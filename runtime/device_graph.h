@@ -31,8 +31,9 @@ class DeviceGraphPool {
  public:
   virtual ~DeviceGraphPool() = default;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
-  /// Tells, from any thread and without waiting, whether the device has done what it was given on the calling
-  /// thread's current stream until now. Throws what the device reports.
+  /// Marks what the calling thread's current stream was given until now. The result, which may outlive the
+  /// pool, tells from any thread and without waiting whether the device has done it, and throws what the
+  /// device reports.
   virtual std::function<bool()> watch_stream() = 0;
 };
 

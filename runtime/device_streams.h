@@ -25,8 +25,8 @@ class DeviceStreams {
  public:
   /// `device` is no CPU. Its stream comes out of LibTorch's pool at the first call.
   c10::Stream of(c10::Device device);
-  /// Makes the calling thread's current streams wait for all that these have been given. Nothing of a device
-  /// that has failed.
+  /// Makes the calling thread's current streams wait for all that these have been given, without the host.
+  /// Passes over devices that have failed; does not throw.
   void join_current();
 
  private:

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/runtime/errors.h"
 
@@ -12,6 +13,23 @@ namespace {
 constexpr const char* kAborted = "[CudaGraph] the collectives of a captured function were aborted";
 
 }  // namespace
+
+GraphRecording::Launch::Launch(const std::vector<Observer>& observers) {
+  try {
+    for (const auto& observer : observers) launched_.push_back(observer());
+  } catch (...) {
+    tell(nullptr);
+    throw;
+  }
+}
+
+void GraphRecording::Launch::succeeded(DeviceGraphPool& pool) {
+  if (!launched_.empty()) tell(pool.watch_stream());
+}
+
+void GraphRecording::Launch::tell(const std::function<bool()>& is_done) {
+  for (const auto& launched : std::exchange(launched_, {})) launched(is_done);
+}
 
 void GraphRecording::begin(const std::vector<at::Tensor>& parameters) {
   for (const auto& parameter : parameters) {
@@ -30,6 +48,7 @@ void GraphRecording::begin_part() {
 }
 
 void GraphRecording::end_part() {
+  if (!launch_) launch_.emplace(observers_);
   MutexLock lock(mutex_);
   is_capturing_ = false;
   parts_.back().graph->end_capture();
@@ -61,15 +80,10 @@ void GraphRecording::note_used_gradients(const std::vector<at::Tensor>& paramete
   }
 }
 
-void GraphRecording::call_observers() {
-  if (observers_.empty()) return;
-  const auto is_done = pool_->watch_stream();
-  for (const auto& observer : observers_) observer(is_done);
-}
-
 void GraphRecording::end() {
   end_part();
-  call_observers();
+  launch_->succeeded(*pool_);
+  launch_.reset();
   for (auto& known : gradients_) {
     known.after = known.parameter.grad();
     if (!known.before.defined()) continue;
@@ -89,6 +103,7 @@ void GraphRecording::abandon() {
     }
   }
   drop_graphs();
+  launch_.reset();
 }
 
 bool GraphRecording::finds_gradients() const {
@@ -98,6 +113,7 @@ bool GraphRecording::finds_gradients() const {
 }
 
 void GraphRecording::replay() {
+  Launch launch(observers_);
   size_t num_parts = 0;
   {
     MutexLock lock(mutex_);
@@ -113,8 +129,8 @@ void GraphRecording::replay() {
     }
     for (const auto& action : *actions) action();
   }
+  launch.succeeded(*pool_);
   for (auto& known : gradients_) known.parameter.mutable_grad() = known.after;
-  call_observers();
 }
 
 void GraphRecording::drop() {

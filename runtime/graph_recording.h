@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace lockstep {
 class GraphRecording {
  public:
   using Action = std::function<void()>;
-  using Observer = std::function<void(std::function<bool()> is_done)>;
+  using Launched = std::function<void(std::function<bool()> is_done)>;
+  using Observer = std::function<Launched()>;
 
   explicit GraphRecording(std::unique_ptr<DeviceGraphPool> pool) : pool_(std::move(pool)) {}
   GraphRecording(const GraphRecording&) = delete;
@@ -33,8 +35,10 @@ class GraphRecording {
   void interrupt(Action action);
   /// What the host notes down in the call besides, at this place of every replay; not now.
   void at_replay(Action action);
-  /// What is called at the end of the call and of each replay, with what tells, from any thread and without
-  /// waiting, whether the device has done all of it.
+  /// From now on `observer()` is called before the call's work, or a replay's, is launched; what it throws
+  /// keeps that from being launched. What it returns is called once in turn: after the launch with what
+  /// tells, from any thread and without waiting, whether the device has done all of it; with null where not
+  /// all of it was launched.
   void observe(Observer observer) { observers_.push_back(std::move(observer)); }
   /// The gradients of `parameters`, which begin() knows, are used just now.
   void note_used_gradients(const std::vector<at::Tensor>& parameters);
@@ -69,15 +73,31 @@ class GraphRecording {
     at::Tensor after = {};   // when the call ended
   };
 
+  /// The observers' view of one launch.
+  class Launch {
+   public:
+    explicit Launch(const std::vector<Observer>& observers);
+    ~Launch() { tell(nullptr); }
+    Launch(const Launch&) = delete;
+    Launch& operator=(const Launch&) = delete;
+    /// All has been launched, on the calling thread's current stream.
+    void succeeded(DeviceGraphPool& pool);
+
+   private:
+    void tell(const std::function<bool()>& is_done);
+
+    std::vector<Launched> launched_;
+  };
+
   void begin_part();
   void end_part();
-  void call_observers();
   void drop_graphs() LOCKSTEP_REQUIRES(mutex_);
 
   std::unique_ptr<DeviceGraphPool> pool_;  // outlives the graphs
   std::vector<Gradient> gradients_;
   std::vector<Observer> observers_;
-  bool is_capturing_ = false;  // written by the replica's thread, with the mutex
+  std::optional<Launch> launch_;  // the call's own
+  bool is_capturing_ = false;     // written by the replica's thread, with the mutex
   mutable Mutex mutex_;
   std::vector<Part> parts_ LOCKSTEP_GUARDED_BY(mutex_);
   bool is_dropped_ LOCKSTEP_GUARDED_BY(mutex_) = false;

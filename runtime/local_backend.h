@@ -76,10 +76,13 @@ class LocalGroup : public CollectiveGroup {
   void check_complete() override { rendezvous_->check_complete(); }
   void release(const std::string& reason) override { rendezvous_->abort(reason); }
   void abort(const std::string& reason) override { release(reason); }
+  /// Also makes the caller's current streams wait for the sums under way.
   void reset() override;
   bool is_capturable() const override { return false; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
-  bool has_lost_replay(int) const override { return false; }
+  // Sums that all have joined are made, whatever happens.
+  uint64_t num_joined(int) const override { return 0; }
+  uint64_t num_intact() const override { return 0; }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

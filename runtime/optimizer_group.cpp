@@ -66,6 +66,8 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
       channel_(std::move(channel)),
       directory_(std::move(directory)),
       finished_steps_(optimizers_.size(), 0),
+      joined_at_step_(optimizers_.size(), 0),
+      was_cut_off_(optimizers_.size(), 0),
       has_scaler_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
   check_ownership(*directory_, parameters_);
@@ -135,9 +137,43 @@ void OptimizerGroup::check_parameters(int replica) const {
   }
 }
 
+void OptimizerGroup::count_step(int replica) {
+  const auto self = static_cast<size_t>(replica);
+  ++finished_steps_[self];
+  if (channel_) joined_at_step_[self] = channel_->num_joined(replica);
+}
+
+void OptimizerGroup::check_steps() {
+  if (!channel_) return;
+  const uint64_t num_intact = channel_->num_intact();
+  for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
+    if (joined_at_step_[replica] > num_intact) was_cut_off_[replica] = 1;
+    joined_at_step_[replica] = 0;  // the channel counts anew
+  }
+}
+
 bool OptimizerGroup::is_consistent() const {
   return std::all_of(finished_steps_.begin(), finished_steps_.end(),
-                     [this](int64_t steps) { return steps == finished_steps_[0]; });
+                     [this](int64_t steps) { return steps == finished_steps_[0]; }) &&
+         std::none_of(was_cut_off_.begin(), was_cut_off_.end(), [](char was) { return was != 0; });
+}
+
+std::string OptimizerGroup::describe_steps() const {
+  std::vector<std::string> texts;
+  for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
+    texts.push_back(c10::str(finished_steps_[replica],
+                             was_cut_off_[replica] ? " (the last by a sum that was cut off)" : ""));
+  }
+  return c10::Join(", ", texts) + " finished steps";
+}
+
+std::optional<size_t> OptimizerGroup::best_replica() const {
+  std::optional<size_t> best;
+  for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
+    if (was_cut_off_[replica]) continue;
+    if (!best || finished_steps_[replica] > finished_steps_[*best]) best = replica;
+  }
+  return best;
 }
 
 bool OptimizerGroup::has_scaler() const {
@@ -154,6 +190,7 @@ void OptimizerGroup::copy_state_from(size_t source) {
     torch::load(*optimizers_[replica], input,
                 parameters_[replica].empty() ? torch::Device(torch::kCPU) : parameters_[replica][0].device());
     finished_steps_[replica] = finished_steps_[source];
+    was_cut_off_[replica] = 0;
   }
 }
 

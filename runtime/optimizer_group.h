@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,15 +50,23 @@ class OptimizerGroup {
   /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or exchanged since scope
   /// made it.
   void check_parameters(int replica) const;
-  void count_step(int replica) { ++finished_steps_[static_cast<size_t>(replica)]; }
-  /// What the replica's last step made of its parameters means nothing: as if it had finished none.
-  void forget_steps(int replica) { finished_steps_[static_cast<size_t>(replica)] = 0; }
+  /// The replica has stepped, by sums that it has joined before. Called by its thread.
+  void count_step(int replica);
+  /// After a failed run, once the channel was aborted: finds out which replicas have stepped by sums that
+  /// were cut off.
+  void check_steps();
   /// Replica `replica` steps with a GradScaler.
   void note_scaler(int replica) { has_scaler_[static_cast<size_t>(replica)] = 1; }
   /// Whether any replica ever did.
   bool has_scaler() const;
   const std::vector<int64_t>& finished_steps() const { return finished_steps_; }
+  /// Whether all replicas have finished equally many steps, all by whole sums.
   bool is_consistent() const;
+  /// The finished steps of each replica, and whose last used a sum that was cut off, as text.
+  std::string describe_steps() const;
+  /// The first of the replicas that have finished the most steps, all by whole sums; none where there is
+  /// none.
+  std::optional<size_t> best_replica() const;
   /// Copies the state of replica `source`'s optimizer to the others, and its count of steps.
   void copy_state_from(size_t source);
 
@@ -69,6 +78,8 @@ class OptimizerGroup {
   std::shared_ptr<const ParameterDirectory> directory_;
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
   std::vector<int64_t> finished_steps_;
+  std::vector<uint64_t> joined_at_step_;  // how many sums a replica had joined at its last step
+  std::vector<char> was_cut_off_;
   std::vector<char> has_scaler_;  // no vector<bool>: each replica's thread writes its own
 };
 

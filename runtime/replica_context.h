@@ -106,15 +106,17 @@ class ReplicaContext {
   /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), a list lies
-  /// on the replica's device or on the CPU, as all collectives' tensors; else InvalidArgument is thrown where
-  /// two replicas bring the same memory.
+  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), tensors must
+  /// be on the replica's device; else InvalidArgument is thrown where two replicas bring the same memory.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
   /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order; sizes may
   /// differ on that axis only. Differentiable, as all_reduce. Throws InvalidArgument for an axis that `value`
   /// does not have.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
+  /// The sum of the replicas' numbers. The host waits for the other replicas, but for no device. A captured
+  /// function (CudaGraph) goes on with the sum of its capture.
+  int64_t sum_on_host(int64_t number);
   /// Overwrites `value` with replica `source`'s, without gradient. Throws InvalidArgument for a source that
   /// is no replica.
   void broadcast_(const torch::Tensor& value, int source = 0);
@@ -151,7 +153,6 @@ class ReplicaContext {
 
  private:
   const ReplicaChannel& collectives() const;
-  const c10::intrusive_ptr<c10d::Backend>& backend_for(at::TensorList tensors) const;
 
   ReplicaState& state_;
   GradientHandler& gradients_;

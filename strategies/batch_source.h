@@ -31,7 +31,8 @@ class BatchSource {
   virtual std::optional<int64_t> num_steps() const = 0;
   /// Whether load() must be called for one step after another, by one thread at a time.
   virtual bool is_sequential() const { return false; }
-  /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential.
+  /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential. Throws
+  /// what making it throws, OutOfMemory and DeviceFailure naming the replica.
   virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
 };
 

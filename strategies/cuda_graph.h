@@ -106,7 +106,8 @@ namespace detail {
 template <typename R>
 using ResultSlot = std::conditional_t<std::is_void_v<R>, std::monostate, R>;
 
-/// A replica's optimizers among the arguments, and for a capture the parameters: a replay knows them.
+/// A replica's optimizers among the arguments, and for a capture the parameters, which a recording has
+/// already.
 template <typename... Given>
 GraphObjects objects_among(const ReplicaContext& replica, GraphUse use, Given&... args) {
   GraphObjects objects;

@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 
+#include "lockstep/runtime/device_streams.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -30,7 +31,7 @@ std::string free_memory_of_host() {
 }
 
 /// Whose memory it is.
-enum class Memory { kDevice, kHost };
+enum class Memory { kDevice, kHost, kEither };
 
 /// The allocators tell amounts in words only: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total capacity
 /// of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
@@ -45,13 +46,25 @@ enum class Memory { kDevice, kHost };
   if (wanted) text += ": it wanted " + *wanted;
   if (available) text += c10::str(wanted ? ", " : ": ", *available, " were free");
   text += "; a smaller batch needs less";
-  if (!is_hosts) text += ", and so do fewer replicas on this GPU";
+  if (memory == Memory::kDevice && on_gpu) text += ", and so do fewer replicas on this GPU";
+  if (memory == Memory::kEither) text += " (or the host has no memory to pin left)";
   throw OutOfMemory(text);
 }
 
 [[noreturn]] void throw_device_failure(const ErrorPlace& place, const std::string& detail) {
   throw DeviceFailure(c10::str("[", place.who, "] replica ", place.replica, " on ", place.device, ": ",
                                detail, "\nWork given to the device before may have caused it."));
+}
+
+/// A device that has failed says so whenever it is asked.
+bool has_failed(const LogicalDevice& device) {
+  if (device.kind == DeviceKind::kCpu) return false;
+  try {
+    current_stream(device.torch_device()).query();
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
 }
 
 /// cudaErrorMemoryAllocation: of memory that is not the caching allocator's, such as pinned memory, a graph's
@@ -66,8 +79,13 @@ bool has_any_of(const std::string& text, std::initializer_list<const char*> part
 /// Errors that LibTorch has no class for; returns where it is none of a device's.
 void throw_if_from_device(const ErrorPlace& place, const std::string& message) {
   if (has_any_of(message, {"DefaultCPUAllocator"})) throw_out_of_memory(place, Memory::kHost, message);
-  if (has_any_of(message, {"CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"}))
+  if (has_any_of(message, {"CUBLAS_STATUS_ALLOC_FAILED", "INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"}))
     throw_out_of_memory(place, Memory::kDevice, message);
+  // cuDNN's word for either until its version 9.
+  if (has_any_of(message, {"CUDNN_STATUS_ALLOC_FAILED"}))
+    throw_out_of_memory(place, Memory::kEither, message);
+  if (has_any_of(message, {"INTERNAL_ERROR_HOST_ALLOCATION_FAILED"}))
+    throw_out_of_memory(place, Memory::kHost, message);
   // Others of theirs, as CUBLAS_STATUS_INVALID_VALUE, are complaints about what they were given.
   if (has_any_of(message, {"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_MAPPING_ERROR",
                            "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL_ERROR",
@@ -86,12 +104,27 @@ void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& plac
   } catch (const std::bad_alloc&) {
     throw_out_of_memory(place, Memory::kHost, "");
   } catch (const c10::AcceleratorError& failure) {
-    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(place, Memory::kDevice, "");
+    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(place, Memory::kEither, "");
     throw_device_failure(place, failure.what_without_backtrace());
   } catch (const c10::Error& other) {
     throw_if_from_device(place, other.what_without_backtrace());
     throw;
   }
+}
+
+void rethrow_from_devices(const std::exception_ptr& error, const std::string& who,
+                          const std::vector<LogicalDevice>& devices, int first_replica) {
+  auto named = devices.begin();
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::AcceleratorError&) {
+    named = std::find_if(devices.begin(), devices.end(), &has_failed);
+    if (named == devices.end()) named = devices.begin();
+  } catch (...) {
+    // It does not say whose.
+  }
+  const int local = static_cast<int>(named - devices.begin());
+  rethrow_from_device(error, {who, first_replica + local, *named});
 }
 
 }  // namespace lockstep

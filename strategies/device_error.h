@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "lockstep/runtime/device.h"
 
@@ -17,6 +18,10 @@ struct ErrorPlace {
 /// Throws `error`: as OutOfMemory where memory could not be had, as DeviceFailure where LibTorch, cuBLAS or
 /// cuDNN say that a device failed, each naming the place; anything else as it is.
 [[noreturn]] void rethrow_from_device(const std::exception_ptr& error, const ErrorPlace& place);
+/// The same for work on the replicas' devices together, the first of which gets the results. Names the one
+/// that says it has failed; else the first, whose memory was wanted.
+[[noreturn]] void rethrow_from_devices(const std::exception_ptr& error, const std::string& who,
+                                       const std::vector<LogicalDevice>& devices, int first_replica);
 
 /// Calls `work()` and returns what it does. What it throws goes through rethrow_from_device().
 template <typename Work>

@@ -131,7 +131,7 @@ class GraphObjects {
       BatchTraits<T>::for_each_tensor(value, [this](const torch::Tensor& tensor) { add_parameter(tensor); });
     }
   }
-  /// Those of the optimizers, too.
+  /// The parameters that were added and those of the optimizers. None are left behind.
   std::vector<torch::Tensor> take_parameters();
   const std::vector<torch::optim::Optimizer*>& optimizers() const { return optimizers_; }
 

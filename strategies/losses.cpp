@@ -10,9 +10,7 @@ namespace {
 
 int64_t count_examples(ReplicaContext& replica, int64_t local) {
   if (replica.global_batch_size()) return *replica.global_batch_size();
-  const torch::Tensor count = torch::tensor({local}, torch::kLong);
-  replica.all_reduce_(ReduceOp::kSum, count);
-  return count.item<int64_t>();
+  return replica.sum_on_host(local);
 }
 
 }  // namespace

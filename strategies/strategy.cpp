@@ -8,6 +8,7 @@
 
 #include "lockstep/runtime/replica_random.h"
 #include "lockstep/strategies/cross_device_choice.h"
+#include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {

@@ -195,7 +195,8 @@ class Strategy : public GradientHandler {
   /// must agree; a sole replica's value is returned as it is. With one: each value is reduced over that axis
   /// too, sizes may differ there, and a mean is the sum of sums over the sum of counts, so that {[1, 2], [6]}
   /// gives 3. Negative axes count from the end. A mean that divides integers is floating-point. Throws
-  /// InvalidArgument for shapes that do not agree and for an axis that a value does not have.
+  /// InvalidArgument for shapes that do not agree and for an axis that a value does not have, OutOfMemory and
+  /// DeviceFailure naming a replica.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                        std::optional<int64_t> axis = std::nullopt);
   /// A value that every replica shares: its mean is itself, over `axis` where one is given; a sum with
@@ -212,7 +213,7 @@ class Strategy : public GradientHandler {
 
   /// Concatenates along `axis` (negative: from the end) in replica order, on the first replica's device.
   /// Throws InvalidArgument for scalars, for an axis that a value does not have, and for sizes that differ
-  /// elsewhere.
+  /// elsewhere, OutOfMemory and DeviceFailure naming a replica.
   torch::Tensor gather(const PerReplica<torch::Tensor>& values, int64_t axis = 0);
 
   /// A value per local replica.
@@ -258,8 +259,10 @@ class Strategy : public GradientHandler {
   }
 
   /// After a failed run: copies parameters, buffers and the optimizer's state of the replica that finished
-  /// the most of its steps (the first of several) to the others. Throws InvalidArgument for an optimizer that
-  /// scope did not make. Each optimizer that was stepped in the run needs a call of its own.
+  /// the most steps (the first of several) to the others. A replica whose last step used a sum that the
+  /// failure cut off, which can be where devices work behind the host, is none of them. Throws
+  /// InvalidArgument for an optimizer that scope did not make, InconsistentReplicas where that is so on all
+  /// replicas. Each optimizer that was stepped in the run needs a call of its own.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),

@@ -1,7 +1,6 @@
 // Strategy::run(), what replicas ask of the strategy inside it, and the repair after a failed one.
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -31,9 +30,9 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   std::vector<CollectiveGroup*> channels{core.collectives.get()};
   for (const auto& group : optimizers) {
     if (!group->is_consistent()) {
-      throw InconsistentReplicas(c10::str(
-          "[", name(), "] a failed run left the replicas with ", c10::Join(", ", group->finished_steps()),
-          " finished steps: call strategy.restore_consistency(model, optimizer) first"));
+      throw InconsistentReplicas(c10::str("[", name(), "] a failed run left the replicas with ",
+                                          group->describe_steps(),
+                                          ": call strategy.restore_consistency(model, optimizer) first"));
     }
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
@@ -68,11 +67,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) return;
-  for (const auto& group : optimizers) {
-    for (int local = 0; group->channel() != nullptr && local < num_local_replicas(); ++local) {
-      if (group->channel()->has_lost_replay(local)) group->forget_steps(local);
-    }
-  }
+  for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
+  for (const auto& group : optimizers) group->check_steps();
   for (auto* channel : channels) channel->reset();
   for (auto& state : core.states) state.accumulations = 0;
   for (const auto& group : optimizers) {
@@ -140,12 +136,17 @@ void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
                                    "scaler: this optimizer is stepped with a GradScaler, and the replicas' "
                                    "scales may differ"));
   }
-  const auto& steps = group->finished_steps();
-  const auto source = static_cast<size_t>(std::max_element(steps.begin(), steps.end()) - steps.begin());
-  copy_module_state(modules, source);
-  group->copy_state_from(source);
+  const auto source = group->best_replica();
+  if (!source) {
+    throw InconsistentReplicas(c10::str(
+        "[", name(), "] restore_consistency: a failed run left the replicas with ", group->describe_steps(),
+        ", so that none has a state to go on from: make the model and the "
+        "optimizer anew, from a checkpoint"));
+  }
+  copy_module_state(modules, *source);
+  group->copy_state_from(*source);
   if (scalers == nullptr) return;
-  const GradScalerState state = scalers->at(source).state();
+  const GradScalerState state = scalers->at(*source).state();
   for (auto& scaler : *scalers) scaler.load_state(state);
 }
 

@@ -71,7 +71,8 @@ class CategoricalAccuracy {
 
 /// The metric over all replicas of this process: the sum of the totals over the sum of the counts, which is
 /// exact however the examples were cut into shards; 0 where nothing was added. Waits for the devices; call it
-/// outside replica functions. Throws DeviceFailure where a device has failed meanwhile.
+/// outside replica functions. Throws DeviceFailure where a device has failed
+/// meanwhile, OutOfMemory where one has no memory left.
 template <Metric M>
 double result(const PerReplica<M>& metric) {
   double total = 0;

@@ -64,6 +64,8 @@ Failure describe_failure(const std::exception_ptr& error) {
   } catch (const c10::OutOfMemoryError& memory) {
     return out_of_memory(": " + memory.msg());
   } catch (const c10::AcceleratorError& device) {
+    constexpr int kCudaOutOfMemory = 2;
+    if (device.get_error_code() == kCudaOutOfMemory) return out_of_memory(": " + first_line(device.msg()));
     return failure(ExitCode::kResources, "a device failed: " + device.msg());
   } catch (const c10::Error& torch_error) {
     return describe_other(torch_error.msg());

@@ -30,7 +30,10 @@ namespace lockstep {
 class DeterministicConvolutions {
  public:
   DeterministicConvolutions() { at::globalContext().setDeterministicCuDNN(true); }
-  ~DeterministicConvolutions() { at::globalContext().setDeterministicCuDNN(false); }
+  ~DeterministicConvolutions() { at::globalContext().setDeterministicCuDNN(before_); }
+
+ private:
+  const bool before_ = at::globalContext().deterministicCuDNN();
 };
 
 #ifdef LOCKSTEP_WITH_CUDA

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 
@@ -95,7 +99,16 @@ TEST_F(NcclGpu, StrategiesOfOneProcessHaveCommunicatorsOfTheirOwn) {
 }
 
 TEST_F(NcclGpu, TwoReplicasOfAGpuAreRefusedAtOnceWhereItIsAskedFor) {
-  EXPECT_ANY_THROW(MirroredStrategy({"gpu:0"}, {.cross_device_ops = nccl_ops(), .replicas_per_device = 2}));
+  const auto make = [] {
+    MirroredStrategy({"gpu:0"}, {.cross_device_ops = nccl_ops(), .replicas_per_device = 2});
+  };
+  const auto begin = std::chrono::steady_clock::now();
+#ifdef LOCKSTEP_WITH_CUDA
+  EXPECT_THAT(make, testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("gpu:0 has two")));
+#else
+  EXPECT_THAT(make, testing::ThrowsMessage<BackendError>(testing::HasSubstr("Duplicate GPU detected")));
+#endif
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -131,6 +132,38 @@ TEST(GraphRecording, NeedsNoGradientsThatOnlyAnotherOptimizerUses) {
   other.mutable_grad() = torch::ones({1});
   recording.end();
   EXPECT_TRUE(recording.finds_gradients());
+}
+
+TEST(GraphRecording, ObserversAreAskedBeforeALaunchAndToldHowItWent) {
+  std::string notes;
+  GraphRecording recording(std::make_unique<NotedGraphs>(notes));
+  bool refuses = false;
+  const auto add_observer = [&](char name, bool may_refuse) {
+    recording.observe([&, name, may_refuse] {
+      notes += {name, '?'};
+      if (may_refuse && refuses) throw std::runtime_error("no");
+      return [&, name](const std::function<bool()>& is_done) { notes += {name, is_done ? '+' : '-'}; };
+    });
+  };
+  add_observer('a', false);
+  add_observer('b', true);
+  recording.begin({});
+  recording.interrupt([&] { notes += "A"; });
+  recording.end();
+  EXPECT_EQ(notes, "(0a?b?0)0!A(11)1!a+b+") << "once a call";
+  notes.clear();
+  recording.replay();
+  EXPECT_EQ(notes, "a?b?0!A1!a+b+");
+  notes.clear();
+  refuses = true;
+  EXPECT_THROW(recording.replay(), std::runtime_error);
+  EXPECT_EQ(notes, "a?b?a-") << "nothing is launched";
+  notes.clear();
+  refuses = false;
+  recording.drop();
+  notes.clear();
+  EXPECT_THROW(recording.replay(), CollectiveAborted);
+  EXPECT_EQ(notes, "a?b?a-b-");
 }
 
 TEST(GraphRecording, DropDestroysTheGraphsAtOnceOrWhereTheirCaptureEnds) {

@@ -1,4 +1,5 @@
 // Graphs that hold a channel's collectives.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -101,7 +102,7 @@ TEST_F(BackendGraphs, AbortLetsReplaysFinishThatAllReplicasHaveLaunched) {
   EXPECT_TRUE(*is_idle_);
   device.join();
   EXPECT_EQ(notes_[0], "(00)0!0!0x");
-  EXPECT_FALSE(channel->has_lost_replay(0) || channel->has_lost_replay(1));
+  EXPECT_EQ(channel->num_intact(), 2) << "those of the captures and the replays";
 }
 
 TEST_F(BackendGraphs, AbortCutsOffAReplayThatAnotherReplicaHasNotLaunched) {
@@ -119,11 +120,28 @@ TEST_F(BackendGraphs, AbortCutsOffAReplayThatAnotherReplicaHasNotLaunched) {
   channel->abort("for the test");
   device.join();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
-  EXPECT_FALSE(channel->has_lost_replay(0));
-  EXPECT_TRUE(channel->has_lost_replay(1));
-  EXPECT_THROW(recordings[0]->replay(), CollectiveAborted);
-  channel->reset();
-  EXPECT_FALSE(channel->has_lost_replay(1)) << "connected anew";
+  EXPECT_EQ(channel->num_intact(), 1);
+  EXPECT_EQ(channel->num_joined(0), 1);
+  EXPECT_EQ(channel->num_joined(1), 2);
+}
+
+TEST_F(BackendGraphs, AbortFindsOutWhatDidNotFinishInTime) {
+  auto channel = ops_->make_channel(parse_devices(cpu_devices(2)), std::chrono::milliseconds(100));
+  channel->enter();
+  const std::vector<Recording> recordings{capture(*channel, 0), capture(*channel, 1)};
+  *is_idle_ = false;
+  channel->abort("for the test");
+  EXPECT_EQ(channel->num_intact(), 0);
+}
+
+// Who stepped by sums that nobody else joins would have a state of its own.
+TEST_F(BackendGraphs, AReplayThatComesAfterTheReleaseIsNotLaunched) {
+  auto channel = ops_->make_channel(parse_devices(cpu_devices(2)), std::chrono::seconds(20));
+  channel->enter();
+  const std::vector<Recording> recordings{capture(*channel, 0), capture(*channel, 1)};
+  channel->release("for the test");
+  EXPECT_THROW(recordings[1]->replay(), CollectiveAborted);
+  EXPECT_EQ(notes_[1], "(00)0!");
 }
 
 TEST_F(BackendGraphs, AFailedReplaySurfacesAtTheEndOfARunAsTheDevicesError) {
@@ -143,44 +161,70 @@ TEST_F(BackendGraphs, AFailedReplaySurfacesAtTheEndOfARunAsTheDevicesError) {
   EXPECT_THROW(channel->leave(0), std::domain_error);
 }
 
-// A replay's sums and step are one piece: where the sums were cut off, the step has used what was there.
-TEST_F(BackendGraphs, ReplicasWhoseReplayWasCutOffAreRestoredFromOneThatDidNotStep) {
+/// Three replicas that have trained for a step, and captured one.
+class BackendGraphsInTraining : public BackendGraphs {
+ protected:
   using Sgd = torch::optim::SGD;
-  MirroredStrategy strategy(
-      cpu_devices(3), {.cross_device_ops = ops_, .intra_op_threads = 1, .timeout = std::chrono::seconds(20)});
-  auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
-  auto optimizer =
-      strategy.scope([&](ReplicaContext& replica) { return Sgd(model[replica]->parameters(), 0.1); });
-  strategy.run(
-      [](ReplicaContext& replica, TanhNet& own, Sgd& sgd) {
-        own(torch::ones({1, 6}, torch::kDouble)).sum().backward();
-        replica.apply_gradients(sgd);
-      },
-      model, optimizer);
-  const auto expected = values_of(model.primary()->parameters());
-  const auto group = strategy.optimizer_group(optimizer.primary());
-  std::vector<Recording> recordings(3);
+
+  BackendGraphsInTraining() {
+    strategy_.run(
+        [](ReplicaContext& replica, TanhNet& own, Sgd& sgd) {
+          own(torch::ones({1, 6}, torch::kDouble)).sum().backward();
+          replica.apply_gradients(sgd);
+        },
+        model_, optimizer_);
+    trained_ = values_of(model_.primary()->parameters());
+    strategy_.run([&](ReplicaContext& replica) {
+      recordings_[static_cast<size_t>(replica.replica_id())] =
+          capture(*group_->channel(), replica.replica_id());
+    });
+  }
+
+  /// A replay whose sums were cut off, so that its step has used what was there.
+  void replay(ReplicaContext& replica, TanhNet& own) {
+    recordings_[static_cast<size_t>(replica.replica_id())]->replay();
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : own->parameters()) parameter.fill_(-1);
+    group_->count_step(replica.replica_id());
+  }
+
+  MirroredStrategy strategy_{
+      cpu_devices(3),
+      {.cross_device_ops = ops_, .intra_op_threads = 1, .timeout = std::chrono::milliseconds(500)}};
+  Mirrored<TanhNet> model_ = strategy_.scope([](ReplicaContext&) { return TanhNet(); });
+  Mirrored<Sgd> optimizer_ =
+      strategy_.scope([&](ReplicaContext& replica) { return Sgd(model_[replica]->parameters(), 0.1); });
+  std::shared_ptr<OptimizerGroup> group_ = strategy_.optimizer_group(optimizer_.primary());
+  std::vector<torch::Tensor> trained_;
+  std::array<Recording, 3> recordings_;
+};
+
+TEST_F(BackendGraphsInTraining, ReplicasWhoseReplayWasCutOffAreRestoredFromOneThatDidNotStep) {
   std::latch others_have_stepped(2);
   const auto cut_off = [&](ReplicaContext& replica, TanhNet& own) {
-    const int id = replica.replica_id();
-    recordings[id] = capture(*group->channel(), id);
-    // All have launched the captures' own.
-    replica.all_reduce(ReduceOp::kSum, torch::ones({1}));
-    if (id == 1) {
+    if (replica.replica_id() == 1) {
       others_have_stepped.wait();
       throw std::domain_error("planted");
     }
-    recordings[id]->replay();
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : own->parameters()) parameter.fill_(-1);  // what became of it
-    group->count_step(id);
+    replay(replica, own);
     others_have_stepped.count_down();
   };
-  EXPECT_THROW(strategy.run(cut_off, model), std::domain_error);
-  EXPECT_THROW(strategy.run([](ReplicaContext&) {}), InconsistentReplicas);
-  strategy.restore_consistency(model, optimizer);
-  for (const auto& own : model.local_values()) EXPECT_TRUE(bit_equal(own->parameters(), expected));
-  EXPECT_NO_THROW(strategy.run([](ReplicaContext&) {}));
+  EXPECT_THROW(strategy_.run(cut_off, model_), std::domain_error);
+  EXPECT_THAT([&] { strategy_.run([](ReplicaContext&) {}); },
+              testing::ThrowsMessage<InconsistentReplicas>(testing::HasSubstr(
+                  "2 (the last by a sum that was cut off), 1, 2 (the last by a sum that was cut off)")));
+  strategy_.restore_consistency(model_, optimizer_);
+  for (const auto& own : model_.local_values()) EXPECT_TRUE(bit_equal(own->parameters(), trained_));
+  EXPECT_NO_THROW(strategy_.run([](ReplicaContext&) {}));
+}
+
+TEST_F(BackendGraphsInTraining, WhereEveryReplayWasCutOffNoReplicaIsGoneOnFrom) {
+  *is_idle_ = false;
+  strategy_.run([&](ReplicaContext& replica, TanhNet& own) { replay(replica, own); }, model_);
+  EXPECT_THROW(strategy_.run([](ReplicaContext&) { throw std::domain_error("planted"); }), std::domain_error);
+  EXPECT_THROW(strategy_.run([](ReplicaContext&) {}), InconsistentReplicas) << "although all stepped twice";
+  EXPECT_THAT([&] { strategy_.restore_consistency(model_, optimizer_); },
+              testing::ThrowsMessage<InconsistentReplicas>(testing::HasSubstr("from a checkpoint")));
 }
 
 }  // namespace

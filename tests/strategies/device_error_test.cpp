@@ -79,7 +79,8 @@ TEST(DeviceError, NamesReplicaAndDeviceWhereADeviceFailed) {
 // cudaHostAlloc, a graph's instantiation and a new context have no allocator that would say more.
 TEST(DeviceError, KnowsCudasOwnOutOfMemory) {
   EXPECT_THAT(rethrown(c10::AcceleratorError(kSomewhere, 2, "CUDA error: out of memory"), kOnGpu),
-              ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:3 is out of memory; a smaller batch")));
+              ThrowsMessage<OutOfMemory>("[MirroredStrategy] replica 1 on gpu:3 is out of memory; a smaller "
+                                         "batch needs less (or the host has no memory to pin left)"));
 }
 
 // The words are those of LibTorch 2.11's ATen/cuda/Exceptions.h.
@@ -89,9 +90,12 @@ TEST(DeviceError, TellsWhatCublasAndCudnnReportOfTheDeviceFromTheirComplaints) {
   };
   for (const std::string message :
        {"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"})
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})
     EXPECT_THAT(thrown(message),
                 ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:3 is out of memory")));
+  EXPECT_THAT(thrown("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+              ThrowsMessage<OutOfMemory>(HasSubstr("replica 1 on gpu:3: the host is out of memory")));
   for (const std::string message :
        {"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",

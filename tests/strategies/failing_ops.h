@@ -93,7 +93,8 @@ class FailingChannel : public CollectiveGroup {
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override {
     inner_->record(replica, recording);
   }
-  bool has_lost_replay(int replica) const override { return inner_->has_lost_replay(replica); }
+  uint64_t num_joined(int replica) const override { return inner_->num_joined(replica); }
+  uint64_t num_intact() const override { return inner_->num_intact(); }
 
  private:
   std::unique_ptr<CollectiveGroup> inner_;

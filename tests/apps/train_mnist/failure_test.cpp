@@ -73,6 +73,10 @@ TEST(Failure, CountsADeviceThatFailedOutsideOfARunAsAResource) {
   const Failure failure = of(c10::AcceleratorError(somewhere, 700, "CUDA error: an illegal memory access"));
   EXPECT_EQ(failure.exit_code, 7);
   EXPECT_EQ(failure.message, "a device failed: CUDA error: an illegal memory access");
+  const Failure memory = of(c10::AcceleratorError(somewhere, 2, "CUDA error: out of memory"));
+  EXPECT_EQ(memory.exit_code, 7);
+  EXPECT_EQ(memory.message,
+            "out of memory; a smaller batch or image size needs less: CUDA error: out of memory");
 }
 
 TEST(Failure, TellsLibTorchRunningOutOfMemoryFromItsOtherErrors) {
