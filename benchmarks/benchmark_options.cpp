@@ -29,7 +29,7 @@ cxxopts::Options describe_flags() {
     ("gpu", "measure on this GPU, such as gpu:0, which all replicas share, instead of the CPU", cxxopts::value<std::string>()->default_value(""))
     ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
     ("cuda-graph", "with --gpu: Lockstep captures its steps as CUDA graphs, its peers do not")
-    ("images", "a folder or zip with a folder of images a class, for the part images", cxxopts::value<std::string>()->default_value(""))
+    ("images", "a folder or zip with a folder of images a class, for the parts images and profile", cxxopts::value<std::string>()->default_value(""))
     ("dense-head", "train the head of average pooling and two dense layers, where no peer decides it")
     ("bucket-mebibytes", "bucket caps that bucket_caps compares (default: 1,2,4,8,25)", cxxopts::value<std::vector<int>>());
   flags.add_options("How long")

@@ -58,10 +58,11 @@ void profile_device(const BenchmarkOptions& options, Report& report) {
   workload.images = options.images;
   const auto loop = make_strategy_loop(workload, {.num_replicas = 1});
   loop->run(options.warm_up_steps);
-  const auto activity = trace(*loop, options.steps, device_of(workload).index());
+  const int steps = options.steps * kStepsOfInput;
+  const auto activity = trace(*loop, steps, device_of(workload).index());
   report.add_profile(
-      workload.images.empty() ? "1 replica, one random batch" : "1 replica, images out of files",
-      options.steps, measure_device_use(activity));
+      workload.images.empty() ? "1 replica, one random batch" : "1 replica, images out of files", steps,
+      measure_device_use(activity));
 }
 
 }  // namespace lockstep::benchmarks

@@ -48,9 +48,9 @@ class CollectiveGroup {
   virtual void check_complete() = 0;
   /// Releases every replica that waits on the host with CollectiveAborted(`reason`). Does not block or throw.
   virtual void release(const std::string& reason) = 0;
-  /// release(), and ends the collectives on the devices; those that all replicas have joined have up to 10 s
-  /// to finish. The first call of a run blocks meanwhile, and until replicas that capture have stopped:
-  /// release() the other channels that they may wait in first. Does not throw.
+  /// release(), and ends the collectives on the devices; those that all replicas have joined may finish, for
+  /// 10 s or the timeout at most. The first call of a run blocks meanwhile, and until replicas that capture
+  /// have stopped: release() the other channels that they may wait in first. Does not throw.
   virtual void abort(const std::string& reason) = 0;
   /// After a failed run, while no replica is inside: usable again from the next enter() on.
   virtual void reset() = 0;

@@ -35,8 +35,9 @@ class BackendError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The replicas no longer hold the same state, because a failed run let some of them finish a step and others
-/// not. Strategy::restore_consistency() repairs it.
+/// The replicas no longer hold the same state: a failed run let some of them finish a step and others not, or
+/// cut off sums that steps were made by. Strategy::restore_consistency() repairs it where a replica is left
+/// with a good state.
 class InconsistentReplicas : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

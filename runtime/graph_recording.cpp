@@ -49,24 +49,29 @@ void GraphRecording::begin_part() {
 
 void GraphRecording::end_part() {
   if (!launch_) launch_.emplace(observers_);
-  MutexLock lock(mutex_);
-  is_capturing_ = false;
-  parts_.back().graph->end_capture();
-  if (is_dropped_) {
-    drop_graphs();
-    throw CollectiveAborted(kAborted);
+  std::vector<Action> actions;
+  {
+    MutexLock lock(mutex_);
+    is_capturing_ = false;
+    parts_.back().graph->end_capture();
+    if (is_dropped_) {
+      drop_graphs();
+      throw CollectiveAborted(kAborted);
+    }
+    parts_.back().graph->replay();
+    actions = parts_.back().actions;
   }
-  parts_.back().graph->replay();
+  for (const auto& action : actions) action();
 }
 
 void GraphRecording::interrupt(Action action) {
   end_part();
   action();
-  at_replay(std::move(action));
+  after_launch(std::move(action));  // in replays: the call's part has ended
   begin_part();
 }
 
-void GraphRecording::at_replay(Action action) {
+void GraphRecording::after_launch(Action action) {
   MutexLock lock(mutex_);
   parts_.back().actions.push_back(std::move(action));
 }

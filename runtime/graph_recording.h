@@ -33,8 +33,8 @@ class GraphRecording {
   /// For what a graph cannot hold, such as work on other streams and meeting other replicas: the work so far
   /// is computed, then `action` done, now and at this place of every replay.
   void interrupt(Action action);
-  /// What the host notes down in the call besides, at this place of every replay; not now.
-  void at_replay(Action action);
+  /// What the host notes down of the work so far once that is launched: in the call and in every replay.
+  void after_launch(Action action);
   /// From now on `observer()` is called before the call's work, or a replay's, is launched; what it throws
   /// keeps that from being launched. What it returns is called once in turn: after the launch with what
   /// tells, from any thread and without waiting, whether the device has done all of it; with null where not

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "lockstep/runtime/errors.h"
 
@@ -62,11 +63,12 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
                                std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
                                std::shared_ptr<const ParameterDirectory> directory, Options options)
     : id_(options.id),
+      collectives_(options.collectives),
       optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
       directory_(std::move(directory)),
       finished_steps_(optimizers_.size(), 0),
-      joined_at_step_(optimizers_.size(), 0),
+      joined_at_step_(optimizers_.size()),
       was_cut_off_(optimizers_.size(), 0),
       has_scaler_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
@@ -140,15 +142,18 @@ void OptimizerGroup::check_parameters(int replica) const {
 void OptimizerGroup::count_step(int replica) {
   const auto self = static_cast<size_t>(replica);
   ++finished_steps_[self];
-  if (channel_) joined_at_step_[self] = channel_->num_joined(replica);
+  if (!channel_) return;
+  joined_at_step_[self] = {channel_->num_joined(replica),
+                           collectives_ != nullptr ? collectives_->num_joined(replica) : 0};
 }
 
 void OptimizerGroup::check_steps() {
   if (!channel_) return;
-  const uint64_t num_intact = channel_->num_intact();
+  const uint64_t gradients = channel_->num_intact();
+  const uint64_t others = collectives_ != nullptr ? collectives_->num_intact() : 0;
   for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
-    if (joined_at_step_[replica] > num_intact) was_cut_off_[replica] = 1;
-    joined_at_step_[replica] = 0;  // the channel counts anew
+    const Joined joined = std::exchange(joined_at_step_[replica], {});  // the channels count anew
+    if (joined.gradients > gradients || joined.others > others) was_cut_off_[replica] = 1;
   }
 }
 
@@ -165,15 +170,6 @@ std::string OptimizerGroup::describe_steps() const {
                              was_cut_off_[replica] ? " (the last by a sum that was cut off)" : ""));
   }
   return c10::Join(", ", texts) + " finished steps";
-}
-
-std::optional<size_t> OptimizerGroup::best_replica() const {
-  std::optional<size_t> best;
-  for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
-    if (was_cut_off_[replica]) continue;
-    if (!best || finished_steps_[replica] > finished_steps_[*best]) best = replica;
-  }
-  return best;
 }
 
 bool OptimizerGroup::has_scaler() const {

@@ -7,7 +7,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,9 @@ class OptimizerGroup {
  public:
   struct Options {
     int64_t id = 0;  ///< that no other optimizer of the strategy ever has
+    /// What the replica functions' own collectives go through, which gradients may rest on, too; null:
+    /// nothing does. It outlives the group.
+    const CollectiveGroup* collectives = nullptr;
     BucketOptions buckets;
     std::function<bool(int replica)> is_accumulating;
     /// Throws a replica's error, in the strategy's words where it is its device's.
@@ -64,21 +66,27 @@ class OptimizerGroup {
   bool is_consistent() const;
   /// The finished steps of each replica, and whose last used a sum that was cut off, as text.
   std::string describe_steps() const;
-  /// The first of the replicas that have finished the most steps, all by whole sums; none where there is
-  /// none.
-  std::optional<size_t> best_replica() const;
+  /// Whether the replica's last step used a sum that was cut off.
+  bool was_cut_off(size_t replica) const { return was_cut_off_[replica] != 0; }
   /// Copies the state of replica `source`'s optimizer to the others, and its count of steps.
   void copy_state_from(size_t source);
 
  private:
+  /// How many collectives a replica had joined at its last step.
+  struct Joined {
+    uint64_t gradients = 0;
+    uint64_t others = 0;
+  };
+
   const int64_t id_;
+  const CollectiveGroup* const collectives_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<std::vector<at::Tensor>> parameters_;  // as at construction
   std::unique_ptr<CollectiveGroup> channel_;
   std::shared_ptr<const ParameterDirectory> directory_;
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
   std::vector<int64_t> finished_steps_;
-  std::vector<uint64_t> joined_at_step_;  // how many sums a replica had joined at its last step
+  std::vector<Joined> joined_at_step_;
   std::vector<char> was_cut_off_;
   std::vector<char> has_scaler_;  // no vector<bool>: each replica's thread writes its own
 };

@@ -77,7 +77,13 @@ def collect(run):
     for section, figures in SECTIONS.items():
         result[section] = {}
         for _, name, code, seconds in [row for row in finished if row[0] == section]:
-            entry = {"exit_code": int(code), "seconds": int(seconds), "timed_out": int(code) == TIMED_OUT}
+            # A program that SIGTERM does not end is killed: another exit code of timeout's.
+            was_killed = int(code) == KILLED + 9 and int(seconds) >= int(result["settings"].get("limit_seconds", 0))
+            entry = {
+                "exit_code": int(code),
+                "seconds": int(seconds),
+                "timed_out": int(code) == TIMED_OUT or was_killed,
+            }
             if int(code) > KILLED:
                 entry["signal"] = int(code) - KILLED
             result[section][name] = entry | figures(run, name)

@@ -2,7 +2,9 @@
 
 // Internal: only sources of its layer need it.
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,20 @@ struct Strategy::Core {
     std::erase_if(optimizers, [](const auto& group) { return group.expired(); });
     for (const auto& group : optimizers) live.push_back(group.lock());
     return live;
+  }
+
+  /// The first of the replicas that have finished the most of this optimizer's steps; none where the last
+  /// step of each, by whichever optimizer, used a sum that was cut off.
+  std::optional<size_t> best_replica(const OptimizerGroup& group) {
+    const auto& steps = group.finished_steps();
+    const auto live = live_optimizers();
+    std::optional<size_t> best;
+    for (size_t replica = 0; replica < steps.size(); ++replica) {
+      const bool is_good = std::none_of(live.begin(), live.end(),
+                                        [&](const auto& other) { return other->was_cut_off(replica); });
+      if (is_good && (!best || steps[replica] > steps[*best])) best = replica;
+    }
+    return best;
   }
 
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.

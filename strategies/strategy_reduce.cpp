@@ -11,8 +11,11 @@
 namespace lockstep {
 namespace {
 
+/// `sum(replica)` is its value's over the axis.
+template <typename Sum>
 torch::Tensor reduce_values(const CrossDeviceOps& ops, const LogicalDevice& destination, ReduceOp op,
-                            const std::vector<torch::Tensor>& values, std::optional<int64_t> axis) {
+                            const std::vector<torch::Tensor>& values, std::optional<int64_t> axis,
+                            const Sum& sum) {
   if (!axis) return ops.reduce(op, values, {destination})[0];
   std::vector<torch::Tensor> sums;
   int64_t count = 0;
@@ -21,7 +24,7 @@ torch::Tensor reduce_values(const CrossDeviceOps& ops, const LogicalDevice& dest
       throw InvalidArgument(c10::str("[reduce] expected an axis of a tensor with ", value.dim(),
                                      " dimensions, but got ", *axis));
     }
-    sums.push_back(value.sum(*axis));
+    sums.push_back(sum(sums.size()));
     count += value.size(*axis);
   }
   torch::Tensor total = ops.reduce(ReduceOp::kSum, sums, {destination})[0];
@@ -56,8 +59,16 @@ torch::Tensor gather_values(const LogicalDevice& destination, const std::vector<
 
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                                std::optional<int64_t> axis) {
+  const auto sum = [&](size_t replica) {
+    try {
+      return values.local_values()[replica].sum(*axis);
+    } catch (const c10::OutOfMemoryError&) {  // of the value's device, not of the result's
+      rethrow_from_device(std::current_exception(),
+                          {name(), first_replica_ + static_cast<int>(replica), (*values.devices())[replica]});
+    }
+  };
   try {
-    return reduce_values(cross_device_ops(), devices()[0], op, values.local_values(), axis);
+    return reduce_values(cross_device_ops(), devices()[0], op, values.local_values(), axis, sum);
   } catch (...) {
     rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
   }

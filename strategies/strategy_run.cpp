@@ -14,6 +14,12 @@
 #include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kNoReplicaIsGood =
+    ", and no replica with a good state: make the model and the optimizer anew, from a checkpoint";
+
+}  // namespace
 
 void Strategy::check_num_values(size_t count) const {
   if (count == core_->states.size()) return;
@@ -30,9 +36,10 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   std::vector<CollectiveGroup*> channels{core.collectives.get()};
   for (const auto& group : optimizers) {
     if (!group->is_consistent()) {
-      throw InconsistentReplicas(c10::str("[", name(), "] a failed run left the replicas with ",
-                                          group->describe_steps(),
-                                          ": call strategy.restore_consistency(model, optimizer) first"));
+      throw InconsistentReplicas(
+          c10::str("[", name(), "] a failed run left the replicas with ", group->describe_steps(),
+                   core.best_replica(*group) ? ": call strategy.restore_consistency(model, optimizer) first"
+                                             : kNoReplicaIsGood));
     }
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
@@ -116,9 +123,10 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
     optimizer.step();
   }
   if (reducer != nullptr) reducer->mark_applied();
-  group->count_step(local);
-  if (recording != nullptr) {
-    recording->at_replay([weak = std::weak_ptr(group), local] {
+  if (recording == nullptr) {
+    group->count_step(local);
+  } else {
+    recording->after_launch([weak = std::weak_ptr(group), local] {
       if (const auto counted = weak.lock()) counted->count_step(local);
     });
   }
@@ -136,12 +144,11 @@ void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
                                    "scaler: this optimizer is stepped with a GradScaler, and the replicas' "
                                    "scales may differ"));
   }
-  const auto source = group->best_replica();
+  const auto source = core_->best_replica(*group);
   if (!source) {
-    throw InconsistentReplicas(c10::str(
-        "[", name(), "] restore_consistency: a failed run left the replicas with ", group->describe_steps(),
-        ", so that none has a state to go on from: make the model and the "
-        "optimizer anew, from a checkpoint"));
+    throw InconsistentReplicas(c10::str("[", name(),
+                                        "] restore_consistency: a failed run left the replicas with ",
+                                        group->describe_steps(), kNoReplicaIsGood));
   }
   copy_module_state(modules, *source);
   group->copy_state_from(*source);

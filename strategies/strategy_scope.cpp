@@ -84,7 +84,7 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
       OptimizerGroup::Options{
-          core_->num_optimizers++, core_->config.buckets,
+          core_->num_optimizers++, core_->collectives.get(), core_->config.buckets,
           [core = core_.get()](int replica) {
             return core->states[static_cast<size_t>(replica)].accumulations > 0;
           },

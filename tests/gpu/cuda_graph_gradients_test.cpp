@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -206,6 +209,45 @@ TEST(CudaGraphGradients, AReplayThatFailsBeforeItsStepCountsNone) {
     return training.weights();
   };
   EXPECT_TRUE(bit_equal(train(true), train(false)));
+}
+
+std::atomic<bool> fails_after_the_step{false};
+
+void step_and_fail_on_replica_1(ReplicaContext& replica, torch::nn::Linear& model, FusedAdam& adam,
+                                const torch::Tensor& x) {
+  backward_and_step(replica, model, adam, x);
+  if (fails_after_the_step && replica.replica_id() == 1) throw std::domain_error("planted");
+}
+
+// In a capture nothing is computed until it ends: a replica that fails before has not stepped.
+TEST(CudaGraphGradients, AStepThatIsCapturedCountsOnceItsGraphIsLaunched) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  std::optional<int64_t> captured_step;
+  const auto train = [&](std::optional<int64_t> failing_step) {
+    LinearTraining training(2);
+    auto& [strategy, model, adam] = training;
+    CudaGraph graph(&step_and_fail_on_replica_1, {.warm_up_runs = 1});
+    for (int64_t step = 0; step < 10; ++step) {
+      auto x = rows(strategy, static_cast<int>(step));
+      fails_after_the_step = step == failing_step;
+      if (fails_after_the_step) {
+        EXPECT_THROW(strategy.run(graph, model, adam, x), std::domain_error);
+        EXPECT_EQ(strategy.optimizer_group(adam.primary())->finished_steps(),
+                  (std::vector<int64_t>{step + 1, step}));
+        EXPECT_THROW(strategy.run([](ReplicaContext&) {}), InconsistentReplicas);
+        strategy.restore_consistency(model, adam);
+      } else {
+        strategy.run(graph, model, adam, x);
+        if (!captured_step && graph.statistics().captures == 1) captured_step = step;
+      }
+    }
+    EXPECT_GT(graph.statistics().replays, 0);
+    EXPECT_TRUE(bit_equal(training.weights(), on_host(model.local_values()[1]->parameters())));
+    return training.weights();
+  };
+  const auto expected = train(std::nullopt);
+  ASSERT_TRUE(captured_step);
+  EXPECT_TRUE(bit_equal(train(captured_step), expected));
 }
 
 TEST(CudaGraphGradients, OfFirstStepsThatTheScalerSkipsAreWaitedForByCalls) {

@@ -36,10 +36,11 @@ TEST(GraphRecording, ActionsComeBetweenGraphsInTheCallAndInReplays) {
     notes += "A";
   });
   EXPECT_TRUE(recording.is_capturing());
-  recording.at_replay([&] { notes += "n"; });
+  recording.after_launch([&] { notes += "n"; });
+  EXPECT_EQ(notes, "(00)0!A(1");
   recording.interrupt([&] { notes += "B"; });
   recording.end();
-  EXPECT_EQ(notes, "(00)0!A(11)1!B(22)2!") << "notes are the call's own work";
+  EXPECT_EQ(notes, "(00)0!A(11)1!nB(22)2!");
   notes.clear();
   recording.replay();
   EXPECT_EQ(notes, "0!A1!nB2!");

@@ -33,7 +33,7 @@ struct TwoOptimizers {
   std::shared_ptr<OptimizerGroup> make_group() {
     return std::make_shared<OptimizerGroup>(
         std::vector<torch::optim::Optimizer*>{optimizers[0].get(), optimizers[1].get()}, local_channel(2),
-        threads, directory, OptimizerGroup::Options{0, {}, [](int) { return false; }, nullptr});
+        threads, directory, OptimizerGroup::Options{.is_accumulating = [](int) { return false; }});
   }
   std::string refusal_of_group() {
     try {

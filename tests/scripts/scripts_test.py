@@ -323,6 +323,16 @@ class ScriptsTest(unittest.TestCase):
         self.assertEqual([entry["exit_code"], entry["timed_out"]], [124, True])
         self.assertIn("not_measured", entry)
 
+    def test_gpu_check_tells_a_program_that_it_had_to_kill_from_one_that_was_killed_otherwise(self):
+        run = self.root / "run"
+        run.mkdir()
+        (run / "settings").write_text("limit_seconds\t2\n")
+        (run / "finished").write_text("training\tslow\t137\t12\ntraining\tquick\t137\t1\n")
+        script = ROOT / "scripts/gpu_check_result.py"
+        subprocess.run([sys.executable, script, run, run / "out.json"], check=True)
+        training = json.loads((run / "out.json").read_text())["training"]
+        self.assertEqual([training[name]["timed_out"] for name in ["slow", "quick"]], [True, False])
+
     def test_gpu_check_keeps_what_a_failing_benchmark_has_measured(self):
         self.make_gpu_machine()
         self.gpu_program("speed_benchmark", BENCHMARK + "[[ $2 != *float32* ]] || exit 1\n")

@@ -227,5 +227,23 @@ TEST_F(BackendGraphsInTraining, WhereEveryReplayWasCutOffNoReplicaIsGoneOnFrom) 
               testing::ThrowsMessage<InconsistentReplicas>(testing::HasSubstr("from a checkpoint")));
 }
 
+// SyncBatchNorm's sums, for one, go through the strategy's own channel, and the gradients rest on them.
+TEST_F(BackendGraphsInTraining, StepsRestOnTheFunctionsOwnCollectivesAsWell) {
+  world_->set_fault(1, Fault::kLater);
+  strategy_.run(
+      [](ReplicaContext& replica, TanhNet& own, Sgd& sgd) {
+        sgd.zero_grad();
+        const auto scale = replica.all_reduce(ReduceOp::kSum, torch::ones({1}, torch::kDouble));
+        (own(torch::ones({1, 6}, torch::kDouble)).sum() * scale).backward();
+        replica.apply_gradients(sgd);
+      },
+      model_, optimizer_);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THROW(strategy_.run([](ReplicaContext&) {}), BackendError);
+  EXPECT_THAT(
+      [&] { strategy_.run([](ReplicaContext&) {}); },
+      testing::ThrowsMessage<InconsistentReplicas>(testing::HasSubstr("no replica with a good state")));
+}
+
 }  // namespace
 }  // namespace lockstep
