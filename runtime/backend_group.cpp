@@ -99,17 +99,21 @@ void BackendGroup::finish_joined() {
   const auto deadline =
       std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout_, kLongest);
   uint64_t end = order_->joined_by_all();
-  while (std::chrono::steady_clock::now() < deadline) {
-    bool are_unfinished = false;
-    // All of them are asked, since each may show that less will end than was thought.
-    for (const auto& checked : checked_)
-      are_unfinished = checked->has_unfinished_before(end) || are_unfinished;
-    if (!are_unfinished) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  uint64_t num_intact = 0;
+  for (bool is_running = true; is_running;) {
+    num_intact = end;
+    is_running = false;
+    for (const auto& checked : checked_) {
+      const auto open = checked->first_open(end);
+      if (!open.is_running) end = open.place;  // those behind one that has failed may never end
+      is_running = is_running || open.is_running;
+      num_intact = std::min(num_intact, open.place);
+    }
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    if (is_running) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  for (const auto& checked : checked_) end = checked->num_intact(end);
   MutexLock lock(mutex_);
-  num_intact_ = end;
+  num_intact_ = num_intact;
 }
 
 void BackendGroup::check_launched() {

@@ -141,32 +141,19 @@ void CheckedBackend::forget_launched() {
   launched_.clear();
 }
 
-uint64_t CheckedBackend::num_intact(uint64_t end) {
+CheckedBackend::Open CheckedBackend::first_open(uint64_t end) {
   MutexLock lock(mutex_);
   for (const auto& work : launched_) {
     if (work->sequence() >= end) break;
     try {
-      if (work->isCompleted() && !work->exception()) continue;
+      if (!work->isCompleted()) return {work->sequence(), true};
+      if (!work->exception()) continue;
     } catch (const std::exception&) {
       // The device itself failed.
     }
-    return work->sequence();
+    return {work->sequence(), false};
   }
-  return end;
-}
-
-bool CheckedBackend::has_unfinished_before(uint64_t& end) {
-  MutexLock lock(mutex_);
-  for (const auto& work : launched_) {
-    if (work->sequence() >= end) return false;
-    try {
-      if (!work->isCompleted()) return true;
-      if (work->exception()) end = work->sequence();
-    } catch (const std::exception&) {  // the device itself failed
-      end = work->sequence();
-    }
-  }
-  return false;
+  return {end, false};
 }
 
 void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {

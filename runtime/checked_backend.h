@@ -45,9 +45,14 @@ class CheckedBackend : public c10d::Backend {
   void check_launched();
   /// Forgets what was launched.
   void forget_launched();
-  /// Whether a launched collective before place `end` in the order still runs. One that has failed lowers
-  /// `end` to its own place: those behind it may never end. Any thread may call it.
-  bool has_unfinished_before(uint64_t& end);
+  /// A place in the order of collectives, and whether the one there still runs.
+  struct Open {
+    uint64_t place = 0;
+    bool is_running = false;
+  };
+  /// The first launched collective before place `end` that has not ended well by now; `end` where all have.
+  /// Any thread may call it.
+  Open first_open(uint64_t end);
 
   /// While on, collectives become part of a graph, of which there is nothing to see until it is replayed:
   /// they are not looked after. Called by the rank's thread.
@@ -56,9 +61,6 @@ class CheckedBackend : public c10d::Backend {
   /// a collective. What it returns is to be called with what tells whether the graph is done once it was
   /// launched, with null where it was not. Called by the rank's thread.
   std::function<void(std::function<bool()> is_done)> begin_replay();
-  /// Places before this one, and before `end`, hold collectives that have ended well by now. Any thread may
-  /// call it.
-  uint64_t num_intact(uint64_t end);
 
   const std::string getBackendName() const override { return place_.op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
