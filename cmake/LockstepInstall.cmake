@@ -30,5 +30,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.c
 install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-targets.cmake DESTINATION ${lockstep_package_folder})
 install(FILES
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake ${PROJECT_SOURCE_DIR}/datasets/image_libraries.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
+  ${PROJECT_SOURCE_DIR}/datasets/image_libraries.cmake
   DESTINATION ${lockstep_package_folder})

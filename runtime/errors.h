@@ -57,6 +57,20 @@ class DeviceFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The worker processes of a job could not come together, or do not fit together: they were started with
+/// other clusters, options, models or data. Names the address, or both ranks and what differs.
+class ClusterError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Another worker process of the job is gone, frozen, cut off, or has given up. Names its rank and host, and
+/// what is known of the cause.
+class PeerLost : public ClusterError {
+ public:
+  using ClusterError::ClusterError;
+};
+
 /// What a program of Lockstep's returns to its shell.
 enum class ExitCode : int {
   kOk = 0,

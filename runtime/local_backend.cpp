@@ -1,89 +1,16 @@
 #include "lockstep/runtime/local_backend.h"
 
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
 
 #include "lockstep/runtime/collective_description.h"
-#include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/graph_recording.h"
+#include "lockstep/runtime/local_sum.h"
 
 namespace lockstep {
 namespace {
 
 using Arrival = Rendezvous::Arrival;
-
-// A part's slices of all replicas should stay in a core's second-level cache between the sum and the copies.
-constexpr int64_t kPartBytes = 128 * 1024;
-
-class LocalWork : public c10d::Work {
- public:
-  LocalWork(int rank, c10d::OpType type, std::shared_ptr<Rendezvous> rendezvous,
-            std::shared_ptr<Rendezvous::Meeting> meeting, std::vector<at::Tensor> outputs,
-            std::shared_ptr<StreamFence> finished)
-      : Work(rank, type),
-        rendezvous_(std::move(rendezvous)),
-        meeting_(std::move(meeting)),
-        outputs_(std::move(outputs)),
-        finished_(std::move(finished)) {}
-
-  bool isCompleted() override { return rendezvous_->is_done(*meeting_); }
-
-  bool wait(std::chrono::milliseconds timeout) override {
-    rendezvous_->wait(*meeting_, timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
-    if (finished_) {
-      std::vector<at::Device> seen;
-      for (const auto& output : outputs_) {
-        if (std::find(seen.begin(), seen.end(), output.device()) != seen.end()) continue;
-        seen.push_back(output.device());
-        finished_->block(output.device());
-      }
-    }
-    return true;
-  }
-
-  std::vector<at::Tensor> result() override { return outputs_; }
-
- private:
-  std::shared_ptr<Rendezvous> rendezvous_;
-  std::shared_ptr<Rendezvous::Meeting> meeting_;
-  std::vector<at::Tensor> outputs_;
-  std::shared_ptr<StreamFence> finished_;
-};
-
-/// What has been waited for already.
-class DoneWork : public c10d::Work {
- public:
-  DoneWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
-      : Work(rank, type), outputs_(std::move(outputs)) {
-    finish();
-  }
-  std::vector<at::Tensor> result() override { return outputs_; }
-
- private:
-  std::vector<at::Tensor> outputs_;
-};
-
-void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value) {
-  const at::Tensor here = value.to(into.device());
-  switch (op) {
-    case c10d::ReduceOp::PRODUCT:
-      into.mul_(here);
-      break;
-    case c10d::ReduceOp::MIN:
-      at::minimum_out(into, into, here);
-      break;
-    case c10d::ReduceOp::MAX:
-      at::maximum_out(into, into, here);
-      break;
-    default:
-      into.add_(here);
-  }
-}
 
 /// The elements of a dense tensor in memory order, whatever its strides.
 at::Tensor flat_elements(const at::Tensor& tensor) {
@@ -112,23 +39,10 @@ int64_t elements_of_a_part(const std::vector<Arrival>& arrivals, size_t index, L
     on_cpu = on_cpu && device.is_cpu();
     on_one_gpu = on_one_gpu && device == first.device();
   }
-  if (on_cpu) return std::max<int64_t>(1, kPartBytes / static_cast<int64_t>(first.element_size()));
+  if (on_cpu) return std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first.element_size()));
   // Each GPU sums a share; one alone would only launch more kernels.
   const auto ranks = static_cast<int64_t>(arrivals.size());
   return on_one_gpu ? all : (all + ranks - 1) / ranks;
-}
-
-/// In-place reductions of one tensor that several replicas brought would count it more than once.
-void check_own_memory(const std::vector<Arrival>& arrivals, size_t index) {
-  for (size_t b = 1; b < arrivals.size(); ++b) {
-    for (size_t a = 0; a < b; ++a) {
-      if (arrivals[a].outputs[index].const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
-        continue;
-      throw InvalidArgument(
-          c10::str("[all_reduce] expected a tensor of its own from each replica, but replicas ", a, " and ",
-                   b, " gave the same memory (", arrivals[b].description, ")"));
-    }
-  }
 }
 
 /// Sums in replica order on `device`, then copies to all.
@@ -139,40 +53,6 @@ void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices
   if (op == c10d::ReduceOp::AVG) sum.div_(static_cast<int64_t>(slices.size()));
   for (auto& slice : slices) {
     if (!slice.is_same(sum)) slice.copy_(sum);
-  }
-}
-
-/// `streams`' own for each GPU that a rank's tensors lie on.
-std::vector<c10::Stream> streams_of(const std::vector<Arrival>& arrivals, DeviceStreams& streams) {
-  std::vector<c10::Stream> used;
-  for (const auto& arrival : arrivals) {
-    for (const auto& tensor : arrival.outputs) {
-      const auto is_its = [&](const c10::Stream& stream) { return stream.device() == tensor.device(); };
-      if (!tensor.is_cpu() && std::none_of(used.begin(), used.end(), is_its))
-        used.push_back(streams.of(tensor.device()));
-    }
-  }
-  return used;
-}
-
-/// Runs `body` once all ranks' inputs are ready on their devices, and marks when the devices have finished
-/// it. On GPUs that is done on `streams`: the replicas' own, of which one happens to come here, go on
-/// meanwhile.
-void on_devices(std::vector<Arrival>& arrivals, const std::vector<c10::Stream>& streams,
-                const std::function<void()>& body) {
-  const at::NoGradGuard no_grad;
-  if (streams.empty()) return body();
-  const c10::MultiStreamGuard on_streams(streams);
-  for (const auto& stream : streams) {
-    for (auto& arrival : arrivals) {
-      if (arrival.ready) arrival.ready->block(stream);
-    }
-  }
-  body();
-  for (const auto& stream : streams) {
-    for (auto& arrival : arrivals) {
-      if (arrival.finished) arrival.finished->record(stream);
-    }
   }
 }
 
@@ -199,7 +79,7 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
   return {num_parts,
           [&arrivals, op, parts = std::move(parts), streams = streams_of(arrivals, streams)](int number) {
             const Part& part = parts[static_cast<size_t>(number)];
-            on_devices(arrivals, streams, [&] {
+            run_on_devices(arrivals, streams, [&] {
               std::vector<at::Tensor> slices;
               slices.reserve(arrivals.size());
               for (auto& arrival : arrivals) {
@@ -218,48 +98,17 @@ Rendezvous::Work copies(std::vector<Arrival>& arrivals, DeviceStreams& streams,
                         std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
   return {static_cast<int>(arrivals.size()),
           [&arrivals, copy = std::move(copy), streams = streams_of(arrivals, streams)](int rank) {
-            on_devices(arrivals, streams, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
+            run_on_devices(arrivals, streams, [&] { copy(arrivals, arrivals[static_cast<size_t>(rank)]); });
           }};
-}
-
-bool are_on_device(const std::vector<at::Tensor>& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
 }
 
 }  // namespace
 
-LocalBackend::LocalBackend(std::shared_ptr<Rendezvous> rendezvous, int rank, LocalAlgorithm algorithm,
+LocalBackend::LocalBackend(const std::shared_ptr<Rendezvous>& rendezvous, int rank, LocalAlgorithm algorithm,
                            std::shared_ptr<DeviceStreams> streams)
-    : Backend(rank, rendezvous->size()),
-      rendezvous_(std::move(rendezvous)),
+    : RendezvousBackend({rank, rendezvous->size()}, rank, rendezvous),
       algorithm_(algorithm),
       streams_(std::move(streams)) {}
-
-c10::intrusive_ptr<c10d::Work> LocalBackend::launch(c10d::OpType type, Arrival arrival,
-                                                    const Rendezvous::MakeWork& make_work) {
-  if (recording_ == nullptr || !recording_->is_capturing() || !are_on_device(arrival.inputs))
-    return arrive(type, std::move(arrival), make_work);
-  auto outputs = arrival.outputs;
-  recording_->interrupt([this, type, arrival = std::move(arrival), make_work] {
-    arrive(type, arrival, make_work)->wait(kNoTimeout);
-  });
-  return c10::make_intrusive<DoneWork>(getRank(), type, std::move(outputs));
-}
-
-c10::intrusive_ptr<c10d::Work> LocalBackend::arrive(c10d::OpType type, Arrival arrival,
-                                                    const Rendezvous::MakeWork& make_work) {
-  if (are_on_device(arrival.inputs)) {
-    arrival.ready = std::make_shared<StreamFence>();
-    arrival.ready->record(arrival.inputs);
-    arrival.finished = std::make_shared<StreamFence>();
-  }
-  auto outputs = arrival.outputs;
-  auto finished = arrival.finished;
-  auto meeting = rendezvous_->arrive(getRank(), std::move(arrival), make_work);
-  return c10::make_intrusive<LocalWork>(getRank(), type, rendezvous_, std::move(meeting), std::move(outputs),
-                                        std::move(finished));
-}
 
 c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                        const c10d::AllreduceOptions& options) {
@@ -313,20 +162,10 @@ c10::intrusive_ptr<c10d::Work> LocalBackend::barrier(const c10d::BarrierOptions&
 }
 
 LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout)
-    : rendezvous_(std::make_shared<Rendezvous>(size, timeout)), streams_(std::make_shared<DeviceStreams>()) {
+    : RendezvousGroup(size, timeout) {
   for (int rank = 0; rank < size; ++rank) {
-    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous_, rank, algorithm, streams_));
+    backends_.push_back(c10::make_intrusive<LocalBackend>(rendezvous(), rank, algorithm, streams()));
   }
-}
-
-void LocalGroup::reset() {
-  rendezvous_->reset();
-  // Nobody will wait for the sums of the failed run, whose memory is about to be used again.
-  streams_->join_current();
-}
-
-void LocalGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
-  static_cast<LocalBackend&>(*backends_[static_cast<size_t>(replica)]).record(recording.get());
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
+#include <utility>
 
 #include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
@@ -17,7 +18,7 @@ constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 /// Guarded by the rendezvous's mutex. Once all ranks are here, arrivals belong to the last one, and once the
 /// work is ready, arrivals and work are read by those who run parts.
-class Rendezvous::Meeting {
+class Rendezvous::Meeting : public std::enable_shared_from_this<Meeting> {
  public:
   Meeting(uint64_t sequence, int size)
       : sequence_(sequence),
@@ -110,19 +111,55 @@ std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arriva
     } catch (...) {
       error = std::current_exception();
     }
-    MutexLock lock(mutex_);
     if (error) {
+      MutexLock lock(mutex_);
       fail(*meeting, error);
     } else {
-      meeting->work_ = std::move(work);
-      meeting->ready_ = true;
-      meeting->done_ = meeting->work_.num_parts == 0;
-      if (!meeting->done_) in_work_.push_back(meeting);
+      begin_work(meeting, std::move(work));
     }
-    changed_.notify_all();
   }
   do_own_share(rank);
   return meeting;
+}
+
+void Rendezvous::begin_work(const std::shared_ptr<Meeting>& meeting, Work work) {
+  const bool has_parts = work.num_parts > 0;
+  {
+    MutexLock lock(mutex_);
+    meeting->work_ = std::move(work);
+    meeting->ready_ = true;
+    meeting->next_part_ = 0;
+    meeting->finished_parts_ = 0;
+    meeting->taken_.assign(meeting->taken_.size(), 0);
+    if (has_parts) in_work_.push_back(meeting);
+    changed_.notify_all();
+  }
+  if (!has_parts) end_work(*meeting);
+}
+
+/// All parts are done, and well.
+void Rendezvous::end_work(Meeting& meeting) {
+  std::function<void(uint64_t, Resume)> then;
+  {
+    MutexLock lock(mutex_);
+    then = std::exchange(meeting.work_.then, nullptr);
+    meeting.ready_ = false;
+    meeting.done_ = !then;
+    std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
+    changed_.notify_all();
+  }
+  if (!then) return;
+  const Resume resume = [self = shared_from_this(), again = meeting.shared_from_this()](
+                            Work next, std::exception_ptr error) {
+    if (!error) return self->begin_work(again, std::move(next));
+    MutexLock lock(self->mutex_);
+    self->fail(*again, std::move(error));
+  };
+  try {
+    then(meeting.sequence_, resume);
+  } catch (...) {
+    resume({}, std::current_exception());
+  }
 }
 
 bool Rendezvous::run_next_part(Meeting& meeting, int rank_share) {
@@ -144,17 +181,16 @@ bool Rendezvous::run_next_part(Meeting& meeting, int rank_share) {
   } catch (...) {
     error = std::current_exception();
   }
-  MutexLock lock(mutex_);
-  ++meeting.finished_parts_;
-  if (error) fail(meeting, error);
-  if (meeting.finished_parts_ == meeting.work_.num_parts) {
-    meeting.done_ = true;
-    std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
-    changed_.notify_all();
-  } else if (meeting.error_ && meeting.finished_parts_ == meeting.next_part_) {
+  bool all_done = false;
+  {
+    MutexLock lock(mutex_);
+    ++meeting.finished_parts_;
+    if (error) fail(meeting, error);
+    all_done = !meeting.error_ && meeting.finished_parts_ == meeting.work_.num_parts;
     // No part begins after an error: this was the last one that the waiting ranks wait for.
-    changed_.notify_all();
+    if (meeting.error_ && meeting.finished_parts_ == meeting.next_part_) changed_.notify_all();
   }
+  if (all_done) end_work(meeting);
   return true;
 }
 

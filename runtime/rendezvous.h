@@ -27,8 +27,8 @@ struct CollectiveCall;
 /// depend on who does a part.
 ///
 /// Every wait ends: by the work being done, by abort(), because a rank left without joining, or by the
-/// timeout. Thread-safe.
-class Rendezvous {
+/// timeout. What is done elsewhere ends by itself, or by whoever does it. Thread-safe.
+class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
  public:
   /// What one rank brings. Ranks whose descriptions differ have called different collectives.
   struct Arrival {
@@ -38,10 +38,18 @@ class Rendezvous {
     std::shared_ptr<StreamFence> ready;  ///< when the device has made the inputs; null for CPU tensors only
     std::shared_ptr<StreamFence> finished;  ///< when the device has made the outputs
   };
+  struct Work;
+  /// Takes a meeting up again, with the work that is left or the error that ends it. Any thread may call it,
+  /// once.
+  using Resume = std::function<void(Work, std::exception_ptr)>;
   /// Work cut into parts that may run at the same time on different threads.
   struct Work {
     int num_parts = 0;
     std::function<void(int part)> run_part;
+    /// What follows the last part, done elsewhere, such as by other processes; null: nothing, the meeting is
+    /// done. Called once, by whoever did that part; must not block. `sequence` is the meeting's place. Those
+    /// of two meetings may be called in any order.
+    std::function<void(uint64_t sequence, Resume resume)> then;
   };
   /// Makes the work out of all ranks' arrivals; called once, by the last rank to arrive.
   using MakeWork = std::function<Work(std::vector<Arrival>& arrivals)>;
@@ -79,6 +87,8 @@ class Rendezvous {
 
  private:
   Meeting& meeting_at(uint64_t sequence) LOCKSTEP_REQUIRES(mutex_);
+  void begin_work(const std::shared_ptr<Meeting>& meeting, Work work);
+  void end_work(Meeting& meeting);
   void fail(Meeting& meeting, std::exception_ptr error) LOCKSTEP_REQUIRES(mutex_);
   void abort_locked(const std::string& reason) LOCKSTEP_REQUIRES(mutex_);
   bool run_next_part(Meeting& meeting, int rank_share);

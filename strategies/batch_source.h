@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/runtime/device.h"
+#include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/per_replica.h"
 #include "lockstep/strategies/batch_traits.h"
 #include "lockstep/strategies/device_error.h"
@@ -34,6 +35,11 @@ class BatchSource {
   /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential. Throws
   /// what making it throws, OutOfMemory and DeviceFailure naming the replica.
   virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
+  /// An empty shard for each replica, for steps of other workers past this one's end. Not while load() runs.
+  /// Throws InvalidArgument where there was no batch that it could be cut from.
+  virtual PerReplica<Batch> load_nothing() {
+    throw InvalidArgument("[dataset] expected all workers to have the same steps");
+  }
 };
 
 /// Applies a function to every shard.
@@ -50,18 +56,23 @@ class MappedSource : public BatchSource<Result> {
   std::optional<PerReplica<Result>> load(int64_t epoch, int64_t step) override {
     auto batch = inner_->load(epoch, step);
     if (!batch) return std::nullopt;
+    return apply(std::move(*batch));
+  }
+  PerReplica<Result> load_nothing() override { return apply(inner_->load_nothing()); }
+
+ private:
+  PerReplica<Result> apply(PerReplica<Batch> batch) {
     std::vector<Result> results;
-    for (auto& shard : batch->local_values()) {
+    for (auto& shard : batch.local_values()) {
       const auto local = static_cast<int>(results.size());
       on_replica("map", placement().first_replica + local, (*placement().devices)[results.size()],
                  [&] { results.push_back(function_(std::move(shard))); });
     }
-    PerReplica<Result> mapped(std::move(results), batch->devices());
-    if (batch->batch_sizes()) mapped.set_batch_sizes(*batch->batch_sizes());
+    PerReplica<Result> mapped(std::move(results), batch.devices());
+    if (batch.batch_sizes()) mapped.set_batch_sizes(*batch.batch_sizes());
     return mapped;
   }
 
- private:
   std::shared_ptr<BatchSource<Batch>> inner_;
   std::function<Result(Batch)> function_;
 };
@@ -85,6 +96,7 @@ class TakenSource : public BatchSource<Batch> {
     if (step >= count_) return std::nullopt;
     return inner_->load(epoch, step);
   }
+  PerReplica<Batch> load_nothing() override { return inner_->load_nothing(); }
 
  private:
   std::shared_ptr<BatchSource<Batch>> inner_;

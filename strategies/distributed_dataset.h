@@ -175,6 +175,7 @@ class DistributedDataset<Batch>::Iterator {
 
   void advance() {
     auto made = batches_->next();
+    if (!dataset_->source_->num_steps() && dataset_->source_->placement().sum) agree(made);
     current_.reset();
     if (made) {
       hand_over(*made);
@@ -183,6 +184,22 @@ class DistributedDataset<Batch>::Iterator {
     position_ = current_ ? DatasetPosition{position_.epoch, position_.step + 1}
                          : DatasetPosition{position_.epoch + 1, 0};
     if (dataset_->generation_ == generation_) dataset_->position_ = position_;
+  }
+
+  /// Streams of several workers may end at different steps: those at their end go on with empty shards, until
+  /// all have come to theirs. Called by all workers together.
+  void agree(std::optional<Made>& made) {
+    auto& source = *dataset_->source_;
+    const auto totals = source.placement().sum({made ? 1 : 0, made ? made->batch.batch_sizes()->global : 0});
+    if (totals[0] == 0) return;
+    if (!made) {
+      auto ready = std::make_unique<StreamFence>();
+      auto nothing = streams_->run(*ready, [&] { return source.load_nothing(); });
+      made.emplace(Made{std::move(nothing), std::move(ready)});
+    }
+    BatchSizes sizes = *made->batch.batch_sizes();
+    sizes.global = totals[1];
+    made->batch.set_batch_sizes(std::move(sizes));
   }
 
   void hand_over(Made& made) {

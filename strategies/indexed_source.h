@@ -48,6 +48,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     size_ = static_cast<int64_t>(*size);
   }
 
+  int64_t num_examples() const { return size_; }
   const InputPlacement& placement() const override { return placement_; }
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
@@ -137,9 +138,17 @@ auto make_distributed_dataset(D dataset, const DistributeOptions& options, Input
                           std::to_string(options.global_batch_size));
   }
   check_prefetch(options.prefetch, options.num_workers);
-  return DistributedDataset<BatchOf<D>>(
-      std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement)),
-      options.prefetch, options.num_workers);
+  const auto check_same = placement.check_same;
+  auto source = std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
+  if (check_same) {
+    check_same("dataset",
+               "batches of " + std::to_string(options.global_batch_size) + " out of " +
+                   std::to_string(source->num_examples()) + " examples" +
+                   (options.drop_remainder ? ", the last one dropped if short" : "") +
+                   (options.shuffle_seed ? ", shuffled with seed " + std::to_string(*options.shuffle_seed)
+                                         : ", not shuffled"));
+  }
+  return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/runtime/device.h"
@@ -30,6 +32,12 @@ struct InputPlacement {
   std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< of the local replicas
   int num_replicas = 1;
   int first_replica = 0;
+  int num_workers = 1;
+  int worker = 0;  ///< this process
+  /// A collective of the workers: throws ClusterError where `value` is not the same on all; null: one worker.
+  std::function<void(const std::string& what, const std::string& value)> check_same;
+  /// A collective of the workers: the numbers' sums over them; null: one worker.
+  std::function<std::vector<int64_t>(const std::vector<int64_t>& here)> sum;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/resolve_cluster.h"
 
 namespace lockstep {
 namespace {
@@ -30,10 +32,18 @@ std::unique_ptr<Strategy> make_mirrored(const StrategyRequest& request) {
   return std::make_unique<MirroredStrategy>(request.devices, request.options);
 }
 
+std::unique_ptr<Strategy> make_multi_worker(const StrategyRequest& request) {
+  return std::make_unique<MultiWorkerMirroredStrategy>(request.cluster_resolver, request.devices,
+                                                       request.options);
+}
+
 struct Table {
   Mutex mutex;
   std::map<std::string, StrategyFactory> factories LOCKSTEP_GUARDED_BY(mutex){
-      {"default", make_default}, {"one_device", make_one_device}, {"mirrored", make_mirrored}};
+      {"default", make_default},
+      {"one_device", make_one_device},
+      {"mirrored", make_mirrored},
+      {"multi_worker", make_multi_worker}};
 };
 
 Table& table() {
@@ -42,6 +52,8 @@ Table& table() {
 }
 
 std::pair<std::string, std::string> pick(const StrategyRequest& request) {
+  if (request.cluster_resolver)
+    return {"multi_worker", "a cluster is given by " + request.cluster_resolver->source()};
   if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
   if (request.options.replicas_per_device > 1)
     return {"mirrored", "several replicas a device were asked for"};
@@ -71,9 +83,16 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request) {
+MadeStrategy make_strategy(const std::string& name, const StrategyRequest& given) {
+  StrategyRequest request = given;
+  if (!request.cluster_resolver && (name == "auto" || name == "multi_worker"))
+    request.cluster_resolver = resolve_cluster(process_environment());
   auto [picked, why] =
       name == "auto" ? pick(request) : std::pair<std::string, std::string>{name, "asked for by name"};
+  if (name == "multi_worker") {
+    why += request.cluster_resolver ? ", cluster of " + request.cluster_resolver->source()
+                                    : ", without a cluster";
+  }
   StrategyFactory factory;
   {
     MutexLock lock(table().mutex);

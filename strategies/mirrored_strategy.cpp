@@ -18,10 +18,39 @@ Devices places_of_replicas(const std::string& strategy, const Devices& devices, 
   return places;
 }
 
+/// Null: chosen for the devices.
+std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const StrategyOptions& options) {
+  const auto implementation = options.communication.implementation;
+  if (options.cross_device_ops && implementation != CommunicationImplementation::kAuto) {
+    throw InvalidArgument("[" + strategy +
+                          "] expected a cross-device op or a communication implementation, "
+                          "but got both: " +
+                          options.cross_device_ops->name() + " and " + communication_name(implementation));
+  }
+  switch (implementation) {
+    case CommunicationImplementation::kNccl:
+      return std::make_shared<NcclAllReduce>();
+    case CommunicationImplementation::kRing:  // within one process there is nothing to go round
+      return std::make_shared<HierarchicalCopyAllReduce>();
+    case CommunicationImplementation::kAuto:
+      break;
+  }
+  return options.cross_device_ops;
+}
+
 StrategyConfig configure(std::string name, Devices devices, StrategyOptions options) {
-  return {std::move(name),          std::move(devices), std::move(options.cross_device_ops),
-          options.intra_op_threads, options.seed,       options.buckets,
-          options.timeout};
+  options.communication.check();
+  if (options.communication.bytes_per_pack > 0)
+    options.buckets.bucket_bytes = options.communication.bytes_per_pack;
+  StrategyConfig config;
+  config.name = std::move(name);
+  config.devices = std::move(devices);
+  config.cross_device_ops = choose_ops(config.name, options);
+  config.intra_op_threads = options.intra_op_threads;
+  config.seed = options.seed;
+  config.buckets = options.buckets;
+  config.timeout = options.communication.timeout.value_or(options.timeout);
+  return config;
 }
 
 Devices one_place(const std::string& strategy, const LogicalDevice& device, const StrategyOptions& options) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/strategies/communication_options.h"
 #include "lockstep/strategies/cross_device_ops.h"
 #include "lockstep/strategies/strategy.h"
 
@@ -15,7 +16,8 @@ namespace lockstep {
 
 /// What the strategies of one machine can be told besides their devices. Their constructors start a thread a
 /// replica. They throw InvalidArgument for negative threads, for a number of replicas a device below 1, and
-/// for a cross-device op that cannot serve the devices, and what the op's make_channel() throws.
+/// for a cross-device op that cannot serve the devices or that comes with a communication implementation, and
+/// what the op's make_channel() throws.
 struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< null: chosen for the devices
   int intra_op_threads = 0;      ///< of each replica's operators; 0: the cores over the replicas
@@ -24,6 +26,8 @@ struct StrategyOptions {
   /// memory and compute at the same time, each on a stream of its own.
   int replicas_per_device = 1;
   BucketOptions buckets;
+  /// Its pack size overrides the buckets', its timeout the one below.
+  CommunicationOptions communication;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
 };
 

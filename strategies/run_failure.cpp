@@ -56,7 +56,7 @@ bool RunFailure::happened() const {
 
 std::string RunFailure::reason() const {
   MutexLock lock(mutex_);
-  return c10::str("replica ", replica_, " failed: ", message_of(error_));
+  return c10::str("replica ", first_replica_ + replica_, " failed: ", message_of(error_));
 }
 
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
@@ -65,12 +65,13 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
   if (replica_ < 0) std::rethrow_exception(error_);
   const auto replica = static_cast<size_t>(replica_);
   try {
-    rethrow_from_device(error_, {strategy, replica_, devices[replica]});
+    rethrow_from_device(error_, {strategy, first_replica_ + replica_, devices[replica]});
   } catch (const c10::Error& error) {
     if (!sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
-    throw std::runtime_error(c10::str("[", strategy, "] replica ", replica_, " (", devices[replica].str(),
-                                      ") failed on a shard of ", sizes->local[replica], " of the ",
-                                      sizes->global, " examples in its global batch: ", message_of(error_),
+    throw std::runtime_error(c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (",
+                                      devices[replica].str(), ") failed on a shard of ",
+                                      sizes->local[replica], " of the ", sizes->global,
+                                      " examples in its global batch: ", message_of(error_),
                                       "\nIf the module cannot train on so few, use a dataset with "
                                       ".drop_remainder = true or a larger global batch."));
   }

@@ -17,6 +17,9 @@ namespace lockstep {
 /// BackendError, else the first of all. record() and reason() may be called by several replicas at once.
 class RunFailure {
  public:
+  /// `first_replica` is the first local replica's id among all.
+  explicit RunFailure(int first_replica = 0) : first_replica_(first_replica) {}
+
   /// `replica` is a local replica, or -1 for an error of the run as a whole.
   void record(int replica, std::exception_ptr error);
   bool happened() const;
@@ -29,6 +32,7 @@ class RunFailure {
                             const std::optional<BatchSizes>& sizes) const;
 
  private:
+  const int first_replica_;
   mutable Mutex mutex_;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   int replica_ LOCKSTEP_GUARDED_BY(mutex_) = -1;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/runtime/replica_random.h"
+#include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/cross_device_choice.h"
 #include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy_core.h"
@@ -21,30 +22,39 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
                                    config.intra_op_threads));
   }
   // Before anything that is ours starts a thread: NCCL's settings are in the environment.
-  const auto candidates = config.cross_device_ops
-                              ? std::vector<CrossDeviceCandidate>{{config.cross_device_ops, "as asked for"}}
-                              : candidates_for(config.devices);
+  const auto candidates =
+      config.cross_device_ops
+          ? std::vector<CrossDeviceCandidate>{{config.cross_device_ops, config.cross_device_ops_reason}}
+          : candidates_for(config.devices);
   auto opened = open_first(candidates, config.devices, config.timeout);
   config.cross_device_ops = std::move(opened.ops);
   core_->ops_reason = std::move(opened.reason);
   core_->collectives = std::move(opened.channel);
   const int count = static_cast<int>(config.devices.size());
-  num_replicas_ = count;
-  const uint64_t seed =
-      config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
-  for (int replica = 0; replica < count; ++replica) {
-    const LogicalDevice& device = config.devices[static_cast<size_t>(replica)];
+  num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
+  first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
+  uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
+  if (config.workers) {
+    // Replicas' streams differ by their ids, so that all start from one seed: worker 0's.
+    const auto shared = torch::tensor({static_cast<int64_t>(seed)}, torch::kLong);
+    config.workers->broadcast_({shared});
+    seed = static_cast<uint64_t>(shared.item<int64_t>());
+  }
+  for (int local = 0; local < count; ++local) {
+    const LogicalDevice& device = config.devices[static_cast<size_t>(local)];
+    const int replica = first_replica_ + local;
     // The first that is asked of the device.
     on_replica(config.name.c_str(), replica, device, [&] {
       core_->states.push_back(
-          {replica, replica, count, device, make_replica_generator(device, seed, replica), 0, nullptr});
+          {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});
       core_->streams.push_back(make_replica_stream(device));
     });
-    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, count));
+    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_));
   }
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = config.intra_op_threads > 0 ? config.intra_op_threads : std::max(1, cores / count);
+  const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
+                                                  : std::max(1, cores / (count * config.num_processes_here));
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->config = std::move(config);
   core_->threads = std::make_unique<ReplicaThreads>(count, threads, core_->streams);
@@ -71,12 +81,30 @@ std::shared_ptr<const Devices> Strategy::shared_devices() const {
 std::string Strategy::describe() const {
   std::vector<std::string> names;
   for (const auto& device : devices()) names.push_back(device.str());
-  return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", " on ",
-                  c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason, ")");
+  const auto& workers = core_->config.workers;
+  const std::string where =
+      workers ? c10::str(" over ", workers->layout()->num_workers(), " workers, ", names.size(), " here")
+              : "";
+  return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
+                  " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
+                  ")");
 }
 
 InputPlacement Strategy::placement() const {
-  return {shared_devices(), num_replicas_, first_replica_};
+  InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
+  if (const auto& workers = core_->config.workers) {
+    placement.num_workers = workers->layout()->num_workers();
+    placement.worker = workers->layout()->worker();
+    placement.check_same = [workers](const std::string& what, const std::string& value) {
+      workers->check_same(what, {value});
+    };
+    placement.sum = [workers](const std::vector<int64_t>& here) {
+      const auto sums = workers->sum(torch::tensor(here, torch::kLong));
+      const auto* values = sums.const_data_ptr<int64_t>();
+      return std::vector<int64_t>(values, values + sums.numel());
+    };
+  }
+  return placement;
 }
 
 }  // namespace lockstep

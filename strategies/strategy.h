@@ -49,6 +49,8 @@ class Strategy : public GradientHandler {
   /// Over all machines.
   int num_replicas_in_sync() const { return num_replicas_; }
   int num_local_replicas() const;
+  /// The id of this process's first replica among all; the others follow it.
+  int first_local_replica() const { return first_replica_; }
   const Devices& devices() const;
   const CrossDeviceOps& cross_device_ops() const;
   /// One line: the replicas, the cross-device op and why it was chosen.

@@ -5,8 +5,10 @@
 #include <exception>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {
 
@@ -14,7 +16,13 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
                                std::optional<int64_t> axis) try {
   const auto& local = values.local_values();
   const Devices destination{devices()[0]};
-  if (!axis) return cross_device_ops().reduce(op, local, destination)[0];
+  const auto& workers = core_->config.workers;
+  if (!axis) {
+    if (!workers) return cross_device_ops().reduce(op, local, destination)[0];
+    const auto here = cross_device_ops().reduce(ReduceOp::kSum, local, destination)[0];
+    const auto total = workers->sum(here).to(here.device());
+    return op == ReduceOp::kMean ? total / num_replicas_ : total;
+  }
   std::vector<torch::Tensor> sums;
   int64_t count = 0;
   for (size_t replica = 0; replica < local.size(); ++replica) {
@@ -28,6 +36,10 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
     count += value.size(*axis);
   }
   torch::Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums, destination)[0];
+  if (workers) {
+    total = workers->sum(total).to(total.device());
+    count = workers->sum(torch::tensor({count}, torch::kLong)).item<int64_t>();
+  }
   return op == ReduceOp::kMean ? total / count : total;
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
@@ -44,6 +56,8 @@ torch::Tensor Strategy::reduce(ReduceOp op, const torch::Tensor& value, std::opt
 }
 
 double Strategy::reduce_number(ReduceOp op, double local_total) const {
+  if (const auto& workers = core_->config.workers)
+    local_total = workers->sum(torch::tensor({local_total}, torch::kDouble)).item<double>();
   return op == ReduceOp::kMean ? local_total / num_replicas_ : local_total;
 }
 
@@ -55,6 +69,13 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t 
                                      " dimensions, but got ", axis));
     }
     here.push_back(value.to(devices()[0].torch_device()));
+  }
+  if (const auto& workers = core_->config.workers) {
+    std::vector<torch::Tensor> everywhere;
+    for (auto& of_worker : workers->gather_tensors(here)) {
+      for (auto& value : of_worker) everywhere.push_back(value.to(devices()[0].torch_device()));
+    }
+    here = std::move(everywhere);
   }
   const auto outside = [axis](const torch::Tensor& value) {
     auto sizes = value.sizes().vec();

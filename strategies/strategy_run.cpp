@@ -44,7 +44,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
 
-  RunFailure failure;
+  RunFailure failure(first_replica_);
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
     const ReplicaRandomGuard random(state.generator);

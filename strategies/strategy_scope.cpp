@@ -1,5 +1,7 @@
 // Strategy::scope() and mirror(): objects once a replica.
 
+#include <c10/util/StringUtil.h>
+
 #include <exception>
 #include <optional>
 #include <string>
@@ -8,6 +10,7 @@
 #include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/random_state.h"
+#include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/device_error.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/strategies/strategy_core.h"
@@ -18,6 +21,27 @@ namespace {
 template <typename Work>
 void on_device_of(const ReplicaState& state, const std::string& strategy, const Work& work) {
   on_replica(strategy.c_str(), state.replica_id, state.device, work);
+}
+
+std::string describe_tensor(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes(),
+                  tensor.requires_grad() ? ", trained" : "");
+}
+
+/// What has to be the same on all workers, as far as any optimizer tells.
+std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> lines;
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    const auto& parameters = optimizer.param_groups()[group];
+    lines.push_back(c10::str("learning rate ", parameters.options().get_lr(), " of group ", group));
+    for (size_t i = 0; i < parameters.params().size(); ++i) {
+      const auto& parameter = parameters.params()[i];
+      lines.push_back(c10::str("parameter ", i, " of group ", group, ", ", parameter.scalar_type(), " ",
+                               parameter.sizes()));
+    }
+  }
+  return lines;
 }
 
 }  // namespace
@@ -58,6 +82,16 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
     on_device_of(state, name(), [&] { modules[replica]->to(state.device.torch_device()); });
   }
   check_same_structure(modules, name());
+  if (const auto& workers = core_->config.workers) {
+    std::vector<torch::Tensor> state;
+    std::vector<std::string> lines;
+    for (const auto& [tensor_name, tensor] : named_state(*modules[0])) {
+      lines.push_back(c10::str("'", tensor_name, "' ", describe_tensor(tensor)));
+      if (tensor.defined()) state.push_back(tensor);
+    }
+    workers->check_same("model", lines);
+    workers->broadcast_(state);
+  }
   copy_module_state(modules, 0);
   core_->directory->add(modules);
   for (size_t replica = 0; replica < modules.size(); ++replica) {
@@ -68,6 +102,11 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
 }
 
 void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
+  if (const auto& workers = core_->config.workers) {
+    workers->check_same("tensor", {describe_tensor(tensors[0])});
+    tensors[0] = tensors[0].detach().clone().set_requires_grad(tensors[0].requires_grad());
+    workers->broadcast_({tensors[0]});
+  }
   for (size_t replica = 0; replica < tensors.size(); ++replica) {
     const ReplicaState& state = core_->states[replica];
     const bool requires_grad = tensors[replica].requires_grad();
@@ -79,18 +118,20 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 }
 
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
+  if (const auto& workers = core_->config.workers)
+    workers->check_same("optimizer", describe_optimizer(*optimizers.front()));
   auto channel =
       num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
-      OptimizerGroup::Options{
-          core_->num_optimizers++, core_->collectives.get(), core_->config.buckets,
-          [core = core_.get()](int replica) {
-            return core->states[static_cast<size_t>(replica)].accumulations > 0;
-          },
-          [this](int replica, const std::exception_ptr& error) {
-            rethrow_from_device(error, {name(), replica, devices()[static_cast<size_t>(replica)]});
-          }});
+      OptimizerGroup::Options{core_->num_optimizers++, core_->collectives.get(), core_->config.buckets,
+                              [core = core_.get()](int replica) {
+                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
+                              },
+                              [this](int replica, const std::exception_ptr& error) {
+                                rethrow_from_device(error, {name(), first_replica_ + replica,
+                                                            devices()[static_cast<size_t>(replica)]});
+                              }});
   core_->optimizers.push_back(group);
   return group;
 }

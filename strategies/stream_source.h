@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -65,7 +66,8 @@ class StreamSource : public BatchSource<Batch> {
     // Loops over the same stream that are under way at once draw in turns, each from its own place.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!pipeline_ || epoch != epoch_ || step < step_) {
-      pipeline_ = make_(InputContext{1, 0, placement_.num_replicas, epoch});
+      pipeline_ =
+          make_(InputContext{placement_.num_workers, placement_.worker, placement_.num_replicas, epoch});
       has_ended_ = false;
       epoch_ = epoch;
       step_ = 0;
@@ -77,14 +79,35 @@ class StreamSource : public BatchSource<Batch> {
       }
     }
     ++step_;
+    std::vector<Batch> drawn;
+    for (size_t i = 0; i < placement_.devices->size(); ++i) {
+      auto batch = draw();
+      if (!batch && drawn.empty()) return std::nullopt;
+      drawn.push_back(batch ? std::move(*batch) : BatchTraits<Batch>::none_of(drawn.front()));
+    }
+    if (placement_.sum) nothing_ = BatchTraits<Batch>::none_of(drawn.front());
+    return place(std::move(drawn));
+  }
+
+  PerReplica<Batch> load_nothing() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!nothing_) {
+      throw InvalidArgument(
+          "[distribute_datasets_from_function] worker " + std::to_string(placement_.worker) +
+          "'s pipeline has not a single batch, and others' have: there is nothing to make empty shards of");
+    }
+    return place(std::vector<Batch>(placement_.devices->size(), *nothing_));
+  }
+
+ private:
+  /// A shard to each replica's device.
+  PerReplica<Batch> place(std::vector<Batch> drawn) {
     std::vector<Batch> shards;
     BatchSizes sizes;
-    for (const auto& device : *placement_.devices) {
-      auto batch = draw();
-      if (!batch && shards.empty()) return std::nullopt;
-      Batch shard = batch ? std::move(*batch) : BatchTraits<Batch>::none_of(shards.front());
+    for (const auto& shard : drawn) {
       sizes.local.push_back(BatchTraits<Batch>::size(shard));
       sizes.global += sizes.local.back();
+      const LogicalDevice& device = (*placement_.devices)[shards.size()];
       on_replica("distribute_datasets_from_function",
                  placement_.first_replica + static_cast<int>(shards.size()), device,
                  [&] { shards.push_back(BatchTraits<Batch>::to(shard, device.torch_device())); });
@@ -94,7 +117,6 @@ class StreamSource : public BatchSource<Batch> {
     return batch;
   }
 
- private:
   /// The pipeline's next batch. One that has ended is not asked again: not every callable stays at its end.
   /// One that threw stands somewhere within a step, and is given up.
   std::optional<Batch> draw() {
@@ -113,6 +135,7 @@ class StreamSource : public BatchSource<Batch> {
   InputPlacement placement_;
   std::mutex mutex_;
   Pipeline pipeline_;
+  std::optional<Batch> nothing_;  // an empty batch, once there was one to make it of
   bool has_ended_ = false;
   int64_t epoch_ = 0;
   int64_t step_ = 0;

@@ -6,6 +6,7 @@
 
 #include "lockstep/runtime/per_replica.h"
 #include "lockstep/strategies/device_error.h"
+#include "lockstep/strategies/strategy.h"
 
 namespace lockstep {
 
@@ -84,6 +85,25 @@ double result(const PerReplica<M>& metric) {
       count += local.count();
     });
   }
+  return count == 0 ? 0 : total / count;
+}
+
+/// The same over all replicas of all workers, each of which calls it: a collective, which blocks and throws
+/// as Strategy::reduce().
+template <Metric M>
+double result(Strategy& strategy, const PerReplica<M>& metric) {
+  std::vector<double> totals;
+  std::vector<double> counts;
+  for (size_t replica = 0; replica < metric.local_values().size(); ++replica) {
+    const M& local = metric.local_values()[replica];
+    on_replica("result", strategy.first_local_replica() + static_cast<int>(replica),
+               (*metric.devices())[replica], [&] {
+                 totals.push_back(local.total());
+                 counts.push_back(local.count());
+               });
+  }
+  const double total = strategy.reduce(ReduceOp::kSum, PerReplica(totals, metric.devices()));
+  const double count = strategy.reduce(ReduceOp::kSum, PerReplica(counts, metric.devices()));
   return count == 0 ? 0 : total / count;
 }
 

@@ -17,6 +17,7 @@ namespace {
 // The product of two counts is an int64_t.
 constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
+constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
 // Below, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
 constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
 constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
@@ -90,6 +91,17 @@ void read_strategy(const Given& given, std::vector<std::string> strategies, Trai
   if (given.has("cross-device-ops")) {
     options.cross_device_ops = parse_name("--cross-device-ops", given.text("cross-device-ops"),
                                           {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"});
+  }
+  if (given.has("worker-hosts") != given.has("task-index")) {
+    const std::string flag = given.has("worker-hosts") ? "worker-hosts" : "task-index";
+    throw UsageError(
+        fmt::format("--{} {}: expected --worker-hosts and --task-index together", flag, given.text(flag)));
+  }
+  if (given.has("worker-hosts")) options.worker_hosts = split(given.text("worker-hosts"));
+  options.task_index = static_cast<int>(given.integer("task-index", kTasks, options.task_index));
+  if (given.has("communication")) {
+    options.communication =
+        parse_name("--communication", given.text("communication"), {"auto", "ring", "nccl"});
   }
   options.threads = static_cast<int>(given.integer("threads", kThreads, options.threads));
 }

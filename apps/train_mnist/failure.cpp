@@ -47,6 +47,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kNumbers, numbers.what());
   } catch (const InconsistentReplicas& drift) {
     return failure(ExitCode::kNumbers, drift.what());
+  } catch (const ClusterError& cluster) {
+    return failure(ExitCode::kPeer, cluster.what());
   } catch (const CollectiveAborted& aborted) {
     return failure(ExitCode::kPeer, aborted.what());
   } catch (const CollectiveMismatch& mismatch) {

@@ -23,8 +23,8 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
   const auto number = [](auto value) { return fmt::format("{}", value); };
   return {
       {"Strategy", "strategy", "NAME",
-       fmt::format("auto, {}. auto takes one_device for one named device, mirrored for several replicas or "
-                   "GPUs, else default",
+       fmt::format("auto, {}. auto takes multi_worker where a cluster is given (below), one_device for one "
+                   "named device, mirrored for several replicas or GPUs, else default",
                    fmt::join(strategies, ", ")),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
@@ -40,6 +40,12 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        defaults.cross_device_ops},
       {"Strategy", "threads", "N",
        "Threads inside the operators of each replica (default: the cores over the replicas)"},
+      {"Strategy", "worker-hosts", "LIST",
+       "host:port of every worker process, with --task-index (default: the cluster of TF_CONFIG, torchrun, "
+       "Kubernetes, srun or mpirun, the first of these that is there)"},
+      {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0"},
+      {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
+       defaults.communication},
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit"},
 
       {"Data", "data", "PATH",
@@ -136,9 +142,11 @@ std::string help_text(const std::vector<std::string>& strategies) {
          "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
          "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
          "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
-         "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas that lost each other,\n"
-         "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
-         "by SIGINT or SIGTERM after the step it was in.\n";
+         "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
+         "\nExit codes: 0 done, 1 any other error, 2 usage or cluster, 3 data, 5 replicas or workers that "
+         "lost\n"
+         "each other, 6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and\n"
+         "143 stopped by SIGINT or SIGTERM after the step it was in.\n";
 }
 
 }  // namespace lockstep::apps

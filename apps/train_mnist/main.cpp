@@ -28,6 +28,11 @@ int print_devices() {
   return 0;
 }
 
+/// A signal has stopped the training. Thrown, so that the strategy, as it goes, tells the other workers.
+struct Stopped {
+  int signal;
+};
+
 int run_training(const TrainOptions& options) {
   const InterruptionGuard interruption;
   torch::manual_seed(options.seed);
@@ -54,30 +59,43 @@ int run_training(const TrainOptions& options) {
   const auto threads = strategy.run([](ReplicaContext&) { return at::get_num_threads(); });
   resolved.threads = threads.local_values().front();
 
-  ProgressDisplay display(std::cerr, display_of_stderr());
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  const bool is_silent = cluster != nullptr && cluster->rank() != 0;  // all workers have the same to tell
+  DisplayOptions shown = display_of_stderr();
+  shown.is_silent = is_silent;
+  ProgressDisplay display(std::cerr, shown);
   int64_t epochs_done = 0;
-  const bool finished = train({.strategy = strategy,
-                               .options = options,
-                               .plan = plan,
-                               .data = data,
-                               .display = display,
-                               .interruption = interruption,
-                               .on_start =
-                                   [&](int64_t num_parameters) {
-                                     resolved.num_parameters = num_parameters;
-                                     print(configuration_text(resolved) + "\n");
-                                   },
-                               .on_epoch =
-                                   [&](const EpochReport& report) {
-                                     display.clear();
-                                     print(epoch_line(report) + "\n");
-                                     epochs_done = report.epoch;
-                                   }});
-  if (finished) return 0;
-  display.clear();
-  std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
-            << " in epoch " << epochs_done + 1 << "/" << options.epochs << "\n";
-  return static_cast<int>(interruption.signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated);
+  const auto stop = [&] {
+    display.clear();
+    std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
+              << " in epoch " << epochs_done + 1 << "/" << options.epochs << std::endl;
+    throw Stopped{interruption.signal()};
+  };
+  try {
+    const bool finished = train({.strategy = strategy,
+                                 .options = options,
+                                 .plan = plan,
+                                 .data = data,
+                                 .display = display,
+                                 .interruption = interruption,
+                                 .on_start =
+                                     [&](int64_t num_parameters) {
+                                       resolved.num_parameters = num_parameters;
+                                       if (!is_silent) print(configuration_text(resolved) + "\n");
+                                     },
+                                 .on_epoch =
+                                     [&](const EpochReport& report) {
+                                       display.clear();
+                                       if (!is_silent) print(epoch_line(report) + "\n");
+                                       epochs_done = report.epoch;
+                                     }});
+    if (!finished) stop();
+  } catch (const PeerLost&) {
+    // Signals come to all workers; another one may have stopped a step earlier.
+    if (interruption.signal() == 0) throw;
+    stop();
+  }
+  return 0;
 }
 
 int run_program(const std::vector<std::string>& arguments) {
@@ -103,6 +121,9 @@ int run_program(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
     return lockstep::apps::run_program({argv + 1, argv + argc});
+  } catch (const lockstep::apps::Stopped& stopped) {
+    return static_cast<int>(stopped.signal == SIGINT ? lockstep::ExitCode::kInterrupted
+                                                     : lockstep::ExitCode::kTerminated);
   } catch (...) {
     const auto failure = lockstep::apps::describe_failure(std::current_exception());
     std::cerr << "train_mnist: error: " << failure.message << std::endl;

@@ -56,6 +56,7 @@ ProgressDisplay::ProgressDisplay(std::ostream& out, DisplayOptions options)
 }
 
 bool ProgressDisplay::is_due() const {
+  if (options_.is_silent) return false;
   return options_.clock() - last_ >= (options_.bar ? kBarSeconds : kLineSeconds);
 }
 

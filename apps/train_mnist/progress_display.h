@@ -8,7 +8,8 @@
 namespace lockstep::apps {
 
 struct DisplayOptions {
-  bool bar = false;  ///< a bar that is drawn over and over; else a line now and then
+  bool is_silent = false;  ///< shows nothing
+  bool bar = false;        ///< a bar that is drawn over and over; else a line now and then
   bool unicode = false;
   bool color = false;
   std::function<int()> width = [] { return 80; };  ///< columns, asked for at every drawing

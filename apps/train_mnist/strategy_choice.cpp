@@ -5,6 +5,7 @@
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/resolve_cluster.h"
 
 namespace lockstep::apps {
 namespace {
@@ -57,6 +58,22 @@ void check_cuda_graph(const Devices& devices) {
   }
 }
 
+std::shared_ptr<const ClusterResolver> requested_cluster(const TrainOptions& options) {
+  if (options.strategy != "auto" && options.strategy != "multi_worker") {
+    if (options.worker_hosts.empty()) return nullptr;
+    throw UsageError(c10::str("--worker-hosts ", c10::Join(",", options.worker_hosts),
+                              ": expected it with --strategy multi_worker only, but got --strategy ",
+                              options.strategy));
+  }
+  ClusterFlags flags{.worker_hosts = options.worker_hosts};
+  if (options.task_index >= 0) flags.task_index = options.task_index;
+  try {
+    return resolve_cluster(process_environment(), flags);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
 }  // namespace
 
 MadeStrategy choose_strategy(const TrainOptions& options) {
@@ -64,6 +81,8 @@ MadeStrategy choose_strategy(const TrainOptions& options) {
                           .options = {.intra_op_threads = options.threads,
                                       .seed = options.seed,
                                       .replicas_per_device = options.replicas_per_device}};
+  request.cluster_resolver = requested_cluster(options);
+  request.options.communication.implementation = parse_communication(options.communication);
   std::string flags = "--strategy " + options.strategy;
   if (!options.devices.empty()) flags += " --devices " + c10::Join(",", options.devices);
   if (options.replicas_per_device != 1)

@@ -4,6 +4,7 @@
 
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -121,7 +122,8 @@ class Training {
       progress.images += batch->batch_sizes()->global;
       ++progress.step;
       if (run_.display.is_due()) {
-        check_finite(report.epoch);
+        // Of this process's replicas: the others may not be due.
+        check_finite(report.epoch, local_finite_steps());
         progress.loss = result(loss_);
         progress.accuracy = result(accuracy_);
         progress.seconds = watch.seconds();
@@ -129,10 +131,10 @@ class Training {
       }
       if (run_.interruption.signal() != 0) return false;
     }
-    check_finite(report.epoch);  // reads every device's result: the steps are done after it
+    check_finite(report.epoch, all_finite_steps());  // reads every device's: the steps are done after it
     report.images_per_second = static_cast<double>(progress.images) / watch.seconds();
-    report.loss = result(loss_);
-    report.accuracy = result(accuracy_);
+    report.loss = result(run_.strategy, loss_);
+    report.accuracy = result(run_.strategy, accuracy_);
     return true;
   }
 
@@ -156,7 +158,7 @@ class Training {
       }
       if (run_.interruption.signal() != 0) return false;
     }
-    report.test_accuracy = result(accuracy_);
+    report.test_accuracy = result(run_.strategy, accuracy_);
     return true;
   }
 
@@ -167,16 +169,44 @@ class Training {
     for (auto& optimizer : optimizer_.local_values()) lockstep::set_learning_rate(*optimizer, learning_rate);
   }
 
-  void check_finite(int64_t epoch) {
-    const auto& replicas = finite_.local_values();
-    size_t first = 0;
-    for (size_t replica = 1; replica < replicas.size(); ++replica) {
-      if (replicas[replica].count() < replicas[first].count()) first = replica;
+  struct FiniteCount {
+    int64_t replica = 0;
+    std::string device;
+    int64_t good = 0;  ///< steps before the first whose loss was not finite
+    int64_t steps = 0;
+  };
+
+  std::vector<FiniteCount> local_finite_steps() const {
+    std::vector<FiniteCount> counts;
+    for (const auto& finite : finite_.local_values()) {
+      counts.push_back({run_.strategy.first_local_replica() + static_cast<int64_t>(counts.size()),
+                        (*finite_.devices())[counts.size()].str(), finite.count(), finite.steps()});
     }
-    const int64_t good = replicas[first].count();
-    if (good == replicas[first].steps()) return;
-    throw loss_not_finite(epoch, good + 1, static_cast<int64_t>(first), (*finite_.devices())[first].str(),
-                          run_.options, run_.plan);
+    return counts;
+  }
+
+  /// Of all replicas of all workers, which so decide alike: a collective.
+  std::vector<FiniteCount> all_finite_steps() {
+    const auto local = local_finite_steps();
+    if (run_.strategy.num_local_replicas() == run_.strategy.num_replicas_in_sync()) return local;
+    std::vector<torch::Tensor> rows;
+    for (const auto& count : local) rows.push_back(torch::tensor({{count.good, count.steps}}, torch::kLong));
+    const auto all = run_.strategy.gather(PerReplica(rows, finite_.devices())).cpu();
+    std::vector<FiniteCount> counts;
+    for (int64_t replica = 0; replica < all.size(0); ++replica) {
+      const int64_t here = replica - local.front().replica;
+      const bool is_here = here >= 0 && here < static_cast<int64_t>(local.size());
+      counts.push_back({replica, is_here ? local[static_cast<size_t>(here)].device : "of another worker",
+                        all[replica][0].template item<int64_t>(), all[replica][1].template item<int64_t>()});
+    }
+    return counts;
+  }
+
+  void check_finite(int64_t epoch, const std::vector<FiniteCount>& counts) const {
+    const auto first = std::min_element(counts.begin(), counts.end(),
+                                        [](const auto& a, const auto& b) { return a.good < b.good; });
+    if (first->good == first->steps) return;
+    throw loss_not_finite(epoch, first->good + 1, first->replica, first->device, run_.options, run_.plan);
   }
 
   const TrainingRun& run_;

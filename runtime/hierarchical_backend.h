@@ -1,0 +1,64 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/rendezvous_backend.h"
+#include "lockstep/runtime/worker_channel.h"
+#include "lockstep/runtime/worker_layout.h"
+
+namespace lockstep {
+
+/// c10d collectives among all replicas of a job: within a process by memory that its replicas share, and
+/// between the worker processes by another backend, with one rank a worker, on CPU tensors. One backend
+/// object a local replica, whose rank is the replica's among all.
+///
+/// A sum is made in replica order within each process, then over the workers as their backend does, once: all
+/// replicas get the same bits. Calls never block; Work::wait() throws what Rendezvous::wait() and the
+/// WorkerChannel throw. Sums of integers shorter than 32 bits, and of bools, are made in int32.
+class HierarchicalBackend : public RendezvousBackend {
+ public:
+  HierarchicalBackend(std::shared_ptr<Rendezvous> rendezvous, int local,
+                      std::shared_ptr<const WorkerLayout> layout, std::shared_ptr<WorkerChannel> channel,
+                      std::shared_ptr<DeviceStreams> streams);
+
+  const std::string getBackendName() const override { return "hierarchical"; }
+
+  /// SUM, AVG, PRODUCT, MIN or MAX, in place on each tensor of the list.
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+
+ private:
+  const std::shared_ptr<const WorkerLayout> layout_;
+  const std::shared_ptr<WorkerChannel> channel_;
+  const std::shared_ptr<DeviceStreams> streams_;
+};
+
+/// A channel over HierarchicalBackend. A failure in any process ends it for good: enter() throws its error.
+class HierarchicalGroup : public RendezvousGroup {
+ public:
+  HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout, std::shared_ptr<WorkerChannel> channel,
+                    std::chrono::milliseconds timeout);
+
+  void enter() override;
+  void release(const std::string& reason) override;
+
+ private:
+  const std::shared_ptr<WorkerChannel> channel_;
+};
+
+}  // namespace lockstep

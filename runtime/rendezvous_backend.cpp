@@ -1,0 +1,136 @@
+#include "lockstep/runtime/rendezvous_backend.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/graph_recording.h"
+
+namespace lockstep {
+namespace {
+
+using Arrival = Rendezvous::Arrival;
+
+class RendezvousWork : public c10d::Work {
+ public:
+  RendezvousWork(int rank, c10d::OpType type, std::shared_ptr<Rendezvous> rendezvous,
+                 std::shared_ptr<Rendezvous::Meeting> meeting, std::vector<at::Tensor> outputs,
+                 std::shared_ptr<StreamFence> finished)
+      : Work(rank, type),
+        rendezvous_(std::move(rendezvous)),
+        meeting_(std::move(meeting)),
+        outputs_(std::move(outputs)),
+        finished_(std::move(finished)) {}
+
+  bool isCompleted() override { return rendezvous_->is_done(*meeting_); }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    rendezvous_->wait(*meeting_, timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
+    if (finished_) {
+      std::vector<at::Device> seen;
+      for (const auto& output : outputs_) {
+        if (std::find(seen.begin(), seen.end(), output.device()) != seen.end()) continue;
+        seen.push_back(output.device());
+        finished_->block(output.device());
+      }
+    }
+    return true;
+  }
+
+  std::vector<at::Tensor> result() override { return outputs_; }
+
+ private:
+  std::shared_ptr<Rendezvous> rendezvous_;
+  std::shared_ptr<Rendezvous::Meeting> meeting_;
+  std::vector<at::Tensor> outputs_;
+  std::shared_ptr<StreamFence> finished_;
+};
+
+/// What has been waited for already.
+class DoneWork : public c10d::Work {
+ public:
+  DoneWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
+      : Work(rank, type), outputs_(std::move(outputs)) {
+    finish();
+  }
+  std::vector<at::Tensor> result() override { return outputs_; }
+
+ private:
+  std::vector<at::Tensor> outputs_;
+};
+
+bool are_on_device(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::launch(c10d::OpType type, Arrival arrival,
+                                                         const Rendezvous::MakeWork& make_work) {
+  if (recording_ == nullptr || !recording_->is_capturing() || !are_on_device(arrival.inputs))
+    return arrive(type, std::move(arrival), make_work);
+  auto outputs = arrival.outputs;
+  recording_->interrupt([this, type, arrival = std::move(arrival), make_work] {
+    arrive(type, arrival, make_work)->wait(kNoTimeout);
+  });
+  return c10::make_intrusive<DoneWork>(getRank(), type, std::move(outputs));
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::arrive(c10d::OpType type, Arrival arrival,
+                                                         const Rendezvous::MakeWork& make_work) {
+  if (are_on_device(arrival.inputs)) {
+    arrival.ready = std::make_shared<StreamFence>();
+    arrival.ready->record(arrival.inputs);
+    arrival.finished = std::make_shared<StreamFence>();
+  }
+  auto outputs = arrival.outputs;
+  auto finished = arrival.finished;
+  auto meeting = rendezvous_->arrive(local_, std::move(arrival), make_work);
+  return c10::make_intrusive<RendezvousWork>(getRank(), type, rendezvous_, std::move(meeting),
+                                             std::move(outputs), std::move(finished));
+}
+
+void RendezvousGroup::reset() {
+  rendezvous_->reset();
+  streams_->join_current();
+}
+
+void RendezvousGroup::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
+  static_cast<RendezvousBackend&>(*backends_[static_cast<size_t>(replica)]).record(recording.get());
+}
+
+std::vector<c10::Stream> streams_of(const std::vector<Arrival>& arrivals, DeviceStreams& streams) {
+  std::vector<c10::Stream> used;
+  for (const auto& arrival : arrivals) {
+    for (const auto& tensor : arrival.outputs) {
+      const auto is_its = [&](const c10::Stream& stream) { return stream.device() == tensor.device(); };
+      if (!tensor.is_cpu() && std::none_of(used.begin(), used.end(), is_its))
+        used.push_back(streams.of(tensor.device()));
+    }
+  }
+  return used;
+}
+
+void run_on_devices(std::vector<Arrival>& arrivals, const std::vector<c10::Stream>& streams,
+                    const std::function<void()>& body) {
+  const at::NoGradGuard no_grad;
+  if (streams.empty()) return body();
+  const c10::MultiStreamGuard on_streams(streams);
+  for (const auto& stream : streams) {
+    for (auto& arrival : arrivals) {
+      if (arrival.ready) arrival.ready->block(stream);
+    }
+  }
+  body();
+  for (const auto& stream : streams) {
+    for (auto& arrival : arrivals) {
+      if (arrival.finished) arrival.finished->record(stream);
+    }
+  }
+}
+
+}  // namespace lockstep

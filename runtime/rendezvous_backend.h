@@ -1,0 +1,85 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/collective_group.h"
+#include "lockstep/runtime/device_streams.h"
+#include "lockstep/runtime/rendezvous.h"
+
+namespace lockstep {
+
+/// What c10d backends over a shared Rendezvous have in common: one object a replica, calls that never block,
+/// and works whose wait() throws what Rendezvous::wait() throws and makes the waiter's GPU streams wait for
+/// the outputs.
+class RendezvousBackend : public c10d::Backend {
+ public:
+  /// While it captures, collectives of GPU tensors interrupt `recording` and are waited for at once; those of
+  /// CPU tensors are no part of it. Null: none. Called by the rank's thread.
+  void record(GraphRecording* recording) { recording_ = recording; }
+
+ protected:
+  struct Rank {
+    int rank = 0;  ///< among all that the backend serves
+    int size = 1;
+  };
+  /// `local` is the rank in the rendezvous.
+  RendezvousBackend(Rank place, int local, std::shared_ptr<Rendezvous> rendezvous)
+      : Backend(place.rank, place.size), local_(local), rendezvous_(std::move(rendezvous)) {}
+
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival,
+                                        const Rendezvous::MakeWork& make_work);
+
+ private:
+  c10::intrusive_ptr<c10d::Work> arrive(c10d::OpType type, Rendezvous::Arrival arrival,
+                                        const Rendezvous::MakeWork& make_work);
+
+  const int local_;
+  const std::shared_ptr<Rendezvous> rendezvous_;
+  GraphRecording* recording_ = nullptr;
+};
+
+/// A channel whose backends are such. Derived classes make them.
+class RendezvousGroup : public CollectiveGroup {
+ public:
+  RendezvousGroup(int num_local, std::chrono::milliseconds timeout)
+      : rendezvous_(std::make_shared<Rendezvous>(num_local, timeout)),
+        streams_(std::make_shared<DeviceStreams>()) {}
+
+  void enter() override { rendezvous_->enter(); }
+  void leave(int replica) override { rendezvous_->leave(replica); }
+  void check_complete() override { rendezvous_->check_complete(); }
+  void release(const std::string& reason) override { rendezvous_->abort(reason); }
+  void abort(const std::string& reason) override { release(reason); }
+  /// Also makes the caller's current streams wait for the sums under way, whose memory is about to be used
+  /// again.
+  void reset() override;
+  bool is_capturable() const override { return false; }
+  void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
+  // The host waits for every sum, and throws where it was not made.
+  uint64_t num_joined(int) const override { return 0; }
+  uint64_t num_intact() const override { return 0; }
+
+ protected:
+  const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
+  const std::shared_ptr<DeviceStreams>& streams() const { return streams_; }
+
+ private:
+  std::shared_ptr<Rendezvous> rendezvous_;
+  std::shared_ptr<DeviceStreams> streams_;
+};
+
+/// `streams`' own for each GPU that a rank's tensors lie on.
+std::vector<c10::Stream> streams_of(const std::vector<Rendezvous::Arrival>& arrivals, DeviceStreams& streams);
+
+/// Runs `body` without gradients, once all ranks' inputs are ready on their devices, and marks when the
+/// devices have finished it. On GPUs that is done on `streams`: the replicas' own, of which one happens to
+/// come here, go on meanwhile.
+void run_on_devices(std::vector<Rendezvous::Arrival>& arrivals, const std::vector<c10::Stream>& streams,
+                    const std::function<void()>& body);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// What a worker process tells the others of itself as they meet.
+struct WorkerCard {
+  std::string host;     ///< its machine's name
+  std::string address;  ///< where it listens
+  int heartbeat_port = 0;
+  int num_replicas = 1;
+  /// Names and values that must be the same on all workers.
+  std::vector<std::pair<std::string, std::string>> facts;
+
+  std::string text() const;
+  /// Reads what text() wrote. Throws InvalidArgument for anything else.
+  static WorkerCard parse(const std::string& text);
+
+  struct Difference {
+    std::string fact;
+    std::string here;  ///< empty: this card has no such fact
+    std::string there;
+  };
+  /// The first fact that `other` has not, or otherwise.
+  std::optional<Difference> difference(const WorkerCard& other) const;
+
+  bool operator==(const WorkerCard&) const = default;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+
+/// What carries a process's collectives to the other worker processes, one after another, in a thread of its
+/// own. Each worker has one of each name, and all bring the same collectives in the same order; before each
+/// one they compare what they call. After a failure it stays failed. Thread-safe.
+class WorkerChannel {
+ public:
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+  struct Exchange {
+    std::string description;  ///< the same on all workers
+    /// Launches it on the backend, whose ranks are the workers; called in the channel's thread. Null: the
+    /// workers only meet.
+    std::function<Works(c10d::Backend&)> start;
+    /// Called once, in the channel's thread or by fail(): null where all went well.
+    std::function<void(std::exception_ptr)> finish;
+  };
+  struct Options {
+    std::string op;  ///< begins its errors
+    c10::intrusive_ptr<c10d::Backend> backend;
+    /// A worker's name for errors.
+    std::function<std::string(int worker)> name_of;
+    /// Says an error of the backend in terms of workers. May block for a second.
+    std::function<std::exception_ptr(std::exception_ptr)> explain;
+    /// Tells the other workers why they hear no more of this one. Does not block for long, or throw.
+    std::function<void(const std::exception_ptr&)> report;
+    /// Takes the backend at the end where all went well: the other workers may still receive from it.
+    std::function<void(c10::intrusive_ptr<c10d::Backend>)> retire;
+  };
+
+  explicit WorkerChannel(Options options);
+  /// Ends what is under way with CollectiveAborted.
+  ~WorkerChannel();
+  WorkerChannel(const WorkerChannel&) = delete;
+  WorkerChannel& operator=(const WorkerChannel&) = delete;
+
+  /// The next collective is the first of a run, and so it must be on all workers. Throws the error of a
+  /// channel that has failed.
+  void begin_run();
+  /// Carries the collective at place `sequence`, once those before it are through. Does not block. After a
+  /// failure, finish gets its error at once.
+  void submit(uint64_t sequence, Exchange exchange);
+  /// Carries a collective at the next place and blocks until it is through; throws the channel's error. Not
+  /// to be mixed with submit().
+  void exchange(const std::string& description, std::function<Works(c10d::Backend&)> start);
+  /// Ends all that was submitted, and whatever will be, with `error`, and cuts the connections to the other
+  /// workers, after they have been told why. The first error stays.
+  void fail(std::exception_ptr error);
+
+ private:
+  void carry_on();
+  void carry(uint64_t sequence, const Exchange& exchange);
+  void check_same(uint64_t sequence, const std::string& description);
+  void cut_off(std::exception_ptr error, bool is_reported);
+
+  const Options options_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<uint64_t, Exchange> submitted_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t num_exchanges_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_first_of_run_ LOCKSTEP_GUARDED_BY(mutex_) = true;
+  bool is_carrying_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::thread thread_;  // last, as it uses all the others
+};
+
+}  // namespace lockstep

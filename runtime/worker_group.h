@@ -1,0 +1,127 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/heartbeat.h"
+#include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/worker_channel.h"
+#include "lockstep/runtime/worker_layout.h"
+
+namespace lockstep {
+
+struct WorkerCard;
+
+struct JoinOptions {
+  int rank = 0;
+  int size = 1;
+  /// Where worker 0's store listens, the workers' meeting place.
+  std::string master_host;
+  int master_port = 0;
+  /// Somebody else listens there, such as torchrun's agent: worker 0 is a client, too.
+  bool is_master_served = false;
+  /// A socket that is bound to the master's port, for worker 0 to listen by.
+  std::optional<int> listening_socket;
+  /// By which the other workers reach this one, and all that it listens on; empty: the address of this
+  /// machine that leads to the master.
+  std::string address;
+  /// The job's secret, the same on all workers. Empty: none, so that who finds the ports can join.
+  std::string token;
+  /// How often the job was started before. Those of different starts do not meet.
+  int restart_count = 0;
+  int num_replicas = 1;  ///< of this worker
+  /// Names and values that must be the same on all workers.
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of each collective
+};
+
+/// The worker processes of a job, as one of them sees them: what they are called, channels to them, and what
+/// they agree on between runs. All make it, and call its collectives in the same order. Thread-safe, but for
+/// the collectives, which one thread at a time may call.
+class WorkerGroup : public std::enable_shared_from_this<WorkerGroup> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Blocks until all workers have joined. Throws ClusterError naming the master's address where it cannot be
+  /// reached or listened on, the workers that did not come within the join timeout, and both workers and the
+  /// field where their facts or sizes differ.
+  static std::shared_ptr<WorkerGroup> join(const JoinOptions& options);
+  /// Blocks until all workers have come here, unless one has failed or an exception is on its way: those that
+  /// are done earlier keep up what the others still need.
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
+  /// Such as "worker 1 (node7)".
+  const std::string& name_of(int worker) const { return names_.at(static_cast<size_t>(worker)); }
+
+  /// A collective: a new channel among the workers. `op` begins its errors, which are PeerLost where a worker
+  /// is gone or has failed. The group outlives it.
+  std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
+
+  // Collectives between runs, which block, and throw as a channel's.
+
+  /// Each worker's text.
+  std::vector<std::string> gather(const std::string& own);
+  /// Throws ClusterError, on every worker, where a worker has other lines than worker 0: naming both and the
+  /// first line that differs. `what` is what the lines describe.
+  void check_same(const std::string& what, const std::vector<std::string>& lines);
+  /// Worker 0's values, in place.
+  void broadcast_(const std::vector<at::Tensor>& tensors);
+  /// Each worker's tensors, on the CPU. The workers may bring any number of them, of any shape and dtype.
+  std::vector<std::vector<at::Tensor>> gather_tensors(const std::vector<at::Tensor>& own);
+  /// The sum over the workers, on the CPU.
+  at::Tensor sum(const at::Tensor& value);
+
+ private:
+  explicit WorkerGroup(const JoinOptions& options);
+
+  void open_store(const JoinOptions& options);
+  void meet(const JoinOptions& options);
+  void refuse_difference(const WorkerCard& card, const std::string& name, const WorkerCard& first);
+  void on_lost(const LostPeer& peer);
+  std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
+  void report(const std::exception_ptr& error);
+  std::exception_ptr known_cause();
+  void finish_together();
+  bool has_failed();
+
+  const int rank_;
+  const int size_;
+  const std::chrono::milliseconds join_timeout_;
+  const std::chrono::milliseconds timeout_;
+  const std::string prefix_;  // of the job's keys
+  std::string address_;
+  c10::intrusive_ptr<c10d::Store> server_;  // worker 0's has the server in it
+  c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
+  std::vector<std::string> names_;
+  std::vector<Peer> peers_;
+  std::shared_ptr<const WorkerLayout> layout_;
+  int num_channels_ = 0;
+
+  Mutex cause_mutex_;  // of the client that is asked for causes
+  c10::intrusive_ptr<c10d::Store> causes_ LOCKSTEP_GUARDED_BY(cause_mutex_);
+
+  Mutex mutex_;
+  std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> retired_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<WorkerChannel> between_runs_;
+  std::unique_ptr<Heartbeat> heartbeat_;  // last: its thread calls on_lost()
+};
+
+}  // namespace lockstep

@@ -1,0 +1,548 @@
+#!/usr/bin/env python3
+"""What launch_local.sh runs: starts the workers of one training job on this machine, see USAGE."""
+
+import ctypes
+import dataclasses
+import errno
+import functools
+import itertools
+import json
+import os
+import re
+import resource
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+USAGE = """\
+usage: launch_local.sh [option...] N program [argument...]
+
+Starts N workers of one training job on this machine: N processes of the program, each with its own TF_CONFIG on a free
+port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its stdout to stdout and its stderr to stderr.
+
+  --chief            worker 0 is the job's chief
+  --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
+  --quiet            prints only what worker 0 writes
+  --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
+                     SIGKILL 3 s later
+  --help             prints this
+
+The exit code is that of the first worker that failed (128 + signal where a signal killed it), and 0 where none did.
+SIGINT and SIGTERM are passed on to the workers, and the exit code is 130 or 143 once they have ended; a second one kills
+them. Exit code 2 is wrong usage; 7 means that the workers could not be started, or their output not be written.
+
+Example: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
+"""
+
+MOST_WORKERS = 1024
+LONGEST_GRACE = 86400
+SECONDS_TO_KILL = 3  # from SIGTERM to SIGKILL
+SECONDS_OF_ONE_SIGNAL = 0.2  # `timeout` sends each signal twice: to its child, and to the child's group
+LONGEST_LINE = 1 << 20  # bytes; a longer one is printed as several
+MOST_QUEUED = 1 << 22  # bytes; with more to print, no worker's output is read on
+PIPE_CAPACITY, MOST_IN_PIPE = 1 << 16, 1 << 20  # bytes; a worker may raise the one to the other
+WRONG_USAGE, PEER_LOST, NO_RESOURCES = 2, 5, 7  # exit codes
+STDOUT, STDERR = 1, 2
+# What other launchers, or another launch_local.sh around this one, say about the job.
+OTHER_LAUNCHERS = re.compile(
+    "(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|"
+    "SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS.*|NPROCS|TASKS_PER_NODE|NNODES|NODELIST|JOB_NUM_NODES|JOB_NODELIST|STEP_.*)|"
+    "OMPI_(COMM_WORLD|UNIVERSE)_.*|PMIX?_.*|TF_CONFIG|LOCKSTEP_LISTEN_FD")
+# What the workers get for a signal that they are not expected to know, and for a reader of the output that went away.
+PASSED_ON_AS = {signal.SIGHUP: signal.SIGTERM, signal.SIGPIPE: signal.SIGTERM}
+PR_SET_PDEATHSIG = 1
+ERASE_LINE = b"\x1b[K"
+
+
+class LaunchError(Exception):
+    """Ends the launcher with this message and exit code."""
+
+    def __init__(self, message, code=WRONG_USAGE):
+        super().__init__(message)
+        self.code = code
+
+
+@dataclasses.dataclass
+class Options:
+    chief: bool = False
+    output: str = ""
+    quiet: bool = False
+    grace: float = 10
+    workers: int = 0
+    command: list = dataclasses.field(default_factory=list)
+    executable: str = ""
+
+
+def parse_folder(text):
+    if not text:
+        raise LaunchError("--output: expected a folder, but got ''")
+    return text
+
+
+def parse_grace(text):
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) > LONGEST_GRACE:
+        raise LaunchError(f"--grace: expected seconds from 0 to {LONGEST_GRACE}, but got '{text}'")
+    return float(text)
+
+
+def find_executable(program):
+    """The file that a shell would run for `program`."""
+    found = shutil.which(program)
+    if found:
+        return found
+    if not program or "/" not in program:
+        problem = "is no program in PATH"
+    elif os.path.isdir(program):
+        problem = "is a folder"
+    elif os.path.exists(program):
+        problem = "is not executable"
+    else:
+        problem = "does not exist"
+    raise LaunchError(f"program: expected an executable file, but '{program}' {problem}")
+
+
+def parse(arguments):
+    """The options; those after N belong to the program. None where help was asked for."""
+    options = Options()
+    rest = list(arguments)
+    while rest and re.match("-[^0-9]", rest[0]):
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        if name in ("--output", "--grace") and not equals and rest:
+            value = rest.pop(0)
+        if argument in ("--help", "-h"):
+            return None
+        if argument == "--chief":
+            options.chief = True
+        elif argument == "--quiet":
+            options.quiet = True
+        elif name == "--output":
+            options.output = parse_folder(value)
+        elif name == "--grace":
+            options.grace = parse_grace(value)
+        else:
+            raise LaunchError(f"expected --chief, --output, --quiet, --grace, --help or N, but got '{argument}'")
+    if not rest:
+        raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
+    if not re.fullmatch("[0-9]{1,9}", rest[0]) or not 1 <= int(rest[0]) <= MOST_WORKERS:
+        raise LaunchError(f"N: expected a number of workers from 1 to {MOST_WORKERS}, but got '{rest[0]}'")
+    if len(rest) == 1:
+        raise LaunchError("program: expected a program to run, but got none; --help says more")
+    options.workers, options.command = int(rest[0]), rest[1:]
+    options.executable = find_executable(rest[1])
+    return options
+
+
+def tf_configs(ports, chief):
+    """The TF_CONFIG of each worker, in the order of `ports`."""
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    chiefs, workers = addresses[:int(chief)], addresses[int(chief):]
+    cluster = {job: members for job, members in (("chief", chiefs), ("worker", workers)) if members}
+    tasks = [{"type": job, "index": index} for job, members in cluster.items() for index in range(len(members))]
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
+
+
+def job_environment():
+    """This process's own, without what other launchers said, and with the job's token."""
+    environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.fullmatch(name)}
+    if not environment.get("LOCKSTEP_JOB_TOKEN"):
+        environment["LOCKSTEP_JOB_TOKEN"] = secrets.token_hex(32)
+    return environment
+
+
+def raise_file_limit(needed):
+    """Returns the limits of open files that the workers are to have: those from before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise LaunchError(f"N: so many workers take {needed} open files, but the limit is {hard}", NO_RESOURCES)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return soft, hard
+
+
+def prepare_worker(launcher, prctl, file_limit):
+    """Runs in the worker before it becomes the program: from here on it dies with the launcher."""
+    if prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != launcher:  # It died before it could be said.
+        os._exit(1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)
+
+
+def write_all(descriptor, data):
+    while data:
+        data = data[os.write(descriptor, data):]
+
+
+class Printer(threading.Thread):
+    """Writes to stdout and stderr in a thread of its own: a reader that stalls holds up no signal and no deadline."""
+
+    def __init__(self, wake):
+        super().__init__(daemon=True)
+        self.wake = wake  # called after each write, in the thread
+        self.terminals = {
+            descriptor for descriptor in (STDOUT, STDERR)
+            if os.isatty(descriptor) and os.environ.get("TERM") not in (None, "dumb")
+        }
+        self.over_progress = False  # the cursor stands at the start of a progress line
+        self.changed = threading.Condition()
+        self.queue = []  # (descriptor, bytes)
+        self.queued = 0  # bytes, those that are being written included
+        self.errors = {}  # of each descriptor that is written to no more
+
+    def print_line(self, descriptor, line, end=b"\n"):
+        """`end` is a carriage return for a progress line, which on a terminal the next line takes the place of."""
+        if descriptor not in self.terminals:
+            end = b"\n"
+        else:
+            if self.over_progress:
+                line = ERASE_LINE + line
+            self.over_progress = end == b"\r"
+        with self.changed:
+            self.queue.append((descriptor, line + end))
+            self.queued += len(line) + len(end)
+            self.changed.notify()
+
+    def run(self):
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.queue)
+                batch, self.queue = self.queue, []
+            for descriptor, lines in itertools.groupby(batch, key=lambda entry: entry[0]):
+                data = b"".join(line for _, line in lines)
+                if descriptor not in self.errors:
+                    try:
+                        write_all(descriptor, data)
+                    except OSError as error:
+                        self.errors[descriptor] = error
+                with self.changed:
+                    self.queued -= len(data)
+                self.wake()
+
+
+class Stream:
+    """What a worker writes to its stdout, or to its stderr."""
+
+    # A carriage return at the very end may be half of a line's end.
+    LINE = re.compile(rb"([^\r\n]*)(\r?\n|\r(?!\n|\Z))")
+
+    def __init__(self, pipe, file, printed_to):
+        self.pipe = pipe
+        self.file = file  # the descriptor of its own file; None without one
+        self.printed_to = printed_to  # STDOUT or STDERR; None where it is not printed
+        self.rest = b""  # a line whose end is still to come
+
+    def lines(self, data):
+        """The whole lines up to the end of `data`, each with its end: a newline or a carriage return."""
+        text, start = self.rest + data, 0
+        while True:
+            match = self.LINE.match(text, start)
+            if not match:
+                break
+            start = match.end()
+            line, end = match.groups()
+            if line or end != b"\r":  # Progress lines may begin with their carriage return.
+                yield line, end[-1:]
+        self.rest = text[start:]
+        if len(self.rest) > LONGEST_LINE:
+            yield self.last_line(), b"\n"
+
+    def last_line(self):
+        line, self.rest = self.rest.rstrip(b"\r"), b""
+        return line
+
+
+class Worker:
+    def __init__(self, index, process, streams):
+        self.index = index
+        self.process = process
+        self.streams = streams
+        self.code = None  # as subprocess has it: less than 0 for a signal
+
+    def send_to_group(self, number):
+        """To every process of the worker. Its id is not another's until it is reaped."""
+        try:
+            os.killpg(self.process.pid, number)
+        except OSError:
+            pass
+
+    def __str__(self):
+        end = f"exit code {self.code}"
+        if self.code < 0:
+            known = -self.code in list(signal.Signals)
+            end = f"killed by {signal.Signals(-self.code).name if known else f'signal {-self.code}'}"
+        return f"worker {self.index} (pid {self.process.pid}) {end}"
+
+
+class Launcher:
+    def __init__(self, options):
+        self.options = options
+        self.running = {}  # workers by process id
+        self.workers = []
+        self.first_failure = None
+        self.deadlines = []  # (time, signal that the workers get at it), the next one first
+        self.signals = []  # received, and not yet passed on
+        self.stopped_by = None
+        self.stopped_at = 0.0
+        self.killed = False
+        self.reported = set()  # descriptors whose errors have been told
+        self.output_is_lost = False
+        wake_reader, self.wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.alarms, self.everything = selectors.DefaultSelector(), selectors.DefaultSelector()
+        for selector in (self.alarms, self.everything):
+            selector.register(wake_reader, selectors.EVENT_READ)
+        self.printer = Printer(self.wake)
+
+    def wake(self):
+        try:
+            os.write(self.wake_writer, b"\0")
+        except BlockingIOError:
+            pass  # It is woken already.
+
+    def say(self, text):
+        self.printer.print_line(STDERR, f"launch_local.sh: {text}".encode(errors="surrogateescape"))
+
+    def handle_signals(self):
+        signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, lambda received, _: self.signals.append(received))
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    # Start
+
+    def open_files(self):
+        """The descriptors of each worker's own files."""
+        if not self.options.output:
+            return [(None, None)] * self.options.workers
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            os.makedirs(self.options.output, exist_ok=True)
+            return [
+                tuple(os.open(os.path.join(self.options.output, f"worker-{index}.{end}"), flags, 0o666)
+                      for end in ("out", "err")) for index in range(self.options.workers)
+            ]
+        except OSError as error:
+            raise LaunchError(
+                f"--output: expected a folder to write to, but got '{error.filename}': {error.strerror}") from error
+
+    def start(self):
+        """Starts all workers, or none."""
+        # Each has a socket and then two pipes, and may have two files.
+        file_limit = raise_file_limit(4 * self.options.workers + 64)
+        files = self.open_files()
+        # A bound socket reserves its port, and refuses connections until the worker listens.
+        sockets = []
+        for _ in range(self.options.workers):
+            sockets.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sockets[-1].bind(("127.0.0.1", 0))
+        configs = tf_configs([bound.getsockname()[1] for bound in sockets], self.options.chief)
+        environment = job_environment()
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+        for index, (bound, config) in enumerate(zip(sockets, configs)):
+            own = {
+                "TF_CONFIG": config,
+                "LOCKSTEP_LISTEN_FD": str(bound.fileno()),
+                "LOCAL_RANK": str(index),
+                "LOCAL_WORLD_SIZE": str(self.options.workers),
+            }
+            try:
+                process = subprocess.Popen(
+                    self.options.command, executable=self.options.executable, env={**environment, **own}, bufsize=0,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[bound.fileno()],
+                    start_new_session=True,
+                    preexec_fn=functools.partial(prepare_worker, os.getpid(), prctl, file_limit))
+            except (OSError, subprocess.SubprocessError) as error:
+                self.send_to_all(signal.SIGKILL)
+                no_resources = getattr(error, "errno", None) in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+                raise LaunchError(
+                    f"program: cannot start '{self.options.command[0]}' as worker {index}: {error}",
+                    NO_RESOURCES if no_resources else WRONG_USAGE) from error
+            # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and
+            # connections to it then fail instead of waiting for a listener that nobody serves.
+            bound.close()
+            printed_to = (None, None) if self.options.quiet and index != 0 else (STDOUT, STDERR)
+            self.add(Worker(index, process, list(map(Stream, (process.stdout, process.stderr), files[index], printed_to))))
+
+    def add(self, worker):
+        self.workers.append(worker)
+        self.running[worker.process.pid] = worker
+        for stream in worker.streams:
+            os.set_blocking(stream.pipe.fileno(), False)
+            self.everything.register(stream.pipe, selectors.EVENT_READ, (worker, stream))
+
+    # Output
+
+    def print_line(self, worker, stream, line, end=b"\n"):
+        self.printer.print_line(stream.printed_to, f"[{worker.index}] ".encode() + line, end)
+
+    def read(self, worker, stream):
+        """Reads once, as much as there is. Returns whether there may be more."""
+        try:
+            data = os.read(stream.pipe.fileno(), PIPE_CAPACITY)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.close(worker, stream)
+            return False
+        if stream.file is not None:
+            try:
+                write_all(stream.file, data)
+            except OSError as error:
+                self.say(f"cannot write to --output for worker {worker.index} any more: {error.strerror}")
+                self.output_is_lost = True
+                os.close(stream.file)
+                stream.file = None
+        if stream.printed_to is not None:
+            for line, end in stream.lines(data):
+                self.print_line(worker, stream, line, end)
+        return True
+
+    def close(self, worker, stream):
+        line = stream.last_line()
+        if line:
+            self.print_line(worker, stream, line)
+        self.everything.unregister(stream.pipe)
+        stream.pipe.close()
+        if stream.file is not None:
+            os.close(stream.file)
+
+    def look_after_printer(self):
+        for descriptor, error in list(self.printer.errors.items()):
+            if descriptor in self.reported:
+                continue
+            self.reported.add(descriptor)
+            self.output_is_lost = True
+            if error.errno == errno.EPIPE:
+                # As a program alone would end that writes to a reader who has left.
+                if self.stopped_by is None:
+                    self.stop(signal.SIGPIPE)
+            elif descriptor == STDOUT:
+                self.say(f"cannot write to stdout any more: {error.strerror}")
+
+    # End
+
+    def send_to_all(self, number):
+        for worker in self.running.values():
+            worker.send_to_group(number)
+
+    def stop(self, number):
+        if self.stopped_by is None:
+            self.stopped_by, self.stopped_at = number, time.monotonic()
+            self.send_to_all(PASSED_ON_AS.get(number, number))
+        elif time.monotonic() > self.stopped_at + SECONDS_OF_ONE_SIGNAL:
+            self.say(f"a second signal: SIGKILL to the workers that have not ended ({len(self.running)})")
+            self.send_to_all(signal.SIGKILL)
+            self.killed = True
+
+    def has_failed(self, worker):
+        if self.killed:
+            return False
+        if self.stopped_by is None:
+            return worker.code != 0
+        number = PASSED_ON_AS.get(self.stopped_by, self.stopped_by)
+        return worker.code not in (0, 128 + number, -number)
+
+    def reap(self):
+        """Takes note of the workers that have ended."""
+        ended = []
+        while self.running:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                break
+            worker = self.running.pop(found.si_pid, None)
+            if worker is None:  # a child of the process that became this launcher
+                os.waitpid(found.si_pid, 0)
+                continue
+            worker.send_to_group(signal.SIGKILL)  # what it has started and left behind
+            worker.code = worker.process.wait()
+            ended.append(worker)
+        # Of those that ended since the last look, one that lost its peer is no cause but an effect.
+        for worker in sorted(ended, key=lambda worker: (worker.code == PEER_LOST, worker.index)):
+            for stream in worker.streams:
+                # All that it wrote is in its pipe by now. Another process that still has the pipe may write on forever.
+                for _ in range(MOST_IN_PIPE // PIPE_CAPACITY):
+                    if stream.pipe.closed or not self.read(worker, stream):
+                        break
+            if self.first_failure is None and self.has_failed(worker):
+                self.first_failure = worker
+                end = time.monotonic() + self.options.grace
+                self.deadlines = [(end, signal.SIGTERM), (end + SECONDS_TO_KILL, signal.SIGKILL)]
+                if self.running:
+                    self.say(f"worker {worker.index} has failed, the others have {self.options.grace:g} s to end")
+
+    def wait(self, timeout):
+        """Reads and prints what workers write, until something happens: at the latest at the timeout."""
+        selector = self.alarms if self.printer.queued > MOST_QUEUED else self.everything
+        for key, _ in selector.select(timeout):
+            if key.data is None:
+                os.read(key.fd, PIPE_CAPACITY)
+            else:
+                self.read(*key.data)
+
+    def summarize(self):
+        if any(worker.code != 0 for worker in self.workers):
+            for worker in self.workers:
+                self.say(str(worker))
+
+    def exit_code(self):
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        if self.first_failure is not None:
+            code = self.first_failure.code
+            return code if code > 0 else 128 - code
+        return NO_RESOURCES if self.output_is_lost else 0
+
+    def run(self):
+        """Returns the exit code once all workers have ended and all output is written."""
+        self.handle_signals()
+        self.start()
+        # A process with threads is not to be forked.
+        self.printer.start()
+        while self.running:
+            self.wait(max(0.0, self.deadlines[0][0] - time.monotonic()) if self.deadlines else None)
+            self.look_after_printer()
+            self.reap()
+            while self.signals and self.running:
+                self.stop(self.signals.pop(0))
+            while self.running and self.deadlines and self.deadlines[0][0] <= time.monotonic():
+                _, number = self.deadlines.pop(0)
+                self.say(f"{number.name} to the workers that have not ended ({len(self.running)})")
+                self.send_to_all(number)
+        for worker in self.workers:
+            for stream in worker.streams:
+                if not stream.pipe.closed:
+                    self.close(worker, stream)
+        self.summarize()
+        # A signal ends the wait for a reader that has stalled.
+        while self.printer.queued and not self.signals:
+            for key, _ in self.alarms.select():
+                os.read(key.fd, PIPE_CAPACITY)
+        self.look_after_printer()
+        return self.exit_code()
+
+
+def main():
+    # No file that is opened here is to become stdin, stdout or stderr where the caller has closed them.
+    while os.open(os.devnull, os.O_RDWR) <= STDERR:
+        pass
+    try:
+        options = parse(sys.argv[1:])
+        if options is None:
+            sys.stdout.write(USAGE)
+            return 0
+        return Launcher(options).run()
+    except LaunchError as error:
+        print(f"launch_local.sh: {error}", file=sys.stderr)
+        return error.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

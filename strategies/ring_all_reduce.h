@@ -1,0 +1,28 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <memory>
+
+#include "lockstep/runtime/worker_group.h"
+#include "lockstep/strategies/cross_device_ops.h"
+
+namespace lockstep {
+
+/// Sums over the worker processes of a job: within each by memory that its replicas share, between them by
+/// Gloo, whose all-reduce is a ring, with one rank a process. Works everywhere; GPUs' values go by the host.
+/// make_channel() is a collective of the workers. Reductions between runs are of this process's values.
+class RingAllReduce : public CrossDeviceOps {
+ public:
+  explicit RingAllReduce(std::shared_ptr<WorkerGroup> workers)
+      : CrossDeviceOps(PackingOptions().num_packs), workers_(std::move(workers)) {}
+  std::string name() const override { return "RingAllReduce"; }
+  void check_devices(const Devices&) const override {}
+  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
+                                                std::chrono::milliseconds timeout) const override;
+
+ private:
+  std::shared_ptr<WorkerGroup> workers_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/strategies/environment.h"
+
+namespace lockstep {
+
+/// The cluster that the variable TF_CONFIG describes; see parse_tf_config(). The master is the chief or,
+/// without one, the first worker.
+class TFConfigClusterResolver : public FixedClusterResolver {
+ public:
+  /// Throws InvalidArgument where TF_CONFIG is not set, and as parse_tf_config(). `source` is what source()
+  /// answers.
+  explicit TFConfigClusterResolver(const Environment& environment, const std::string& source = "TF_CONFIG");
+
+  /// Whether TF_CONFIG is set, be it well formed or not.
+  static bool detects(const Environment& environment);
+};
+
+}  // namespace lockstep

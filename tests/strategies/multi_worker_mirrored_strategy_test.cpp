@@ -1,0 +1,287 @@
+#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/tests/strategies/message_of.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/training/metrics.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+void expect_no_worker_failed(const std::vector<std::exception_ptr>& errors) {
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
+}
+
+/// What worker 0 starts from; the others make something else, which is to be overwritten.
+TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worker) {
+  TanhNet net;
+  const torch::NoGradGuard no_grad;
+  const auto parameters = net->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor parameter = parameters[i];
+    if (worker == 0) {
+      parameter.copy_(values[i]);
+    } else {
+      parameter.fill_(99);
+    }
+  }
+  return net;
+}
+
+std::vector<torch::Tensor> initial_values() {
+  torch::manual_seed(17);
+  return values_of(TanhNet()->parameters());
+}
+
+class MultiWorkerMirrored : public testing::TestWithParam<std::vector<int>> {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MultiWorkerMirrored,
+                         testing::Values(std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3},
+                                         std::vector{1, 1, 1, 1}),
+                         [](const auto& info) {
+                           std::string name = "Replicas";
+                           for (const int count : info.param) name += "_" + std::to_string(count);
+                           return name;
+                         });
+
+TEST_P(MultiWorkerMirrored, EqualsOneDeviceWithTheSameGlobalBatch) {
+  const auto data = examples_of_three_classes();
+  const auto start = initial_values();
+  const auto expected = trained_alone<TanhNet>([&] { return net_of_worker(start, 0); }, data, momentum_sgd());
+  std::vector<std::vector<torch::Tensor>> results(GetParam().size());
+  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
+    const int worker = strategy.cluster_resolver()->rank();
+    auto model = strategy.scope([&](ReplicaContext&) { return net_of_worker(start, worker); });
+    auto optimizer =
+        strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
+    auto batches =
+        strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+    int64_t steps = 0;
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      for (const auto& batch : batches) {
+        strategy.run(plain_step<TanhNet>, model, optimizer, batch);
+        expect_bit_equal_replicas(model, ++steps);
+      }
+    }
+    results[static_cast<size_t>(worker)] = values_of(model.primary()->parameters());
+  }));
+  EXPECT_LE(largest_difference(results[0], expected), 1e-12);
+  for (const auto& result : results) EXPECT_TRUE(bit_equal(result, results[0]));
+}
+
+TEST_P(MultiWorkerMirrored, NumbersReplicasOverAllWorkers) {
+  int total = 0;
+  for (const int count : GetParam()) total += count;
+  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
+    EXPECT_EQ(strategy.num_replicas_in_sync(), total);
+    const auto ids = strategy.run([](ReplicaContext& replica) { return replica.replica_id(); });
+    for (size_t local = 0; local < ids.local_values().size(); ++local)
+      EXPECT_EQ(ids.local_values()[local], strategy.first_local_replica() + static_cast<int>(local));
+    EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ids), total * (total - 1) / 2);
+    EXPECT_EQ(strategy.reduce(ReduceOp::kMean, ids), (total - 1) / 2.0);
+  }));
+}
+
+TEST_P(MultiWorkerMirrored, ReducesAndGathersOverAllWorkers) {
+  int total = 0;
+  for (const int count : GetParam()) total += count;
+  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
+    // Replica r has r + 1 rows of r.
+    const auto rows = strategy.run([](ReplicaContext& replica) {
+      return torch::full({replica.replica_id() + 1, 2}, replica.replica_id(), torch::kDouble);
+    });
+    std::vector<torch::Tensor> expected;
+    double sum = 0;
+    double count = 0;
+    for (int replica = 0; replica < total; ++replica) {
+      expected.push_back(torch::full({replica + 1, 2}, replica, torch::kDouble));
+      sum += replica * (replica + 1);
+      count += replica + 1;
+    }
+    EXPECT_TRUE(strategy.gather(rows).equal(torch::cat(expected)));
+    EXPECT_TRUE(strategy.reduce(ReduceOp::kSum, rows, 0).eq(sum).all().item<bool>());
+    EXPECT_TRUE(
+        strategy.reduce(ReduceOp::kMean, rows, 0).allclose(torch::full({2}, sum / count, torch::kDouble)));
+    const auto scalars = strategy.run(
+        [](ReplicaContext& replica) { return torch::tensor(replica.replica_id() + 1.0, torch::kDouble); });
+    EXPECT_EQ(strategy.reduce(ReduceOp::kSum, scalars).item<double>(), total * (total + 1) / 2.0);
+    EXPECT_EQ(strategy.reduce(ReduceOp::kMean, scalars).item<double>(), (total + 1) / 2.0);
+  }));
+}
+
+TEST_P(MultiWorkerMirrored, CollectivesOfReplicaFunctionsReachAllWorkers) {
+  int total = 0;
+  for (const int count : GetParam()) total += count;
+  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
+    strategy.run([&](ReplicaContext& replica) {
+      const auto own = torch::full({2}, replica.replica_id(), torch::kDouble);
+      EXPECT_EQ(replica.all_reduce(ReduceOp::kSum, own)[0].item<double>(), total * (total - 1) / 2);
+      EXPECT_EQ(replica.all_gather(own).sizes()[0], 2 * total);
+      EXPECT_EQ(replica.sum_on_host(1), total);
+      const auto value = own.clone();
+      replica.broadcast_(value, total - 1);
+      EXPECT_EQ(value[1].item<double>(), total - 1);
+    });
+  }));
+}
+
+TEST(MultiWorkerMirroredStrategy, BringsMetricsOfAllWorkersTogether) {
+  expect_no_worker_failed(run_strategies({1, 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto mean = strategy.scope([](ReplicaContext&) { return Mean(); });
+    strategy.run(
+        [](ReplicaContext& replica, Mean& local) {
+          local.update(torch::full({replica.replica_id() + 1}, replica.replica_id(), torch::kDouble));
+        },
+        mean);
+    EXPECT_DOUBLE_EQ(result(strategy, mean), (0 * 1 + 1 * 2 + 2 * 3) / 6.0);
+  }));
+}
+
+TEST(MultiWorkerMirroredStrategy, MakesTheReplicasRandomStreamsOfTheChiefsSeed) {
+  const auto draws_of = [](const std::vector<int>& layout, const std::vector<uint64_t>& seeds) {
+    std::vector<torch::Tensor> draws(layout.size());
+    const auto errors = run_strategies(
+        layout,
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto rows = strategy.run([](ReplicaContext&) { return torch::rand({1, 4}); });
+          draws[static_cast<size_t>(strategy.cluster_resolver()->rank())] = strategy.gather(rows);
+        },
+        [&](int rank, WorkerSetUp& set_up) { set_up.options.seed = seeds[static_cast<size_t>(rank)]; });
+    expect_no_worker_failed(errors);
+    return draws[0];
+  };
+  const auto draws = draws_of({2, 1}, {5, 6});
+  EXPECT_TRUE(draws.equal(draws_of({1, 2}, {5, 7})));
+  EXPECT_FALSE(draws.equal(draws_of({2, 1}, {6, 5})));
+}
+
+/// A pipeline of `count` batches of two rows of ones.
+auto pipeline_of(int count) {
+  return [left = count]() mutable -> std::optional<torch::Tensor> {
+    if (left-- <= 0) return std::nullopt;
+    return torch::ones({2, 1}, torch::kDouble);
+  };
+}
+
+TEST(MultiWorkerMirroredStrategy, FinishesStreamsOfDifferentLengthsTogether) {
+  std::vector<std::vector<int64_t>> sizes(2);
+  std::vector<double> sums(2);
+  expect_no_worker_failed(run_strategies({1, 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto worker = static_cast<size_t>(strategy.cluster_resolver()->rank());
+    // Worker 0 has five batches for its replica, worker 1 three for its two.
+    auto batches = strategy.distribute_datasets_from_function([](const InputContext& context) {
+      EXPECT_EQ(context.num_input_pipelines, 2);
+      return pipeline_of(context.input_pipeline_id == 0 ? 5 : 3);
+    });
+    for (const auto& batch : batches) {
+      sizes[worker].push_back(batch.batch_sizes()->global);
+      const auto losses = strategy.run(
+          [](ReplicaContext& replica, const torch::Tensor& rows) {
+            // A sum over the batch, made a mean by what the context knows of the global batch.
+            return compute_average_loss(replica, rows.squeeze(1));
+          },
+          batch);
+      sums[worker] += strategy.reduce(ReduceOp::kSum, losses).item<double>();
+    }
+  }));
+  EXPECT_THAT(sizes[0], testing::ElementsAre(6, 4, 2, 2, 2));
+  EXPECT_EQ(sizes[1], sizes[0]);
+  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 5);  // a mean of ones a step
+}
+
+TEST(MultiWorkerMirroredStrategy, RefusesAStreamWithoutASingleBatchWhereOthersHaveSome) {
+  const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto batches = strategy.distribute_datasets_from_function(
+        [](const InputContext& context) { return pipeline_of(context.input_pipeline_id == 0 ? 1 : 0); });
+    for (const auto& batch : batches) strategy.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>(batch));
+  });
+  EXPECT_THAT(text_of(errors[1]), HasSubstr("worker 1's pipeline has not a single batch"));
+  EXPECT_TRUE(is_a<PeerLost>(errors[0])) << text_of(errors[0]);
+}
+
+TEST(MultiWorkerMirroredStrategy, NamesTheTensorAndBothWorkersWhereModelsDiffer) {
+  const auto errors = run_strategies({1, 1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const int outputs = strategy.cluster_resolver()->rank() == 2 ? 4 : 3;
+    strategy.scope([&](ReplicaContext&) { return torch::nn::Linear(2, outputs); });
+  });
+  for (const auto& error : errors) {
+    EXPECT_TRUE(is_a<ClusterError>(error));
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("[model]"), HasSubstr("'weight' Float [3, 2]"),
+                      HasSubstr("'weight' Float [4, 2]"), HasSubstr("worker 0 ("), HasSubstr("worker 2 (")));
+  }
+}
+
+TEST(MultiWorkerMirroredStrategy, NamesWhatDiffersOfOptimizersAndDatasets) {
+  auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 3); });
+    const double rate = strategy.cluster_resolver()->rank() == 0 ? 0.1 : 0.2;
+    strategy.scope(
+        [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), rate); });
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("[optimizer]"), HasSubstr("learning rate 0.1"),
+                                      HasSubstr("learning rate 0.2")));
+  }
+  errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const int64_t count = strategy.cluster_resolver()->rank() == 0 ? 10 : 12;
+    strategy.distribute_dataset(TensorDataset(torch::zeros({count, 1}), torch::zeros({count})),
+                                {.global_batch_size = 4});
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("out of 10 examples"), HasSubstr("out of 12 examples")));
+}
+
+TEST(MultiWorkerMirroredStrategy, RefusesWorkersOfDifferentOptions) {
+  const auto errors = run_strategies(
+      {1, 1}, [](MultiWorkerMirroredStrategy&) {},
+      [](int rank, WorkerSetUp& set_up) { set_up.options.communication.bytes_per_pack = 1000 + rank; });
+  for (const auto& error : errors) {
+    EXPECT_TRUE(is_a<ClusterError>(error));
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("same communication"), HasSubstr("1000 bytes"), HasSubstr("1001 bytes"),
+                      HasSubstr("worker 0 ("), HasSubstr("worker 1 (")));
+  }
+}
+
+TEST(MultiWorkerMirroredStrategy, TellsAllWorkersWhatHasFailedInOne) {
+  const auto errors = run_strategies({2, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    strategy.run([](ReplicaContext& replica) {
+      if (replica.replica_id() == 2) throw std::runtime_error("the user's own error");
+      replica.all_reduce(ReduceOp::kSum, torch::ones({1}));
+    });
+  });
+  EXPECT_TRUE(is_a<PeerLost>(errors[0]));
+  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("worker 1 ("), HasSubstr("replica 2 failed"),
+                                        HasSubstr("the user's own error")));
+  EXPECT_EQ(text_of(errors[1]), "the user's own error");
+}
+
+TEST(MultiWorkerMirroredStrategy, IsTheSoleWorkerWithoutACluster) {
+  MultiWorkerMirroredStrategy strategy(
+      std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"}), cpu_devices(2));
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+  EXPECT_TRUE(strategy.is_chief());
+  const auto ones = strategy.run([](ReplicaContext&) { return 1; });
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ones), 2);
+}
+
+TEST(MultiWorkerMirroredStrategy, RefusesTasksThatDoNotTrain) {
+  const ClusterSpec spec({{"worker", {{0, {"127.0.0.1", 1}}}}, {"ps", {{0, {"127.0.0.1", 2}}}}});
+  for (const char* task : {"ps", "evaluator"}) {
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  MultiWorkerMirroredStrategy(std::make_shared<SimpleClusterResolver>(spec, task, 0),
+                                              cpu_devices(1));
+                }),
+                HasSubstr(task));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
