@@ -11,7 +11,7 @@ readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libpng-dev libjpeg-dev libzip-dev zlib1g-dev libjemalloc-dev libgloo-dev libssl-dev)
-readonly packages_to_test=(clang-format clang-tidy)
+readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin)
 
 say() { printf '==> %s\n' "$*" >&2; }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lockstep/tests/runtime/replica_group.h"
 #include "lockstep/tests/runtime/worker_threads.h"
@@ -124,6 +125,26 @@ TEST(WorkerGroup, DoesNotMeetWorkersOfAnotherToken) {
   EXPECT_THAT(message_of<ClusterError>(errors[0]),
               AllOf(HasSubstr("worker 1 of 2 did not come"), HasSubstr("job token")));
   EXPECT_THAT(message_of<ClusterError>(errors[1]), HasSubstr("worker 0 of 2 did not come"));
+}
+
+TEST(WorkerGroup, MeetsAtAStoreThatTheLauncherServes) {
+  TcpListener listener("127.0.0.1", 0);
+  c10d::TCPStoreOptions launchers;
+  launchers.port = static_cast<uint16_t>(listener.port());
+  launchers.isServer = true;
+  launchers.waitWorkers = false;
+  launchers.masterListenFd = listener.release();
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", launchers);
+  // The second start finds the first one's keys in the store, and does not mind them.
+  for (int start = 0; start < 2; ++start) {
+    expect_no_errors(run_workers(
+        {1, 1}, [](WorkerGroup& group) { EXPECT_EQ(group.gather("here").size(), 2); },
+        [&](JoinOptions& options) {
+          options.master_port = launchers.port;
+          options.is_master_served = true;
+          options.restart_count = start;
+        }));
+  }
 }
 
 TEST(WorkerGroup, NamesThePortThatIsInUse) {

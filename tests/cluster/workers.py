@@ -1,0 +1,93 @@
+"""Starts the workers of a job by hand, as tests need them: with TF_CONFIG, on ports that the system chose."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
+
+# What launchers set, and what would decide in their place.
+OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "PET_",
+                "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_ADDRESS")
+
+
+def clean_environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+
+
+class Worker:
+    """One process, whose output is collected with the time of each line."""
+
+    def __init__(self, command, environment, pass_fds=()):
+        self.process = subprocess.Popen(command, env=environment, pass_fds=pass_fds, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
+        self.lines = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append((time.monotonic(), line.rstrip("\n")))
+
+    def text(self):
+        return "\n".join(line for _, line in list(self.lines))
+
+    def wait_for(self, text, limit=120):
+        """Waits until `text` is printed."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            if text in self.text():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.005)
+        raise AssertionError(f"no {text!r} in:\n{self.text()}")
+
+    def wait(self, limit=120):
+        """Returns the exit code, and the time at which it was there."""
+        code = self.process.wait(limit)
+        ended = time.monotonic()
+        self._reader.join(10)
+        return code, ended
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def reserved_port(host="127.0.0.1"):
+    """A bound socket, which keeps its port until it is closed."""
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved.bind((host, 0))
+    return reserved
+
+
+def tf_config(hosts, index, task="worker"):
+    return json.dumps({"cluster": {"worker": hosts}, "task": {"type": task, "index": index}})
+
+
+def start_workers(count, command, change=lambda index, environment: None):
+    """Starts `count` workers of `command` on loopback. `change` may alter a worker's environment."""
+    with reserved_port() as first:
+        hosts = [f"127.0.0.1:{first.getsockname()[1]}"] + [f"127.0.0.1:{index}" for index in range(1, count)]
+        workers = []
+        for index in range(count):
+            environment = clean_environment()
+            environment.update(TF_CONFIG=tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="a token of the test",
+                               LOCKSTEP_JOIN_TIMEOUT="60")
+            pass_fds = ()
+            if index == 0:
+                environment["LOCKSTEP_LISTEN_FD"] = str(first.fileno())
+                pass_fds = (first.fileno(),)
+            change(index, environment)
+            workers.append(Worker(command, environment, pass_fds))
+    return workers
