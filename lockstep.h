@@ -18,6 +18,7 @@
 #include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/collectives.h"
 #include "lockstep/runtime/grad_scaler.h"
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/runtime/skippable_step.h"
 #include "lockstep/runtime/tf32.h"
 #include "lockstep/strategies/kubernetes_cluster_resolver.h"

@@ -7,8 +7,9 @@
 namespace lockstep::benchmarks {
 namespace {
 
-const std::vector<std::string> kDefaultParts = {"bare",        "bare_process", "independent", "torch",
-                                                "torch_tuned", "tensorflow",   "memory",      "start"};
+const std::vector<std::string> kDefaultParts = {"bare",   "bare_process", "independent",
+                                                "torch",  "torch_tuned",  "tensorflow",
+                                                "memory", "start",        "workers"};
 
 cxxopts::Options describe_flags() {
   const BenchmarkOptions defaults;
@@ -21,7 +22,7 @@ cxxopts::Options describe_flags() {
       "pairs, and prints the ratios as Markdown.");
   // clang-format off
   flags.add_options("What is measured")
-    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, bucket_caps, logical, images, ops, profile (default: all but the last five; with --gpu bare, torch, logical, images, ops, profile)",
+    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, workers, bucket_caps, logical, images, ops, profile (default: all but the last five; with --gpu bare, torch, logical, images, ops, profile)",
       cxxopts::value<std::vector<std::string>>())
     ("replicas", "replicas of Lockstep and of its peers", number(defaults.num_replicas))
     ("global-batch-size", "images in a step, over all replicas", number(defaults.workload.global_batch_size))
@@ -45,7 +46,7 @@ cxxopts::Options describe_flags() {
     ("peers", "the folder of the peers' programs", cxxopts::value<std::string>()->default_value(defaults.peers));
   flags.add_options("Other")
     ("json", "write the results to this file as JSON, too", cxxopts::value<std::string>()->default_value(""))
-    ("serve", "be the job bare, mirrored or independent for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
+    ("serve", "be the job bare, mirrored, independent, workers or worker for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
     ("help", "print this");
   // clang-format on
   return flags;
@@ -70,7 +71,7 @@ void check_parts(const BenchmarkOptions& options) {
   if (options.parts.contains("images") && options.images.empty())
     throw std::invalid_argument("--parts images: expected --images beside it");
   if (options.workload.gpu.empty()) return;
-  for (const char* part : {"independent", "torch_tuned", "tensorflow", "memory", "bucket_caps"}) {
+  for (const char* part : {"independent", "torch_tuned", "tensorflow", "memory", "workers", "bucket_caps"}) {
     if (options.parts.contains(part)) {
       throw std::invalid_argument("--parts " + std::string(part) +
                                   ": expected it on the CPU only, but got --gpu " + options.workload.gpu);

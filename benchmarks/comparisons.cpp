@@ -22,6 +22,9 @@ constexpr Bar kAgainstTorchOnGpu{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kAgainstTorchByGraphs{Bar::Side::kAtLeast, 2.0};
 constexpr Bar kAgainstOneReplica{Bar::Side::kAtLeast, 0.9};
 constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
+constexpr Bar kWorkersAgainstTorch{Bar::Side::kAtLeast, 1.2};
+constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
+constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
 
 double images(const BenchmarkOptions& options) {
@@ -42,16 +45,29 @@ std::string replicas(int count) {
   return c10::str(count, count == 1 ? " replica" : " replicas");
 }
 
-void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
-                  const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
+/// A job of ours as the report calls it, and as own_job() does.
+struct OwnJob {
+  std::string title;
+  const char* name;
+};
+
+void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
+                     const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
   RemoteTraining other(other_job);
-  RemoteTraining own(own_job("mirrored", workload, num_replicas));
+  RemoteTraining own(own_job(own_name.name, workload, options.num_replicas));
   if (other.num_parameters() != own.num_parameters()) {
     throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
                                       " trains ", other.num_parameters(), " parameters and Lockstep ",
                                       own.num_parameters()));
   }
-  report.add_speed(replicas(num_replicas), name, measure_seconds(options, other, own), images(options), bar);
+  report.add_speed(own_name.title, name, measure_seconds(options, other, own), images(options), bar);
+}
+
+void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
+                  const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
+  BenchmarkOptions with_count = options;
+  with_count.num_replicas = num_replicas;
+  compare_own_job(with_count, workload, {replicas(num_replicas), "mirrored"}, name, other_job, bar, report);
 }
 
 // Keras's example has another head than torchvision's model.
@@ -134,6 +150,22 @@ void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, R
     compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, as installed", job,
                  kAgainstTorch, report);
   }
+}
+
+void compare_workers(const BenchmarkOptions& options, Report& report) {
+  const Workload workload = torch_workload(options);
+  const OwnJob workers{c10::str(options.num_replicas, " workers of 1 replica"), "workers"};
+  compare_own_job(options, workload, workers, replicas(options.num_replicas) + " in one process",
+                  own_job("mirrored", workload, options.num_replicas), kWorkersAgainstOneProcess, report);
+  if (options.torch_python.empty()) {
+    report.add_not_measured("workers against PyTorch DDP", "no --peer-torch-python");
+    return;
+  }
+  const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);
+  compare_own_job(options, workload, workers, "PyTorch DDP, Gloo, fused Adam, as installed", job,
+                  kWorkersAgainstTorch, report);
+  compare_own_job(options, workload, workers, "PyTorch DDP, Gloo, fused Adam, the same allocator",
+                  with_own_allocator(job), kWorkersAgainstTunedTorch, report);
 }
 
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report) {

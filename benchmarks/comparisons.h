@@ -25,6 +25,9 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
 /// train equally many parameters.
 void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report);
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
+/// Replicas in a process each, as workers of a cluster on this machine, against PyTorch's
+/// DistributedDataParallel (where there is a Python that has it) and against replicas in one process.
+void compare_workers(const BenchmarkOptions& options, Report& report);
 /// Several replicas on the workload's device against one with the same global batch, in this process.
 void compare_with_one_replica(const BenchmarkOptions& options, Report& report);
 /// One replica fed from image files against one that trains on the same batch over and over, in this process.

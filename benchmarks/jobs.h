@@ -7,7 +7,8 @@
 
 namespace lockstep::benchmarks {
 
-/// This program as a job: `name` is bare, mirrored or independent. See RemoteTraining for what a job does.
+/// This program as a job: `name` is bare, mirrored, independent, workers (each replica a process of its own)
+/// or worker (one of these). See RemoteTraining for what a job does.
 Command own_job(const std::string& name, const Workload& workload, int num_replicas);
 
 /// PyTorch's DistributedDataParallel, one process a replica, with `python` and its program in the folder

@@ -59,6 +59,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"ops", compare_cross_device_ops},
       {"memory", compare_memory},
       {"start", measure_starts},
+      {"workers", compare_workers},
       // Last: the profiler slows down what comes after it.
       {"profile", profile_device}};
   std::exception_ptr failure;

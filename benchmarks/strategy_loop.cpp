@@ -38,20 +38,29 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
   return result;
 }
 
+std::unique_ptr<Strategy> make_strategy(const Workload& workload, const StrategyLoopOptions& options) {
+  if (!options.cluster) {
+    return std::make_unique<MirroredStrategy>(devices_of(workload, options),
+                                              strategy_options(workload, options));
+  }
+  return std::make_unique<MultiWorkerMirroredStrategy>(
+      options.cluster, cpu_devices(1), strategy_options(workload, options), options.cluster_options);
+}
+
 /// Replicas, and what they train; subclasses give them batches.
 class StrategyLoop : public TrainingLoop {
  public:
   StrategyLoop(const Workload& workload, const StrategyLoopOptions& options)
       : workload_(workload),
-        strategy_(devices_of(workload, options), strategy_options(workload, options)),
-        model_(strategy_.scope([&](ReplicaContext&) { return make_model(workload); })),
-        optimizer_(strategy_.scope(
+        strategy_(make_strategy(workload, options)),
+        model_(strategy_->scope([&](ReplicaContext&) { return make_model(workload); })),
+        optimizer_(strategy_->scope(
             [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
         step_(train_step, {.enabled = workload.cuda_graph}) {}
 
   void run(int steps) override {
     for (int i = 0; i < steps; ++i)
-      strategy_.run(step_, model_, optimizer_, dtype_of(workload_), next_batch());
+      strategy_->run(step_, model_, optimizer_, dtype_of(workload_), next_batch());
     synchronize(workload_);
   }
   int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
@@ -60,7 +69,7 @@ class StrategyLoop : public TrainingLoop {
   virtual PerReplica<Batch>& next_batch() = 0;
 
   Workload workload_;
-  MirroredStrategy strategy_;
+  std::unique_ptr<Strategy> strategy_;
 
  private:
   Mirrored<MobileNetV2> model_;
@@ -73,14 +82,14 @@ class SameBatchLoop : public StrategyLoop {
  public:
   SameBatchLoop(const Workload& workload, const StrategyLoopOptions& options)
       : StrategyLoop(workload, options),
-        batch_(strategy_.distribute_values_from_function([&](const ValueContext&) {
+        batch_(strategy_->distribute_values_from_function([&](const ValueContext&) {
           return random_batch(workload, workload.global_batch_size / options.num_replicas);
         })) {
     if (workload.global_batch_size % options.num_replicas != 0)
       throw std::invalid_argument("[benchmark] expected a global batch that the replicas can share equally");
     // As a distributed dataset would set them.
     batch_.set_batch_sizes({workload.global_batch_size,
-                            std::vector<int64_t>(static_cast<size_t>(options.num_replicas),
+                            std::vector<int64_t>(static_cast<size_t>(strategy_->num_local_replicas()),
                                                  workload.global_batch_size / options.num_replicas)});
   }
 
@@ -97,10 +106,10 @@ class ImageLoop : public StrategyLoop {
   ImageLoop(const Workload& workload, const StrategyLoopOptions& options)
       : StrategyLoop(workload, options),
         batches_(strategy_
-                     .distribute_dataset(ImageFolder(workload.images, {.image_size = workload.image_size}),
-                                         {.global_batch_size = workload.global_batch_size,
-                                          .shuffle_seed = 1,
-                                          .drop_remainder = true})
+                     ->distribute_dataset(ImageFolder(workload.images, {.image_size = workload.image_size}),
+                                          {.global_batch_size = workload.global_batch_size,
+                                           .shuffle_seed = 1,
+                                           .drop_remainder = true})
                      .repeat()),
         next_(batches_.begin()) {
     if (next_ == std::default_sentinel)

@@ -29,26 +29,42 @@ struct Course {
   int num_before = 0;
   Part before;
   std::function<Works(c10d::Backend&)> exchange;
+  std::function<void()> complete;
   int num_after = 0;
   Part after;
 };
 
-Rendezvous::Work work_of(Course course, Arrivals& arrivals, std::shared_ptr<WorkerChannel> channel,
+/// `work`, whose failure ends the channel: what comes behind this collective waits for it there.
+template <typename Fn>
+auto or_fail(const std::weak_ptr<WorkerChannel>& channel, const Fn& work) {
+  try {
+    return work();
+  } catch (...) {
+    if (const auto open = channel.lock()) open->fail(std::current_exception());
+    throw;
+  }
+}
+
+Rendezvous::Work work_of(Course course, Arrivals& arrivals, const std::shared_ptr<WorkerChannel>& channel,
                          DeviceStreams& streams) {
-  const auto on_streams = [&arrivals, streams = streams_of(arrivals, streams)](const Part& part) {
-    return [&arrivals, streams, part](int number) {
-      run_on_devices(arrivals, streams, [&] { part(arrivals, number); });
+  // The channel's thread holds what is here, and must not be the last to hold the channel.
+  const std::weak_ptr<WorkerChannel> weak = channel;
+  const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const Part& part) {
+    return [&arrivals, weak, streams, part](int number) {
+      or_fail(weak, [&] { run_on_devices(arrivals, streams, [&] { part(arrivals, number); }); });
     };
   };
   Rendezvous::Work after{course.num_after, on_streams(course.after), nullptr};
+  WorkerChannel::Exchange exchange{std::move(course.description), std::move(course.exchange),
+                                   std::move(course.complete)};
   return {course.num_before, on_streams(course.before),
-          [channel = std::move(channel), description = std::move(course.description),
-           exchange = std::move(course.exchange),
-           after = std::move(after)](uint64_t sequence, Rendezvous::Resume resume) {
-            channel->submit(sequence, {description, exchange,
-                                       [after, resume = std::move(resume)](const std::exception_ptr& error) {
-                                         resume(error ? Rendezvous::Work{} : after, error);
-                                       }});
+          [channel, exchange = std::move(exchange), after = std::move(after)](uint64_t sequence,
+                                                                              Rendezvous::Resume resume) {
+            auto submitted = exchange;
+            submitted.finish = [after, resume = std::move(resume)](const std::exception_ptr& error) {
+              resume(error ? Rendezvous::Work{} : after, error);
+            };
+            channel->submit(sequence, std::move(submitted));
           }};
 }
 
@@ -123,7 +139,12 @@ std::shared_ptr<Sum> lay_out_sum(const Arrivals& arrivals) {
   return sum;
 }
 
-Course sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op, int num_replicas) {
+bool is_compressible(const at::Tensor& buffer) {
+  return buffer.numel() > 0 && (buffer.scalar_type() == at::kFloat || buffer.scalar_type() == at::kDouble);
+}
+
+Course sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op, int num_replicas,
+                  const std::shared_ptr<GradientCompression>& compression) {
   const auto sum = lay_out_sum(arrivals);
   const bool is_mean = op == c10d::ReduceOp::AVG;
   Course course;
@@ -134,16 +155,26 @@ Course sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op, int nu
     for (size_t replica = 1; replica < sum->tensors.size(); ++replica)
       accumulate(op, slice.sum, slice.of(sum->tensors[replica][slice.index]));
   };
-  course.exchange = [sum, op, is_mean](c10d::Backend& backend) {
+  const bool is_sum = is_mean || op == c10d::ReduceOp::SUM;
+  // What travels in place of each buffer.
+  const auto sent = std::make_shared<std::vector<at::Tensor>>();
+  course.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
     c10d::AllreduceOptions options;
-    options.reduceOp = is_mean ? c10d::ReduceOp::SUM : op;
+    options.reduceOp = is_sum ? c10d::ReduceOp::SUM : op;
     Works works;
     for (const auto& buffer : sum->buffers) {
+      const bool is_compressed = compression && is_sum && is_compressible(buffer);
+      sent->push_back(is_compressed ? compression->compress(buffer) : buffer);
       if (buffer.numel() == 0) continue;
-      std::vector<at::Tensor> one{buffer};
+      std::vector<at::Tensor> one{sent->back()};
       works.push_back(backend.allreduce(one, options));
     }
     return works;
+  };
+  course.complete = [sum, compression, sent] {
+    for (size_t i = 0; i < sent->size(); ++i) {
+      if (!(*sent)[i].is_same(sum->buffers[i])) compression->decompress((*sent)[i], sum->buffers[i]);
+    }
   };
   course.num_after = sum->is_in_place && !is_mean ? 0 : static_cast<int>(sum->slices.size());
   course.after = [sum, is_mean, num_replicas](Arrivals&, int part) {
@@ -224,25 +255,27 @@ Course gather_course(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
 HierarchicalBackend::HierarchicalBackend(std::shared_ptr<Rendezvous> rendezvous, int local,
                                          std::shared_ptr<const WorkerLayout> layout,
                                          std::shared_ptr<WorkerChannel> channel,
-                                         std::shared_ptr<DeviceStreams> streams)
+                                         std::shared_ptr<DeviceStreams> streams,
+                                         std::shared_ptr<GradientCompression> compression)
     : RendezvousBackend({layout->first_local() + local, layout->num_replicas()}, local,
                         std::move(rendezvous)),
       layout_(std::move(layout)),
       channel_(std::move(channel)),
-      streams_(std::move(streams)) {}
+      streams_(std::move(streams)),
+      compression_(std::move(compression)) {}
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                               const c10d::AllreduceOptions& options) {
   const c10d::ReduceOp::RedOpType op = options.reduceOp;
   check_mean(options.reduceOp, tensors);
   const auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors);
-  return launch(
-      c10d::OpType::ALLREDUCE, {description, tensors, tensors, nullptr, nullptr},
-      [op, description, size = getSize(), channel = channel_, streams = streams_](Arrivals& arrivals) {
-        auto course = sum_course(arrivals, op, size);
-        course.description = description;
-        return work_of(std::move(course), arrivals, channel, *streams);
-      });
+  return launch(c10d::OpType::ALLREDUCE, {description, tensors, tensors, nullptr, nullptr},
+                [op, description, size = getSize(), channel = channel_, streams = streams_,
+                 compression = compression_](Arrivals& arrivals) {
+                  auto course = or_fail(channel, [&] { return sum_course(arrivals, op, size, compression); });
+                  course.description = description;
+                  return work_of(std::move(course), arrivals, channel, *streams);
+                });
 }
 
 c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce_coalesced(
@@ -258,7 +291,7 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::broadcast(std::vector<at::Te
   return launch(
       c10d::OpType::BROADCAST, {description, tensors, tensors, nullptr, nullptr},
       [source, description, layout = layout_, channel = channel_, streams = streams_](Arrivals& arrivals) {
-        auto course = broadcast_course(arrivals, source, *layout);
+        auto course = or_fail(channel, [&] { return broadcast_course(arrivals, source, *layout); });
         course.description = description;
         return work_of(std::move(course), arrivals, channel, *streams);
       });
@@ -271,7 +304,7 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allgather(std::vector<std::v
   const auto description = describe("all_gather", outputs[0]);
   return launch(c10d::OpType::ALLGATHER, {description, inputs, outputs[0], nullptr, nullptr},
                 [description, layout = layout_, channel = channel_, streams = streams_](Arrivals& arrivals) {
-                  auto course = gather_course(arrivals, layout);
+                  auto course = or_fail(channel, [&] { return gather_course(arrivals, layout); });
                   course.description = description;
                   return work_of(std::move(course), arrivals, channel, *streams);
                 });
@@ -288,16 +321,17 @@ c10::intrusive_ptr<c10d::Work> HierarchicalBackend::barrier(const c10d::BarrierO
 
 HierarchicalGroup::HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout,
                                      std::shared_ptr<WorkerChannel> channel,
-                                     std::chrono::milliseconds timeout)
+                                     std::chrono::milliseconds timeout,
+                                     const std::shared_ptr<GradientCompression>& compression)
     : RendezvousGroup(layout->num_local(), timeout), channel_(std::move(channel)) {
   for (int local = 0; local < layout->num_local(); ++local) {
-    backends_.push_back(
-        c10::make_intrusive<HierarchicalBackend>(rendezvous(), local, layout, channel_, streams()));
+    backends_.push_back(c10::make_intrusive<HierarchicalBackend>(rendezvous(), local, layout, channel_,
+                                                                 streams(), compression));
   }
 }
 
 void HierarchicalGroup::enter() {
-  channel_->begin_run();
+  channel_->begin_run(rendezvous()->next_sequence());
   RendezvousGroup::enter();
 }
 

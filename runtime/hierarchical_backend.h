@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/runtime/rendezvous_backend.h"
 #include "lockstep/runtime/worker_channel.h"
 #include "lockstep/runtime/worker_layout.h"
@@ -21,12 +22,14 @@ namespace lockstep {
 ///
 /// A sum is made in replica order within each process, then over the workers as their backend does, once: all
 /// replicas get the same bits. Calls never block; Work::wait() throws what Rendezvous::wait() and the
-/// WorkerChannel throw. Sums of integers shorter than 32 bits, and of bools, are made in int32.
+/// WorkerChannel throw. Sums of integers shorter than 32 bits, and of bools, are made in int32. With a
+/// compression sums of float32 and float64 travel by it.
 class HierarchicalBackend : public RendezvousBackend {
  public:
   HierarchicalBackend(std::shared_ptr<Rendezvous> rendezvous, int local,
                       std::shared_ptr<const WorkerLayout> layout, std::shared_ptr<WorkerChannel> channel,
-                      std::shared_ptr<DeviceStreams> streams);
+                      std::shared_ptr<DeviceStreams> streams,
+                      std::shared_ptr<GradientCompression> compression);
 
   const std::string getBackendName() const override { return "hierarchical"; }
 
@@ -46,13 +49,15 @@ class HierarchicalBackend : public RendezvousBackend {
   const std::shared_ptr<const WorkerLayout> layout_;
   const std::shared_ptr<WorkerChannel> channel_;
   const std::shared_ptr<DeviceStreams> streams_;
+  const std::shared_ptr<GradientCompression> compression_;
 };
 
 /// A channel over HierarchicalBackend. A failure in any process ends it for good: enter() throws its error.
 class HierarchicalGroup : public RendezvousGroup {
  public:
   HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout, std::shared_ptr<WorkerChannel> channel,
-                    std::chrono::milliseconds timeout);
+                    std::chrono::milliseconds timeout,
+                    const std::shared_ptr<GradientCompression>& compression = nullptr);
 
   void enter() override;
   void release(const std::string& reason) override;

@@ -240,6 +240,11 @@ bool Rendezvous::is_done(const Meeting& meeting) {
   return meeting.done_ || meeting.error_ || abort_reason_;
 }
 
+uint64_t Rendezvous::next_sequence() {
+  MutexLock lock(mutex_);
+  return next_sequence_[0];
+}
+
 void Rendezvous::leave(int rank) {
   MutexLock lock(mutex_);
   const auto self = static_cast<size_t>(rank);

@@ -71,6 +71,8 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
+  /// The place of rank 0's next operation.
+  uint64_t next_sequence();
 
   /// `rank` takes part in no further operation until enter(): meetings that wait for it fail, naming it.
   void leave(int rank);

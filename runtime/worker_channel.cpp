@@ -58,10 +58,10 @@ WorkerChannel::~WorkerChannel() {
   if (is_healthy) options_.retire(options_.backend);
 }
 
-void WorkerChannel::begin_run() {
+void WorkerChannel::begin_run(uint64_t sequence) {
   MutexLock lock(mutex_);
   if (error_) std::rethrow_exception(error_);
-  is_first_of_run_ = true;
+  firsts_.insert(sequence);
 }
 
 void WorkerChannel::submit(uint64_t sequence, Exchange exchange) {
@@ -70,7 +70,7 @@ void WorkerChannel::submit(uint64_t sequence, Exchange exchange) {
     MutexLock lock(mutex_);
     error = error_;
     if (!error) {
-      submitted_.emplace(sequence, std::move(exchange));
+      submitted_.emplace(sequence, Submitted{std::move(exchange), Clock::now()});
       changed_.notify_all();
       return;
     }
@@ -85,7 +85,7 @@ void WorkerChannel::exchange(const std::string& description, std::function<Works
     MutexLock lock(mutex_);
     sequence = num_exchanges_++;
   }
-  submit(sequence, {description, std::move(start), [&done](const std::exception_ptr& error) {
+  submit(sequence, {description, std::move(start), nullptr, [&done](const std::exception_ptr& error) {
                       if (error) {
                         done.set_exception(error);
                       } else {
@@ -100,7 +100,7 @@ void WorkerChannel::fail(std::exception_ptr error) {
 }
 
 void WorkerChannel::cut_off(std::exception_ptr error, bool is_reported) {
-  std::map<uint64_t, Exchange> dropped;
+  std::map<uint64_t, Submitted> dropped;
   bool is_first = false;
   {
     MutexLock lock(mutex_);
@@ -113,38 +113,28 @@ void WorkerChannel::cut_off(std::exception_ptr error, bool is_reported) {
     if (is_reported) options_.report(error);
     options_.backend->abort();
   }
-  for (auto& [sequence, exchange] : dropped) exchange.finish(error);
+  for (auto& [sequence, submitted] : dropped) submitted.exchange.finish(error);
 }
 
 void WorkerChannel::carry_on() {
+  auto done_at = Clock::now();
   while (true) {
     Exchange exchange;
     uint64_t sequence = 0;
+    Clock::duration busy{};
     {
       MutexLock lock(mutex_);
       while (!is_ending_ && (submitted_.empty() || submitted_.begin()->first != next_)) changed_.wait(mutex_);
       if (is_ending_) return;
       is_carrying_ = true;
       auto first = submitted_.extract(submitted_.begin());
-      exchange = std::move(first.mapped());
+      exchange = std::move(first.mapped().exchange);
+      busy = std::max(first.mapped().at - done_at, Clock::duration::zero());
       sequence = next_++;
-      if (std::exchange(is_first_of_run_, false)) exchange.description += ", the first of a run";
+      if (firsts_.erase(sequence) > 0) exchange.description += ", the first of a run";
     }
-    std::exception_ptr error;
-    try {
-      carry(sequence, exchange);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    if (error) {
-      bool is_consequence = false;
-      {
-        MutexLock lock(mutex_);
-        is_consequence = error_ != nullptr;
-      }
-      // A mismatch is known to all workers, and what the backend says is known to them by itself.
-      if (!is_consequence) cut_off(options_.explain(error), /*is_reported=*/false);
-    }
+    auto error = carry(sequence, exchange, std::chrono::duration_cast<std::chrono::microseconds>(busy));
+    done_at = Clock::now();
     {
       MutexLock lock(mutex_);
       is_carrying_ = false;
@@ -154,23 +144,52 @@ void WorkerChannel::carry_on() {
   }
 }
 
-void WorkerChannel::carry(uint64_t sequence, const Exchange& exchange) {
+/// Returns what went wrong, of which all workers have been told, or null.
+std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& exchange,
+                                        std::chrono::microseconds busy) {
   const at::NoGradGuard no_grad;
-  check_same(sequence, exchange.description);
-  if (!exchange.start) return;
-  for (const auto& work : exchange.start(*options_.backend)) work->wait();
+  bool is_own = false;  // what fails is this worker's own doing, of which the others know nothing
+  try {
+    check_same(sequence, exchange.description, busy);
+    if (!exchange.start) return nullptr;
+    is_own = true;
+    const auto works = exchange.start(*options_.backend);
+    is_own = false;
+    for (const auto& work : works) work->wait();
+    is_own = true;
+    if (exchange.complete) exchange.complete();
+    return nullptr;
+  } catch (...) {
+    bool is_consequence = false;
+    {
+      MutexLock lock(mutex_);
+      is_consequence = error_ != nullptr;
+    }
+    const auto error = std::current_exception();
+    if (!is_consequence) cut_off(is_own ? error : options_.explain(error), /*is_reported=*/is_own);
+    return error;
+  }
 }
 
 /// The backend matches calls by their order alone, and would add up what does not belong together.
-void WorkerChannel::check_same(uint64_t sequence, const std::string& description) {
+void WorkerChannel::check_same(uint64_t sequence, const std::string& description,
+                               std::chrono::microseconds busy) {
   c10d::Backend& backend = *options_.backend;
-  const at::Tensor own = at::empty({1}, at::kLong);
-  *own.mutable_data_ptr<int64_t>() = hash_of(description);
-  const auto all = gather_all(backend, own);
-  const auto differs = [&](const at::Tensor& other) {
-    return *other.const_data_ptr<int64_t>() != *own.const_data_ptr<int64_t>();
-  };
-  if (std::none_of(all.begin(), all.end(), differs)) return;
+  // Beside it travels how long this worker took to come here.
+  const at::Tensor own = at::empty({2}, at::kLong);
+  own.mutable_data_ptr<int64_t>()[0] = hash_of(description);
+  own.mutable_data_ptr<int64_t>()[1] = busy.count();
+  std::vector<int64_t> hashes;
+  std::vector<std::chrono::microseconds> times;
+  for (const auto& values : gather_all(backend, own)) {
+    hashes.push_back(values.const_data_ptr<int64_t>()[0]);
+    times.emplace_back(values.const_data_ptr<int64_t>()[1]);
+  }
+  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) {
+    if (const auto straggler = stragglers_.add(times); straggler && backend.getRank() == 0)
+      options_.on_straggler(straggler->worker, straggler->times);
+    return;
+  }
 
   const at::Tensor text = at::zeros({kTextBytes}, at::kByte);
   const auto length = std::min<size_t>(description.size(), kTextBytes - 1);
@@ -181,7 +200,7 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   };
   // Every worker names the same two.
   size_t other = 1;
-  while (other + 1 < all.size() && all[other].equal(all[0])) ++other;
+  while (other + 1 < hashes.size() && hashes[other] == hashes[0]) ++other;
   throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", sequence, ": ", options_.name_of(0),
                                     " called ", text_of(0), ", but ",
                                     options_.name_of(static_cast<int>(other)), " called ", text_of(other)));

@@ -4,16 +4,18 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/straggler_watch.h"
 
 namespace lockstep {
 
@@ -28,8 +30,10 @@ class WorkerChannel {
     /// Launches it on the backend, whose ranks are the workers; called in the channel's thread. Null: the
     /// workers only meet.
     std::function<Works(c10d::Backend&)> start;
+    /// Called in the channel's thread once the works are done; null: nothing.
+    std::function<void()> complete = nullptr;
     /// Called once, in the channel's thread or by fail(): null where all went well.
-    std::function<void(std::exception_ptr)> finish;
+    std::function<void(std::exception_ptr)> finish = nullptr;
   };
   struct Options {
     std::string op;  ///< begins its errors
@@ -40,6 +44,9 @@ class WorkerChannel {
     std::function<std::exception_ptr(std::exception_ptr)> explain;
     /// Tells the other workers why they hear no more of this one. Does not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;
+    /// Told once, in worker 0's process, of a worker that keeps all others waiting; `times` says how many
+    /// times as long as they it takes between collectives.
+    std::function<void(int worker, double times)> on_straggler;
     /// Takes the backend at the end where all went well: the other workers may still receive from it.
     std::function<void(c10::intrusive_ptr<c10d::Backend>)> retire;
   };
@@ -50,9 +57,9 @@ class WorkerChannel {
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  /// The next collective is the first of a run, and so it must be on all workers. Throws the error of a
-  /// channel that has failed.
-  void begin_run();
+  /// The collective at place `sequence` is the first of a run, and so it must be on all workers. Throws the
+  /// error of a channel that has failed.
+  void begin_run(uint64_t sequence);
   /// Carries the collective at place `sequence`, once those before it are through. Does not block. After a
   /// failure, finish gets its error at once.
   void submit(uint64_t sequence, Exchange exchange);
@@ -64,22 +71,30 @@ class WorkerChannel {
   void fail(std::exception_ptr error);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void carry_on();
-  void carry(uint64_t sequence, const Exchange& exchange);
-  void check_same(uint64_t sequence, const std::string& description);
+  std::exception_ptr carry(uint64_t sequence, const Exchange& exchange, std::chrono::microseconds busy);
+  void check_same(uint64_t sequence, const std::string& description, std::chrono::microseconds busy);
   void cut_off(std::exception_ptr error, bool is_reported);
 
   const Options options_;
   Mutex mutex_;
   ConditionVariable changed_;
-  std::map<uint64_t, Exchange> submitted_ LOCKSTEP_GUARDED_BY(mutex_);
+  struct Submitted {
+    Exchange exchange;
+    Clock::time_point at;
+  };
+
+  std::map<uint64_t, Submitted> submitted_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   uint64_t num_exchanges_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  bool is_first_of_run_ LOCKSTEP_GUARDED_BY(mutex_) = true;
+  std::set<uint64_t> firsts_ LOCKSTEP_GUARDED_BY(mutex_);  // places where runs begin
   bool is_carrying_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::thread thread_;  // last, as it uses all the others
+  StragglerWatch stragglers_;  // of the thread
+  std::thread thread_;         // last, as it uses all the others
 };
 
 }  // namespace lockstep

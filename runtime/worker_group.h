@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "lockstep/runtime/heartbeat.h"
 #include "lockstep/runtime/mutex.h"
 #include "lockstep/runtime/worker_channel.h"
+#include "lockstep/runtime/worker_failures.h"
 #include "lockstep/runtime/worker_layout.h"
 
 namespace lockstep {
@@ -50,7 +52,7 @@ struct JoinOptions {
 /// The worker processes of a job, as one of them sees them: what they are called, channels to them, and what
 /// they agree on between runs. All make it, and call its collectives in the same order. Thread-safe, but for
 /// the collectives, which one thread at a time may call.
-class WorkerGroup : public std::enable_shared_from_this<WorkerGroup> {
+class WorkerGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -66,10 +68,10 @@ class WorkerGroup : public std::enable_shared_from_this<WorkerGroup> {
 
   const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
   /// Such as "worker 1 (node7)".
-  const std::string& name_of(int worker) const { return names_.at(static_cast<size_t>(worker)); }
+  const std::string& name_of(int worker) const { return failures_->name_of(worker); }
 
   /// A collective: a new channel among the workers. `op` begins its errors, which are PeerLost where a worker
-  /// is gone or has failed. The group outlives it.
+  /// is gone or has failed. The group should outlive its use.
   std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
 
   // Collectives between runs, which block, and throw as a channel's.
@@ -87,17 +89,19 @@ class WorkerGroup : public std::enable_shared_from_this<WorkerGroup> {
   at::Tensor sum(const at::Tensor& value);
 
  private:
+  /// The others may still receive from these.
+  struct Retired {
+    Mutex mutex;
+    std::vector<c10::intrusive_ptr<c10d::Backend>> backends LOCKSTEP_GUARDED_BY(mutex);
+  };
+
   explicit WorkerGroup(const JoinOptions& options);
 
   void open_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   void refuse_difference(const WorkerCard& card, const std::string& name, const WorkerCard& first);
   void on_lost(const LostPeer& peer);
-  std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
-  void report(const std::exception_ptr& error);
-  std::exception_ptr known_cause();
   void finish_together();
-  bool has_failed();
 
   const int rank_;
   const int size_;
@@ -107,19 +111,15 @@ class WorkerGroup : public std::enable_shared_from_this<WorkerGroup> {
   std::string address_;
   c10::intrusive_ptr<c10d::Store> server_;  // worker 0's has the server in it
   c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
-  std::vector<std::string> names_;
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
+  std::shared_ptr<WorkerFailures> failures_;  // once all have met
+  const std::shared_ptr<Retired> retired_ = std::make_shared<Retired>();
+  const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   int num_channels_ = 0;
 
-  Mutex cause_mutex_;  // of the client that is asked for causes
-  c10::intrusive_ptr<c10d::Store> causes_ LOCKSTEP_GUARDED_BY(cause_mutex_);
-
   Mutex mutex_;
-  std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
-  bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::vector<c10::intrusive_ptr<c10d::Backend>> retired_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerChannel> between_runs_;
   std::unique_ptr<Heartbeat> heartbeat_;  // last: its thread calls on_lost()
 };

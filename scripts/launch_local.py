@@ -2,53 +2,27 @@
 """What launch_local.sh runs: starts the workers of one training job on this machine, see USAGE."""
 
 import ctypes
-import dataclasses
 import errno
 import functools
-import itertools
 import json
 import os
 import re
 import resource
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
-USAGE = """\
-usage: launch_local.sh [option...] N program [argument...]
+from launch_local_options import LaunchError, NO_RESOURCES, PEER_LOST, USAGE, WRONG_USAGE, parse
+from launch_local_output import Printer, STDERR, STDOUT, Stream, write_all
 
-Starts N workers of one training job on this machine: N processes of the program, each with its own TF_CONFIG on a free
-port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its stdout to stdout and its stderr to stderr.
-
-  --chief            worker 0 is the job's chief
-  --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
-  --quiet            prints only what worker 0 writes
-  --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
-                     SIGKILL 3 s later
-  --help             prints this
-
-The exit code is that of the first worker that failed (128 + signal where a signal killed it), and 0 where none did.
-SIGINT and SIGTERM are passed on to the workers, and the exit code is 130 or 143 once they have ended; a second one kills
-them. Exit code 2 is wrong usage; 7 means that the workers could not be started, or their output not be written.
-
-Example: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
-"""
-
-MOST_WORKERS = 1024
-LONGEST_GRACE = 86400
 SECONDS_TO_KILL = 3  # from SIGTERM to SIGKILL
 SECONDS_OF_ONE_SIGNAL = 0.2  # `timeout` sends each signal twice: to its child, and to the child's group
-LONGEST_LINE = 1 << 20  # bytes; a longer one is printed as several
 MOST_QUEUED = 1 << 22  # bytes; with more to print, no worker's output is read on
 PIPE_CAPACITY, MOST_IN_PIPE = 1 << 16, 1 << 20  # bytes; a worker may raise the one to the other
-WRONG_USAGE, PEER_LOST, NO_RESOURCES = 2, 5, 7  # exit codes
-STDOUT, STDERR = 1, 2
 # What other launchers, or another launch_local.sh around this one, say about the job.
 OTHER_LAUNCHERS = re.compile(
     "(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|"
@@ -57,86 +31,6 @@ OTHER_LAUNCHERS = re.compile(
 # What the workers get for a signal that they are not expected to know, and for a reader of the output that went away.
 PASSED_ON_AS = {signal.SIGHUP: signal.SIGTERM, signal.SIGPIPE: signal.SIGTERM}
 PR_SET_PDEATHSIG = 1
-ERASE_LINE = b"\x1b[K"
-
-
-class LaunchError(Exception):
-    """Ends the launcher with this message and exit code."""
-
-    def __init__(self, message, code=WRONG_USAGE):
-        super().__init__(message)
-        self.code = code
-
-
-@dataclasses.dataclass
-class Options:
-    chief: bool = False
-    output: str = ""
-    quiet: bool = False
-    grace: float = 10
-    workers: int = 0
-    command: list = dataclasses.field(default_factory=list)
-    executable: str = ""
-
-
-def parse_folder(text):
-    if not text:
-        raise LaunchError("--output: expected a folder, but got ''")
-    return text
-
-
-def parse_grace(text):
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) > LONGEST_GRACE:
-        raise LaunchError(f"--grace: expected seconds from 0 to {LONGEST_GRACE}, but got '{text}'")
-    return float(text)
-
-
-def find_executable(program):
-    """The file that a shell would run for `program`."""
-    found = shutil.which(program)
-    if found:
-        return found
-    if not program or "/" not in program:
-        problem = "is no program in PATH"
-    elif os.path.isdir(program):
-        problem = "is a folder"
-    elif os.path.exists(program):
-        problem = "is not executable"
-    else:
-        problem = "does not exist"
-    raise LaunchError(f"program: expected an executable file, but '{program}' {problem}")
-
-
-def parse(arguments):
-    """The options; those after N belong to the program. None where help was asked for."""
-    options = Options()
-    rest = list(arguments)
-    while rest and re.match("-[^0-9]", rest[0]):
-        argument = rest.pop(0)
-        name, equals, value = argument.partition("=")
-        if name in ("--output", "--grace") and not equals and rest:
-            value = rest.pop(0)
-        if argument in ("--help", "-h"):
-            return None
-        if argument == "--chief":
-            options.chief = True
-        elif argument == "--quiet":
-            options.quiet = True
-        elif name == "--output":
-            options.output = parse_folder(value)
-        elif name == "--grace":
-            options.grace = parse_grace(value)
-        else:
-            raise LaunchError(f"expected --chief, --output, --quiet, --grace, --help or N, but got '{argument}'")
-    if not rest:
-        raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
-    if not re.fullmatch("[0-9]{1,9}", rest[0]) or not 1 <= int(rest[0]) <= MOST_WORKERS:
-        raise LaunchError(f"N: expected a number of workers from 1 to {MOST_WORKERS}, but got '{rest[0]}'")
-    if len(rest) == 1:
-        raise LaunchError("program: expected a program to run, but got none; --help says more")
-    options.workers, options.command = int(rest[0]), rest[1:]
-    options.executable = find_executable(rest[1])
-    return options
 
 
 def tf_configs(ports, chief):
@@ -173,89 +67,6 @@ def prepare_worker(launcher, prctl, file_limit):
     if os.getppid() != launcher:  # It died before it could be said.
         os._exit(1)
     resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)
-
-
-def write_all(descriptor, data):
-    while data:
-        data = data[os.write(descriptor, data):]
-
-
-class Printer(threading.Thread):
-    """Writes to stdout and stderr in a thread of its own: a reader that stalls holds up no signal and no deadline."""
-
-    def __init__(self, wake):
-        super().__init__(daemon=True)
-        self.wake = wake  # called after each write, in the thread
-        self.terminals = {
-            descriptor for descriptor in (STDOUT, STDERR)
-            if os.isatty(descriptor) and os.environ.get("TERM") not in (None, "dumb")
-        }
-        self.over_progress = False  # the cursor stands at the start of a progress line
-        self.changed = threading.Condition()
-        self.queue = []  # (descriptor, bytes)
-        self.queued = 0  # bytes, those that are being written included
-        self.errors = {}  # of each descriptor that is written to no more
-
-    def print_line(self, descriptor, line, end=b"\n"):
-        """`end` is a carriage return for a progress line, which on a terminal the next line takes the place of."""
-        if descriptor not in self.terminals:
-            end = b"\n"
-        else:
-            if self.over_progress:
-                line = ERASE_LINE + line
-            self.over_progress = end == b"\r"
-        with self.changed:
-            self.queue.append((descriptor, line + end))
-            self.queued += len(line) + len(end)
-            self.changed.notify()
-
-    def run(self):
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.queue)
-                batch, self.queue = self.queue, []
-            for descriptor, lines in itertools.groupby(batch, key=lambda entry: entry[0]):
-                data = b"".join(line for _, line in lines)
-                if descriptor not in self.errors:
-                    try:
-                        write_all(descriptor, data)
-                    except OSError as error:
-                        self.errors[descriptor] = error
-                with self.changed:
-                    self.queued -= len(data)
-                self.wake()
-
-
-class Stream:
-    """What a worker writes to its stdout, or to its stderr."""
-
-    # A carriage return at the very end may be half of a line's end.
-    LINE = re.compile(rb"([^\r\n]*)(\r?\n|\r(?!\n|\Z))")
-
-    def __init__(self, pipe, file, printed_to):
-        self.pipe = pipe
-        self.file = file  # the descriptor of its own file; None without one
-        self.printed_to = printed_to  # STDOUT or STDERR; None where it is not printed
-        self.rest = b""  # a line whose end is still to come
-
-    def lines(self, data):
-        """The whole lines up to the end of `data`, each with its end: a newline or a carriage return."""
-        text, start = self.rest + data, 0
-        while True:
-            match = self.LINE.match(text, start)
-            if not match:
-                break
-            start = match.end()
-            line, end = match.groups()
-            if line or end != b"\r":  # Progress lines may begin with their carriage return.
-                yield line, end[-1:]
-        self.rest = text[start:]
-        if len(self.rest) > LONGEST_LINE:
-            yield self.last_line(), b"\n"
-
-    def last_line(self):
-        line, self.rest = self.rest.rstrip(b"\r"), b""
-        return line
 
 
 class Worker:

@@ -8,4 +8,4 @@ if ! command -v python3 >/dev/null; then
   exit 7
 fi
 # The shell is replaced: a signal has one receiver.
-exec python3 "$(dirname "${BASH_SOURCE[0]}")/launch_local.py" "$@"
+exec python3 -B "$(dirname "${BASH_SOURCE[0]}")/launch_local.py" "$@"

@@ -20,6 +20,7 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& ove
   if (overrides.bytes_per_pack != defaults.bytes_per_pack) merged.bytes_per_pack = overrides.bytes_per_pack;
   if (overrides.timeout != defaults.timeout) merged.timeout = overrides.timeout;
   if (overrides.implementation != defaults.implementation) merged.implementation = overrides.implementation;
+  if (overrides.gradient_compression) merged.gradient_compression = overrides.gradient_compression;
   return merged;
 }
 

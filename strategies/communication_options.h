@@ -2,10 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace lockstep {
+
+class GradientCompression;
 
 /// What carries values between worker processes.
 enum class CommunicationImplementation {
@@ -21,6 +24,9 @@ struct CommunicationOptions {
   /// Of every wait for other replicas; none: as the strategy's options have it.
   std::optional<std::chrono::milliseconds> timeout;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
+  /// Of gradients between workers, as make_gradient_compression() makes it, or a user's own, which each
+  /// process has for itself; null: none. Within one process nothing is compressed.
+  std::shared_ptr<GradientCompression> gradient_compression;
 
   bool operator==(const CommunicationOptions&) const = default;
 

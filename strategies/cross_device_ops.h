@@ -36,6 +36,11 @@ class CrossDeviceOps {
   /// as check_devices() and BackendError naming the op and the devices where they cannot connect.
   virtual std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                         std::chrono::milliseconds timeout) const = 0;
+  /// The same for an optimizer's gradients, which may be sent in a shorter form. Default: make_channel().
+  virtual std::unique_ptr<CollectiveGroup> make_gradient_channel(const Devices& devices,
+                                                                 std::chrono::milliseconds timeout) const {
+    return make_channel(devices, timeout);
+  }
 
   /// The sum or mean of one value a replica, in replica order, on each of `destinations`. Values must agree
   /// in shape. A mean of several integers is floating-point; a single value goes to broadcast() as it is.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/master_address.h"
 #include "lockstep/strategies/resolve_cluster.h"
@@ -58,11 +59,13 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .num_replicas = static_cast<int>(num_replicas),
                    .join_timeout = cluster.join_timeout,
                    .timeout = options.timeout};
+  const auto& compression = options.communication.gradient_compression;
   join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
                 {"Lockstep version", LOCKSTEP_VERSION},
-                {"communication", c10::str(communication_name(options.communication.implementation),
-                                           ", packs of ", options.buckets.first_bucket_bytes, " and ",
-                                           options.buckets.bucket_bytes, " bytes")}};
+                {"communication",
+                 c10::str(communication_name(options.communication.implementation), ", packs of ",
+                          options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
+                          " bytes, gradient compression ", compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;
   join.master_port = master.address.port;
@@ -104,7 +107,8 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
                  "has within a process only"));
   }
   config.workers = join_workers(resolver, cluster, options, config.devices.size());
-  config.cross_device_ops = std::make_shared<RingAllReduce>(config.workers);
+  config.cross_device_ops =
+      std::make_shared<RingAllReduce>(config.workers, options.communication.gradient_compression);
   config.cross_device_ops_reason = "replicas are in several processes";
   return config;
 }

@@ -36,7 +36,8 @@ ClusterOptions cluster_options(const Environment& environment);
 /// over distributed streams are collectives: every worker calls the same ones in the same order. Initial
 /// values are worker 0's. They throw ClusterError where workers do not fit together (cluster, options, model,
 /// optimizer, dataset), PeerLost where one is gone; after a failure in any of them the strategy is of no more
-/// use. local_results(), metrics' results and batches are of this process's replicas.
+/// use. local_results(), metrics' results and batches are of this process's replicas. A process has one such
+/// strategy in its life: a second one would meet the first one's traces.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   /// `resolver` null: what resolve_cluster() finds in the environment; without a cluster this process is the

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/cross_device_ops.h"
 
@@ -14,15 +15,19 @@ namespace lockstep {
 /// make_channel() is a collective of the workers. Reductions between runs are of this process's values.
 class RingAllReduce : public CrossDeviceOps {
  public:
-  explicit RingAllReduce(std::shared_ptr<WorkerGroup> workers)
-      : CrossDeviceOps(PackingOptions().num_packs), workers_(std::move(workers)) {}
+  /// `compression` is for gradients; null: they travel as they are.
+  RingAllReduce(std::shared_ptr<WorkerGroup> workers,
+                const std::shared_ptr<GradientCompression>& compression);
   std::string name() const override { return "RingAllReduce"; }
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                 std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveGroup> make_gradient_channel(const Devices& devices,
+                                                         std::chrono::milliseconds timeout) const override;
 
  private:
   std::shared_ptr<WorkerGroup> workers_;
+  std::shared_ptr<GradientCompression> compression_;
 };
 
 }  // namespace lockstep

@@ -56,6 +56,7 @@ bool RunFailure::happened() const {
 
 std::string RunFailure::reason() const {
   MutexLock lock(mutex_);
+  if (replica_ < 0) return c10::str("the run failed: ", message_of(error_));
   return c10::str("replica ", first_replica_ + replica_, " failed: ", message_of(error_));
 }
 

@@ -120,8 +120,9 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
   if (const auto& workers = core_->config.workers)
     workers->check_same("optimizer", describe_optimizer(*optimizers.front()));
-  auto channel =
-      num_replicas_ > 1 ? cross_device_ops().make_channel(devices(), core_->config.timeout) : nullptr;
+  auto channel = num_replicas_ > 1
+                     ? cross_device_ops().make_gradient_channel(devices(), core_->config.timeout)
+                     : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
       OptimizerGroup::Options{core_->num_optimizers++, core_->collectives.get(), core_->config.buckets,

@@ -75,7 +75,9 @@ class StreamSource : public BatchSource<Batch> {
     // A restored position lies ahead in the stream: what comes before it is drawn and dropped.
     for (; step_ < step; ++step_) {
       for (size_t i = 0; i < placement_.devices->size(); ++i) {
-        if (!draw()) return std::nullopt;
+        const auto dropped = draw();
+        if (!dropped) return std::nullopt;
+        if (placement_.sum) nothing_ = BatchTraits<Batch>::none_of(*dropped);
       }
     }
     ++step_;

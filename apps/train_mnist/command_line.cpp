@@ -103,6 +103,10 @@ void read_strategy(const Given& given, std::vector<std::string> strategies, Trai
     options.communication =
         parse_name("--communication", given.text("communication"), {"auto", "ring", "nccl"});
   }
+  if (given.has("gradient-compression")) {
+    options.gradient_compression = parse_name("--gradient-compression", given.text("gradient-compression"),
+                                              {"none", "float16", "bfloat16"});
+  }
   options.threads = static_cast<int>(given.integer("threads", kThreads, options.threads));
 }
 

@@ -46,6 +46,9 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0"},
       {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
        defaults.communication},
+      {"Strategy", "gradient-compression", "NAME",
+       "Between workers gradients travel as float16 or bfloat16, or as they are: none",
+       defaults.gradient_compression},
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit"},
 
       {"Data", "data", "PATH",
@@ -143,10 +146,10 @@ std::string help_text(const std::vector<std::string>& strategies) {
          "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
          "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
          "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
-         "\nExit codes: 0 done, 1 any other error, 2 usage or cluster, 3 data, 5 replicas or workers that "
-         "lost\n"
-         "each other, 6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and\n"
-         "143 stopped by SIGINT or SIGTERM after the step it was in.\n";
+         "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas or workers that lost each "
+         "other,\n"
+         "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
+         "by SIGINT or SIGTERM after the step it was in.\n";
 }
 
 }  // namespace lockstep::apps

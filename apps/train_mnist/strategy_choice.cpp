@@ -5,6 +5,7 @@
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/strategies/resolve_cluster.h"
 
 namespace lockstep::apps {
@@ -83,6 +84,8 @@ MadeStrategy choose_strategy(const TrainOptions& options) {
                                       .replicas_per_device = options.replicas_per_device}};
   request.cluster_resolver = requested_cluster(options);
   request.options.communication.implementation = parse_communication(options.communication);
+  request.options.communication.gradient_compression =
+      make_gradient_compression(options.gradient_compression);
   std::string flags = "--strategy " + options.strategy;
   if (!options.devices.empty()) flags += " --devices " + c10::Join(",", options.devices);
   if (options.replicas_per_device != 1)

@@ -159,6 +159,22 @@ class FaultsTest(unittest.TestCase):
             code, _ = worker.wait(120)
             self.assertEqual(code, 0, worker.text())
 
+    def test_a_slow_worker_is_named_once_and_the_job_completes(self):
+        command = [argument.replace("1000", "6") for argument in TRAINING]
+        started = self.start(3, command)
+        started[0].wait_for("strategy")
+        slow = started[2].process
+        while started[0].process.poll() is None:
+            slow.send_signal(signal.SIGSTOP)  # works for one part in eight of the time
+            time.sleep(0.07)
+            slow.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+        for worker in started:
+            code, _ = worker.wait(120)
+            self.assertEqual(code, 0, worker.text())
+        self.assertEqual(len(re.findall(rf"worker 2 \({HOST}\) takes [0-9.]+ times as long", started[0].text())), 1,
+                         started[0].text())
+
     def test_signals_to_all_workers_stop_all_of_them(self):
         started = self.start_training(2)
         for worker in started:

@@ -180,7 +180,7 @@ TEST(WorkerGroup, NamesTheCoordinatorThatIsAbsentAfterTheJoinTimeout) {
   } catch (const ClusterError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(c10::str("127.0.0.1:", port)), HasSubstr("worker 1")));
   }
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(WorkerGroup, TellsTheOthersThatAWorkerEndedItsPartEarly) {

@@ -76,6 +76,26 @@ TEST(CommandLine, ReadsEveryStrategyFlag) {
   EXPECT_EQ(options_of({"--replicas-per-device", "4"}).replicas_per_device, 4);
 }
 
+TEST(CommandLine, ReadsEveryFlagOfWorkers) {
+  const auto options = options_of({"--worker-hosts", "a:1,b:2", "--task-index", "1", "--communication",
+                                   "ring", "--gradient-compression", "bfloat16"});
+  EXPECT_THAT(options.worker_hosts, ElementsAre("a:1", "b:2"));
+  EXPECT_EQ(options.task_index, 1);
+  EXPECT_EQ(options.communication, "ring");
+  EXPECT_EQ(options.gradient_compression, "bfloat16");
+  EXPECT_TRUE(options_of({}).worker_hosts.empty());
+  EXPECT_EQ(options_of({}).communication, "auto");
+  EXPECT_EQ(options_of({}).gradient_compression, "none");
+}
+
+TEST(CommandLine, RefusesOnlyOneOfTheFlagsThatNameAWorker) {
+  EXPECT_EQ(refusal({"--worker-hosts", "a:1"}),
+            "--worker-hosts a:1: expected --worker-hosts and --task-index together");
+  EXPECT_EQ(refusal({"--task-index", "0"}),
+            "--task-index 0: expected --worker-hosts and --task-index together");
+  EXPECT_THAT(refusal({"--worker-hosts", "a:1", "--task-index", "-1"}), HasSubstr("--task-index"));
+}
+
 TEST(CommandLine, ReadsEveryDataFlag) {
   const auto options =
       options_of({"--data", "some/where", "--limit-train", "100", "--limit-test", "10", "--skip-bad"});
@@ -290,6 +310,10 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--replicas-per-device",
                                  "--cross-device-ops",
                                  "--threads",
+                                 "--worker-hosts",
+                                 "--task-index",
+                                 "--communication",
+                                 "--gradient-compression",
                                  "--list-devices",
                                  "--data",
                                  "--limit-train",

@@ -34,6 +34,8 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
   EXPECT_EQ(of(BackendError("x")).exit_code, 5);
+  EXPECT_EQ(of(ClusterError("x")).exit_code, 5);
+  EXPECT_EQ(of(PeerLost("x")).exit_code, 5);
   EXPECT_EQ(of(NumbersError("x")).exit_code, 6);
   EXPECT_EQ(of(InconsistentReplicas("x")).exit_code, 6);
   EXPECT_EQ(of(OutOfMemory("x")).exit_code, 7);

@@ -28,7 +28,7 @@ TEST(TrainMnistProgram, PrintsItsHelp) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("Usage:\n  train_mnist [flags]"), HasSubstr("--global-batch-size N"),
-                    HasSubstr("auto, default, mirrored, one_device")));
+                    HasSubstr("auto, default, mirrored, multi_worker, one_device")));
   EXPECT_EQ(result.error, "");
 }
 

@@ -92,6 +92,17 @@ TEST(StrategyChoice, NamesTheFlagsThatDoNotGoTogether) {
               HasSubstr("--strategy default --devices cpu:0: expected no devices"));
   EXPECT_THAT(refusal({.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .cross_device_ops = "nccl"}),
               HasSubstr("--cross-device-ops nccl: expected GPUs only, but replica 0 is on cpu:0"));
+  EXPECT_EQ(
+      refusal({.strategy = "mirrored", .worker_hosts = {"a:1", "b:2"}, .task_index = 0}),
+      "--worker-hosts a:1,b:2: expected it with --strategy multi_worker only, but got --strategy mirrored");
+}
+
+TEST(StrategyChoice, TakesTheClusterOfTheFlags) {
+  const auto made = choose_strategy({.strategy = "auto", .worker_hosts = {"127.0.0.1:1"}, .task_index = 0});
+  EXPECT_EQ(made.strategy->name(), "MultiWorkerMirroredStrategy");
+  EXPECT_THAT(made.reason, HasSubstr("--worker-hosts"));
+  EXPECT_THAT(refusal({.strategy = "auto", .worker_hosts = {"127.0.0.1:1"}, .task_index = 1}),
+              HasSubstr("--task-index"));
 }
 
 }  // namespace

@@ -1,0 +1,128 @@
+#include "lockstep/runtime/worker_failures.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "lockstep/runtime/error_text.h"
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the cause of a broken connection is looked for: a killed process is known for one within this.
+constexpr milliseconds kCauseSearch{1000};
+constexpr milliseconds kPoll{10};
+
+}  // namespace
+
+/// Looks for what a worker has reported, in a thread that is left behind where the store does not answer: its
+/// clients have no timeout for that.
+struct WorkerFailures::Search {
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> is_store_gone{false};
+  Mutex mutex;
+  std::string found LOCKSTEP_GUARDED_BY(mutex);
+
+  void run(c10d::Store& store) {
+    try {
+      while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kPoll);
+      if (is_over) return;
+      const auto bytes = store.get(kKey);
+      {
+        MutexLock lock(mutex);
+        found.assign(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\n'));
+      }
+      store.add(kReadKey, 1);
+    } catch (const std::exception&) {
+      is_store_gone = true;
+    }
+  }
+
+  std::string result() {
+    MutexLock lock(mutex);
+    return found;
+  }
+};
+
+std::exception_ptr WorkerFailures::lose(const LostPeer& peer) {
+  const auto error = std::make_exception_ptr(
+      PeerLost(peer.rank == rank_ ? c10::str(name_of(rank_), " was given up by the others: ", peer.reason)
+                                  : c10::str(peer.name, " was lost: ", peer.reason)));
+  MutexLock lock(mutex_);
+  lost_ = error;
+  has_failed_ = true;
+  return error;
+}
+
+void WorkerFailures::report(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+    return;
+  } catch (...) {  // any other is this one's own
+  }
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(has_failed_, true)) return;
+    is_origin_ = true;
+  }
+  const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
+  try {
+    store_->append(kKey, {line.begin(), line.end()});
+  } catch (const std::exception&) {  // nobody is left to be told
+  }
+}
+
+std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveMismatch&) {
+    return error;
+  } catch (const CollectiveAborted&) {
+    return error;
+  } catch (...) {  // the backend's
+  }
+  const auto search = std::make_shared<Search>();
+  std::thread([search, store = store_] { search->run(*store); }).detach();
+  const auto deadline = std::chrono::steady_clock::now() + kCauseSearch;
+  std::exception_ptr cause;
+  while (!cause && std::chrono::steady_clock::now() < deadline) {
+    cause = lost();
+    const std::string reported = search->result();
+    if (!cause && !reported.empty()) cause = std::make_exception_ptr(PeerLost(reported));
+    if (!cause) std::this_thread::sleep_for(kPoll);
+  }
+  search->is_over = true;
+  {
+    MutexLock lock(mutex_);
+    has_failed_ = true;
+  }
+  if (cause) return cause;
+  const std::string who = search->is_store_gone ? name_of(0) + " has ended: " : "";
+  return std::make_exception_ptr(
+      PeerLost(c10::str("[", op, "] ", who, "the connection to another worker broke: ", error_line(error))));
+}
+
+std::exception_ptr WorkerFailures::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
+}
+
+bool WorkerFailures::has_failed() const {
+  MutexLock lock(mutex_);
+  return has_failed_;
+}
+
+bool WorkerFailures::is_origin() const {
+  MutexLock lock(mutex_);
+  return is_origin_;
+}
+
+}  // namespace lockstep

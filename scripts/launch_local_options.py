@@ -1,0 +1,109 @@
+"""The command line of launch_local.sh."""
+
+import dataclasses
+import os
+import re
+import shutil
+
+USAGE = """\
+usage: launch_local.sh [option...] N program [argument...]
+
+Starts N workers of one training job on this machine: N processes of the program, each with its own TF_CONFIG on a free
+port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its stdout to stdout and its stderr to stderr.
+
+  --chief            worker 0 is the job's chief
+  --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
+  --quiet            prints only what worker 0 writes
+  --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
+                     SIGKILL 3 s later
+  --help             prints this
+
+The exit code is that of the first worker that failed (128 + signal where a signal killed it), and 0 where none did.
+SIGINT and SIGTERM are passed on to the workers, and the exit code is 130 or 143 once they have ended; a second one kills
+them. Exit code 2 is wrong usage; 7 means that the workers could not be started, or their output not be written.
+
+Example: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
+"""
+
+MOST_WORKERS = 1024
+LONGEST_GRACE = 86400
+WRONG_USAGE, PEER_LOST, NO_RESOURCES = 2, 5, 7  # exit codes
+
+
+class LaunchError(Exception):
+    """Ends the launcher with this message and exit code."""
+
+    def __init__(self, message, code=WRONG_USAGE):
+        super().__init__(message)
+        self.code = code
+
+
+@dataclasses.dataclass
+class Options:
+    chief: bool = False
+    output: str = ""
+    quiet: bool = False
+    grace: float = 10
+    workers: int = 0
+    command: list = dataclasses.field(default_factory=list)
+    executable: str = ""
+
+
+def parse_folder(text):
+    if not text:
+        raise LaunchError("--output: expected a folder, but got ''")
+    return text
+
+
+def parse_grace(text):
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) > LONGEST_GRACE:
+        raise LaunchError(f"--grace: expected seconds from 0 to {LONGEST_GRACE}, but got '{text}'")
+    return float(text)
+
+
+def find_executable(program):
+    """The file that a shell would run for `program`."""
+    found = shutil.which(program)
+    if found:
+        return found
+    if not program or "/" not in program:
+        problem = "is no program in PATH"
+    elif os.path.isdir(program):
+        problem = "is a folder"
+    elif os.path.exists(program):
+        problem = "is not executable"
+    else:
+        problem = "does not exist"
+    raise LaunchError(f"program: expected an executable file, but '{program}' {problem}")
+
+
+def parse(arguments):
+    """The options; those after N belong to the program. None where help was asked for."""
+    options = Options()
+    rest = list(arguments)
+    while rest and re.match("-[^0-9]", rest[0]):
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        if name in ("--output", "--grace") and not equals and rest:
+            value = rest.pop(0)
+        if argument in ("--help", "-h"):
+            return None
+        if argument == "--chief":
+            options.chief = True
+        elif argument == "--quiet":
+            options.quiet = True
+        elif name == "--output":
+            options.output = parse_folder(value)
+        elif name == "--grace":
+            options.grace = parse_grace(value)
+        else:
+            raise LaunchError(f"expected --chief, --output, --quiet, --grace, --help or N, but got '{argument}'")
+    if not rest:
+        raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
+    if not re.fullmatch("[0-9]{1,9}", rest[0]) or not 1 <= int(rest[0]) <= MOST_WORKERS:
+        raise LaunchError(f"N: expected a number of workers from 1 to {MOST_WORKERS}, but got '{rest[0]}'")
+    if len(rest) == 1:
+        raise LaunchError("program: expected a program to run, but got none; --help says more")
+    options.workers, options.command = int(rest[0]), rest[1:]
+    options.executable = find_executable(rest[1])
+    return options
