@@ -1,5 +1,5 @@
-// A worker of cluster_test.py: trains a small net in float64 for a few epochs, on so many logical CPUs, in the
-// cluster that its environment names, and writes the trained values.
+// A worker of cluster_test.py: trains a small net in float64 for a few epochs, on so many logical CPUs, in
+// the cluster that its environment names, and writes the trained values.
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -49,8 +49,8 @@ void train(int num_replicas, const std::string& file) {
     const auto values = parameter.detach().flatten();
     for (int64_t i = 0; i < values.numel(); ++i) out << values[i].item<double>() << '\n';
   }
-  std::cout << strategy.cluster_resolver()->source() << ", " << strategy.num_replicas_in_sync()
-            << " replicas" << std::endl;
+  std::cout << strategy.cluster_resolver()->source() << ", " << strategy.num_replicas_in_sync() << " replicas"
+            << std::endl;
 }
 
 }  // namespace
