@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 // How long the cause of a broken connection is looked for: a killed process is known for one within this.
 constexpr milliseconds kCauseSearch{1000};
-constexpr milliseconds kPoll{10};
+constexpr milliseconds kSearchPoll{10};
 
 }  // namespace
 
@@ -32,7 +32,7 @@ struct WorkerFailures::Search {
 
   void run(c10d::Store& store) {
     try {
-      while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kPoll);
+      while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kSearchPoll);
       if (is_over) return;
       const auto bytes = store.get(kKey);
       {
@@ -97,7 +97,7 @@ std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exc
     cause = lost();
     const std::string reported = search->result();
     if (!cause && !reported.empty()) cause = std::make_exception_ptr(PeerLost(reported));
-    if (!cause) std::this_thread::sleep_for(kPoll);
+    if (!cause) std::this_thread::sleep_for(kSearchPoll);
   }
   search->is_over = true;
   {

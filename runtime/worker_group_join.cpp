@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{10};
+constexpr milliseconds kMeetPoll{10};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -134,7 +134,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
                                       place_of(options), " within ", seconds(join_timeout_),
                                       " s: is it running, with the same cluster and job token?"));
         }
-        std::this_thread::sleep_for(kPoll);
+        std::this_thread::sleep_for(kMeetPoll);
       }
       const auto bytes = store_->get(key_of(worker));
       cards.push_back(WorkerCard::parse({bytes.begin(), bytes.end()}));
@@ -165,7 +165,7 @@ void WorkerGroup::refuse_difference(const WorkerCard& card, const std::string& n
   store_->add("refused", 1);
   for (int poll = 0; rank_ == 0 && poll < kMostPolls && store_->add("refused", 0) < store_->add("present", 0);
        ++poll)
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kMeetPoll);
   throw ClusterError(c10::str("[join] expected the same ", difference->fact, " on all workers, but ",
                               "worker 0 (", first.host, ") has ", shown(difference->there), " and ", name,
                               " has ", shown(difference->here)));
