@@ -1,7 +1,6 @@
 #include "lockstep/runtime/backend_connection.h"
 
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -64,32 +63,33 @@ void BackendConnection::fail(int rank, std::exception_ptr error) {
   changed_.notify_all();
 }
 
-void BackendConnection::connect_rank(int rank, const BackendFactory& factory, const BackendRequest& request) {
+void BackendConnection::connect_rank(size_t local, const BackendFactory& factory,
+                                     const BackendRequest& request) {
   try {
     auto backend = factory(request);
     if (!backend) throw InvalidArgument("expected a backend of the factory, but got none");
-    if (backend->getRank() != rank || backend->getSize() != static_cast<int>(devices_.size())) {
-      throw InvalidArgument(c10::str("expected a backend of rank ", rank, " of ", devices_.size(),
+    if (backend->getRank() != request.rank || backend->getSize() != request.size) {
+      throw InvalidArgument(c10::str("expected a backend of rank ", request.rank, " of ", request.size,
                                      ", but got one of rank ", backend->getRank(), " of ",
                                      backend->getSize()));
     }
-    bool all_made = false;
+    bool goes_on = false;
     {
       MutexLock lock(mutex_);
-      made_[static_cast<size_t>(rank)] = backend;
+      made_[local] = backend;
       ++num_made_;
       changed_.notify_all();
       // A rank that cannot even be made is known before others wait for it where nothing can release them.
-      while (num_made_ < devices_.size() && !error_) changed_.wait(mutex_);
-      all_made = num_made_ == devices_.size() && !error_;
+      while (!is_all_made_ && !error_) changed_.wait(mutex_);
+      goes_on = !error_;
     }
-    if (all_made) {
-      backend->eagerConnectSingleDevice(devices_[static_cast<size_t>(rank)].torch_device());
+    if (goes_on) {
+      backend->eagerConnectSingleDevice(request.device.torch_device());
       MutexLock lock(mutex_);
       ++num_connected_;
     }
   } catch (...) {
-    fail(rank, std::current_exception());
+    fail(request.rank, std::current_exception());
   }
   MutexLock lock(mutex_);
   --num_running_;
@@ -97,29 +97,47 @@ void BackendConnection::connect_rank(int rank, const BackendFactory& factory, co
 }
 
 void BackendConnection::start_threads(const BackendFactory& factory, int generation) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  for (int rank = 0; rank < static_cast<int>(devices_.size()); ++rank) {
-    auto client = c10::make_intrusive<InterruptibleStore>(store->clone(), interrupted_, timeout_);
+  for (size_t local = 0; local < request_.devices.size(); ++local) {
+    auto client = c10::make_intrusive<InterruptibleStore>(request_.store, interrupted_, request_.timeout);
     const BackendRequest request{
-        rank, devices_, c10::make_intrusive<c10d::PrefixStore>(std::to_string(generation), std::move(client)),
-        timeout_, generation};
+        .rank = request_.first_rank + static_cast<int>(local),
+        .size = request_.num_ranks,
+        .device = request_.devices[local],
+        .store = c10::make_intrusive<c10d::PrefixStore>(std::to_string(generation), std::move(client)),
+        .timeout = request_.timeout,
+        .generation = generation};
     {
       MutexLock lock(mutex_);
       ++num_running_;
     }
     try {
-      threads_.emplace_back([self = shared_from_this(), rank, factory, request] {
-        self->connect_rank(rank, factory, request);
+      threads_.emplace_back([self = shared_from_this(), local, factory, request] {
+        self->connect_rank(local, factory, request);
       });
     } catch (...) {
       {
         MutexLock lock(mutex_);
         --num_running_;
       }
-      fail(rank, std::current_exception());
+      fail(request.rank, std::current_exception());
       return;
     }
   }
+}
+
+void BackendConnection::meet_others() {
+  {
+    MutexLock lock(mutex_);
+    if (error_) return;
+  }
+  try {
+    if (request_.meet_others) request_.meet_others();
+  } catch (...) {
+    fail(kNoRank, std::current_exception());
+  }
+  MutexLock lock(mutex_);
+  is_all_made_ = true;
+  changed_.notify_all();
 }
 
 /// Joins the threads, or leaves them all behind where one has not ended within `grace`.
@@ -154,17 +172,23 @@ void BackendConnection::release() {
 void BackendConnection::rethrow() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
-  for (const auto& device : devices_) names.push_back(device.str());
-  const std::string who = failed_rank_ < 0 ? ""
-                                           : c10::str("replica ", failed_rank_, " (",
-                                                      names[static_cast<size_t>(failed_rank_)], "): ");
-  const std::string text =
-      c10::str("[", op_, "] could not connect ", c10::Join(" ", names), ": ", who, error_line(error_));
+  for (const auto& device : request_.devices) names.push_back(device.str());
+  const std::string who =
+      failed_rank_ == kNoRank
+          ? ""
+          : c10::str("replica ", failed_rank_, " (",
+                     names[static_cast<size_t>(failed_rank_ - request_.first_rank)], "): ");
+  const std::string text = c10::str("[", request_.op, "] could not connect ", c10::Join(" ", names), ": ",
+                                    who, error_line(error_));
   try {
     std::rethrow_exception(error_);
   } catch (const InvalidArgument&) {
     throw InvalidArgument(text);
   } catch (const CollectiveAborted&) {
+    throw;
+  } catch (const CollectiveMismatch&) {
+    throw;
+  } catch (const ClusterError&) {
     throw;
   } catch (...) {
     throw BackendError(text);
@@ -173,17 +197,22 @@ void BackendConnection::rethrow() const {
 
 std::vector<c10::intrusive_ptr<c10d::Backend>> BackendConnection::connect(const BackendFactory& factory,
                                                                           int generation) {
+  const size_t count = request_.devices.size();
   start_threads(factory, generation);
-  const auto deadline = deadline_after(timeout_);
+  const auto deadline = deadline_after(request_.timeout);
+  bool in_time = true;
+  {
+    MutexLock lock(mutex_);
+    while (num_made_ < count && !error_ && in_time) in_time = changed_.wait_until(mutex_, deadline);
+  }
+  if (in_time) meet_others();
   bool failed = false;
   {
     MutexLock lock(mutex_);
-    bool in_time = true;
-    while (num_connected_ < devices_.size() && !error_ && in_time)
-      in_time = changed_.wait_until(mutex_, deadline);
-    if (num_connected_ < devices_.size() && !error_) {
+    while (num_connected_ < count && !error_ && in_time) in_time = changed_.wait_until(mutex_, deadline);
+    if (num_connected_ < count && !error_) {
       error_ = std::make_exception_ptr(std::runtime_error(
-          c10::str("timed out after ", std::chrono::duration<double>(timeout_).count(), " s")));
+          c10::str("timed out after ", std::chrono::duration<double>(request_.timeout).count(), " s")));
       *interrupted_ = true;
       changed_.notify_all();
     }
@@ -191,7 +220,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> BackendConnection::connect(const 
   }
   if (failed) {
     release();
-    finish_threads(std::min(kGrace, timeout_));
+    finish_threads(std::min(kGrace, request_.timeout));
     release();  // those that were made meanwhile
     MutexLock lock(mutex_);
     made_.clear();
@@ -203,8 +232,8 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> BackendConnection::connect(const 
   return std::move(made_);
 }
 
-void BackendConnection::abort(const std::string& reason) {
-  fail(-1, std::make_exception_ptr(CollectiveAborted(reason)));
+void BackendConnection::abort(std::exception_ptr error) {
+  fail(kNoRank, std::move(error));
 }
 
 }  // namespace lockstep

@@ -1,34 +1,82 @@
 #include "lockstep/runtime/backend_group.h"
 
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <algorithm>
+#include <future>
 #include <thread>
 #include <utility>
 
 #include "lockstep/runtime/backend_connection.h"
 #include "lockstep/runtime/checked_backend.h"
 #include "lockstep/runtime/collective_order.h"
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/failure_watch.h"
 #include "lockstep/runtime/graph_recording.h"
+#include "lockstep/runtime/local_backend.h"
+#include "lockstep/runtime/worker_channel.h"
+#include "lockstep/runtime/worker_layout.h"
 
 namespace lockstep {
+namespace {
 
-BackendGroup::BackendGroup(std::string op, BackendFactory factory, std::vector<LogicalDevice> devices,
-                           std::chrono::milliseconds timeout)
-    : op_(std::move(op)),
-      factory_(std::move(factory)),
-      devices_(std::move(devices)),
-      timeout_(timeout),
-      order_(std::make_shared<CollectiveOrder>(static_cast<int>(devices_.size()))),
-      on_host_(static_cast<int>(devices_.size()), LocalAlgorithm::kOneDevice, timeout) {
-  const int size = static_cast<int>(devices_.size());
-  for (int rank = 0; rank < size; ++rank) {
-    checked_.push_back(c10::make_intrusive<CheckedBackend>(
-        BackendPlace{op_, rank, size, devices_[static_cast<size_t>(rank)], timeout_}, order_));
+// The workers' channel carries the meeting before they connect first.
+constexpr uint64_t kFirstCall = 1;
+
+}  // namespace
+
+BackendGroup::BackendGroup(BackendGroupConfig config)
+    : config_(std::move(config)),
+      workers_(config_.workers.get()),
+      first_rank_(workers_ ? workers_->layout->first_local() : 0),
+      num_ranks_(workers_ ? workers_->layout->num_replicas() : static_cast<int>(config_.devices.size())),
+      order_(std::make_shared<CollectiveOrder>(static_cast<int>(config_.devices.size()), first_rank_)) {
+  if (workers_) {
+    on_host_ = std::move(workers_->on_host);
+  } else {
+    on_host_ = std::make_unique<LocalGroup>(num_ranks_, LocalAlgorithm::kOneDevice, config_.timeout);
+  }
+  for (size_t local = 0; local < config_.devices.size(); ++local) {
+    checked_.push_back(c10::make_intrusive<CheckedBackend>(place_of(local), order_));
     backends_.push_back(checked_.back());
   }
-  connect();
+  if (workers_) {
+    connect_workers();
+  } else {
+    connect();
+  }
+}
+
+BackendPlace BackendGroup::place_of(size_t local) const {
+  BackendPlace place{.op = config_.op,
+                     .rank = first_rank_ + static_cast<int>(local),
+                     .size = num_ranks_,
+                     .device = config_.devices[local],
+                     .timeout = config_.timeout,
+                     .wire_dtype = config_.wire_dtype};
+  if (!workers_) return place;
+  place.on_joined = [calls = workers_->calls](uint64_t sequence, const std::string& description) {
+    calls->submit(sequence + kFirstCall, {description, nullptr, nullptr, [](const std::exception_ptr&) {}});
+  };
+  place.explain = [calls = workers_->calls](const std::exception_ptr& error) {
+    return calls->explain(error);
+  };
+  return place;
 }
 
 BackendGroup::~BackendGroup() {
+  bool goes_well = order_->is_complete();
+  if (workers_) {
+    try {
+      workers_->calls->drain();
+    } catch (...) {  // whoever used the channel got the error
+      goes_well = false;
+    }
+    // While a worker that is lost meanwhile can still be told from one that is slow.
+    if (goes_well) finish_joined();
+    watch_.reset();
+  }
   Backends connected;
   bool aborted = false;
   {
@@ -37,21 +85,60 @@ BackendGroup::~BackendGroup() {
     aborted = aborted_;
   }
   drop_recordings();
-  if (!aborted && order_->is_complete()) {
+  if (!aborted && goes_well) {
     shut_down_all(connected);
   } else if (!aborted) {
     abort_all(connected);
   }
   // The backends that replicas saw may live on, in the history of tensors.
-  order_->abort("[" + op_ + "] the channel is closed");
+  order_->abort(std::make_exception_ptr(CollectiveAborted("[" + config_.op + "] the channel is closed")));
   for (const auto& checked : checked_) {
     checked->use(nullptr);
     checked->forget_launched();
   }
 }
 
+/// A worker that cannot connect ends the job: the others would wait for it.
+void BackendGroup::connect_workers() {
+  const auto calls = workers_->calls;
+  watch_ = std::make_unique<FailureWatch>(calls, [this, calls] {
+    order_->abort(calls->error());
+    end();
+  });
+  try {
+    connect();
+  } catch (...) {
+    calls->fail(std::current_exception());
+    std::rethrow_exception(calls->error());
+  }
+}
+
 void BackendGroup::connect() {
-  const auto connection = std::make_shared<BackendConnection>(op_, devices_, timeout_);
+  ConnectionRequest request{.op = config_.op,
+                            .devices = config_.devices,
+                            .first_rank = first_rank_,
+                            .num_ranks = num_ranks_,
+                            .store = nullptr,
+                            .timeout = config_.timeout,
+                            .meet_others = nullptr};
+  if (!workers_) {
+    request.store = c10::make_intrusive<c10d::HashStore>();
+  } else {
+    request.store = workers_->store;
+    request.meet_others = [this] {
+      std::promise<void> met;
+      workers_->calls->submit(0, {c10::str("connect ", num_ranks_, " ranks of ", config_.op), nullptr,
+                                  nullptr, [&met](const std::exception_ptr& error) {
+                                    if (error) {
+                                      met.set_exception(error);
+                                    } else {
+                                      met.set_value();
+                                    }
+                                  }});
+      met.get_future().get();
+    };
+  }
+  const auto connection = std::make_shared<BackendConnection>(std::move(request));
   {
     MutexLock lock(mutex_);
     connecting_ = connection;
@@ -59,8 +146,8 @@ void BackendGroup::connect() {
   Backends made;
   try {
     // An abort() that came before the connection could be seen has left its reason.
-    if (const auto reason = order_->abort_reason()) connection->abort(*reason);
-    made = connection->connect(factory_, generation_++);
+    if (const auto error = order_->abort_error()) connection->abort(error);
+    made = connection->connect(config_.factory, generation_++);
   } catch (...) {
     MutexLock lock(mutex_);
     connecting_.reset();
@@ -97,7 +184,7 @@ void BackendGroup::disconnect() {
 void BackendGroup::finish_joined() {
   constexpr auto kLongest = std::chrono::seconds(10);
   const auto deadline =
-      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout_, kLongest);
+      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(config_.timeout, kLongest);
   uint64_t end = order_->joined_by_all();
   uint64_t num_intact = 0;
   for (bool is_running = true; is_running;) {
@@ -121,6 +208,7 @@ void BackendGroup::check_launched() {
 }
 
 void BackendGroup::enter() {
+  if (workers_) workers_->calls->begin_run(order_->joined_by_all() + kFirstCall);
   bool is_connected = false;
   {
     MutexLock lock(mutex_);
@@ -134,28 +222,40 @@ void BackendGroup::enter() {
     throw;
   }
   order_->enter();
-  on_host_.enter();
+  on_host_->enter();
 }
 
 void BackendGroup::leave(int replica) {
   checked_[static_cast<size_t>(replica)]->check_launched();
-  order_->leave(replica);
-  on_host_.leave(replica);
+  order_->leave(first_rank_ + replica);
+  on_host_->leave(replica);
 }
 
 void BackendGroup::check_complete() {
   order_->check_complete();
-  on_host_.check_complete();
+  on_host_->check_complete();
   check_launched();
+  // By then the other workers have called the same.
+  if (workers_) workers_->calls->drain();
 }
 
 void BackendGroup::release(const std::string& reason) {
-  order_->abort(reason);
-  on_host_.release(reason);
+  auto error = std::make_exception_ptr(CollectiveAborted(reason));
+  if (workers_) {
+    workers_->calls->fail(error);
+    error = workers_->calls->error();
+  }
+  order_->abort(error);
+  on_host_->release(reason);
 }
 
 void BackendGroup::abort(const std::string& reason) {
   release(reason);
+  end();
+}
+
+/// Once the order has an error.
+void BackendGroup::end() {
   std::shared_ptr<BackendConnection> connecting;
   Backends connected;
   bool is_first = false;
@@ -165,9 +265,10 @@ void BackendGroup::abort(const std::string& reason) {
     is_first = !std::exchange(aborted_, true);
     if (is_first) connected = connected_;
   }
-  if (connecting) connecting->abort(reason);
+  if (connecting) connecting->abort(order_->abort_error());
   if (!is_first) return;
-  if (!connected.empty()) finish_joined();
+  // Where other workers have failed nothing is gone on with, and their ranks may never come.
+  if (!connected.empty() && !workers_) finish_joined();
   drop_recordings();
   abort_all(connected);
 }
@@ -183,7 +284,7 @@ void BackendGroup::record(int replica, const std::shared_ptr<GraphRecording>& re
 }
 
 uint64_t BackendGroup::num_joined(int replica) const {
-  return order_->num_joined(replica);
+  return order_->num_joined(first_rank_ + replica);
 }
 
 uint64_t BackendGroup::num_intact() const {
@@ -206,7 +307,7 @@ void BackendGroup::drop_recordings() {
 void BackendGroup::reset() {
   disconnect();
   order_->reset();
-  on_host_.reset();
+  on_host_->reset();
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/runtime/checked_backend.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -48,8 +49,12 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   CheckedWork(const BackendPlace& place, std::shared_ptr<CollectiveOrder> order, Launch launch)
       : Work(place.rank, launch.type), place_(place), order_(std::move(order)), launch_(std::move(launch)) {}
 
-  /// Throws CollectiveMismatch and CollectiveAborted as CollectiveOrder::join().
-  void join() { sequence_ = order_->join(place_.rank, launch_.description); }
+  /// Throws as CollectiveOrder::join().
+  void join() {
+    const auto joined = order_->join(place_.rank, launch_.description);
+    sequence_ = joined.sequence;
+    if (joined.is_complete && place_.on_joined) place_.on_joined(sequence_, launch_.description);
+  }
 
   void start(c10d::Backend& inner) {
     begin_ = std::chrono::steady_clock::now();
@@ -95,7 +100,7 @@ class CheckedBackend::CheckedWork : public c10d::Work {
       explain(std::current_exception());
     }
     // Aborted communicators end their kernels, and what is in the tensors then means nothing.
-    if (const auto reason = order_->abort_reason()) throw CollectiveAborted(*reason);
+    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
     if (auto finish = std::exchange(launch_.finish, nullptr)) finish();
     return true;
   }
@@ -111,15 +116,17 @@ class CheckedBackend::CheckedWork : public c10d::Work {
   /// Throws the backend's error in terms of replicas; what the device itself reports stays as it is.
   [[noreturn]] void explain(const std::exception_ptr& error) const {
     if (is_device_error(error)) std::rethrow_exception(error);
-    if (const auto reason = order_->abort_reason()) throw CollectiveAborted(*reason);
+    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
     const auto elapsed = std::chrono::steady_clock::now() - begin_;
     const auto missing = order_->missing(sequence_);
     const CollectiveCall call{sequence_, place_.rank, launch_.description};
     if (!missing.empty() && elapsed >= place_.timeout)
       throw CollectiveAborted(timed_out(call, place_.timeout, missing));
-    throw BackendError(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
-                                "): ", call.description, " (collective #", sequence_,
-                                ") failed: ", error_line(error)));
+    const BackendError failed(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
+                                       "): ", call.description, " (collective #", sequence_,
+                                       ") failed: ", error_line(error)));
+    if (place_.explain) std::rethrow_exception(place_.explain(std::make_exception_ptr(failed)));
+    throw failed;
   }
 
   const BackendPlace place_;
@@ -227,16 +234,37 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>
   check_mean(options.reduceOp, tensors);
   check_tensors("all_reduce", tensors);
   const auto packed = std::make_shared<PackedTensors>(tensors);
+  const auto sent =
+      std::make_shared<const std::vector<at::Tensor>>(shortened(packed->flat(), options.reduceOp));
   return launch({c10d::OpType::ALLREDUCE, describe(operation, tensors),
-                 [packed, options](c10d::Backend& inner) {
+                 [sent, options](c10d::Backend& inner) {
                    Works works;
-                   for (const auto& flat : packed->flat()) {
+                   for (const auto& flat : *sent) {
                      std::vector<at::Tensor> one{flat};
                      works.push_back(inner.allreduce(one, options));
                    }
                    return works;
                  },
-                 [packed] { packed->copy_back(); }});
+                 [packed, sent] {
+                   const at::NoGradGuard no_grad;
+                   for (size_t i = 0; i < sent->size(); ++i) {
+                     at::Tensor flat = packed->flat()[i];
+                     if (!(*sent)[i].is_same(flat)) flat.copy_((*sent)[i]);
+                   }
+                   packed->copy_back();
+                 }});
+}
+
+std::vector<at::Tensor> CheckedBackend::shortened(std::vector<at::Tensor> tensors,
+                                                  const c10d::ReduceOp& op) const {
+  const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+  if (!place_.wire_dtype || !is_sum) return tensors;
+  const at::NoGradGuard no_grad;
+  for (auto& tensor : tensors) {
+    if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble)
+      tensor = tensor.to(*place_.wire_dtype);
+  }
+  return tensors;
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::broadcast(std::vector<at::Tensor>& tensors,

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +23,17 @@ namespace lockstep {
 /// Who a rank's backend is in messages, and where.
 struct BackendPlace {
   std::string op;  ///< of the cross-device op, such as NcclAllReduce
-  int rank = 0;
+  int rank = 0;    ///< among all ranks, those of other processes included
   int size = 1;
   LogicalDevice device;
   std::chrono::milliseconds timeout{};
+  /// What sums of float32 and float64 are rounded to for their way.
+  std::optional<at::ScalarType> wire_dtype;
+  /// Called for a collective that this process's ranks have all joined now, by the last of them; null:
+  /// nothing.
+  std::function<void(uint64_t sequence, const std::string& description)> on_joined;
+  /// Says a collective's failure in terms of other processes; may block for a second. Null: there are none.
+  std::function<std::exception_ptr(std::exception_ptr)> explain;
 };
 
 /// One rank's view of a backend that somebody else made: takes what LocalBackend takes, and refuses what that
@@ -40,8 +49,8 @@ class CheckedBackend : public c10d::Backend {
 
   /// Calls go to `inner` from now on; null: they throw CollectiveAborted.
   void use(c10::intrusive_ptr<c10d::Backend> inner);
-  /// Throws BackendError for a launched collective that has failed meanwhile. Never blocks: one that still
-  /// runs is looked at next time.
+  /// Throws BackendError, or what explains it, for a launched collective that has failed meanwhile. Does not
+  /// wait for one that still runs, which is looked at next time.
   void check_launched();
   /// Forgets what was launched.
   void forget_launched();
@@ -89,6 +98,8 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
   c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
+  /// What travels in place of each.
+  std::vector<at::Tensor> shortened(std::vector<at::Tensor> tensors, const c10d::ReduceOp& op) const;
   /// Throws CollectiveAborted where there is none.
   c10::intrusive_ptr<c10d::Backend> inner() const;
 

@@ -89,10 +89,10 @@ std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> 
                   " s; missing: replica ", missing);
 }
 
-std::string missing_ranks(const std::vector<char>& here) {
+std::string missing_ranks(const std::vector<char>& here, int first_rank) {
   std::string text;
-  for (size_t rank = 0; rank < here.size(); ++rank) {
-    if (!here[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  for (size_t i = 0; i < here.size(); ++i) {
+    if (!here[i]) text += (text.empty() ? "" : ", ") + std::to_string(first_rank + static_cast<int>(i));
   }
   return text;
 }

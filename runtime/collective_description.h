@@ -45,7 +45,7 @@ std::string not_joined(const CollectiveCall& call, const std::string& missing);
 std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> after,
                       const std::string& missing);
 
-/// Numbers of the ranks that are not `here`, with commas.
-std::string missing_ranks(const std::vector<char>& here);
+/// Numbers of the ranks that are not `here`, which begins with `first_rank`, with commas.
+std::string missing_ranks(const std::vector<char>& here, int first_rank = 0);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -12,18 +12,23 @@
 
 namespace lockstep {
 
-/// What the ranks of one channel have called, in order. Tells apart, on the host and before anything is
-/// launched, the calls of ranks that do not fit together, for backends that match calls by their order alone.
+/// What this process's ranks of one channel have called, in order. Tells apart, on the host and before
+/// anything is launched, the calls of ranks that do not fit together, for backends that match calls by their
+/// order alone.
 ///
 /// No call blocks. Thread-safe.
 class CollectiveOrder {
  public:
-  explicit CollectiveOrder(int size);
+  /// Ranks `first_rank` and so many after it.
+  explicit CollectiveOrder(int size, int first_rank = 0);
 
-  /// `rank` calls its next collective; returns that one's place in the order. Throws CollectiveMismatch
-  /// where another rank called something else there or has returned without joining it, CollectiveAborted
-  /// after abort().
-  uint64_t join(int rank, const std::string& description);
+  struct Joined {
+    uint64_t sequence = 0;     ///< the place in the order
+    bool is_complete = false;  ///< by this rank, as the last one
+  };
+  /// `rank` calls its next collective. Throws CollectiveMismatch where another rank called something else
+  /// there or has returned without joining it, and after abort() its error.
+  Joined join(int rank, const std::string& description);
   /// `rank` has returned from the run. Throws CollectiveMismatch where another rank has joined a collective
   /// that it has not, except after abort().
   void leave(int rank);
@@ -40,9 +45,10 @@ class CollectiveOrder {
   /// all have.
   std::string missing(uint64_t sequence) const;
 
-  /// Ends the order: join() throws CollectiveAborted(`reason`) until reset(). The first reason stays.
-  void abort(const std::string& reason);
-  std::optional<std::string> abort_reason() const;
+  /// Ends the order: join() throws `error` until reset(). The first error stays.
+  void abort(std::exception_ptr error);
+  /// Null where there was no abort().
+  std::exception_ptr abort_error() const;
   /// Back to the state after construction.
   void reset();
 
@@ -54,13 +60,16 @@ class CollectiveOrder {
     int joined = 0;
   };
 
+  size_t index_of(int rank) const { return static_cast<size_t>(rank - first_rank_); }
+
   const int size_;
+  const int first_rank_;
   mutable Mutex mutex_;
   std::deque<Call> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from place first_open_ on
   uint64_t first_open_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> next_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<char> has_left_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::optional<std::string> abort_reason_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::exception_ptr abort_error_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -25,6 +26,9 @@ class GradientCompression {
   virtual at::Tensor compress(const at::Tensor& bucket) = 0;
   /// Writes the sum over the workers, out of the sum of what they sent, into `bucket`.
   virtual void decompress(const at::Tensor& sum, at::Tensor& bucket) = 0;
+  /// For one that does no more than to round to a shorter dtype: that dtype. Such can be used by NCCL, too,
+  /// which has a rank for each replica and rounds on its device, without calls of the two above.
+  virtual std::optional<at::ScalarType> wire_dtype() const { return std::nullopt; }
 };
 
 /// Rounds to a shorter floating-point dtype, such as at::kBFloat16. Throws InvalidArgument for another one
@@ -35,6 +39,7 @@ class CastCompression : public GradientCompression {
   std::string name() const override;
   at::Tensor compress(const at::Tensor& bucket) override;
   void decompress(const at::Tensor& sum, at::Tensor& bucket) override;
+  std::optional<at::ScalarType> wire_dtype() const override { return dtype_; }
 
  private:
   const at::ScalarType dtype_;

@@ -95,8 +95,32 @@ void WorkerChannel::exchange(const std::string& description, std::function<Works
   done.get_future().get();
 }
 
+void WorkerChannel::drain() {
+  MutexLock lock(mutex_);
+  while (!error_ && (is_carrying_ || !submitted_.empty())) changed_.wait(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
 void WorkerChannel::fail(std::exception_ptr error) {
   cut_off(std::move(error), /*is_reported=*/true);
+}
+
+std::exception_ptr WorkerChannel::error() const {
+  MutexLock lock(mutex_);
+  return error_;
+}
+
+void WorkerChannel::watch(std::function<void()> on_failure) {
+  {
+    MutexLock lock(watch_mutex_);
+    on_failure_ = std::move(on_failure);
+  }
+  if (error()) tell_watcher();
+}
+
+void WorkerChannel::tell_watcher() {
+  MutexLock lock(watch_mutex_);
+  if (auto tell = std::exchange(on_failure_, nullptr)) tell();
 }
 
 void WorkerChannel::cut_off(std::exception_ptr error, bool is_reported) {
@@ -108,9 +132,11 @@ void WorkerChannel::cut_off(std::exception_ptr error, bool is_reported) {
     if (is_first) error_ = std::move(error);
     error = error_;
     dropped.swap(submitted_);
+    changed_.notify_all();
   }
   if (is_first) {
     if (is_reported) options_.report(error);
+    tell_watcher();
     options_.backend->abort();
   }
   for (auto& [sequence, submitted] : dropped) submitted.exchange.finish(error);
@@ -139,6 +165,7 @@ void WorkerChannel::carry_on() {
       MutexLock lock(mutex_);
       is_carrying_ = false;
       if (error) error = error_;
+      changed_.notify_all();
     }
     exchange.finish(error);
   }

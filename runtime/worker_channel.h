@@ -66,9 +66,19 @@ class WorkerChannel {
   /// Carries a collective at the next place and blocks until it is through; throws the channel's error. Not
   /// to be mixed with submit().
   void exchange(const std::string& description, std::function<Works(c10d::Backend&)> start);
+  /// Blocks until all that was submitted is through; throws the channel's error.
+  void drain();
   /// Ends all that was submitted, and whatever will be, with `error`, and cuts the connections to the other
   /// workers, after they have been told why. The first error stays.
   void fail(std::exception_ptr error);
+  /// The first error; null before.
+  std::exception_ptr error() const;
+  /// Says a failure between the same workers outside of this channel in their terms, as it says its own. May
+  /// block for a second.
+  std::exception_ptr explain(const std::exception_ptr& error) const { return options_.explain(error); }
+  /// `on_failure` is called once, by any thread, when the channel fails or has failed; it must not block.
+  /// Null: no more, as soon as this returns.
+  void watch(std::function<void()> on_failure);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -77,9 +87,10 @@ class WorkerChannel {
   std::exception_ptr carry(uint64_t sequence, const Exchange& exchange, std::chrono::microseconds busy);
   void check_same(uint64_t sequence, const std::string& description, std::chrono::microseconds busy);
   void cut_off(std::exception_ptr error, bool is_reported);
+  void tell_watcher();
 
   const Options options_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   ConditionVariable changed_;
   struct Submitted {
     Exchange exchange;
@@ -93,6 +104,8 @@ class WorkerChannel {
   bool is_carrying_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  Mutex watch_mutex_;
+  std::function<void()> on_failure_ LOCKSTEP_GUARDED_BY(watch_mutex_);
   StragglerWatch stragglers_;  // of the thread
   std::thread thread_;         // last, as it uses all the others
 };

@@ -69,12 +69,16 @@ void WorkerGroup::finish_together() {
     std::this_thread::sleep_for(milliseconds(1));
 }
 
+c10::intrusive_ptr<c10d::Store> WorkerGroup::open_store() {
+  return c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("store/", num_stores_++),
+      c10::make_intrusive<InterruptibleStore>(store_, interrupted_, join_timeout_));
+}
+
 std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
-  const std::string name = c10::str("channel/", num_channels_++);
   c10::intrusive_ptr<c10d::Backend> backend;
+  const auto store = open_store();
   try {
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(
-        name, c10::make_intrusive<InterruptibleStore>(store_, interrupted_, join_timeout_));
     backend = make_gloo_backend(store, {rank_, size_, address_, join_timeout_});
     backend->setTimeout(timeout_);
   } catch (const std::exception&) {

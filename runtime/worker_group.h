@@ -73,6 +73,9 @@ class WorkerGroup {
   /// A collective: a new channel among the workers. `op` begins its errors, which are PeerLost where a worker
   /// is gone or has failed. The group should outlive its use.
   std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
+  /// A part of the workers' store that nobody else has, the same one for all workers, who must call this at
+  /// the same places. Its waits end with CollectiveAborted where a worker is lost.
+  c10::intrusive_ptr<c10d::Store> open_store();
 
   // Collectives between runs, which block, and throw as a channel's.
 
@@ -116,7 +119,7 @@ class WorkerGroup {
   std::shared_ptr<WorkerFailures> failures_;  // once all have met
   const std::shared_ptr<Retired> retired_ = std::make_shared<Retired>();
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
-  int num_channels_ = 0;
+  int num_stores_ = 0;
 
   Mutex mutex_;
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -144,18 +144,25 @@ std::unique_ptr<CollectiveGroup> HierarchicalCopyAllReduce::make_channel(
 
 std::unique_ptr<CollectiveGroup> BackendAllReduce::make_channel(const Devices& devices,
                                                                 std::chrono::milliseconds timeout) const {
-  check_devices(devices);
-  return std::make_unique<BackendGroup>(name_, factory_, devices, timeout);
+  BackendGroupConfig config;
+  config.devices = devices;
+  config.timeout = timeout;
+  return open_channel(std::move(config));
+}
+
+std::unique_ptr<CollectiveGroup> BackendAllReduce::open_channel(BackendGroupConfig config) const {
+  check_devices(config.devices);
+  prepare();
+  config.op = name_;
+  config.factory = factory_;
+  return std::make_unique<BackendGroup>(std::move(config));
 }
 
 NcclAllReduce::NcclAllReduce(PackingOptions options)
     : BackendAllReduce("NcclAllReduce", make_nccl_backend, options) {}
 
-std::unique_ptr<CollectiveGroup> NcclAllReduce::make_channel(const Devices& devices,
-                                                             std::chrono::milliseconds timeout) const {
-  check_devices(devices);
+void NcclAllReduce::prepare() const {
   prepare_nccl();
-  return BackendAllReduce::make_channel(devices, timeout);
 }
 
 void NcclAllReduce::check_devices(const Devices& devices) const {

@@ -106,6 +106,7 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
 };
 
 /// Collectives of any c10d backend, one of its ranks a replica: NCCL is one, a program may hand in others.
+/// With MultiWorkerMirroredStrategy the replicas of all workers are ranks of one backend.
 class BackendAllReduce : public CrossDeviceOps {
  public:
   /// `name` is what errors and describe() call it. The factory makes a rank's backend, see BackendFactory;
@@ -117,6 +118,12 @@ class BackendAllReduce : public CrossDeviceOps {
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
                                                 std::chrono::milliseconds timeout) const override;
+  /// make_channel() with more said about it; op and factory are this one's.
+  std::unique_ptr<CollectiveGroup> open_channel(BackendGroupConfig config) const;
+
+ protected:
+  /// Called before a channel connects.
+  virtual void prepare() const {}
 
  private:
   std::string name_;
@@ -130,8 +137,9 @@ class NcclAllReduce : public BackendAllReduce {
  public:
   explicit NcclAllReduce(PackingOptions options = {});
   void check_devices(const Devices& devices) const override;
-  std::unique_ptr<CollectiveGroup> make_channel(const Devices& devices,
-                                                std::chrono::milliseconds timeout) const override;
+
+ protected:
+  void prepare() const override;
 };
 
 /// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device; null for auto, which leaves the

@@ -79,6 +79,9 @@ class Strategy::Recorder {
 };
 
 bool Strategy::has_graphs() const {
+  // A graph with the collectives in it must be replayed by all workers or by none: they would have to agree
+  // before each run.
+  if (core_->config.workers && core_->collectives->is_capturable()) return false;
   return std::all_of(devices().begin(), devices().end(),
                      [](const LogicalDevice& device) { return device.kind != DeviceKind::kCpu; });
 }

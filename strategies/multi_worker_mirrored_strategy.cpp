@@ -10,7 +10,7 @@
 #include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/master_address.h"
 #include "lockstep/strategies/resolve_cluster.h"
-#include "lockstep/strategies/ring_all_reduce.h"
+#include "lockstep/strategies/worker_ops_choice.h"
 
 namespace lockstep {
 namespace {
@@ -49,23 +49,25 @@ std::string cluster_text(const ClusterSpec& spec) {
 }
 
 std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const ClusterOptions& cluster,
-                                          const StrategyOptions& options, size_t num_replicas) {
+                                          const StrategyOptions& options, const StrategyConfig& config) {
   JoinOptions join{.rank = resolver.rank(),
                    .size = resolver.world_size(),
                    .is_master_served = resolver.is_master_served_by_launcher(),
                    .address = cluster.address,
                    .token = cluster.token.empty() ? resolver.job_id() : cluster.token,
                    .restart_count = resolver.restart_count(),
-                   .num_replicas = static_cast<int>(num_replicas),
+                   .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,
                    .timeout = options.timeout};
   const auto& compression = options.communication.gradient_compression;
-  join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
-                {"Lockstep version", LOCKSTEP_VERSION},
-                {"communication",
-                 c10::str(communication_name(options.communication.implementation), ", packs of ",
-                          options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
-                          " bytes, gradient compression ", compression ? compression->name() : "none")}};
+  join.facts = {
+      {"cluster", cluster_text(resolver.cluster_spec())},
+      {"Lockstep version", LOCKSTEP_VERSION},
+      {"communication",
+       c10::str(config.cross_device_ops ? config.cross_device_ops->name()
+                                        : communication_name(options.communication.implementation),
+                ", packs of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
+                " bytes, gradient compression ", compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;
   join.master_port = master.address.port;
@@ -93,23 +95,15 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.buckets = options.buckets;
   config.timeout = options.timeout;
   config.num_processes_here = resolver.local_world_size();
-  resolver.rank();  // refuses a task that does not train
+  if (resolver.task_type() == "evaluator") return config;
+  resolver.rank();  // refuses a ps
   if (resolver.world_size() == 1) return config;
-  if (config.cross_device_ops) {
-    throw InvalidArgument(c10::str("[", kName, "] expected no cross-device op with several workers, but got ",
-                                   config.cross_device_ops->name(),
-                                   ", which knows one process only; the communication options choose"));
-  }
-  if (options.communication.implementation == CommunicationImplementation::kNccl) {
-    throw InvalidArgument(
-        c10::str("[", kName,
-                 "] expected the communication auto or ring, but got nccl, which this version "
-                 "has within a process only"));
-  }
-  config.workers = join_workers(resolver, cluster, options, config.devices.size());
-  config.cross_device_ops =
-      std::make_shared<RingAllReduce>(config.workers, options.communication.gradient_compression);
-  config.cross_device_ops_reason = "replicas are in several processes";
+  check_over_workers(kName, config.devices, options.communication, config.cross_device_ops);
+  config.workers = join_workers(resolver, cluster, options, config);
+  auto choice = choose_over_workers(config.workers, config.devices, options.communication,
+                                    std::move(config.cross_device_ops));
+  config.cross_device_ops = std::move(choice.ops);
+  config.cross_device_ops_reason = std::move(choice.reason);
   return config;
 }
 
@@ -125,6 +119,15 @@ ClusterOptions cluster_options(const Environment& environment) {
           variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
     options.join_timeout = std::chrono::seconds(*timeout);
   return options;
+}
+
+torch::Tensor MultiWorkerMirroredStrategy::apply_gradients(ReplicaContext& replica,
+                                                           torch::optim::Optimizer& optimizer,
+                                                           const ApplyOptions& options) {
+  if (!is_evaluator()) return Strategy::apply_gradients(replica, optimizer, options);
+  throw InvalidArgument(c10::str("[", kName,
+                                 "] expected a chief or a worker to train, but this is evaluator ",
+                                 resolver_->task_id(), ", which evaluates only"));
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Resolver resolver, std::vector<std::string> devices,

@@ -38,6 +38,9 @@ ClusterOptions cluster_options(const Environment& environment);
 /// optimizer, dataset), PeerLost where one is gone; after a failure in any of them the strategy is of no more
 /// use. local_results(), metrics' results and batches are of this process's replicas. A process has one such
 /// strategy in its life: a second one would meet the first one's traces.
+///
+/// An evaluator task stands beside the job: its strategy has this process's replicas only, and does all but
+/// train.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   /// `resolver` null: what resolve_cluster() finds in the environment; without a cluster this process is the
@@ -45,14 +48,19 @@ class MultiWorkerMirroredStrategy : public Strategy {
   /// of its local rank where there is one for each), else one logical CPU.
   ///
   /// Blocks until all workers have joined. Throws as MirroredStrategy, ClusterError, and InvalidArgument for
-  /// a task that does not train (evaluator, ps).
+  /// a ps task.
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                                        std::vector<std::string> devices = {}, StrategyOptions options = {},
                                        ClusterOptions cluster = cluster_options(process_environment()));
 
   const ClusterResolver* cluster_resolver() const override { return resolver_.get(); }
   /// Whether this process is worker 0, which tells the user what there is to tell.
-  bool is_chief() const { return resolver_->rank() == 0; }
+  bool is_chief() const { return !is_evaluator() && resolver_->rank() == 0; }
+  bool is_evaluator() const { return resolver_->task_type() == "evaluator"; }
+
+  /// As Strategy's; throws InvalidArgument for an evaluator.
+  torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                const ApplyOptions& options) override;
 
  private:
   /// Never null.

@@ -1,6 +1,7 @@
 // NCCL's backends in builds with CUDA; nccl_backend_absent.cpp stands in elsewhere.
 #include "lockstep/strategies/nccl_backend.h"
 
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -54,10 +55,18 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& reques
   options->timeout = request.timeout;
   // Those come out of a pool of their own: in the other one NCCL could get a replica's stream.
   options->is_high_priority_stream = true;
-  auto group = c10::make_intrusive<MildProcessGroup>(request.store, request.rank,
-                                                     static_cast<int>(request.devices.size()), options);
-  group->setBoundDeviceId(request.devices[static_cast<size_t>(request.rank)].torch_device());
+  auto group = c10::make_intrusive<MildProcessGroup>(request.store, request.rank, request.size, options);
+  group->setBoundDeviceId(request.device.torch_device());
   return group;
+}
+
+std::string unique_id_of_gpu(const LogicalDevice& gpu) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  const auto& id = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(gpu.index))->uuid;
+  std::string text;
+  for (const char byte : id.bytes)
+    text += {kDigits[static_cast<unsigned char>(byte) >> 4], kDigits[static_cast<unsigned char>(byte) & 15]};
+  return text;
 }
 
 }  // namespace lockstep

@@ -2,7 +2,10 @@
 
 // Internal: only sources of its layer need it.
 
+#include <string>
+
 #include "lockstep/runtime/backend_group.h"
+#include "lockstep/runtime/device.h"
 
 namespace lockstep {
 
@@ -15,5 +18,9 @@ void prepare_nccl();
 /// otherwise (TORCH_NCCL_BLOCKING_WAIT, TORCH_NCCL_ASYNC_ERROR_HANDLING). In a build without CUDA it throws
 /// InvalidArgument.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
+
+/// What tells a GPU from those of all machines, or a part of one from the others. Empty in a build without
+/// CUDA.
+std::string unique_id_of_gpu(const LogicalDevice& gpu);
 
 }  // namespace lockstep

@@ -9,4 +9,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) {
   throw InvalidArgument("this build of Lockstep has no NCCL (LOCKSTEP_CUDA=OFF)");
 }
 
+std::string unique_id_of_gpu(const LogicalDevice&) {
+  return "";
+}
+
 }  // namespace lockstep

@@ -11,6 +11,10 @@ Devices parse_destinations(const std::vector<std::string>& names) {
   return devices;
 }
 
+bool has_other_workers(const Strategy& strategy) {
+  return strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+}
+
 }  // namespace
 
 std::vector<std::string> StrategyExtended::worker_devices() const {
@@ -21,18 +25,27 @@ std::vector<std::string> StrategyExtended::worker_devices() const {
 
 std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
                                                        const std::vector<std::string>& destinations) const {
-  return strategy_.cross_device_ops().reduce(op, value.local_values(), parse_destinations(destinations));
+  const Devices devices = parse_destinations(destinations);
+  const auto& ops = strategy_.cross_device_ops();
+  if (!has_other_workers(strategy_)) return ops.reduce(op, value.local_values(), devices);
+  if (devices.empty()) return ops.broadcast({}, devices);  // which says that it expects some
+  return ops.broadcast(strategy_.reduce(op, value), devices);
 }
 
 std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(
     ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
     const std::vector<std::string>& destinations) const {
   std::vector<std::vector<torch::Tensor>> local;
+  if (has_other_workers(strategy_)) {
+    for (const auto& value : values) local.push_back(reduce_to(op, value, destinations));
+    return local;
+  }
   for (const auto& value : values) local.push_back(value.local_values());
   return strategy_.cross_device_ops().batch_reduce(op, local, parse_destinations(destinations));
 }
 
 Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& value) const {
+  if (has_other_workers(strategy_)) return strategy_.scope([&](ReplicaContext&) { return value; });
   auto copies = strategy_.cross_device_ops().broadcast(value, strategy_.devices());
   // The first copy may be the given tensor itself: a mirrored value is the strategy's own.
   for (auto& copy : copies) {

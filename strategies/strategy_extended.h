@@ -14,7 +14,8 @@ namespace lockstep {
 
 class Strategy;
 
-/// tf.distribute's lower-level calls, between runs. Refers to its strategy.
+/// tf.distribute's lower-level calls, between runs. Refers to its strategy. With several workers reduce_to(),
+/// batch_reduce_to() and broadcast_to() are collectives of theirs, and throw as Strategy::reduce() does.
 class StrategyExtended {
  public:
   explicit StrategyExtended(Strategy& strategy) : strategy_(strategy) {}
@@ -33,7 +34,8 @@ class StrategyExtended {
   std::vector<std::vector<torch::Tensor>> batch_reduce_to(
       ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
       const std::vector<std::string>& destinations) const;
-  /// A copy on every replica's device, in memory of its own.
+  /// A copy on every replica's device, in memory of its own. With several workers worker 0's value, which the
+  /// others must have in the same shape and dtype.
   Mirrored<torch::Tensor> broadcast_to(const torch::Tensor& value) const;
 
   /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica

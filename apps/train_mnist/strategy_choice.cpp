@@ -96,6 +96,11 @@ MadeStrategy choose_strategy(const TrainOptions& options) {
   }
   try {
     auto made = make_strategy(options.strategy, request);
+    const auto* cluster = made.strategy->cluster_resolver();
+    if (cluster != nullptr && cluster->task_type() == "evaluator") {
+      throw UsageError(c10::str(cluster->source(), ": this task is evaluator ", cluster->task_id(),
+                                ", which evaluates only, and train_mnist trains: start a chief or a worker"));
+    }
     if (options.cuda_graph) check_cuda_graph(made.strategy->devices());
     return made;
   } catch (const InvalidArgument& error) {

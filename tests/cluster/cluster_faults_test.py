@@ -107,6 +107,7 @@ class FaultsTest(unittest.TestCase):
         for config, path in (('{"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}', r"cluster\.worker\[1\]"),
                              ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}}', r"task\.index"),
                              ('{"cluster": {"ps": ["a:1"], "worker": ["b:2"]}, "task": {"type": "ps", "index": 0}}', "ps"),
+                             ('{"cluster": {"worker": ["b:2"]}, "task": {"type": "evaluator", "index": 0}}', "evaluator 0, which evaluates only"),
                              ("", "TF_CONFIG")):
             environment = workers.clean_environment() | {"TF_CONFIG": config}
             worker = workers.Worker(TRAINING, environment)

@@ -168,9 +168,9 @@ class NcclWork final : public c10d::Work {
 class Nccl final : public c10d::Backend {
  public:
   explicit Nccl(const BackendRequest& request)
-      : Backend(request.rank, static_cast<int>(request.devices.size())),
+      : Backend(request.rank, request.size),
         request_(request),
-        device_(request.devices[static_cast<size_t>(request.rank)].torch_device()),
+        device_(request.device.torch_device()),
         stream_(c10::Stream::UNSAFE, device_, next_stream()) {
     require(device_.is_cuda(), "no GPU");
   }

@@ -27,9 +27,9 @@ std::string text_of(const Fn& call) {
 TEST(CollectiveOrder, CountsEachRanksCallsAndKnowsWhoIsMissing) {
   CollectiveOrder order(3);
   EXPECT_TRUE(order.is_complete());
-  EXPECT_EQ(order.join(1, "a"), 0U);
-  EXPECT_EQ(order.join(1, "b"), 1U);
-  EXPECT_EQ(order.join(0, "a"), 0U);
+  EXPECT_EQ(order.join(1, "a").sequence, 0U);
+  EXPECT_EQ(order.join(1, "b").sequence, 1U);
+  EXPECT_EQ(order.join(0, "a").sequence, 0U);
   EXPECT_EQ(order.missing(0), "2");
   EXPECT_EQ(order.missing(1), "0, 2");
   EXPECT_EQ(text_of<CollectiveMismatch>([&] { order.check_complete(); }),
@@ -40,7 +40,7 @@ TEST(CollectiveOrder, CountsEachRanksCallsAndKnowsWhoIsMissing) {
   EXPECT_EQ(order.missing(0), "");
   EXPECT_TRUE(order.is_complete());
   EXPECT_NO_THROW(order.check_complete());
-  EXPECT_EQ(order.join(2, "c"), 2U);
+  EXPECT_EQ(order.join(2, "c").sequence, 2U);
 }
 
 TEST(CollectiveOrder, NamesBothCallsThatDiffer) {
@@ -65,7 +65,7 @@ TEST(CollectiveOrder, NamesWhoReturnedWithFewerCallsWhoeverIsFirst) {
       EXPECT_EQ(text_of<CollectiveMismatch>([&] { order.leave(1); }), text);
     }
     order.reset();
-    EXPECT_EQ(order.join(1, "c"), 0U);
+    EXPECT_EQ(order.join(1, "c").sequence, 0U);
   }
 }
 
@@ -79,12 +79,12 @@ TEST(CollectiveOrder, ReplicasThatLeftTakePartAgainInTheNextRun) {
 TEST(CollectiveOrder, AfterAnAbortAllCallsGetItsFirstReason) {
   CollectiveOrder order(2);
   order.join(0, "a");
-  order.abort("first");
-  order.abort("second");
+  order.abort(std::make_exception_ptr(CollectiveAborted("first")));
+  order.abort(std::make_exception_ptr(CollectiveAborted("second")));
   EXPECT_EQ(text_of<CollectiveAborted>([&] { order.join(1, "a"); }), "first");
   EXPECT_NO_THROW(order.leave(1)) << "the abort's cause is the error";
   order.reset();
-  EXPECT_EQ(order.abort_reason(), std::nullopt);
+  EXPECT_EQ(order.abort_error(), nullptr);
   EXPECT_NO_THROW(order.join(1, "a"));
 }
 

@@ -93,9 +93,7 @@ std::shared_ptr<FakeCommunicator> FakeNcclWorld::communicator(const std::string&
 }
 
 FakeNccl::FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& request)
-    : Backend(request.rank, static_cast<int>(request.devices.size())),
-      world_(std::move(world)),
-      request_(request) {
+    : Backend(request.rank, request.size), world_(std::move(world)), request_(request) {
   require(!world_->has_fault(getRank(), Fault::kMaking), "no such device");
   ++world_->alive_;
 }
@@ -144,8 +142,7 @@ void FakeNccl::eagerConnectSingleDevice(at::Device) {
     require(!ended_, "aborted while connecting");
     communicator_ = communicator;
   }
-  require(communicator->connect(getRank(), request_.devices[static_cast<size_t>(getRank())].str(), deadline),
-          "not all ranks connected");
+  require(communicator->connect(getRank(), request_.device.str(), deadline), "not all ranks connected");
   if (getRank() == 0) {
     MutexLock lock(world_->mutex_);
     ++world_->num_connected_;

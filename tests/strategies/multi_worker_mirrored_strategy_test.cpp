@@ -118,6 +118,32 @@ TEST_P(MultiWorkerMirrored, ReducesAndGathersOverAllWorkers) {
   }));
 }
 
+TEST_P(MultiWorkerMirrored, ExtendedCallsAreOverAllWorkers) {
+  int total = 0;
+  for (const int count : GetParam()) total += count;
+  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto ones = strategy.distribute_values_from_function(
+        [](const ValueContext&) { return torch::ones({2}, torch::kDouble); });
+    const auto ids = strategy.distribute_values_from_function([](const ValueContext& context) {
+      return torch::full({1}, context.replica_id_in_sync_group, torch::kDouble);
+    });
+    auto extended = strategy.extended();
+    const auto sums = extended.reduce_to(ReduceOp::kSum, ones, {"cpu:0", "cpu:1"});
+    ASSERT_EQ(sums.size(), 2);
+    for (const auto& sum : sums) EXPECT_TRUE(sum.eq(total).all().item<bool>());
+    const auto means = extended.batch_reduce_to(ReduceOp::kMean, {ones, ids}, {"cpu:0"});
+    EXPECT_EQ(means[0][0][1].item<double>(), 1);
+    EXPECT_DOUBLE_EQ(means[1][0].item<double>(), (total - 1) / 2.0);
+    EXPECT_THROW(extended.reduce_to(ReduceOp::kSum, ones, {}), InvalidArgument);
+    const auto own = torch::full({2}, strategy.cluster_resolver()->rank() + 5.0);
+    const auto mirrored = extended.broadcast_to(own);
+    for (const auto& copy : mirrored.local_values()) {
+      EXPECT_TRUE(copy.eq(5).all().item<bool>());
+      EXPECT_FALSE(copy.is_alias_of(own));
+    }
+  }));
+}
+
 TEST_P(MultiWorkerMirrored, CollectivesOfReplicaFunctionsReachAllWorkers) {
   int total = 0;
   for (const int count : GetParam()) total += count;
@@ -340,15 +366,41 @@ TEST(MultiWorkerMirroredStrategy, IsTheSoleWorkerWithoutACluster) {
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ones), 2);
 }
 
-TEST(MultiWorkerMirroredStrategy, RefusesTasksThatDoNotTrain) {
-  const ClusterSpec spec({{"worker", {{0, {"127.0.0.1", 1}}}}, {"ps", {{0, {"127.0.0.1", 2}}}}});
-  for (const char* task : {"ps", "evaluator"}) {
-    EXPECT_THAT(message_of<InvalidArgument>([&] {
-                  MultiWorkerMirroredStrategy(std::make_shared<SimpleClusterResolver>(spec, task, 0),
-                                              cpu_devices(1));
-                }),
-                HasSubstr(task));
+const ClusterSpec kTwoWorkersAndMore({{"worker", {{0, {"127.0.0.1", 1}}, {1, {"127.0.0.1", 2}}}},
+                                      {"ps", {{0, {"127.0.0.1", 3}}}}});
+
+TEST(MultiWorkerMirroredStrategy, RefusesAParameterServer) {
+  EXPECT_THAT(message_of<InvalidArgument>([] {
+                MultiWorkerMirroredStrategy(
+                    std::make_shared<SimpleClusterResolver>(kTwoWorkersAndMore, "ps", 0), cpu_devices(1));
+              }),
+              HasSubstr("this is ps 0"));
+}
+
+TEST(MultiWorkerMirroredStrategy, AnEvaluatorEvaluatesByItselfAndDoesNotTrain) {
+  // Nobody listens at the workers' addresses: an evaluator does not look for them.
+  MultiWorkerMirroredStrategy strategy(
+      std::make_shared<SimpleClusterResolver>(kTwoWorkersAndMore, "evaluator", 1), cpu_devices(2));
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+  EXPECT_TRUE(strategy.is_evaluator());
+  EXPECT_FALSE(strategy.is_chief());
+  const auto data = examples_of_three_classes();
+  auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
+  auto optimizer =
+      strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
+  auto mean = strategy.scope([](ReplicaContext&) { return Mean(); });
+  auto batches =
+      strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+  for (const auto& batch : batches) {
+    strategy.run([](ReplicaContext&, TanhNet& net, Mean& loss,
+                    const Example& shard) { loss.update(example_losses(net, shard)); },
+                 model, mean, batch);
   }
+  EXPECT_NEAR(result(strategy, mean), example_losses(model.primary(), data).mean().item<double>(), 1e-12);
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
+              }),
+              HasSubstr("this is evaluator 1, which evaluates only"));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(NcclBackend, TakesTheErrorHandlingThatEndsNoProcessUnlessTheUserHasChosen) 
 #else
 
 TEST(NcclBackend, IsRefusedInABuildWithoutCuda) {
-  EXPECT_THROW(make_nccl_backend({.rank = 0, .devices = kTwoGpus}), InvalidArgument);
+  EXPECT_THROW(make_nccl_backend({.size = 2, .device = kTwoGpus[0]}), InvalidArgument);
   const auto message =
       message_of<InvalidArgument>([] { NcclAllReduce().make_channel(kTwoGpus, std::chrono::seconds(10)); });
   EXPECT_THAT(message, testing::HasSubstr("no NCCL (LOCKSTEP_CUDA=OFF)"));

@@ -18,6 +18,7 @@ namespace lockstep {
 struct WorkerSetUp {
   StrategyOptions options{.intra_op_threads = 1, .timeout = std::chrono::seconds(60)};
   ClusterOptions cluster{.token = "a token", .join_timeout = std::chrono::seconds(60)};
+  std::vector<std::string> devices;  ///< empty: as many logical CPUs as replicas
 };
 
 /// The workers of one job, each a thread of this process with a strategy of its own on so many logical CPUs,
@@ -39,9 +40,10 @@ inline std::vector<std::exception_ptr> run_strategies(
         WorkerSetUp set_up;
         if (rank == 0) set_up.cluster.listening_socket = descriptor;
         change(static_cast<int>(rank), set_up);
+        if (set_up.devices.empty()) set_up.devices = cpu_devices(num_replicas[rank]);
         MultiWorkerMirroredStrategy strategy(
-            std::make_shared<SimpleClusterResolver>(hosts, static_cast<int>(rank)),
-            cpu_devices(num_replicas[rank]), set_up.options, set_up.cluster);
+            std::make_shared<SimpleClusterResolver>(hosts, static_cast<int>(rank)), set_up.devices,
+            set_up.options, set_up.cluster);
         work(strategy);
       } catch (...) {
         errors[rank] = std::current_exception();

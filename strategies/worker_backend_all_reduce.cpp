@@ -1,0 +1,35 @@
+#include "lockstep/strategies/worker_backend_all_reduce.h"
+
+#include <utility>
+
+#include "lockstep/runtime/hierarchical_backend.h"
+
+namespace lockstep {
+
+BackendGroupConfig WorkerBackendAllReduce::over_workers(const Devices& devices,
+                                                        std::chrono::milliseconds timeout) const {
+  BackendGroupConfig config;
+  config.devices = devices;
+  config.timeout = timeout;
+  config.workers = std::make_unique<BackendWorkers>();
+  config.workers->layout = workers_->layout();
+  config.workers->calls = workers_->open_channel(name());
+  config.workers->on_host = std::make_unique<HierarchicalGroup>(
+      workers_->layout(), workers_->open_channel(name() + " on the host"), timeout);
+  config.workers->store = workers_->open_store();
+  return config;
+}
+
+std::unique_ptr<CollectiveGroup> WorkerBackendAllReduce::make_channel(
+    const Devices& devices, std::chrono::milliseconds timeout) const {
+  return backend_->open_channel(over_workers(devices, timeout));
+}
+
+std::unique_ptr<CollectiveGroup> WorkerBackendAllReduce::make_gradient_channel(
+    const Devices& devices, std::chrono::milliseconds timeout) const {
+  auto config = over_workers(devices, timeout);
+  config.wire_dtype = wire_dtype_;
+  return backend_->open_channel(std::move(config));
+}
+
+}  // namespace lockstep

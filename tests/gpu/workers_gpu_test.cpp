@@ -1,0 +1,126 @@
+// MultiWorkerMirroredStrategy with a GPU for each worker, by way of the host and over NCCL. The workers are
+// threads of one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/strategies/cuda_graph.h"
+#include "lockstep/strategies/losses.h"
+#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/small_images.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/strategies/worker_strategies.h"
+
+namespace lockstep {
+namespace {
+
+class WorkersOnGpus : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    LOCKSTEP_NEEDS_GPUS(2);
+    forget_races();
+  }
+  void TearDown() override { expect_no_races(); }
+
+  /// Two workers, on gpu:0 and gpu:1.
+  static void run_two(const std::function<void(MultiWorkerMirroredStrategy&)>& work) {
+    for (const auto& error : run_strategies({1, 1}, work, [](int rank, WorkerSetUp&set_up) {
+           set_up.devices = {"gpu:" + std::to_string(rank)};
+           if (GetParam() == "nccl") {
+             set_up.options.cross_device_ops = nccl_ops();
+           } else {
+             set_up.options.communication.implementation = CommunicationImplementation::kRing;
+           }
+         }))
+      EXPECT_EQ(text_of(error), "none");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Communication, WorkersOnGpus, testing::Values("ring", "nccl"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(WorkersOnGpus, EqualLibTorchAloneOnTheCpu) {
+  const auto data = examples_of_three_classes();
+  torch::manual_seed(17);
+  const auto start = make_tanh_net();
+  std::vector<std::vector<torch::Tensor>> results(2);
+  run_two([&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.mirror(start);
+    auto optimizer =
+        strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
+    auto batches =
+        strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
+    }
+    results[static_cast<size_t>(strategy.cluster_resolver()->rank())] =
+        on_host(model.primary()->parameters());
+  });
+  EXPECT_LT(largest_difference(results[0], trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd())),
+            1e-12);
+  EXPECT_TRUE(bit_equal(results[0], results[1]));
+}
+
+TEST_P(WorkersOnGpus, CollectivesCarryTensorsOfTheGpus) {
+  run_two([](MultiWorkerMirroredStrategy& strategy) {
+    const auto rows = strategy.run([](ReplicaContext& replica) {
+      const auto own = torch::full({replica.replica_id() + 1}, replica.replica_id() + 1.0, replica.device());
+      const auto sum = replica.all_reduce(ReduceOp::kSum, own.sum());
+      return replica.all_gather(own) + sum;
+    });
+    EXPECT_TRUE(rows.local_values()[0].cpu().equal(torch::tensor({6.0F, 7.0F, 7.0F})));
+    EXPECT_FLOAT_EQ(strategy.reduce(ReduceOp::kMean, rows, 0).item<float>(), 20.0F / 3);
+  });
+}
+
+torch::Tensor scaled_sum(ReplicaContext& replica, const torch::Tensor& value) {
+  return replica.all_reduce(ReduceOp::kSum, value * 2) + 1;
+}
+
+TEST_P(WorkersOnGpus, CapturedFunctionsGiveWhatCallsGive) {
+  run_two([](MultiWorkerMirroredStrategy& strategy) {
+    CudaGraph graph(&scaled_sum, {.warm_up_runs = 1});
+    for (int run = 1; run < 6; ++run) {
+      const auto values = strategy.distribute_values_from_function([&](const ValueContext& context) {
+        return torch::full({4}, static_cast<double>(run + context.replica_id_in_sync_group),
+                           strategy.devices()[0].torch_device());
+      });
+      const auto sums = strategy.run(graph, values);
+      EXPECT_EQ(sums.local_values()[0][3].item<double>(), 2.0 * (run + run + 1) + 1) << "run " << run;
+    }
+    // Over NCCL the workers would have to agree on each replay.
+    EXPECT_EQ(graph.statistics().replays > 0, GetParam() == "ring");
+  });
+}
+
+#ifdef LOCKSTEP_WITH_CUDA
+
+TEST(WorkersOnGpusByDefault, TakeNccl) {
+  LOCKSTEP_NEEDS_GPUS(2);
+  for (const auto& error : run_strategies(
+           {1, 1},
+           [](MultiWorkerMirroredStrategy&strategy) {
+             EXPECT_THAT(strategy.describe(),
+                         testing::HasSubstr("NcclAllReduce (every replica has a GPU of its own)"));
+           },
+           [](int rank, WorkerSetUp&set_up) { set_up.devices = {"gpu:" + std::to_string(rank)}; }))
+    EXPECT_EQ(text_of(error), "none");
+}
+
+TEST(WorkersOnGpusByDefault, TakeTheRingWhereTheyShareAGpu) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  for (const auto& error : run_strategies(
+           {1, 1},
+           [](MultiWorkerMirroredStrategy& strategy) {
+             EXPECT_THAT(strategy.describe(), testing::HasSubstr("shares a GPU with another worker"));
+           },
+           [](int, WorkerSetUp& set_up) { set_up.devices = {"gpu:0"}; }))
+    EXPECT_EQ(text_of(error), "none");
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep
