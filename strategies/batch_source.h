@@ -32,6 +32,9 @@ class BatchSource {
   virtual std::optional<int64_t> num_steps() const = 0;
   /// Whether load() must be called for one step after another, by one thread at a time.
   virtual bool is_sequential() const { return false; }
+  /// Whether every worker draws the whole global batch and keeps its replicas' part: then none of them may
+  /// have another one, or end before the others.
+  virtual bool has_whole_batches() const { return false; }
   /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential. Throws
   /// what making it throws, OutOfMemory and DeviceFailure naming the replica.
   virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
@@ -52,6 +55,7 @@ class MappedSource : public BatchSource<Result> {
   const InputPlacement& placement() const override { return inner_->placement(); }
   std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
+  bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
   std::optional<PerReplica<Result>> load(int64_t epoch, int64_t step) override {
     auto batch = inner_->load(epoch, step);
@@ -91,6 +95,7 @@ class TakenSource : public BatchSource<Batch> {
     return std::min(count_, *steps);
   }
   bool is_sequential() const override { return inner_->is_sequential(); }
+  bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
     if (step >= count_) return std::nullopt;

@@ -20,6 +20,9 @@ using Example = torch::data::Example<>;
 /// What a distributed dataset must know of a batch's type. Specialise it for batches of your own:
 ///   size(batch)             examples in it
 ///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
+///   slice(batch, begin, end)
+///                           its examples [begin, end), 0 or more. May be missing: distribute_dataset() then
+///                           cuts no streams of such batches.
 ///   to(batch, device)       the batch on a device, copied without blocking where that is possible
 ///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it, by reference to it, so that
 ///                           those of a batch that is no constant can be exchanged. May be missing: batches
@@ -40,6 +43,11 @@ template <>
 struct BatchTraits<torch::Tensor> {
   static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
   static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
+  static torch::Tensor slice(const torch::Tensor& batch, int64_t begin, int64_t end) {
+    // With a version of its own: where a replica changes its slice in place, autograd must not take that for
+    // a change of the other replicas'.
+    return batch.narrow(0, begin, end - begin).variable_data();
+  }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
     // Only out of pinned memory does a GPU copy by itself. LibTorch keeps such memory and takes it again when
     // the copy is done.
@@ -61,6 +69,10 @@ struct BatchTraits<torch::data::Example<Data, Target>> {
   static Batch none_of(const Batch& batch) {
     return {BatchTraits<Data>::none_of(batch.data), BatchTraits<Target>::none_of(batch.target)};
   }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return {BatchTraits<Data>::slice(batch.data, begin, end),
+            BatchTraits<Target>::slice(batch.target, begin, end)};
+  }
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
   }
@@ -77,6 +89,9 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
   using Batch = torch::data::Example<Data, torch::data::example::NoTarget>;
   static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
   static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return {BatchTraits<Data>::slice(batch.data, begin, end)};
+  }
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device)};
   }
@@ -96,6 +111,13 @@ struct BatchTraits<std::tuple<First, Rest...>> {
     return std::apply(
         [](const auto&... part) {
           return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::none_of(part)...);
+        },
+        batch);
+  }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return std::apply(
+        [&](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::slice(part, begin, end)...);
         },
         batch);
   }
@@ -126,6 +148,11 @@ struct BatchTraits<std::vector<Part>> {
   static Batch none_of(const Batch& batch) {
     Batch result;
     for (const auto& part : batch) result.push_back(BatchTraits<Part>::none_of(part));
+    return result;
+  }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::slice(part, begin, end));
     return result;
   }
   static Batch to(const Batch& batch, torch::Device device) {

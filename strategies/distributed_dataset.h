@@ -175,7 +175,7 @@ class DistributedDataset<Batch>::Iterator {
 
   void advance() {
     auto made = batches_->next();
-    if (!dataset_->source_->num_steps() && dataset_->source_->placement().sum) agree(made);
+    if (!dataset_->source_->num_steps() && dataset_->source_->placement().gather) agree(made);
     current_.reset();
     if (made) {
       hand_over(*made);
@@ -186,19 +186,20 @@ class DistributedDataset<Batch>::Iterator {
     if (dataset_->generation_ == generation_) dataset_->position_ = position_;
   }
 
-  /// Streams of several workers may end at different steps: those at their end go on with empty shards, until
-  /// all have come to theirs. Called by all workers together.
+  /// Streams of several workers may end at different steps, unless all draw the same: those at their end go
+  /// on with empty shards, until all have come to theirs. Called by all workers together.
   void agree(std::optional<Made>& made) {
     auto& source = *dataset_->source_;
-    const auto totals = source.placement().sum({made ? 1 : 0, made ? made->batch.batch_sizes()->global : 0});
-    if (totals[0] == 0) return;
+    const auto here = made ? std::optional(made->batch.batch_sizes()->global) : std::nullopt;
+    const auto examples = examples_of_step(source.placement(), here, source.has_whole_batches());
+    if (!examples) return;
     if (!made) {
       auto ready = std::make_unique<StreamFence>();
       auto nothing = streams_->run(*ready, [&] { return source.load_nothing(); });
       made.emplace(Made{std::move(nothing), std::move(ready)});
     }
     BatchSizes sizes = *made->batch.batch_sizes();
-    sizes.global = totals[1];
+    sizes.global = *examples;
     made->batch.set_batch_sizes(std::move(sizes));
   }
 

@@ -142,11 +142,11 @@ auto make_distributed_dataset(D dataset, const DistributeOptions& options, Input
   auto source = std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
   if (check_same) {
     check_same("dataset",
-               "batches of " + std::to_string(options.global_batch_size) + " out of " +
-                   std::to_string(source->num_examples()) + " examples" +
-                   (options.drop_remainder ? ", the last one dropped if short" : "") +
-                   (options.shuffle_seed ? ", shuffled with seed " + std::to_string(*options.shuffle_seed)
-                                         : ", not shuffled"));
+               {"batches of " + std::to_string(options.global_batch_size) + " out of " +
+                std::to_string(source->num_examples()) + " examples" +
+                (options.drop_remainder ? ", the last one dropped if short" : "") +
+                (options.shuffle_seed ? ", shuffled with seed " + std::to_string(*options.shuffle_seed)
+                                      : ", not shuffled")});
   }
   return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
 }

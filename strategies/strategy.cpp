@@ -95,13 +95,16 @@ InputPlacement Strategy::placement() const {
   if (const auto& workers = core_->config.workers) {
     placement.num_workers = workers->layout()->num_workers();
     placement.worker = workers->layout()->worker();
-    placement.check_same = [workers](const std::string& what, const std::string& value) {
-      workers->check_same(what, {value});
+    placement.check_same = [workers](const std::string& what, const std::vector<std::string>& lines) {
+      workers->check_same(what, lines);
     };
-    placement.sum = [workers](const std::vector<int64_t>& here) {
-      const auto sums = workers->sum(torch::tensor(here, torch::kLong));
-      const auto* values = sums.const_data_ptr<int64_t>();
-      return std::vector<int64_t>(values, values + sums.numel());
+    placement.gather = [workers](int64_t here) {
+      const auto& layout = workers->layout();
+      const auto own = torch::zeros({layout->num_workers()}, torch::kLong);
+      own[layout->worker()] = here;
+      const auto all = workers->sum(own);
+      const auto* values = all.const_data_ptr<int64_t>();
+      return std::vector<int64_t>(values, values + all.numel());
     };
   }
   return placement;

@@ -22,6 +22,7 @@
 #include "lockstep/strategies/indexed_source.h"
 #include "lockstep/strategies/mirror_options.h"
 #include "lockstep/strategies/replica_function.h"
+#include "lockstep/strategies/sharded_stream.h"
 #include "lockstep/strategies/strategy_config.h"
 #include "lockstep/strategies/strategy_extended.h"
 #include "lockstep/strategies/stream_source.h"
@@ -244,6 +245,22 @@ class Strategy : public GradientHandler {
   template <IndexedDataset D>
   auto distribute_dataset(D dataset, const DistributeOptions& options) const {
     return make_distributed_dataset(std::move(dataset), options, placement());
+  }
+
+  /// The same for streams: `make(InputContext)` gives this process's, a StreamedDataset by value or by
+  /// pointer, anew for each epoch. Its batches of up to `context.batch_size` examples are cut into the
+  /// replicas' shards, and AutoShardPolicy says which of them a worker reads. By kData batches and their
+  /// order are the same for every number of replicas and workers; streams that turn out to differ between
+  /// workers throw ClusterError out of the loop, as far as the sizes of their batches show it. Otherwise
+  /// workers whose streams end before others' take part with empty shards.
+  ///
+  /// A collective of the workers, as loops over it are. `make` and its streams are called by one thread at a
+  /// time: a background one, or the loop's own without prefetch. What they throw comes out of the loop, in
+  /// its place. Throws what share_of_stream() does, and InvalidArgument for a negative prefetch.
+  template <typename Fn>
+  requires std::invocable<const Fn&, const InputContext&>
+  auto distribute_dataset(const Fn& make, const DistributeStreamOptions& options) const {
+    return make_sharded_stream(make, options, placement());
   }
 
   /// `make(InputContext)` gives this process's pipeline, anew for each epoch: a callable

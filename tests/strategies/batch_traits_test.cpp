@@ -51,6 +51,34 @@ TEST(BatchTraits, OfTuplesAndVectorsTakeInEveryPart) {
   EXPECT_EQ(BatchTraits<Vector>::size({}), 0);
 }
 
+TEST(BatchTraits, CutsEveryPartOfABatch) {
+  using Batch =
+      std::tuple<Example, torch::data::Example<torch::Tensor, NoTarget>, std::vector<torch::Tensor>>;
+  const auto numbers = torch::arange(12).reshape({6, 2});
+  const Batch batch({numbers, numbers + 100}, {numbers + 200}, {numbers + 300, numbers + 400});
+  const auto parts = [](const Batch& of) {
+    const auto& [example, data, more] = of;
+    return std::vector{example.data, example.target, data.data, more[0], more[1]};
+  };
+  for (const auto& [begin, end] : {std::pair{0, 6}, std::pair{1, 4}, std::pair{5, 6}, std::pair{3, 3}}) {
+    const auto cut = parts(BatchTraits<Batch>::slice(batch, begin, end));
+    const auto whole = parts(batch);
+    for (size_t i = 0; i < cut.size(); ++i)
+      EXPECT_TRUE(cut[i].equal(whole[i].index({torch::indexing::Slice(begin, end)}))) << "part " << i;
+  }
+}
+
+TEST(BatchTraits, ASliceThatIsChangedInPlaceDoesNotDisturbTheGradientOfAnother) {
+  const auto batch = torch::ones({4, 1});
+  const auto first = BatchTraits<torch::Tensor>::slice(batch, 0, 2);
+  auto second = BatchTraits<torch::Tensor>::slice(batch, 2, 4);
+  const auto weight = torch::ones({1}, torch::requires_grad());
+  const auto loss = (first * weight).sum();  // keeps the slice for backward
+  second.mul_(3);
+  loss.backward();
+  EXPECT_EQ(weight.grad().item<float>(), 2);
+}
+
 TEST(Collate, StacksExamplesAndPassesBatchesThrough) {
   std::vector<Example> examples;
   for (int i = 0; i < 3; ++i) examples.emplace_back(torch::full({2}, i), torch::tensor(i));

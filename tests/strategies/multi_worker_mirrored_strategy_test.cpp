@@ -17,10 +17,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-void expect_no_worker_failed(const std::vector<std::exception_ptr>& errors) {
-  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
-}
-
 /// What worker 0 starts from; the others make something else, which is to be overwritten.
 TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worker) {
   TanhNet net;

@@ -173,15 +173,5 @@ TEST(DistributedStream, TakesALoaderOfLibTorchs) {
   EXPECT_EQ(epoch_of(mapped), (StreamEpoch{{{0, 1}, {4}}, {{9}, {16}}}));
 }
 
-TEST(InputContextBatchSize, IsTheGlobalOneOverTheReplicasOrAnError) {
-  EXPECT_EQ((InputContext{.num_replicas_in_sync = 4}.get_per_replica_batch_size(12)), 3);
-  for (const int64_t size : {10, 0, -4}) {
-    const auto message = message_of<InvalidArgument>(
-        [&] { InputContext{.num_replicas_in_sync = 4}.get_per_replica_batch_size(size); });
-    EXPECT_NE(message.find("4 replicas divide, but got " + std::to_string(size)), std::string::npos)
-        << message;
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

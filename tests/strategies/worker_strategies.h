@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/util/StringUtil.h>
+#include <gtest/gtest.h>
 
 #include <exception>
 #include <functional>
@@ -62,6 +63,10 @@ inline std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& caught) {
     return caught.what();
   }
+}
+
+inline void expect_no_worker_failed(const std::vector<std::exception_ptr>& errors) {
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
 }
 
 template <typename Error>
