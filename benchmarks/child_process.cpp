@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace lockstep::benchmarks {
 namespace {
@@ -83,7 +84,7 @@ ChildProcess::ChildProcess(const Command& command) : name_(command.arguments.at(
 }
 
 ChildProcess::~ChildProcess() {
-  close(input_);
+  close_input();
   const auto deadline = Clock::now() + kGrace;
   while (waitpid(process_, nullptr, WNOHANG) == 0) {
     if (Clock::now() >= deadline) {
@@ -94,6 +95,10 @@ ChildProcess::~ChildProcess() {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   close(output_);
+}
+
+void ChildProcess::close_input() {
+  if (input_ != -1) close(std::exchange(input_, -1));
 }
 
 void ChildProcess::write_line(const std::string& line) {

@@ -21,12 +21,14 @@ class ChildProcess {
  public:
   /// Throws std::runtime_error naming the program if it cannot be started.
   explicit ChildProcess(const Command& command);
-  /// Closes the child's input, which is its sign to end, and kills it if it has not done so 10 s later.
+  /// Closes the child's input and kills it if it has not done so 10 s later.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   void write_line(const std::string& line);
+  /// The child's sign to end; nothing can be written any more.
+  void close_input();
   /// Blocks for one line, without its end. Throws std::runtime_error naming the program if the child ends
   /// first or `timeout` passes.
   std::string read_line(std::chrono::seconds timeout);

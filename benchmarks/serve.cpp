@@ -16,8 +16,10 @@ std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
   if (options.serve == "mirrored")
     return make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   if (options.serve == "independent") return make_independent_loops(options.workload, options.num_replicas);
-  if (options.serve == "workers") return make_workers_loop(options.workload, options.num_replicas);
-  if (options.serve == "worker") return make_worker_loop(options.workload, options.num_replicas);
+  if (options.serve == "workers")
+    return make_workers_loop(options.workload, {.num_replicas = options.num_replicas});
+  if (options.serve == "worker")
+    return make_worker_loop(options.workload, {.num_replicas = options.num_replicas});
   throw std::invalid_argument("--serve: expected bare, mirrored, independent, workers or worker, but got '" +
                               options.serve + "'");
 }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "lockstep/datasets/image_folder.h"
+#include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/fused_adam.h"
@@ -13,7 +14,7 @@ namespace {
 using Batch = torch::data::Example<>;
 
 torch::Tensor train_step(ReplicaContext& replica, MobileNetV2& model, FusedAdam& optimizer,
-                         const torch::ScalarType& dtype, const Batch& batch) {
+                         const torch::ScalarType& dtype, const bool& overlaps, const Batch& batch) {
   optimizer.zero_grad();
   torch::Tensor losses;
   {
@@ -21,7 +22,12 @@ torch::Tensor train_step(ReplicaContext& replica, MobileNetV2& model, FusedAdam&
     losses = torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
   }
   auto loss = compute_average_loss(replica, losses);
-  loss.backward();
+  if (overlaps) {
+    loss.backward();
+  } else {
+    const auto held = replica.accumulate();
+    loss.backward();
+  }
   replica.apply_gradients(optimizer);
   return loss.detach();
 }
@@ -35,6 +41,7 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
   StrategyOptions result;
   if (!workload.gpu.empty()) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
+  result.communication.gradient_compression = make_gradient_compression(options.gradient_compression);
   return result;
 }
 
@@ -52,6 +59,7 @@ class StrategyLoop : public TrainingLoop {
  public:
   StrategyLoop(const Workload& workload, const StrategyLoopOptions& options)
       : workload_(workload),
+        overlaps_(options.overlaps),
         strategy_(make_strategy(workload, options)),
         model_(strategy_->scope([&](ReplicaContext&) { return make_model(workload); })),
         optimizer_(strategy_->scope(
@@ -60,7 +68,7 @@ class StrategyLoop : public TrainingLoop {
 
   void run(int steps) override {
     for (int i = 0; i < steps; ++i)
-      strategy_->run(step_, model_, optimizer_, dtype_of(workload_), next_batch());
+      strategy_->run(step_, model_, optimizer_, dtype_of(workload_), overlaps_, next_batch());
     synchronize(workload_);
   }
   int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
@@ -69,6 +77,7 @@ class StrategyLoop : public TrainingLoop {
   virtual PerReplica<Batch>& next_batch() = 0;
 
   Workload workload_;
+  const bool overlaps_;
   std::unique_ptr<Strategy> strategy_;
 
  private:

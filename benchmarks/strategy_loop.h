@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "lockstep/benchmarks/training_loop.h"
 #include "lockstep/strategies/multi_worker_mirrored_strategy.h"
@@ -12,6 +13,10 @@ struct StrategyLoopOptions {
   int num_replicas = 1;
   /// Of the gradients; none: the library's default.
   std::optional<int64_t> bucket_bytes;
+  /// Of gradients between processes, as make_gradient_compression() names it.
+  std::string gradient_compression = "none";
+  /// Gradients leave while backward still runs; else all of them once it has ended.
+  bool overlaps = true;
   /// The cluster of which this process is a worker with one replica, `num_replicas` being those of all; null:
   /// all replicas are in this process.
   std::shared_ptr<const ClusterResolver> cluster;

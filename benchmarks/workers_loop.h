@@ -2,17 +2,18 @@
 
 #include <memory>
 
+#include "lockstep/benchmarks/strategy_loop.h"
 #include "lockstep/benchmarks/training_loop.h"
 #include "lockstep/benchmarks/workload.h"
 
 namespace lockstep::benchmarks {
 
-/// MultiWorkerMirroredStrategy with so many worker processes of one replica each on this machine, connected
-/// over loopback. This process is worker 0; it starts the others, as jobs of this program. The first run() is
-/// one step.
-std::unique_ptr<TrainingLoop> make_workers_loop(const Workload& workload, int num_workers);
+/// MultiWorkerMirroredStrategy with `options.num_replicas` worker processes of one replica each on this
+/// machine, connected over loopback. This process is worker 0; it starts the others, as jobs of this program.
+/// The options' cluster is made here. The first run() is one step.
+std::unique_ptr<TrainingLoop> make_workers_loop(const Workload& workload, StrategyLoopOptions options);
 
-/// One of those others, in the cluster that its environment names.
-std::unique_ptr<TrainingLoop> make_worker_loop(const Workload& workload, int num_workers);
+/// One of those others, with the same options, in the cluster that its environment names.
+std::unique_ptr<TrainingLoop> make_worker_loop(const Workload& workload, StrategyLoopOptions options);
 
 }  // namespace lockstep::benchmarks

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <latch>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/intra_op_threads.h"
 
 namespace lockstep {
 namespace {
@@ -37,8 +39,17 @@ std::vector<at::Tensor> gather_all(c10d::Backend& backend, const at::Tensor& own
 
 }  // namespace
 
-WorkerChannel::WorkerChannel(Options options)
-    : options_(std::move(options)), thread_([this] { carry_on(); }) {}
+WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
+  // Threads of its own for operators, such as a compression's casts, would spin on the replicas' cores.
+  const IntraOpThreadsGuard keep;
+  std::latch has_set(1);
+  thread_ = std::thread([this, &has_set] {
+    set_intra_op_threads(1);
+    has_set.count_down();
+    carry_on();
+  });
+  has_set.wait();
+}
 
 WorkerChannel::~WorkerChannel() {
   bool is_healthy = false;

@@ -24,6 +24,12 @@ TEST(ChildProcess, AnswersLineByLine) {
   EXPECT_EQ(child.read_line(seconds(10)), "two");
 }
 
+TEST(ChildProcess, SeesTheEndOfItsInputBeforeItIsWaitedFor) {
+  ChildProcess child(shell("cat > /dev/null; echo ended"));
+  child.close_input();
+  EXPECT_EQ(child.read_line(seconds(10)), "ended");
+}
+
 TEST(ChildProcess, HasOurEnvironmentWithTheChanges) {
   setenv("LOCKSTEP_TEST_KEPT", "kept", 1);
   setenv("LOCKSTEP_TEST_CHANGED", "old", 1);

@@ -1,9 +1,13 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/benchmarks/remote_training.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 // torchvision's mobilenet_v2 has so many parameters with num_classes=10.
 constexpr int64_t kNumParameters = 2236682;
@@ -17,10 +21,13 @@ class OwnJob : public testing::Test {
     if (program_.empty()) GTEST_SKIP() << "this build has no speed_benchmark (a sanitizer, or no jemalloc)";
   }
 
+  Command command(const std::string& name, int num_replicas) const {
+    return {{program_, "--serve", name, "--replicas", std::to_string(num_replicas), "--global-batch-size",
+             "8", "--image-size", "33"},
+            {}};
+  }
   RemoteTraining start(const std::string& name, int num_replicas) const {
-    return RemoteTraining({{program_, "--serve", name, "--replicas", std::to_string(num_replicas),
-                            "--global-batch-size", "8", "--image-size", "33"},
-                           {}});
+    return RemoteTraining(command(name, num_replicas));
   }
 
  private:
@@ -45,6 +52,15 @@ TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
     // The batch is shared: what its activations take does not grow.
     EXPECT_GE(peak(4) - peak(1), 3 * kBytesOfATraining * 3 / 4) << name;
   }
+}
+
+// Worker 0 and the worker that it has started wait for each other's end.
+TEST_F(OwnJob, WorkersEndWithTheirInput) {
+  ChildProcess job(command("workers", 2));
+  EXPECT_THAT(job.read_line(std::chrono::seconds(120)), HasSubstr("ready"));
+  job.close_input();
+  EXPECT_THAT([&] { job.read_line(std::chrono::seconds(60)); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("ended before it answered")));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/tests/runtime/replica_group.h"
 #include "lockstep/tests/runtime/worker_threads.h"
 
@@ -60,6 +61,19 @@ TEST(WorkerGroup, SumsOverTheWorkers) {
     const int worker = group.layout()->worker();
     EXPECT_EQ(group.sum(at::full({2}, worker + 1, at::kDouble))[1].item<double>(), 3);
     EXPECT_EQ(group.sum(at::full({}, 200 * worker, at::kShort)).item<int>(), 200);
+  }));
+}
+
+// A pool beside the replicas' would spin on their cores after each cast of a compression.
+TEST(WorkerGroup, CarriesExchangesInThreadsWithoutAPool) {
+  const IntraOpThreadsGuard several(3);  // what new threads get
+  expect_no_errors(run_workers({1, 1}, [](WorkerGroup& group) {
+    int num_threads = 0;
+    group.open_channel("test")->exchange("look", [&](c10d::Backend&) {
+      num_threads = at::get_num_threads();
+      return WorkerChannel::Works{};
+    });
+    EXPECT_EQ(num_threads, 1);
   }));
 }
 

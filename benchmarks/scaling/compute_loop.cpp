@@ -1,0 +1,140 @@
+#include "lockstep/benchmarks/scaling/compute_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/runtime/gradient_buckets.h"
+#include "lockstep/runtime/gradient_hooks.h"
+#include "lockstep/runtime/intra_op_threads.h"
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::vector<size_t> reversed(size_t count) {
+  std::vector<size_t> order;
+  for (size_t i = count; i > 0; --i) order.push_back(i - 1);
+  return order;
+}
+
+}  // namespace
+
+class ComputeLoop::Training {
+ public:
+  Training(const Workload& workload, const ComputeLoopOptions& options)
+      : options_(options),
+        batch_(random_batch(workload, options.most_examples)),
+        model_(make_model(workload)),
+        parameters_(model_->parameters()),
+        optimizer_(parameters_, 1e-3) {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    set_intra_op_threads(std::max(1, cores / options.num_processes));
+    lay_out(reversed(parameters_.size()));
+    // As in the library, the order in which the first step's gradients came is what the buckets have from
+    // then on.
+    arrivals_.clear();
+    step(options.most_examples);
+    lay_out(std::exchange(arrivals_, {}));
+  }
+
+  Times run(int steps, int64_t num_examples) {
+    sums_ = {};
+    sums_.mean.buckets.resize(buckets_.size());
+    for (int i = 0; i < steps; ++i) {
+      arrivals_.clear();
+      step(num_examples);
+    }
+    Times times = sums_;
+    for (double* sum : {&times.mean.forward_seconds, &times.mean.backward_seconds,
+                        &times.mean.optimizer_seconds, &times.copy_seconds}) {
+      *sum /= steps;
+    }
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      times.mean.buckets[i].ready_seconds /= steps;
+      times.mean.buckets[i].bytes = static_cast<double>(buckets_.flat(i).nbytes());
+    }
+    return times;
+  }
+
+  const MobileNetV2& model() const { return model_; }
+  size_t num_tensors() const { return parameters_.size(); }
+
+ private:
+  void lay_out(const std::vector<size_t>& order) {
+    hooks_.reset();
+    optimizer_.zero_grad();
+    buckets_.lay_out(parameters_, order, options_.buckets);
+    sums_.mean.buckets.resize(buckets_.size());
+    hooks_.emplace(parameters_, [this](size_t index) { take_in(index); });
+  }
+
+  void take_in(size_t index) {
+    const torch::NoGradGuard no_grad;
+    const auto begin = Clock::now();
+    const auto& slot = buckets_.slot(index);
+    slot.copy_(parameters_[index].grad());
+    parameters_[index].mutable_grad() = slot;
+    arrivals_.push_back(index);
+    sums_.copy_seconds += seconds_since(begin);
+    ready_[buckets_.bucket_of(index)] = seconds_since(backward_began_);
+  }
+
+  void step(int64_t num_examples) {
+    const auto data = batch_.data.narrow(0, 0, num_examples);
+    const auto target = batch_.target.narrow(0, 0, num_examples);
+    ready_.assign(buckets_.size(), 0);
+    const auto began = Clock::now();
+    optimizer_.zero_grad();
+    auto loss = torch::cross_entropy_loss(model_->forward(data), target);
+    sums_.mean.forward_seconds += seconds_since(began);
+    backward_began_ = Clock::now();
+    loss.backward();
+    sums_.mean.backward_seconds += seconds_since(backward_began_);
+    for (size_t i = 0; i < ready_.size(); ++i) sums_.mean.buckets[i].ready_seconds += ready_[i];
+    const auto backward_ended = Clock::now();
+    optimizer_.step();
+    sums_.mean.optimizer_seconds += seconds_since(backward_ended);
+    sums_.step_seconds.push_back(seconds_since(began));
+  }
+
+  const ComputeLoopOptions options_;
+  torch::data::Example<> batch_;
+  MobileNetV2 model_;
+  std::vector<at::Tensor> parameters_;
+  FusedAdam optimizer_;
+  GradientBuckets buckets_;
+  std::vector<size_t> arrivals_;
+  std::vector<double> ready_;  // of each bucket, in this step
+  Clock::time_point backward_began_;
+  Times sums_;
+  std::optional<GradientHooks> hooks_;  // last, so that nothing calls take_in() while the rest goes
+};
+
+ComputeLoop::ComputeLoop(const Workload& workload, const ComputeLoopOptions& options)
+    : training_(std::make_unique<Training>(workload, options)) {}
+
+ComputeLoop::~ComputeLoop() = default;
+
+ComputeLoop::Times ComputeLoop::run(int steps, int64_t num_examples) {
+  return training_->run(steps, num_examples);
+}
+
+int64_t ComputeLoop::num_parameters() const {
+  return count_parameters(*training_->model());
+}
+
+int64_t ComputeLoop::num_tensors() const {
+  return static_cast<int64_t>(training_->num_tensors());
+}
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,102 @@
+#include "lockstep/benchmarks/scaling/exchange_loop.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+
+#include "lockstep/runtime/gradient_compression.h"
+#include "lockstep/runtime/intra_op_threads.h"
+#include "lockstep/runtime/worker_group.h"
+#include "lockstep/strategies/master_address.h"
+#include "lockstep/strategies/ring_all_reduce.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::minutes kTimeout{5};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Of all threads of this process.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+torch::Tensor gradients_of(int64_t bytes) {
+  return torch::zeros({bytes / static_cast<int64_t>(sizeof(float))});
+}
+
+std::shared_ptr<WorkerGroup> join(const ClusterResolver& resolver, const ClusterOptions& options) {
+  auto master = open_master(resolver, options);
+  return WorkerGroup::join({.rank = resolver.rank(),
+                            .size = resolver.world_size(),
+                            .master_host = master.address.host,
+                            .master_port = master.address.port,
+                            .listening_socket = master.socket,
+                            .join_timeout = options.join_timeout,
+                            .timeout = kTimeout});
+}
+
+}  // namespace
+
+class ExchangeLoop::Channel {
+ public:
+  Channel(const ClusterResolver& resolver, const ClusterOptions& options, const std::string& compression)
+      : compression_(make_gradient_compression(compression)),
+        workers_(join(resolver, options)),
+        ops_(workers_, compression_),
+        group_(ops_.make_gradient_channel(logical_cpus(1), kTimeout)) {
+    group_->enter();
+  }
+
+  void sum(const torch::Tensor& gradients) const {
+    std::vector<at::Tensor> bucket{gradients};
+    group_->backend(0)->allreduce(bucket)->wait();
+  }
+  GradientCompression* compression() const { return compression_.get(); }
+
+ private:
+  std::shared_ptr<GradientCompression> compression_;
+  std::shared_ptr<WorkerGroup> workers_;
+  RingAllReduce ops_;
+  std::unique_ptr<CollectiveGroup> group_;
+};
+
+ExchangeLoop::ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& options,
+                           const std::string& compression)
+    : channel_(std::make_unique<Channel>(resolver, options, compression)) {}
+
+ExchangeLoop::~ExchangeLoop() = default;
+
+ExchangeSample ExchangeLoop::run(int64_t bytes, int repetitions) {
+  const auto gradients = gradients_of(bytes);
+  channel_->sum(gradients);  // touches the memory, and lets the workers begin together
+  const double cpu_before = cpu_seconds();
+  const auto begin = Clock::now();
+  for (int i = 0; i < repetitions; ++i) channel_->sum(gradients);
+  return {static_cast<double>(bytes), seconds_since(begin) / repetitions,
+          (cpu_seconds() - cpu_before) / repetitions};
+}
+
+double ExchangeLoop::conversion_seconds(int64_t bytes, int repetitions) {
+  if (channel_->compression() == nullptr) return 0;
+  const IntraOpThreadsGuard one(1);  // as the channel's thread
+  auto gradients = gradients_of(bytes);
+  const auto convert = [&] {
+    channel_->compression()->decompress(channel_->compression()->compress(gradients), gradients);
+  };
+  convert();
+  const auto begin = Clock::now();
+  for (int i = 0; i < repetitions; ++i) convert();
+  return seconds_since(begin) / repetitions;
+}
+
+}  // namespace lockstep::benchmarks

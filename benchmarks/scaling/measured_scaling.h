@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/benchmarks/scaling/prediction.h"
+#include "lockstep/benchmarks/statistics.h"
+
+namespace lockstep::benchmarks {
+
+/// One measurement of compute.
+struct ComputeSample {
+  ComputeTimes times;
+  double copy_seconds = 0;  ///< that backward took for the buckets
+};
+
+/// The compute of one replica while `num_processes` processes train, each by itself; medians over the rounds.
+struct ComputeRow {
+  int num_processes = 1;
+  int64_t num_examples = 0;
+  ComputeSample sample;
+};
+
+/// The exchanges of several sizes among so many processes; medians over the rounds.
+struct ExchangeRows {
+  int num_processes = 2;
+  bool compressed = false;
+  std::vector<ExchangeSample> samples;
+  LoopbackFit fit;
+};
+
+/// A measured step beside the predicted one.
+struct CheckRow {
+  int num_processes = 1;
+  Communication communication;
+  double predicted_seconds = 0;
+  MedianInterval measured_seconds;
+
+  /// Predicted over measured, less 1.
+  double error() const { return predicted_seconds / measured_seconds.median - 1; }
+};
+
+/// What the tables are made of.
+struct MeasuredScaling {
+  std::vector<ComputeRow> compute;
+  std::vector<ExchangeRows> exchanges;
+  double conversion_seconds_per_byte = 0;
+  std::vector<CheckRow> checks;
+  int64_t num_parameters = 0;
+  int num_tensors = 0;
+
+  /// Of one process that has the machine to itself.
+  ComputeModel compute_model() const;
+  ClusterModel cluster_model() const;
+};
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,56 @@
+#include <signal.h>
+
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+
+#include "lockstep/benchmarks/allocator.h"
+#include "lockstep/benchmarks/machine.h"
+#include "lockstep/benchmarks/scaling/measurement.h"
+#include "lockstep/benchmarks/scaling/scaling_options.h"
+#include "lockstep/benchmarks/scaling/scaling_report.h"
+#include "lockstep/benchmarks/scaling/scaling_serve.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+void run_scaling(const ScalingOptions& options) {
+  // A job that has died is an error of the write to it, not the end of this process.
+  signal(SIGPIPE, SIG_IGN);
+  std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
+            << "MobileNetV2 on the CPU, " << options.image_size << 'x' << options.image_size
+            << " pixels, float32, " << options.batch_size << " images a worker; " << options.num_rounds
+            << " rounds of " << options.steps << " steps.\n\n";
+  const ScalingReport report(options, measure_scaling(options));
+  std::cout << report;
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
+  file << report.json() << std::endl;
+  if (!file) throw std::runtime_error("--json: cannot write " + options.json);
+}
+
+int run(int argc, char** argv) {
+  const auto options = parse_scaling_options(argc, argv);
+  if (!options) return 0;
+  if (options->serve.empty()) {
+    run_scaling(*options);
+  } else {
+    serve_scaling_job(*options);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::benchmarks::run(argc, argv);
+  } catch (const std::runtime_error& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  } catch (const std::exception& error) {  // a flag's
+    std::cerr << "error: " << error.what() << '\n';
+    return 2;
+  }
+}
