@@ -42,7 +42,7 @@ struct ExchangeCost {
 
 /// Out of fits for several numbers of ranks, the least number first, with the same compression: an exchange
 /// has 3 (n - 1) steps, n - 1 of the all-gather and 2 (n - 1) of the ring. Bytes count as the first fit has
-/// them, whose processes have the most cores each.
+/// them. One fit cannot tell the fixed part from the steps: all counts as steps.
 ExchangeCost cost_of(const std::vector<LoopbackFit>& fits, double conversion_seconds_per_byte,
                      double sent_share);
 

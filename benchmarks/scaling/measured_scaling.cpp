@@ -18,7 +18,10 @@ ComputeModel MeasuredScaling::compute_model() const {
 ClusterModel MeasuredScaling::cluster_model() const {
   std::vector<LoopbackFit> plain;
   std::vector<LoopbackFit> compressed;
-  for (const auto& rows : exchanges) (rows.compressed ? compressed : plain).push_back(rows.fit);
+  for (const auto& rows : exchanges) {
+    auto& fits = rows.compressed ? compressed : plain;
+    if (rows.num_processes <= num_cores || fits.empty()) fits.push_back(rows.fit);
+  }
   return {cost_of(plain, 0, 1), cost_of(compressed, conversion_seconds_per_byte, kSentShare), num_tensors};
 }
 

@@ -48,9 +48,11 @@ struct MeasuredScaling {
   std::vector<CheckRow> checks;
   int64_t num_parameters = 0;
   int num_tensors = 0;
+  int num_cores = 1;  ///< of this machine
 
   /// Of one process that has the machine to itself.
   ComputeModel compute_model() const;
+  /// Out of the exchanges of processes that had a core each, as workers on machines of their own have.
   ClusterModel cluster_model() const;
 };
 

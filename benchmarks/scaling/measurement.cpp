@@ -106,6 +106,7 @@ class Processes {
   void add_to(MeasuredScaling& result) {
     result.num_parameters = compute_jobs_.num_parameters();
     result.num_tensors = compute_jobs_.num_tensors();
+    result.num_cores = static_cast<int>(std::thread::hardware_concurrency());
     for (const auto& [num_examples, samples] : compute_)
       result.compute.push_back({count_, num_examples, median_of_compute(samples)});
     const ComputeSample& compute = result.compute.back().sample;  // the largest batch
@@ -116,13 +117,12 @@ class Processes {
       fits.push_back(rows.fit);
       result.exchanges.push_back(std::move(rows));
     }
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     for (const auto& [communication, jobs, seconds] : training_) {
       const double predicted =
           count_ == 1
               ? compute.times.seconds() - compute.copy_seconds
               : predict_step_on_loopback(fits[0], fits[communication.compressed ? 1 : 0], compute.times,
-                                         result.num_tensors, cores, communication.overlap);
+                                         result.num_tensors, result.num_cores, communication.overlap);
       result.checks.push_back({count_, communication, predicted, median_with_interval(seconds)});
     }
     if (count_ == 2) result.conversion_seconds_per_byte = conversion_seconds_per_byte();
