@@ -61,7 +61,7 @@ FailureDetector::Hearing FailureDetector::hear(const HeartbeatMessage& message, 
 }
 
 void FailureDetector::hear_verdict(const HeartbeatMessage& message, TimePoint now) {
-  if (leaving_) return;
+  if (leaving_ || failed_) return;
   if (!is_hub()) {
     if (message.lost == options_.rank) {
       note_loss(options_.rank, LossReason::kFencedOff, now);
@@ -72,6 +72,7 @@ void FailureDetector::hear_verdict(const HeartbeatMessage& message, TimePoint no
     }
     return;
   }
+  if (message.lost == message.sender) return give_up(message.sender, message.reason, now);
   // The hub is the judge of all but itself.
   if (message.lost != options_.rank) return;
   if (recent_pause(now) >= options_.lost_after / 2) {
@@ -130,6 +131,9 @@ HeartbeatMessage FailureDetector::message_to(int receiver, HeartbeatKind kind) {
     // A rank that hears of its own loss is fenced off; the hub that hears of its own knows who is cut off.
     message.lost = receiver;
     message.reason = peer(receiver).reason;
+  } else if (failed_) {
+    message.lost = options_.rank;
+    message.reason = LossReason::kFailed;
   } else if (loss_) {
     message.lost = loss_->rank;
     message.reason = loss_->reason;

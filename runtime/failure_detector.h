@@ -76,6 +76,8 @@ class FailureDetector {
   /// True once the peer said that it ends on purpose.
   bool has_left(int rank) const { return watches(rank) && peer(rank).state == State::kLeft; }
 
+  /// This process has failed: its messages say so from now on.
+  void fail() { failed_ = true; }
   /// This process ends on purpose, and gives up nobody from now on.
   void leave() { leaving_ = true; }
   /// True while the peer may not know yet that this process leaves.
@@ -108,6 +110,7 @@ class FailureDetector {
   TimePoint next_tick_;
   std::optional<Loss> loss_;
   uint64_t sequence_ = 0;
+  bool failed_ = false;
   bool leaving_ = false;
   // The last time that this process did not run.
   std::chrono::milliseconds pause_{0};

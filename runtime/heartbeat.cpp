@@ -106,6 +106,11 @@ void Heartbeat::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Heartbeat::tell_failure() {
+  has_failed_ = true;
+  socket_.interrupt();
+}
+
 std::optional<LostPeer> Heartbeat::lost() const {
   const MutexLock lock(mutex_);
   return lost_;
@@ -118,6 +123,7 @@ Heartbeat::Counters Heartbeat::counters() const {
 
 void Heartbeat::run() {
   bool published = false;
+  bool told = false;
   while (!stopping_) {
     socket_.wait_until(detector_->next_tick());
     // One reading for all: a pause of this process after it shows at the next wake(), before the next tick().
@@ -125,6 +131,11 @@ void Heartbeat::run() {
     detector_->wake(now);
     receive(now);
     if (detector_->tick(now)) send_to_all();
+    if (has_failed_ && !told) {
+      told = true;
+      detector_->fail();
+      for (int copy = 0; copy < kVerdictCopies; ++copy) send_to_all();
+    }
     if (detector_->loss() && !published) {
       published = true;
       for (int copy = 0; copy < kVerdictCopies; ++copy) send_to_all();
@@ -137,6 +148,7 @@ void Heartbeat::run() {
 }
 
 void Heartbeat::say_goodbye() {
+  if (has_failed_) detector_->fail();
   detector_->leave();
   const auto is_awaited = [this](const Contact& contact) { return detector_->awaits_farewell(contact.rank); };
   const auto end = HeartbeatClock::now() + kGoodbyeLimit;
@@ -212,7 +224,10 @@ void Heartbeat::send_to_all() {
 }
 
 void Heartbeat::publish(const FailureDetector::Loss& loss) {
-  const LostPeer lost{.rank = loss.rank, .name = name_of(loss.rank), .reason = reason_text(loss)};
+  const LostPeer lost{.rank = loss.rank,
+                      .name = name_of(loss.rank),
+                      .reason = reason_text(loss),
+                      .has_failed = loss.reason == LossReason::kFailed};
   {
     const MutexLock lock(mutex_);
     lost_ = lost;
@@ -254,6 +269,8 @@ std::string Heartbeat::reason_text(const FailureDetector::Loss& loss) const {
       return "it is cut off and hears nothing from rank 0";
     case LossReason::kFencedOff:
       return by_others + "it did not run for a while";
+    case LossReason::kFailed:
+      return "it has failed";
     case LossReason::kNone:
       break;
   }

@@ -44,6 +44,7 @@ struct LostPeer {
   int rank = 0;        ///< this process's own where the others gave it up
   std::string name;    ///< as in Peer, or "rank 3" where that was not given
   std::string reason;  ///< "its process ended", "no sign of life for 3.5 s"
+  bool has_failed = false;  ///< it has said so itself
 };
 
 /// Finds out that another process of the job was killed, stopped, or cut off, and tells its name.
@@ -57,7 +58,7 @@ struct LostPeer {
 /// Messages carry a tag under the job's token; others are dropped unread, and counted. Their content is not
 /// secret.
 ///
-/// The calls are for one thread, except lost() and counters(), which any may call.
+/// The calls are for one thread, except lost(), counters() and tell_failure(), which any may call.
 class Heartbeat {
  public:
   /// Binds to a port of the system's choice; peers are not heard before start(), but kept.
@@ -79,6 +80,9 @@ class Heartbeat {
   void start(std::vector<Peer> peers);
 
   std::optional<LostPeer> lost() const;
+
+  /// Tells the others that this process has failed, which makes it lost to them. Does not block.
+  void tell_failure();
 
   struct Counters {
     uint64_t sent = 0;
@@ -119,6 +123,7 @@ class Heartbeat {
   // The thread's own, once it runs.
   std::optional<FailureDetector> detector_;
   Counters counted_;  // since it last added to counters_
+  std::atomic<bool> has_failed_{false};
   std::atomic<bool> stopping_{false};
   mutable Mutex mutex_;
   std::optional<LostPeer> lost_ LOCKSTEP_GUARDED_BY(mutex_);

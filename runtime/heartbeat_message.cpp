@@ -73,7 +73,7 @@ std::optional<HeartbeatMessage> open_heartbeat(std::span<const uint8_t> packet, 
   const auto kind = reader.read<uint8_t>();
   const auto reason = reader.read<uint8_t>();
   if (kind > static_cast<uint8_t>(HeartbeatKind::kLeavingHeard)) return std::nullopt;
-  if (reason > static_cast<uint8_t>(LossReason::kFencedOff)) return std::nullopt;
+  if (reason > static_cast<uint8_t>(LossReason::kFailed)) return std::nullopt;
   HeartbeatMessage message;
   message.kind = static_cast<HeartbeatKind>(kind);
   message.reason = static_cast<LossReason>(reason);

@@ -25,7 +25,8 @@ enum class LossReason : uint8_t {
   kEnded = 1,     ///< its host's kernel says that no process holds its port
   kSilent = 2,    ///< nothing was heard from it
   kCutOff = 3,    ///< it says that it hears nothing
-  kFencedOff = 4  ///< it was given up by others, and has found out
+  kFencedOff = 4,  ///< it was given up by others, and has found out
+  kFailed = 5      ///< it says so itself
 };
 
 struct HeartbeatMessage {
@@ -37,7 +38,7 @@ struct HeartbeatMessage {
   uint64_t sequence = 0;     ///< grows with every message of a sender
   int32_t sender = 0;
   int32_t receiver = kEveryRank;
-  int32_t lost = kNoRank;  ///< the rank that the sender has given up
+  int32_t lost = kNoRank;  ///< the rank that the sender has given up; its own where it has failed
   LossReason reason = LossReason::kNone;
 
   bool operator==(const HeartbeatMessage&) const = default;

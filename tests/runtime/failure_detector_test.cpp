@@ -49,6 +49,36 @@ TEST_F(FailureDetectorTest, TakesARefusalForTheEndOfAPeerThatWasHeard) {
   EXPECT_EQ(hub.loss()->reason, LossReason::kEnded);
 }
 
+TEST_F(FailureDetectorTest, BelievesAPeerThatSaysItHasFailed) {
+  FailureDetector failed = make(1);
+  FailureDetector hub = make(0);
+  FailureDetector other = make(2);
+  hub.hear(failed.message_to(0, HeartbeatKind::kBeat), now_);
+  other.hear(hub.message_to(HeartbeatMessage::kEveryRank, HeartbeatKind::kBeat), now_);
+  EXPECT_FALSE(hub.loss());
+  failed.fail();
+  hub.hear(failed.message_to(0, HeartbeatKind::kBeat), now_);
+  ASSERT_TRUE(hub.loss());
+  EXPECT_EQ(hub.loss()->rank, 1);
+  EXPECT_EQ(hub.loss()->reason, LossReason::kFailed);
+  other.hear(hub.message_to(2, HeartbeatKind::kBeat), now_);
+  ASSERT_TRUE(other.loss());
+  EXPECT_EQ(other.loss()->rank, 1);
+  EXPECT_EQ(other.loss()->reason, LossReason::kFailed);
+  failed.hear(hub.message_to(1, HeartbeatKind::kBeat), now_);
+  EXPECT_FALSE(failed.loss()) << "it knows better than that it was given up";
+}
+
+TEST_F(FailureDetectorTest, BelievesAHubThatSaysItHasFailed) {
+  FailureDetector hub = make(0);
+  FailureDetector worker = make(1);
+  hub.fail();
+  worker.hear(hub.message_to(HeartbeatMessage::kEveryRank, HeartbeatKind::kLeaving), now_);
+  ASSERT_TRUE(worker.loss());
+  EXPECT_EQ(worker.loss()->rank, 0);
+  EXPECT_EQ(worker.loss()->reason, LossReason::kFailed);
+}
+
 TEST_F(FailureDetectorTest, NeverGivesUpAPeerThatSaidGoodbye) {
   FailureDetector hub = make(0);
   hub.hear(from(1), now_);

@@ -92,7 +92,7 @@ TEST(HeartbeatMessage, IsRefusedWithFieldsThatNobodyWrites) {
   EXPECT_TRUE(refused(0, 'M')) << "magic number";
   EXPECT_TRUE(refused(4, 2)) << "version";
   EXPECT_TRUE(refused(6, 3)) << "kind";
-  EXPECT_TRUE(refused(7, 5)) << "reason";
+  EXPECT_TRUE(refused(7, 6)) << "reason";
 }
 
 }  // namespace
