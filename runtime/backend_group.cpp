@@ -59,9 +59,7 @@ BackendPlace BackendGroup::place_of(size_t local) const {
   place.on_joined = [calls = workers_->calls](uint64_t sequence, const std::string& description) {
     calls->submit(sequence + kFirstCall, {description, nullptr, nullptr, [](const std::exception_ptr&) {}});
   };
-  place.explain = [calls = workers_->calls](const std::exception_ptr& error) {
-    return calls->explain(error);
-  };
+  place.find_cause = workers_->find_cause;
   return place;
 }
 

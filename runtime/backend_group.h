@@ -47,6 +47,8 @@ struct BackendWorkers {
   std::shared_ptr<WorkerChannel> calls;
   std::unique_ptr<CollectiveGroup> on_host;
   c10::intrusive_ptr<c10d::Store> store;  ///< the channel's own part of the workers'
+  /// What is known to have gone wrong in another worker, null: nothing; may block for a second.
+  std::function<std::exception_ptr()> find_cause;
 };
 
 /// What a channel over backends is made of.

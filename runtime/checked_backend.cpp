@@ -125,7 +125,8 @@ class CheckedBackend::CheckedWork : public c10d::Work {
     const BackendError failed(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
                                        "): ", call.description, " (collective #", sequence_,
                                        ") failed: ", error_line(error)));
-    if (place_.explain) std::rethrow_exception(place_.explain(std::make_exception_ptr(failed)));
+    const auto cause = place_.find_cause ? place_.find_cause() : nullptr;
+    if (cause) std::rethrow_exception(cause);
     throw failed;
   }
 

@@ -32,8 +32,9 @@ struct BackendPlace {
   /// Called for a collective that this process's ranks have all joined now, by the last of them; null:
   /// nothing.
   std::function<void(uint64_t sequence, const std::string& description)> on_joined;
-  /// Says a collective's failure in terms of other processes; may block for a second. Null: there are none.
-  std::function<std::exception_ptr(std::exception_ptr)> explain;
+  /// What other processes have to do with a collective's failure, null: nothing; may block for a second. Not
+  /// set: there are none.
+  std::function<std::exception_ptr()> find_cause;
 };
 
 /// One rank's view of a backend that somebody else made: takes what LocalBackend takes, and refuses what that

@@ -5,6 +5,17 @@
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
+namespace {
+
+void refuse_complex(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors, const char* why) {
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_complex()) continue;
+    throw InvalidArgument(c10::str("[all_reduce] expected real tensors for a ", name_of(op), ", but got ",
+                                   c10::toString(tensor.scalar_type()), why));
+  }
+}
+
+}  // namespace
 
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors) {
   // Built for every collective, so without a stream: a few appends.
@@ -47,6 +58,16 @@ void check_mean(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors
                                      c10::toString(tensor.scalar_type())));
     }
   }
+}
+
+void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+  if (op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX)
+    refuse_complex(op, tensors, ", which has no order");
+}
+
+void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+  if (op == c10d::ReduceOp::PRODUCT)
+    refuse_complex(op, tensors, ", whose product several workers cannot make: gather the values instead");
 }
 
 void check_source(int64_t source, int size) {

@@ -23,6 +23,10 @@ const char* name_of(const c10d::ReduceOp& op);
 
 /// Throws InvalidArgument for a mean of integers, which would be cut off.
 void check_mean(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
+/// Throws InvalidArgument for a minimum or maximum of complex numbers, which have no order.
+void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
+/// Throws InvalidArgument for a product of complex numbers, by a backend that adds up pairs of real ones.
+void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 /// Throws InvalidArgument for a broadcast from a rank that is none.
 void check_source(int64_t source, int size);
 /// Throws InvalidArgument where `outputs` is not one list with an output for each rank, or this rank's output

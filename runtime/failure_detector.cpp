@@ -85,13 +85,16 @@ void FailureDetector::hear_verdict(const HeartbeatMessage& message, TimePoint no
 void FailureDetector::refuse(int rank) {
   if (!watches(rank)) return;
   // A peer not yet heard from may not have held the port yet.
-  if (peer(rank).state == State::kUnheard && !leaving_) return;
+  if (peer(rank).state == State::kUnheard && !options_.are_ports_held && !leaving_) return;
   if (!peer(rank).refused) refused_.push_back(rank);
   peer(rank).refused = true;
 }
 
 bool FailureDetector::tick(TimePoint now) {
-  for (const int rank : refused_) give_up(rank, LossReason::kEnded, now);
+  for (const int rank : refused_) {
+    if (peer(rank).state == State::kUnheard) peer(rank).state = State::kAlive;  // it was
+    give_up(rank, LossReason::kEnded, now);
+  }
   refused_.clear();
   if (now < next_tick_) return false;
   for (int rank = 0; rank < options_.world_size; ++rank) {

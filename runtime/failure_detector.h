@@ -17,6 +17,7 @@ struct FailureDetectorOptions {
   uint64_t incarnation = 0;                    ///< messages of another one are foreign
   std::chrono::milliseconds interval{100};     ///< between two messages to a peer
   std::chrono::milliseconds lost_after{3500};  ///< of silence
+  bool are_ports_held = false;                 ///< as in HeartbeatOptions
 };
 
 /// Decides which processes of a job are lost: the rules of the heartbeat, without threads, sockets or clock.
@@ -25,7 +26,8 @@ struct FailureDetectorOptions {
 /// and believes it. Whoever finds that the others gave it up is fenced off: its loss is of its own rank.
 ///
 /// A peer never heard from may not have started, and one that said it leaves is expected to fall silent:
-/// neither is ever given up.
+/// neither is ever given up. But where all held their ports from the start, one whose port is refused has
+/// ended, heard or not.
 ///
 /// If this process itself did not run for a while, the silence of its peers means nothing: every deadline
 /// moves on by that time. After as long as `lost_after` it accuses nobody, since the others have given it up.

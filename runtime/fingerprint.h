@@ -40,6 +40,14 @@ class Fingerprint {
   /// Something is about to change: equal to nothing.
   void add_unsettled() { is_settled_ = false; }
 
+  bool is_settled() const { return is_settled_; }
+  /// FNV-1a of all that was added, for comparison with a later one of this process's.
+  uint64_t digest() const {
+    uint64_t hash = 14695981039346656037U;
+    for (const uint64_t word : words_) hash = (hash ^ word) * 1099511628211U;
+    return hash;
+  }
+
   bool operator==(const Fingerprint& other) const {
     return is_settled_ && other.is_settled_ && words_ == other.words_;
   }

@@ -94,7 +94,8 @@ void Heartbeat::start(std::vector<Peer> peers) {
                                            .world_size = options_.world_size,
                                            .incarnation = options_.incarnation,
                                            .interval = options_.interval,
-                                           .lost_after = options_.lost_after},
+                                           .lost_after = options_.lost_after,
+                                           .are_ports_held = options_.are_ports_held},
                     HeartbeatClock::now());
   thread_ = std::thread([this] { run(); });
 }

@@ -38,12 +38,15 @@ struct HeartbeatOptions {
   /// Of silence, until a peer is given up. Where half of the messages are lost and the others come up to 0.5
   /// s late, a false alarm takes 30 losses in a row: once in three years of such a link.
   std::chrono::milliseconds lost_after{3500};
+  /// All peers hold their ports when start() is called: one that nobody holds any more is that of a process
+  /// that has ended, even where it was never heard.
+  bool are_ports_held = false;
 };
 
 struct LostPeer {
-  int rank = 0;        ///< this process's own where the others gave it up
-  std::string name;    ///< as in Peer, or "rank 3" where that was not given
-  std::string reason;  ///< "its process ended", "no sign of life for 3.5 s"
+  int rank = 0;             ///< this process's own where the others gave it up
+  std::string name;         ///< as in Peer, or "rank 3" where that was not given
+  std::string reason;       ///< "its process ended", "no sign of life for 3.5 s"
   bool has_failed = false;  ///< it has said so itself
 };
 

@@ -1,17 +1,15 @@
 #include "lockstep/runtime/hierarchical_backend.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/view_as_real.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "lockstep/runtime/byte_places.h"
 #include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/local_sum.h"
+#include "lockstep/runtime/hierarchical_course.h"
+#include "lockstep/runtime/hierarchical_sum.h"
 
 namespace lockstep {
 namespace {
@@ -20,19 +18,7 @@ using Arrival = Rendezvous::Arrival;
 using Arrivals = std::vector<Arrival>;
 using Works = WorkerChannel::Works;
 
-/// A part of what the replicas of this process do of a collective.
-using Part = std::function<void(Arrivals& arrivals, int part)>;
-
-/// What happens to one collective: parts, the exchange between the workers, and parts again.
-struct Course {
-  std::string description;
-  int num_before = 0;
-  Part before;
-  std::function<Works(c10d::Backend&)> exchange;
-  std::function<void()> complete;
-  int num_after = 0;
-  Part after;
-};
+using Course = HierarchicalCourse;
 
 /// `work`, whose failure ends the channel: what comes behind this collective waits for it there.
 template <typename Fn>
@@ -49,7 +35,7 @@ Rendezvous::Work work_of(Course course, Arrivals& arrivals, const std::shared_pt
                          DeviceStreams& streams) {
   // The channel's thread holds what is here, and must not be the last to hold the channel.
   const std::weak_ptr<WorkerChannel> weak = channel;
-  const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const Part& part) {
+  const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const CoursePart& part) {
     return [&arrivals, weak, streams, part](int number) {
       or_fail(weak, [&] { run_on_devices(arrivals, streams, [&] { part(arrivals, number); }); });
     };
@@ -68,122 +54,16 @@ Rendezvous::Work work_of(Course course, Arrivals& arrivals, const std::shared_pt
           }};
 }
 
-/// Some elements of one tensor of the list, and where their sum is made.
-struct Slice {
-  size_t index;
-  int64_t begin;  // in elements; all of a tensor that is not contiguous is one slice
-  int64_t count;
-  at::Tensor sum;
-
-  at::Tensor of(const at::Tensor& tensor) const {
-    return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
-  }
-};
-
-/// A sum of a list of tensors: buffers on the CPU, one a dtype, that the workers add up.
-struct Sum {
-  std::vector<std::vector<at::Tensor>> tensors;  // of each replica
-  std::vector<at::Tensor> buffers;
-  std::vector<Slice> slices;
-  bool is_in_place = false;
-};
-
-std::vector<at::Tensor> as_real(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> real;
-  for (const auto& tensor : tensors) real.push_back(tensor.is_complex() ? at::view_as_real(tensor) : tensor);
-  return real;
-}
-
-bool can_be_cut(const Sum& sum, size_t index) {
-  return std::all_of(sum.tensors.begin(), sum.tensors.end(), [&](const auto& tensors) {
-    return tensors[index].is_cpu() && tensors[index].is_contiguous();
-  });
-}
-
-std::shared_ptr<Sum> lay_out_sum(const Arrivals& arrivals) {
-  auto sum = std::make_shared<Sum>();
-  for (const auto& arrival : arrivals) sum->tensors.push_back(as_real(arrival.outputs));
-  const auto& first = sum->tensors[0];
-  for (size_t index = 0; index < first.size(); ++index) {
-    if (first[index].numel() > 0) check_own_memory(arrivals, index);
-  }
-  if (arrivals.size() == 1 && first.size() == 1 && can_be_cut(*sum, 0) &&
-      summable_dtype(first[0].scalar_type()) == first[0].scalar_type()) {
-    sum->is_in_place = true;
-    sum->buffers = {first[0].view({-1})};
-    sum->slices.push_back({0, 0, first[0].numel(), first[0]});
-    return sum;
-  }
-  std::map<at::ScalarType, int64_t> totals;
-  for (const auto& tensor : first) totals[summable_dtype(tensor.scalar_type())] += tensor.numel();
-  std::map<at::ScalarType, at::Tensor> buffers;
-  for (const auto& [dtype, total] : totals) {
-    buffers[dtype] = at::empty({total}, dtype);
-    sum->buffers.push_back(buffers[dtype]);
-    totals[dtype] = 0;  // from here on what is given away
-  }
-  for (size_t index = 0; index < first.size(); ++index) {
-    const int64_t all = first[index].numel();
-    const auto dtype = summable_dtype(first[index].scalar_type());
-    const int64_t most =
-        can_be_cut(*sum, index)
-            ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first[index].element_size()))
-            : all;
-    for (int64_t begin = 0; begin < all; begin += most) {
-      const int64_t count = std::min(most, all - begin);
-      at::Tensor place = buffers[dtype].narrow(0, totals[dtype] + begin, count);
-      sum->slices.push_back({index, begin, count, count == all ? place.view(first[index].sizes()) : place});
-    }
-    totals[dtype] += all;
-  }
-  return sum;
-}
-
-bool is_compressible(const at::Tensor& buffer) {
-  return buffer.numel() > 0 && (buffer.scalar_type() == at::kFloat || buffer.scalar_type() == at::kDouble);
-}
-
-Course sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op, int num_replicas,
-                  const std::shared_ptr<GradientCompression>& compression) {
-  const auto sum = lay_out_sum(arrivals);
-  const bool is_mean = op == c10d::ReduceOp::AVG;
-  Course course;
-  course.num_before = sum->is_in_place ? 0 : static_cast<int>(sum->slices.size());
-  course.before = [sum, op](Arrivals&, int part) {
-    auto& slice = sum->slices[static_cast<size_t>(part)];
-    slice.sum.copy_(slice.of(sum->tensors[0][slice.index]));
-    for (size_t replica = 1; replica < sum->tensors.size(); ++replica)
-      accumulate(op, slice.sum, slice.of(sum->tensors[replica][slice.index]));
+/// The work of a collective whose course is made once all local replicas are there.
+Rendezvous::MakeWork over_workers(std::string description, std::function<Course(const Arrivals&)> make_course,
+                                  std::shared_ptr<WorkerChannel> channel,
+                                  std::shared_ptr<DeviceStreams> streams) {
+  return [description = std::move(description), make_course = std::move(make_course),
+          channel = std::move(channel), streams = std::move(streams)](Arrivals& arrivals) {
+    auto course = or_fail(channel, [&] { return make_course(arrivals); });
+    course.description = description;
+    return work_of(std::move(course), arrivals, channel, *streams);
   };
-  const bool is_sum = is_mean || op == c10d::ReduceOp::SUM;
-  // What travels in place of each buffer.
-  const auto sent = std::make_shared<std::vector<at::Tensor>>();
-  course.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
-    c10d::AllreduceOptions options;
-    options.reduceOp = is_sum ? c10d::ReduceOp::SUM : op;
-    Works works;
-    for (const auto& buffer : sum->buffers) {
-      const bool is_compressed = compression && is_sum && is_compressible(buffer);
-      sent->push_back(is_compressed ? compression->compress(buffer) : buffer);
-      if (buffer.numel() == 0) continue;
-      std::vector<at::Tensor> one{sent->back()};
-      works.push_back(backend.allreduce(one, options));
-    }
-    return works;
-  };
-  course.complete = [sum, compression, sent] {
-    for (size_t i = 0; i < sent->size(); ++i) {
-      if (!(*sent)[i].is_same(sum->buffers[i])) compression->decompress((*sent)[i], sum->buffers[i]);
-    }
-  };
-  course.num_after = sum->is_in_place && !is_mean ? 0 : static_cast<int>(sum->slices.size());
-  course.after = [sum, is_mean, num_replicas](Arrivals&, int part) {
-    auto& slice = sum->slices[static_cast<size_t>(part)];
-    if (is_mean) slice.sum.div_(num_replicas);
-    if (sum->is_in_place) return;
-    for (auto& tensors : sum->tensors) slice.of(tensors[slice.index]).copy_(slice.sum);
-  };
-  return course;
 }
 
 Course broadcast_course(const Arrivals& arrivals, int source, const WorkerLayout& layout) {
@@ -264,66 +144,43 @@ HierarchicalBackend::HierarchicalBackend(std::shared_ptr<Rendezvous> rendezvous,
       streams_(std::move(streams)),
       compression_(std::move(compression)) {}
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                                              const c10d::AllreduceOptions& options) {
-  const c10d::ReduceOp::RedOpType op = options.reduceOp;
-  check_mean(options.reduceOp, tensors);
-  const auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors);
-  return launch(c10d::OpType::ALLREDUCE, {description, tensors, tensors, nullptr, nullptr},
-                [op, description, size = getSize(), channel = channel_, streams = streams_,
-                 compression = compression_](Arrivals& arrivals) {
-                  auto course = or_fail(channel, [&] { return sum_course(arrivals, op, size, compression); });
-                  course.description = description;
-                  return work_of(std::move(course), arrivals, channel, *streams);
-                });
+void HierarchicalBackend::check_reduction(const c10d::ReduceOp& op,
+                                          const std::vector<at::Tensor>& tensors) const {
+  RendezvousBackend::check_reduction(op, tensors);
+  check_product(op, tensors);
 }
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allreduce_coalesced(
-    std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
+Rendezvous::MakeWork HierarchicalBackend::reduction(c10d::ReduceOp::RedOpType op, std::string description) {
+  const auto course = [op, layout = layout_, compression = compression_](const Arrivals& arrivals) {
+    return sum_course(arrivals, op, *layout, compression);
+  };
+  return over_workers(std::move(description), course, channel_, streams_);
 }
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                                              const c10d::BroadcastOptions& options) {
-  check_source(options.rootRank, getSize());
-  const int source = static_cast<int>(options.rootRank);
-  const auto description = describe(c10::str("broadcast from ", source), tensors);
-  return launch(
-      c10d::OpType::BROADCAST, {description, tensors, tensors, nullptr, nullptr},
-      [source, description, layout = layout_, channel = channel_, streams = streams_](Arrivals& arrivals) {
-        auto course = or_fail(channel, [&] { return broadcast_course(arrivals, source, *layout); });
-        course.description = description;
-        return work_of(std::move(course), arrivals, channel, *streams);
-      });
+Rendezvous::MakeWork HierarchicalBackend::broadcast_from(int source, std::string description) {
+  const auto course = [source, layout = layout_](const Arrivals& arrivals) {
+    return broadcast_course(arrivals, source, *layout);
+  };
+  return over_workers(std::move(description), course, channel_, streams_);
 }
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                              std::vector<at::Tensor>& inputs,
-                                                              const c10d::AllgatherOptions&) {
-  check_all_gather(outputs, inputs, getRank(), getSize());
-  const auto description = describe("all_gather", outputs[0]);
-  return launch(c10d::OpType::ALLGATHER, {description, inputs, outputs[0], nullptr, nullptr},
-                [description, layout = layout_, channel = channel_, streams = streams_](Arrivals& arrivals) {
-                  auto course = or_fail(channel, [&] { return gather_course(arrivals, layout); });
-                  course.description = description;
-                  return work_of(std::move(course), arrivals, channel, *streams);
-                });
+Rendezvous::MakeWork HierarchicalBackend::gathering(std::string description) {
+  const auto course = [layout = layout_](const Arrivals& arrivals) {
+    return gather_course(arrivals, layout);
+  };
+  return over_workers(std::move(description), course, channel_, streams_);
 }
 
-c10::intrusive_ptr<c10d::Work> HierarchicalBackend::barrier(const c10d::BarrierOptions&) {
-  return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr},
-                [channel = channel_, streams = streams_](Arrivals& arrivals) {
-                  Course course;
-                  course.description = "barrier";
-                  return work_of(std::move(course), arrivals, channel, *streams);
-                });
+Rendezvous::MakeWork HierarchicalBackend::meeting(std::string description) {
+  return over_workers(
+      std::move(description), [](const Arrivals&) { return Course{}; }, channel_, streams_);
 }
 
 HierarchicalGroup::HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout,
                                      std::shared_ptr<WorkerChannel> channel,
                                      std::chrono::milliseconds timeout,
                                      const std::shared_ptr<GradientCompression>& compression)
-    : RendezvousGroup(layout->num_local(), timeout), channel_(std::move(channel)) {
+    : RendezvousGroup(layout->num_local(), timeout, layout->first_local()), channel_(std::move(channel)) {
   for (int local = 0; local < layout->num_local(); ++local) {
     backends_.push_back(c10::make_intrusive<HierarchicalBackend>(rendezvous(), local, layout, channel_,
                                                                  streams(), compression));

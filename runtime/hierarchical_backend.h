@@ -23,7 +23,7 @@ namespace lockstep {
 /// A sum is made in replica order within each process, then over the workers as their backend does, once: all
 /// replicas get the same bits. Calls never block; Work::wait() throws what Rendezvous::wait() and the
 /// WorkerChannel throw. Sums of integers shorter than 32 bits, and of bools, are made in int32. With a
-/// compression sums of float32 and float64 travel by it.
+/// compression sums of float32 and float64 travel by it. Products of complex numbers are refused.
 class HierarchicalBackend : public RendezvousBackend {
  public:
   HierarchicalBackend(std::shared_ptr<Rendezvous> rendezvous, int local,
@@ -33,17 +33,12 @@ class HierarchicalBackend : public RendezvousBackend {
 
   const std::string getBackendName() const override { return "hierarchical"; }
 
-  /// SUM, AVG, PRODUCT, MIN or MAX, in place on each tensor of the list.
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
-      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+ protected:
+  void check_reduction(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) const override;
+  Rendezvous::MakeWork reduction(c10d::ReduceOp::RedOpType op, std::string description) override;
+  Rendezvous::MakeWork broadcast_from(int source, std::string description) override;
+  Rendezvous::MakeWork gathering(std::string description) override;
+  Rendezvous::MakeWork meeting(std::string description) override;
 
  private:
   const std::shared_ptr<const WorkerLayout> layout_;

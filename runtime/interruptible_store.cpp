@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kPause{1};
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> InterruptibleStore::clone() {
-  return c10::make_intrusive<InterruptibleStore>(store_->clone(), interrupted_, getTimeout());
+  return c10::make_intrusive<InterruptibleStore>(store_->clone(), is_interrupted_, getTimeout());
 }
 
 std::vector<uint8_t> InterruptibleStore::get(const std::string& key) {
@@ -27,7 +27,7 @@ void InterruptibleStore::wait(const std::vector<std::string>& keys,
                               const std::chrono::milliseconds& timeout) {
   const auto begin = std::chrono::steady_clock::now();
   while (!store_->check(keys)) {
-    if (*interrupted_) throw CollectiveAborted("the connection was given up");
+    if (is_interrupted_()) throw CollectiveAborted("the connection was given up");
     TORCH_CHECK_WITH(DistStoreError,
                      timeout == kNoTimeout || std::chrono::steady_clock::now() - begin < timeout,
                      "no rank set the key '", keys.front(), "' within ",

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,10 +19,16 @@ namespace lockstep {
 /// callers one after another.
 class InterruptibleStore : public c10d::Store {
  public:
-  /// Waits and get() throw CollectiveAborted once `interrupted` is true.
+  /// Waits and get() throw CollectiveAborted once `is_interrupted()`, which they ask again and again.
+  InterruptibleStore(c10::intrusive_ptr<c10d::Store> store, std::function<bool()> is_interrupted,
+                     std::chrono::milliseconds timeout)
+      : Store(timeout), store_(std::move(store)), is_interrupted_(std::move(is_interrupted)) {}
+  /// The same once `interrupted` is true.
   InterruptibleStore(c10::intrusive_ptr<c10d::Store> store,
                      std::shared_ptr<const std::atomic<bool>> interrupted, std::chrono::milliseconds timeout)
-      : Store(timeout), store_(std::move(store)), interrupted_(std::move(interrupted)) {}
+      : InterruptibleStore(
+            std::move(store), [interrupted = std::move(interrupted)] { return interrupted->load(); },
+            timeout) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override { store_->set(key, value); }
@@ -39,7 +46,7 @@ class InterruptibleStore : public c10d::Store {
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<const std::atomic<bool>> interrupted_;
+  std::function<bool()> is_interrupted_;
 };
 
 }  // namespace lockstep

@@ -1,10 +1,7 @@
 #include "lockstep/runtime/local_backend.h"
 
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 
-#include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/local_sum.h"
 
 namespace lockstep {
@@ -56,8 +53,8 @@ void reduce_slices(c10d::ReduceOp::RedOpType op, std::vector<at::Tensor>& slices
   }
 }
 
-Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
-                           LocalAlgorithm algorithm, DeviceStreams& streams) {
+Rendezvous::Work reduction_of(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
+                              LocalAlgorithm algorithm, DeviceStreams& streams) {
   struct Part {
     size_t index;
     int64_t begin;  // in elements
@@ -68,7 +65,7 @@ Rendezvous::Work reduction(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOp
   for (size_t index = 0; index < arrivals[0].outputs.size(); ++index) {
     const at::Tensor& tensor = arrivals[0].outputs[index];
     if (tensor.numel() == 0) continue;
-    check_own_memory(arrivals, index);
+    check_own_memory(arrivals, index, 0);
     const int64_t per_part = elements_of_a_part(arrivals, index, algorithm);
     for (int64_t begin = 0; begin < tensor.numel(); begin += per_part) {
       const size_t owner = tensor.is_cpu() ? 0 : static_cast<size_t>(begin / per_part);
@@ -110,55 +107,31 @@ LocalBackend::LocalBackend(const std::shared_ptr<Rendezvous>& rendezvous, int ra
       algorithm_(algorithm),
       streams_(std::move(streams)) {}
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                                       const c10d::AllreduceOptions& options) {
-  const c10d::ReduceOp::RedOpType op = options.reduceOp;
-  check_mean(options.reduceOp, tensors);
-  return launch(c10d::OpType::ALLREDUCE,
-                {describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors), tensors, tensors,
-                 nullptr, nullptr},
-                [op, algorithm = algorithm_, streams = streams_](std::vector<Arrival>& arrivals) {
-                  return reduction(arrivals, op, algorithm, *streams);
-                });
+Rendezvous::MakeWork LocalBackend::reduction(c10d::ReduceOp::RedOpType op, std::string) {
+  return [op, algorithm = algorithm_, streams = streams_](std::vector<Arrival>& arrivals) {
+    return reduction_of(arrivals, op, algorithm, *streams);
+  };
 }
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::allreduce_coalesced(
-    std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
+Rendezvous::MakeWork LocalBackend::broadcast_from(int source, std::string) {
+  return [root = static_cast<size_t>(source), streams = streams_](std::vector<Arrival>& arrivals) {
+    return copies(arrivals, *streams, [root](std::vector<Arrival>& all, Arrival& to) {
+      if (&to == &all[root]) return;
+      for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
+    });
+  };
 }
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                                       const c10d::BroadcastOptions& options) {
-  check_source(options.rootRank, getSize());
-  const auto root = static_cast<size_t>(options.rootRank);
-  return launch(c10d::OpType::BROADCAST,
-                {describe(c10::str("broadcast from ", root), tensors), tensors, tensors, nullptr, nullptr},
-                [root, streams = streams_](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, *streams, [root](std::vector<Arrival>& all, Arrival& to) {
-                    if (&to == &all[root]) return;
-                    for (size_t i = 0; i < to.outputs.size(); ++i) to.outputs[i].copy_(all[root].inputs[i]);
-                  });
-                });
+Rendezvous::MakeWork LocalBackend::gathering(std::string) {
+  return [streams = streams_](std::vector<Arrival>& arrivals) {
+    return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
+      for (size_t from = 0; from < all.size(); ++from) to.outputs[from].copy_(all[from].inputs[0]);
+    });
+  };
 }
 
-c10::intrusive_ptr<c10d::Work> LocalBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                       std::vector<at::Tensor>& inputs,
-                                                       const c10d::AllgatherOptions&) {
-  check_all_gather(outputs, inputs, getRank(), getSize());  // copy_ would broadcast or convert silently
-  // All ranks agree on what is gathered if their lists of outputs have the same shapes.
-  return launch(c10d::OpType::ALLGATHER,
-                {describe("all_gather", outputs[0]), inputs, outputs[0], nullptr, nullptr},
-                [streams = streams_](std::vector<Arrival>& arrivals) {
-                  return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
-                    for (size_t from = 0; from < all.size(); ++from)
-                      to.outputs[from].copy_(all[from].inputs[0]);
-                  });
-                });
-}
-
-c10::intrusive_ptr<c10d::Work> LocalBackend::barrier(const c10d::BarrierOptions&) {
-  return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr},
-                [](std::vector<Arrival>&) { return Rendezvous::Work{}; });
+Rendezvous::MakeWork LocalBackend::meeting(std::string) {
+  return [](std::vector<Arrival>&) { return Rendezvous::Work{}; };
 }
 
 LocalGroup::LocalGroup(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout)

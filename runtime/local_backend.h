@@ -33,20 +33,11 @@ class LocalBackend : public RendezvousBackend {
 
   const std::string getBackendName() const override { return "local"; }
 
-  /// SUM, AVG, PRODUCT, MIN or MAX, in place on each tensor of the list.
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
-      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
-  /// Copies rank `options.rootRank`'s tensors into everyone's.
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options = {}) override;
-  /// `outputs[0][r]` becomes rank r's `inputs[0]`. Ranks may bring different sizes, where the outputs fit
-  /// them.
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& options = {}) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+ protected:
+  Rendezvous::MakeWork reduction(c10d::ReduceOp::RedOpType op, std::string description) override;
+  Rendezvous::MakeWork broadcast_from(int source, std::string description) override;
+  Rendezvous::MakeWork gathering(std::string description) override;
+  Rendezvous::MakeWork meeting(std::string description) override;
 
  private:
   LocalAlgorithm algorithm_;

@@ -30,14 +30,15 @@ void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor
   }
 }
 
-void check_own_memory(const std::vector<Rendezvous::Arrival>& arrivals, size_t index) {
+void check_own_memory(const std::vector<Rendezvous::Arrival>& arrivals, size_t index, int first_replica) {
+  const auto first = static_cast<size_t>(first_replica);
   for (size_t b = 1; b < arrivals.size(); ++b) {
     for (size_t a = 0; a < b; ++a) {
       if (arrivals[a].outputs[index].const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
         continue;
       throw InvalidArgument(
-          c10::str("[all_reduce] expected a tensor of its own from each replica, but replicas ", a, " and ",
-                   b, " gave the same memory (", arrivals[b].description, ")"));
+          c10::str("[all_reduce] expected a tensor of its own from each replica, but replicas ", first + a,
+                   " and ", first + b, " gave the same memory (", arrivals[b].description, ")"));
     }
   }
 }

@@ -24,7 +24,7 @@ at::ScalarType summable_dtype(at::ScalarType dtype);
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value);
 
 /// Throws InvalidArgument where two replicas bring the same memory as tensor number `index`: an in-place sum
-/// would count it more than once.
-void check_own_memory(const std::vector<Rendezvous::Arrival>& arrivals, size_t index);
+/// would count it more than once. `first_replica` is the first arrival's.
+void check_own_memory(const std::vector<Rendezvous::Arrival>& arrivals, size_t index, int first_replica);
 
 }  // namespace lockstep

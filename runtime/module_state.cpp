@@ -45,38 +45,41 @@ std::vector<std::pair<std::string, at::Tensor>> named_state(const torch::nn::Mod
   return state;
 }
 
-void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who) {
+void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who,
+                          int first_replica) {
   const auto expected = named_state(*replicas[0]);
   const auto expected_first = first_appearances(expected);
-  for (size_t replica = 1; replica < replicas.size(); ++replica) {
-    const auto given = named_state(*replicas[replica]);
+  for (size_t local = 1; local < replicas.size(); ++local) {
+    const int replica = first_replica + static_cast<int>(local);
+    const auto given = named_state(*replicas[local]);
     const auto given_first = first_appearances(given);
     for (size_t i = 0; i < std::max(expected.size(), given.size()); ++i) {
       if (i >= expected.size() || i >= given.size() || expected[i].first != given[i].first) {
-        throw InvalidArgument(
-            c10::str("[", who, "] expected the same registered tensors on every replica, but replica ",
-                     replica, " has ", i < given.size() ? "'" + given[i].first + "'" : "none",
-                     " where replica 0 has ", i < expected.size() ? "'" + expected[i].first + "'" : "none"));
+        throw InvalidArgument(c10::str(
+            "[", who, "] expected the same registered tensors on every replica, but replica ", replica,
+            " has ", i < given.size() ? "'" + given[i].first + "'" : "none", " where replica ", first_replica,
+            " has ", i < expected.size() ? "'" + expected[i].first + "'" : "none"));
       }
       const at::Tensor& a = expected[i].second;
       const at::Tensor& b = given[i].second;
       if (shape_of(a) != shape_of(b)) {
         throw InvalidArgument(c10::str("[", who, "] expected '", expected[i].first, "' to be ", shape_of(a),
-                                       " as on replica 0, but it is ", shape_of(b), " on replica ", replica));
+                                       " as on replica ", first_replica, ", but it is ", shape_of(b),
+                                       " on replica ", replica));
       }
       if (a.defined() && a.requires_grad() != b.requires_grad()) {
         throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
-                                       "' requires a gradient on one of the replicas 0 and ", replica,
-                                       " only"));
+                                       "' requires a gradient on one of the replicas ", first_replica,
+                                       " and ", replica, " only"));
       }
       if (a.defined() && expected_first[i] != given_first[i]) {
         throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
-                                       "' is shared with another name on one of the replicas 0 and ", replica,
-                                       " only"));
+                                       "' is shared with another name on one of the replicas ", first_replica,
+                                       " and ", replica, " only"));
       }
       if (a.defined() && a.numel() > 0 && a.is_alias_of(b)) {
         throw InvalidArgument(c10::str("[", who, "] '", expected[i].first,
-                                       "' is the same memory on replicas 0 and ", replica,
+                                       "' is the same memory on replicas ", first_replica, " and ", replica,
                                        ": each replica needs a tensor of its own"));
       }
     }

@@ -15,7 +15,8 @@ using ModulePointer = std::shared_ptr<torch::nn::Module>;
 /// Throws InvalidArgument naming the first parameter or buffer that differs between the replicas' modules in
 /// name, shape, dtype, requires_grad or in being the same tensor as another one (tied weights). `who` begins
 /// the message.
-void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who);
+void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who,
+                          int first_replica = 0);
 
 /// Copies all parameters and buffers of replica `source` into the others'.
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source);

@@ -14,25 +14,27 @@ namespace lockstep {
 namespace {
 
 void check_ownership(const ParameterDirectory& directory,
-                     const std::vector<std::vector<at::Tensor>>& parameters) {
+                     const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
   std::map<const void*, size_t> owners;
+  const auto id = [first_replica](auto replica) { return first_replica + static_cast<int>(replica); };
   for (size_t replica = 0; replica < parameters.size(); ++replica) {
     for (size_t i = 0; i < parameters[replica].size(); ++i) {
       const at::Tensor& parameter = parameters[replica][i];
       const auto entry = directory.find(parameter);
       if (entry && entry->replica != static_cast<int>(replica)) {
-        throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds '", entry->name,
-                                       "' of replica ", entry->replica,
+        throw InvalidArgument(c10::str("[optimizer] replica ", id(replica), "'s optimizer holds '",
+                                       entry->name, "' of replica ", id(entry->replica),
                                        ": use model[replica]->parameters() with the factory's own replica"));
       }
       const auto [owner, is_new] = owners.emplace(parameter.unsafeGetTensorImpl(), replica);
       if (!is_new && owner->second == replica) {
-        throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+        throw InvalidArgument(c10::str("[optimizer] replica ", id(replica), "'s optimizer holds ",
                                        directory.describe(parameter, i), " twice"));
       }
       if (!is_new) {
-        throw InvalidArgument(c10::str("[optimizer] the optimizers of replicas ", owner->second, " and ",
-                                       replica, " hold the same tensor, ", directory.describe(parameter, i),
+        throw InvalidArgument(c10::str("[optimizer] the optimizers of replicas ", id(owner->second), " and ",
+                                       id(replica), " hold the same tensor, ",
+                                       directory.describe(parameter, i),
                                        ": each replica needs parameters of its own"));
       }
     }
@@ -43,7 +45,7 @@ void check_ownership(const ParameterDirectory& directory,
           first[i].scalar_type() != own[i].scalar_type()) {
         throw InvalidArgument(c10::str(
             "[optimizer] expected the same parameters in the same order on every replica, but replica ",
-            replica, " differs from replica 0 at ",
+            id(replica), " differs from replica ", first_replica, " at ",
             i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
       }
     }
@@ -63,6 +65,7 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
                                std::unique_ptr<CollectiveGroup> channel, ReplicaThreads& threads,
                                std::shared_ptr<const ParameterDirectory> directory, Options options)
     : id_(options.id),
+      first_replica_(options.first_replica),
       collectives_(options.collectives),
       optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
@@ -72,7 +75,7 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
       was_cut_off_(optimizers_.size(), 0),
       has_scaler_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
-  check_ownership(*directory_, parameters_);
+  check_ownership(*directory_, parameters_, first_replica_);
   if (!channel_ || parameters_[0].empty()) return;
   reducers_.resize(optimizers_.size());
   const auto errors = threads.run(
@@ -98,6 +101,7 @@ bool OptimizerGroup::holds(const torch::optim::Optimizer& optimizer) const {
 }
 
 void OptimizerGroup::check_parameters(int replica) const {
+  const int id = first_replica_ + replica;
   const auto& known = parameters_[static_cast<size_t>(replica)];
   const auto given = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
   const auto contains = [](auto begin, auto end, const at::Tensor& parameter) {
@@ -110,15 +114,15 @@ void OptimizerGroup::check_parameters(int replica) const {
     if (i < known.size() && parameter.is_same(known[i])) continue;
     const auto entry = directory_->find(parameter);
     if (entry && entry->replica != replica) {
-      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds '", entry->name,
-                                     "' of replica ", entry->replica));
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds '", entry->name,
+                                     "' of replica ", first_replica_ + entry->replica));
     }
     if (contains(given.begin(), given.begin() + static_cast<int64_t>(i), parameter)) {
-      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds ",
                                      directory_->describe(parameter, i), " twice"));
     }
     if (!contains(known.begin(), known.end(), parameter)) {
-      throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer holds ",
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds ",
                                      directory_->describe(parameter, i),
                                      ", which joined after scope made the optimizer: its gradients would not "
                                      "be summed; make a new optimizer in scope"));
@@ -127,13 +131,13 @@ void OptimizerGroup::check_parameters(int replica) const {
   }
   for (size_t i = 0; i < known.size(); ++i) {
     if (contains(given.begin(), given.end(), known[i])) continue;
-    throw InvalidArgument(c10::str("[optimizer] replica ", replica, "'s optimizer no longer holds ",
+    throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer no longer holds ",
                                    directory_->describe(known[i], i), "; make a new optimizer in scope"));
   }
   for (size_t i = 0; i < known.size(); ++i) {
     if (given[i].is_same(known[i])) continue;
     throw InvalidArgument(
-        c10::str("[optimizer] replica ", replica,
+        c10::str("[optimizer] replica ", id,
                  "'s optimizer holds its parameters in another order than scope made it with, first at ",
                  directory_->describe(given[i], i), "; make a new optimizer in scope"));
   }

@@ -22,7 +22,8 @@ namespace lockstep {
 class OptimizerGroup {
  public:
   struct Options {
-    int64_t id = 0;  ///< that no other optimizer of the strategy ever has
+    int64_t id = 0;         ///< that no other optimizer of the strategy ever has
+    int first_replica = 0;  ///< the first local replica's id among all, from which errors number them
     /// What the replica functions' own collectives go through, which gradients may rest on, too; null:
     /// nothing does. It outlives the group.
     const CollectiveGroup* collectives = nullptr;
@@ -79,6 +80,7 @@ class OptimizerGroup {
   };
 
   const int64_t id_;
+  const int first_replica_;
   const CollectiveGroup* const collectives_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<std::vector<at::Tensor>> parameters_;  // as at construction

@@ -42,8 +42,9 @@ class Rendezvous::Meeting : public std::enable_shared_from_this<Meeting> {
   int finished_parts_ = 0;
 };
 
-Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout)
+Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int first_replica)
     : size_(size),
+      first_replica_(first_replica),
       timeout_(timeout),
       next_sequence_(static_cast<size_t>(size), 0),
       has_left_(static_cast<size_t>(size), 0) {}
@@ -55,8 +56,8 @@ Rendezvous::Meeting& Rendezvous::meeting_at(uint64_t sequence) {
   return *open_[sequence - first_open_];
 }
 
-CollectiveCall Rendezvous::call_of(const Meeting& meeting) {
-  return {meeting.sequence_, meeting.first_rank_,
+CollectiveCall Rendezvous::call_of(const Meeting& meeting) const {
+  return {meeting.sequence_, first_replica_ + meeting.first_rank_,
           meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description};
 }
 
@@ -81,14 +82,15 @@ std::shared_ptr<Rendezvous::Meeting> Rendezvous::arrive(int rank, Arrival arriva
       meeting->first_rank_ = rank;
     } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
                first.description != arrival.description) {
-      const std::string text = differing_calls(call_of(*meeting), rank, arrival.description);
+      const std::string text = differing_calls(call_of(*meeting), first_replica_ + rank, arrival.description);
       fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
       throw CollectiveMismatch(text);
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        fail(*meeting, std::make_exception_ptr(CollectiveAborted(returned_without_joining(
-                           {sequence, rank, arrival.description}, static_cast<int>(other)))));
+        fail(*meeting, std::make_exception_ptr(CollectiveAborted(
+                           returned_without_joining({sequence, first_replica_ + rank, arrival.description},
+                                                    first_replica_ + static_cast<int>(other)))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -228,7 +230,8 @@ void Rendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds>
     if (abort_reason_) throw CollectiveAborted(*abort_reason_);
     const bool in_time = changed_.wait_until(mutex_, deadline);
     if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
-      const std::string text = timed_out(call_of(meeting), limit, missing_ranks(meeting.here_));
+      const std::string text =
+          timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_replica_));
       abort_locked(text);
       throw CollectiveAborted(text);
     }
@@ -251,8 +254,8 @@ void Rendezvous::leave(int rank) {
   has_left_[self] = 1;
   for (auto& meeting : open_) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
-    fail(*meeting,
-         std::make_exception_ptr(CollectiveAborted(returned_without_joining(call_of(*meeting), rank))));
+    fail(*meeting, std::make_exception_ptr(CollectiveAborted(
+                       returned_without_joining(call_of(*meeting), first_replica_ + rank))));
   }
 }
 
@@ -265,7 +268,7 @@ void Rendezvous::check_complete() {
   MutexLock lock(mutex_);
   for (const auto& meeting : open_) {
     if (meeting->arrived_ == 0) continue;
-    throw CollectiveMismatch(not_joined(call_of(*meeting), missing_ranks(meeting->here_)));
+    throw CollectiveMismatch(not_joined(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
   }
 }
 

@@ -56,9 +56,11 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
   class Meeting;
 
-  Rendezvous(int size, std::chrono::milliseconds timeout);
+  /// `first_replica` is rank 0's replica, from which errors number the ranks.
+  Rendezvous(int size, std::chrono::milliseconds timeout, int first_replica = 0);
 
   int size() const { return size_; }
+  int first_replica() const { return first_replica_; }
 
   /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch where its
   /// description differs from the first one (the other ranks get it from wait()), CollectiveAborted after
@@ -95,9 +97,10 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   void abort_locked(const std::string& reason) LOCKSTEP_REQUIRES(mutex_);
   bool run_next_part(Meeting& meeting, int rank_share);
   void do_own_share(int rank);
-  static CollectiveCall call_of(const Meeting& meeting);
+  CollectiveCall call_of(const Meeting& meeting) const;
 
   const int size_;
+  const int first_replica_;
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   ConditionVariable changed_;

@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/collective_description.h"
 #include "lockstep/runtime/graph_recording.h"
 
 namespace lockstep {
@@ -68,6 +70,51 @@ bool are_on_device(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+void RendezvousBackend::check_reduction(const c10d::ReduceOp& op,
+                                        const std::vector<at::Tensor>& tensors) const {
+  check_mean(op, tensors);
+  check_extreme(op, tensors);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                            const c10d::AllreduceOptions& options) {
+  check_reduction(options.reduceOp, tensors);
+  auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors);
+  const auto make_work = reduction(options.reduceOp, description);
+  return launch(c10d::OpType::ALLREDUCE, {std::move(description), tensors, tensors, nullptr, nullptr},
+                make_work);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::allreduce_coalesced(
+    std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                            const c10d::BroadcastOptions& options) {
+  check_source(options.rootRank, getSize());
+  const int source = static_cast<int>(options.rootRank);
+  auto description = describe(c10::str("broadcast from ", source), tensors);
+  const auto make_work = broadcast_from(source, description);
+  return launch(c10d::OpType::BROADCAST, {std::move(description), tensors, tensors, nullptr, nullptr},
+                make_work);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                            std::vector<at::Tensor>& inputs,
+                                                            const c10d::AllgatherOptions&) {
+  check_all_gather(outputs, inputs, getRank(), getSize());  // copy_ would broadcast or convert silently
+  // All ranks agree on what is gathered if their lists of outputs have the same shapes.
+  auto description = describe("all_gather", outputs[0]);
+  const auto make_work = gathering(description);
+  return launch(c10d::OpType::ALLGATHER, {std::move(description), inputs, outputs[0], nullptr, nullptr},
+                make_work);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::barrier(const c10d::BarrierOptions&) {
+  return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr}, meeting("barrier"));
+}
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::launch(c10d::OpType type, Arrival arrival,
                                                          const Rendezvous::MakeWork& make_work) {

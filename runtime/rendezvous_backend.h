@@ -15,9 +15,24 @@ namespace lockstep {
 
 /// What c10d backends over a shared Rendezvous have in common: one object a replica, calls that never block,
 /// and works whose wait() throws what Rendezvous::wait() throws and makes the waiter's GPU streams wait for
-/// the outputs.
+/// the outputs. Derived classes say what is done once all local replicas are there.
 class RendezvousBackend : public c10d::Backend {
  public:
+  /// SUM, AVG, PRODUCT, MIN or MAX, in place on each tensor of the list.
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
+  /// Copies rank `options.rootRank`'s tensors into everyone's.
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options = {}) override;
+  /// `outputs[0][r]` becomes rank r's `inputs[0]`. Ranks may bring different sizes, where the outputs fit
+  /// them.
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+
   /// While it captures, collectives of GPU tensors interrupt `recording` and are waited for at once; those of
   /// CPU tensors are no part of it. Null: none. Called by the rank's thread.
   void record(GraphRecording* recording) { recording_ = recording; }
@@ -31,10 +46,17 @@ class RendezvousBackend : public c10d::Backend {
   RendezvousBackend(Rank place, int local, std::shared_ptr<Rendezvous> rendezvous)
       : Backend(place.rank, place.size), local_(local), rendezvous_(std::move(rendezvous)) {}
 
-  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival,
-                                        const Rendezvous::MakeWork& make_work);
+  /// Throws InvalidArgument for what this backend cannot reduce.
+  virtual void check_reduction(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) const;
+  // The work of the collectives, which all ranks describe by `description`.
+  virtual Rendezvous::MakeWork reduction(c10d::ReduceOp::RedOpType op, std::string description) = 0;
+  virtual Rendezvous::MakeWork broadcast_from(int source, std::string description) = 0;
+  virtual Rendezvous::MakeWork gathering(std::string description) = 0;
+  virtual Rendezvous::MakeWork meeting(std::string description) = 0;
 
  private:
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, Rendezvous::Arrival arrival,
+                                        const Rendezvous::MakeWork& make_work);
   c10::intrusive_ptr<c10d::Work> arrive(c10d::OpType type, Rendezvous::Arrival arrival,
                                         const Rendezvous::MakeWork& make_work);
 
@@ -46,8 +68,9 @@ class RendezvousBackend : public c10d::Backend {
 /// A channel whose backends are such. Derived classes make them.
 class RendezvousGroup : public CollectiveGroup {
  public:
-  RendezvousGroup(int num_local, std::chrono::milliseconds timeout)
-      : rendezvous_(std::make_shared<Rendezvous>(num_local, timeout)),
+  /// `first_replica` is the first local replica's id among all.
+  RendezvousGroup(int num_local, std::chrono::milliseconds timeout, int first_replica = 0)
+      : rendezvous_(std::make_shared<Rendezvous>(num_local, timeout, first_replica)),
         streams_(std::make_shared<DeviceStreams>()) {}
 
   void enter() override { rendezvous_->enter(); }

@@ -1,44 +1,30 @@
 #include "lockstep/runtime/tcp_listener.h"
 
 // It takes types from the headers of the C library.
-#include <netdb.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <memory>
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/address_lookup.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-std::string place_text(const std::string& host, int port) {
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
-}
-
 std::string errno_text() {
   return std::system_category().message(errno);
 }
 
-Addresses addresses_of(const std::string& host, int port, int type) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = type;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (code != 0) {
-    throw ClusterError("[join] no address is known for " + place_text(host, port) + ": " +
-                       (code == EAI_SYSTEM ? errno_text() : gai_strerror(code)));
+AddressList addresses_of(const AddressQuery& query) {
+  try {
+    return look_up_addresses(query, "[join] no address is known for");
+  } catch (const std::system_error& error) {
+    throw ClusterError(error.what());
   }
-  return {found, &freeaddrinfo};
 }
 
 /// -1 where `descriptor` is no socket of the internet.
@@ -54,10 +40,10 @@ int port_of(int descriptor) {
 }  // namespace
 
 TcpListener::TcpListener(const std::string& host, int port) {
-  const auto addresses = addresses_of(host, port, SOCK_STREAM);
+  const auto addresses = addresses_of({.host = host, .port = port});
   const auto fail = [&] {
     throw ClusterError("[join] expected an address and a port to listen on, but got " +
-                       place_text(host, port) + ": " + errno_text());
+                       endpoint_text(host, port) + ": " + errno_text());
   };
   socket_ = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) fail();
@@ -102,7 +88,7 @@ int TcpListener::release() {
 }
 
 std::string address_towards(const std::string& host, int port) {
-  const auto addresses = addresses_of(host, port, SOCK_DGRAM);
+  const auto addresses = addresses_of({.host = host, .port = port, .type = SOCK_DGRAM});
   // To connect a datagram socket sends nothing, but has the system choose the address that it would use.
   const int probe = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage own{};
@@ -114,7 +100,8 @@ std::string address_towards(const std::string& host, int port) {
   std::array<char, NI_MAXHOST> text{};
   if (!found || getnameinfo(reinterpret_cast<const sockaddr*>(&own), size, text.data(), text.size(), nullptr,
                             0, NI_NUMERICHOST) != 0)
-    throw ClusterError("[join] found no way from this machine to " + place_text(host, port) + ": " + error);
+    throw ClusterError("[join] found no way from this machine to " + endpoint_text(host, port) + ": " +
+                       error);
   return text.data();
 }
 

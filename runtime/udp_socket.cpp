@@ -2,7 +2,6 @@
 
 // It takes types from the headers of the C library.
 #include <linux/errqueue.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,43 +11,17 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <system_error>
+
+#include "lockstep/runtime/address_lookup.h"
 
 namespace lockstep {
 namespace {
 
-std::string udp_endpoint_text(const std::string& host, int port) {
-  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return shown + ":" + std::to_string(port);
-}
-
-/// The errors of getaddrinfo(), which are not those of errno.
-class AddressErrorCategory : public std::error_category {
- public:
-  const char* name() const noexcept override { return "getaddrinfo"; }
-  std::string message(int code) const override { return gai_strerror(code); }
-};
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-AddressList look_up_udp_address(const std::string& host, int port, int family, const std::string& purpose) {
-  addrinfo hints{};
-  hints.ai_family = family;
-  hints.ai_socktype = SOCK_DGRAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (code != 0) {
-    static const AddressErrorCategory category;
-    const std::error_code error =
-        code == EAI_SYSTEM ? std::error_code(errno, std::system_category()) : std::error_code(code, category);
-    throw std::system_error(error, purpose + " " + udp_endpoint_text(host, port));
-  }
-  return {found, &freeaddrinfo};
-}
-
-SocketAddress first_udp_address(const AddressList& found) {
+/// The first of those known for a datagram socket.
+SocketAddress find_udp_address(AddressQuery query, const std::string& purpose) {
+  query.type = SOCK_DGRAM;
+  const auto found = look_up_addresses(query, purpose);
   SocketAddress address;
   address.size = found->ai_addrlen;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
@@ -109,8 +82,8 @@ UdpSocket::~UdpSocket() {
 
 void UdpSocket::open(const std::string& address, int port) {
   const std::string purpose = "cannot bind a UDP socket to";
-  const SocketAddress own = first_udp_address(look_up_udp_address(address, port, AF_UNSPEC, purpose));
-  const std::string failure = purpose + " " + udp_endpoint_text(address, port);
+  const SocketAddress own = find_udp_address({.host = address, .port = port}, purpose);
+  const std::string failure = purpose + " " + endpoint_text(address, port);
   family_ = own.storage.ss_family;
   socket_ = socket(family_, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket_ < 0) throw_udp_error(failure);
@@ -148,7 +121,7 @@ void UdpSocket::close() {
 }
 
 SocketAddress UdpSocket::resolve(const std::string& host, int port) const {
-  return first_udp_address(look_up_udp_address(host, port, family_, "cannot find the address of"));
+  return find_udp_address({.host = host, .port = port, .family = family_}, "cannot find the address of");
 }
 
 bool UdpSocket::send_to(const SocketAddress& receiver, std::span<const uint8_t> datagram) {

@@ -28,15 +28,6 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-/// Each worker's tensor, in the order of ranks.
-std::vector<at::Tensor> gather_all(c10d::Backend& backend, const at::Tensor& own) {
-  std::vector<std::vector<at::Tensor>> parts(1);
-  for (int rank = 0; rank < backend.getSize(); ++rank) parts[0].push_back(at::empty_like(own));
-  std::vector<at::Tensor> inputs{own};
-  backend.allgather(parts, inputs)->wait();
-  return parts[0];
-}
-
 }  // namespace
 
 WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
@@ -66,7 +57,6 @@ WorkerChannel::~WorkerChannel() {
     changed_.notify_all();
   }
   thread_.join();
-  if (is_healthy) options_.retire(options_.backend);
 }
 
 void WorkerChannel::begin_run(uint64_t sequence) {
@@ -217,11 +207,13 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   const at::Tensor own = at::empty({2}, at::kLong);
   own.mutable_data_ptr<int64_t>()[0] = hash_of(description);
   own.mutable_data_ptr<int64_t>()[1] = busy.count();
+  const at::Tensor all = gather_rows_of_ranks(backend, own);
+  const auto* values = all.const_data_ptr<int64_t>();
   std::vector<int64_t> hashes;
   std::vector<std::chrono::microseconds> times;
-  for (const auto& values : gather_all(backend, own)) {
-    hashes.push_back(values.const_data_ptr<int64_t>()[0]);
-    times.emplace_back(values.const_data_ptr<int64_t>()[1]);
+  for (int worker = 0; worker < backend.getSize(); ++worker) {
+    hashes.push_back(values[2 * worker]);
+    times.emplace_back(values[2 * worker + 1]);
   }
   if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) {
     if (const auto straggler = stragglers_.add(times); straggler && backend.getRank() == 0)
@@ -232,9 +224,9 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   const at::Tensor text = at::zeros({kTextBytes}, at::kByte);
   const auto length = std::min<size_t>(description.size(), kTextBytes - 1);
   std::memcpy(text.mutable_data_ptr<uint8_t>(), description.data(), length);
-  const auto texts = gather_all(backend, text);
+  const at::Tensor texts = gather_rows_of_ranks(backend, text);
   const auto text_of = [&](size_t worker) {
-    return std::string(reinterpret_cast<const char*>(texts[worker].const_data_ptr<uint8_t>()));
+    return std::string(reinterpret_cast<const char*>(texts.const_data_ptr<uint8_t>()) + worker * kTextBytes);
   };
   // Every worker names the same two.
   size_t other = 1;
@@ -242,6 +234,14 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", sequence, ": ", options_.name_of(0),
                                     " called ", text_of(0), ", but ",
                                     options_.name_of(static_cast<int>(other)), " called ", text_of(other)));
+}
+
+at::Tensor gather_rows_of_ranks(c10d::Backend& backend, const at::Tensor& own) {
+  const at::Tensor all = at::empty({backend.getSize(), own.numel()}, own.options());
+  std::vector<std::vector<at::Tensor>> parts{all.unbind(0)};
+  std::vector<at::Tensor> inputs{own};
+  backend.allgather(parts, inputs)->wait();
+  return all;
 }
 
 }  // namespace lockstep

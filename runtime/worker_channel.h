@@ -2,6 +2,7 @@
 
 // Internal: only sources of the library need it.
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <chrono>
@@ -37,6 +38,7 @@ class WorkerChannel {
   };
   struct Options {
     std::string op;  ///< begins its errors
+    /// To be kept beyond the channel's end: the other workers may still receive from it then.
     c10::intrusive_ptr<c10d::Backend> backend;
     /// A worker's name for errors.
     std::function<std::string(int worker)> name_of;
@@ -47,8 +49,6 @@ class WorkerChannel {
     /// Told once, in worker 0's process, of a worker that keeps all others waiting; `times` says how many
     /// times as long as they it takes between collectives.
     std::function<void(int worker, double times)> on_straggler;
-    /// Takes the backend at the end where all went well: the other workers may still receive from it.
-    std::function<void(c10::intrusive_ptr<c10d::Backend>)> retire;
   };
 
   explicit WorkerChannel(Options options);
@@ -73,9 +73,6 @@ class WorkerChannel {
   void fail(std::exception_ptr error);
   /// The first error; null before.
   std::exception_ptr error() const;
-  /// Says a failure between the same workers outside of this channel in their terms, as it says its own. May
-  /// block for a second.
-  std::exception_ptr explain(const std::exception_ptr& error) const { return options_.explain(error); }
   /// `on_failure` is called once, by any thread, when the channel fails or has failed; it must not block.
   /// Null: no more, as soon as this returns.
   void watch(std::function<void()> on_failure);
@@ -109,5 +106,8 @@ class WorkerChannel {
   StragglerWatch stragglers_;  // of the thread
   std::thread thread_;         // last, as it uses all the others
 };
+
+/// Every rank's tensor of one size, in a row each. Blocks until all have called it.
+at::Tensor gather_rows_of_ranks(c10d::Backend& backend, const at::Tensor& own);
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ void WorkerFailures::report(const std::exception_ptr& error) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(has_failed_, true)) return;
-    is_origin_ = true;
+    own_ = error;
   }
   const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
   try {
@@ -89,6 +89,22 @@ std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exc
     return error;
   } catch (...) {  // the backend's
   }
+  const auto [cause, is_store_gone] = search_cause();
+  if (cause) return cause;
+  {
+    MutexLock lock(mutex_);
+    has_failed_ = true;
+  }
+  const std::string who = is_store_gone ? name_of(0) + " has ended: " : "";
+  return std::make_exception_ptr(
+      PeerLost(c10::str("[", op, "] ", who, "the connection to another worker broke: ", error_line(error))));
+}
+
+WorkerFailures::Found WorkerFailures::search_cause() {
+  {
+    MutexLock lock(mutex_);
+    if (own_) return {own_};
+  }
   const auto search = std::make_shared<Search>();
   std::thread([search, store = store_] { search->run(*store); }).detach();
   const auto deadline = std::chrono::steady_clock::now() + kCauseSearch;
@@ -100,14 +116,11 @@ std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exc
     if (!cause) std::this_thread::sleep_for(kSearchPoll);
   }
   search->is_over = true;
-  {
+  if (cause) {
     MutexLock lock(mutex_);
     has_failed_ = true;
   }
-  if (cause) return cause;
-  const std::string who = search->is_store_gone ? name_of(0) + " has ended: " : "";
-  return std::make_exception_ptr(
-      PeerLost(c10::str("[", op, "] ", who, "the connection to another worker broke: ", error_line(error))));
+  return {cause, search->is_store_gone};
 }
 
 std::exception_ptr WorkerFailures::lost() const {
@@ -122,7 +135,7 @@ bool WorkerFailures::has_failed() const {
 
 bool WorkerFailures::is_origin() const {
   MutexLock lock(mutex_);
-  return is_origin_;
+  return own_ != nullptr;
 }
 
 }  // namespace lockstep

@@ -32,9 +32,13 @@ class WorkerFailures {
   std::exception_ptr lose(const LostPeer& peer);
   /// Tells the others of a failure of this worker's, once; a PeerLost is none.
   void report(const std::exception_ptr& error);
-  /// Says what a backend's error means: PeerLost with what is known of the cause, for which it waits a second
-  /// at most; a CollectiveMismatch and a CollectiveAborted as they are. `op` begins the message.
+  /// Says what a backend's error means: the failure of this worker that was reported, else PeerLost with what
+  /// is known of the cause, for which it waits a second at most; a CollectiveMismatch and a CollectiveAborted
+  /// as they are. `op` begins the message.
   std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
+  /// The failure of this worker that was reported, else PeerLost with what is known of another's, for which
+  /// it waits a second at most; null: nothing.
+  std::exception_ptr find_cause() { return search_cause().cause; }
 
   /// What lose() returned; null before.
   std::exception_ptr lost() const;
@@ -45,6 +49,11 @@ class WorkerFailures {
 
  private:
   struct Search;
+  struct Found {
+    std::exception_ptr cause;
+    bool is_store_gone = false;
+  };
+  Found search_cause();
 
   const int rank_;
   const std::vector<std::string> names_;
@@ -52,7 +61,7 @@ class WorkerFailures {
   mutable Mutex mutex_;
   std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
   bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  bool is_origin_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::exception_ptr own_ LOCKSTEP_GUARDED_BY(mutex_);  // that was reported
 };
 
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <thread>
 
+#include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/gloo_backend.h"
 #include "lockstep/runtime/interruptible_store.h"
@@ -19,15 +21,24 @@ using std::chrono::milliseconds;
 // How long worker 0 keeps its store after a failure of its own, for the others to read of it.
 constexpr milliseconds kLinger{2000};
 
+constexpr milliseconds kConnectPoll{5};
+
+// For what this worker finds out by itself of a failure that another one has told of: it may know it better.
+constexpr milliseconds kOwnFinding{100};
+
 }  // namespace
 
 WorkerGroup::~WorkerGroup() {
   if (layout_) {
-    if (std::uncaught_exceptions() > 0)
+    if (std::uncaught_exceptions() > 0) {
       failures_->report(std::make_exception_ptr(ClusterError("it ended its part early")));
+      if (failures_->is_origin()) heartbeat_->tell_failure();
+      connections_->cut();
+    }
     finish_together();
   }
   if (heartbeat_) heartbeat_->stop();
+  if (cause_search_.joinable()) cause_search_.join();
 }
 
 /// What is still on its way to a worker would be lost where its sender cuts the connection, and worker 0 has
@@ -69,33 +80,72 @@ void WorkerGroup::finish_together() {
     std::this_thread::sleep_for(milliseconds(1));
 }
 
-c10::intrusive_ptr<c10d::Store> WorkerGroup::open_store() {
+c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
+  if (!connecting_store_) connecting_store_ = store_->clone();
+  const auto is_over = [client = connecting_store_, interrupted = interrupted_] {
+    return *interrupted || client->check({WorkerFailures::kKey});
+  };
   return c10::make_intrusive<c10d::PrefixStore>(
-      c10::str("store/", num_stores_++),
-      c10::make_intrusive<InterruptibleStore>(store_, interrupted_, join_timeout_));
+      c10::str("space/", num_key_spaces_++),
+      c10::make_intrusive<InterruptibleStore>(connecting_store_, is_over, join_timeout_));
+}
+
+void WorkerGroup::Connections::add(c10::intrusive_ptr<c10d::Backend> backend) {
+  MutexLock lock(mutex_);
+  if (is_cut_) backend->abort();
+  backends_.push_back(std::move(backend));
+}
+
+void WorkerGroup::Connections::cut() {
+  MutexLock lock(mutex_);
+  if (std::exchange(is_cut_, true)) return;
+  for (const auto& backend : backends_) backend->abort();
+}
+
+/// Gloo cannot be told that a worker is gone while it connects, and has its thread left behind then. As long
+/// as it looks for the others' keys it finds that out by itself.
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
+  std::promise<c10::intrusive_ptr<c10d::Backend>> promise;
+  auto backend = promise.get_future();
+  std::thread([store = open_key_space(), options = GlooOptions{rank_, size_, address_, join_timeout_},
+               promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(make_gloo_backend(store, options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  while (backend.wait_for(kConnectPoll) != std::future_status::ready) {
+    if (*interrupted_) throw CollectiveAborted("the connection was given up");
+  }
+  return backend.get();
 }
 
 std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
   c10::intrusive_ptr<c10d::Backend> backend;
-  const auto store = open_store();
   try {
-    backend = make_gloo_backend(store, {rank_, size_, address_, join_timeout_});
+    backend = connect();
     backend->setTimeout(timeout_);
   } catch (const std::exception&) {
-    std::rethrow_exception(failures_->explain(op, std::current_exception()));
+    // A CollectiveAborted, too, has a cause here that others know.
+    const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
+    std::rethrow_exception(failures_->explain(op, broken));
   }
+  connections_->add(backend);
   // None of these holds the group: a channel's thread must not be the last to let it go.
   auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
       op, std::move(backend), [failures = failures_](int worker) { return failures->name_of(worker); },
       [failures = failures_, op](const std::exception_ptr& error) { return failures->explain(op, error); },
-      [failures = failures_](const std::exception_ptr& error) { failures->report(error); },
+      [failures = failures_, connections = connections_,
+       heartbeat = std::weak_ptr(heartbeat_)](const std::exception_ptr& error) {
+        failures->report(error);
+        const auto teller = heartbeat.lock();
+        if (teller && failures->is_origin()) teller->tell_failure();
+        connections->cut();
+      },
       [failures = failures_](int worker, double times) {
         TORCH_WARN(failures->name_of(worker), " takes ", std::round(10 * times) / 10,
                    " times as long as the other workers, which wait for it");
-      },
-      [retired = retired_](c10::intrusive_ptr<c10d::Backend> used) {
-        MutexLock lock(retired->mutex);
-        retired->backends.push_back(std::move(used));
       }});
   {
     MutexLock lock(mutex_);
@@ -107,7 +157,16 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
 }
 
 void WorkerGroup::on_lost(const LostPeer& peer) {
-  const auto error = failures_->lose(peer);
+  if (!peer.has_failed) return fail_channels(failures_->lose(peer));
+  // Not in the heartbeat's thread, which must not wait.
+  cause_search_ = std::thread([this, peer] {
+    std::this_thread::sleep_for(kOwnFinding);
+    const auto cause = failures_->find_cause();
+    fail_channels(cause ? cause : failures_->lose(peer));
+  });
+}
+
+void WorkerGroup::fail_channels(const std::exception_ptr& error) {
   *interrupted_ = true;
   std::vector<std::weak_ptr<WorkerChannel>> channels;
   {

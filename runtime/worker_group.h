@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,8 +75,11 @@ class WorkerGroup {
   /// is gone or has failed. The group should outlive its use.
   std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
   /// A part of the workers' store that nobody else has, the same one for all workers, who must call this at
-  /// the same places. Its waits end with CollectiveAborted where a worker is lost.
-  c10::intrusive_ptr<c10d::Store> open_store();
+  /// the same places. Its waits end with CollectiveAborted where a worker is lost or has failed.
+  c10::intrusive_ptr<c10d::Store> open_key_space();
+  /// PeerLost with what is known to have gone wrong in another worker, or what this one has reported, for
+  /// which it waits a second at most; null: nothing.
+  std::exception_ptr find_cause() { return failures_->find_cause(); }
 
   // Collectives between runs, which block, and throw as a channel's.
 
@@ -92,10 +96,17 @@ class WorkerGroup {
   at::Tensor sum(const at::Tensor& value);
 
  private:
-  /// The others may still receive from these.
-  struct Retired {
-    Mutex mutex;
-    std::vector<c10::intrusive_ptr<c10d::Backend>> backends LOCKSTEP_GUARDED_BY(mutex);
+  /// Those to the other workers, which may still receive from them after this one's use.
+  class Connections {
+   public:
+    void add(c10::intrusive_ptr<c10d::Backend> backend);
+    /// Cuts them all, and whatever is added, so that the others notice. Does not block or throw.
+    void cut();
+
+   private:
+    Mutex mutex_;
+    std::vector<c10::intrusive_ptr<c10d::Backend>> backends_ LOCKSTEP_GUARDED_BY(mutex_);
+    bool is_cut_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   };
 
   explicit WorkerGroup(const JoinOptions& options);
@@ -103,7 +114,9 @@ class WorkerGroup {
   void open_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   void refuse_difference(const WorkerCard& card, const std::string& name, const WorkerCard& first);
+  c10::intrusive_ptr<c10d::Backend> connect();
   void on_lost(const LostPeer& peer);
+  void fail_channels(const std::exception_ptr& error);
   void finish_together();
 
   const int rank_;
@@ -114,17 +127,20 @@ class WorkerGroup {
   std::string address_;
   c10::intrusive_ptr<c10d::Store> server_;  // worker 0's has the server in it
   c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
+  // Another client, which threads that are left behind may hold on to.
+  c10::intrusive_ptr<c10d::Store> connecting_store_;
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
   std::shared_ptr<WorkerFailures> failures_;  // once all have met
-  const std::shared_ptr<Retired> retired_ = std::make_shared<Retired>();
+  const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
-  int num_stores_ = 0;
+  int num_key_spaces_ = 0;
 
   Mutex mutex_;
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerChannel> between_runs_;
-  std::unique_ptr<Heartbeat> heartbeat_;  // last: its thread calls on_lost()
+  std::thread cause_search_;              // once another worker has said that it failed
+  std::shared_ptr<Heartbeat> heartbeat_;  // last: its thread calls on_lost()
 };
 
 }  // namespace lockstep

@@ -17,30 +17,17 @@
 #include "lockstep/runtime/worker_group.h"
 
 namespace lockstep {
-namespace {
-
-/// Every worker's tensor of one size, in a row each.
-at::Tensor gather_rows_of(c10d::Backend& backend, const at::Tensor& own) {
-  const at::Tensor all = at::empty({backend.getSize(), own.numel()}, own.options());
-  std::vector<std::vector<at::Tensor>> parts{all.unbind(0)};
-  std::vector<at::Tensor> inputs{own};
-  backend.allgather(parts, inputs)->wait();
-  return all;
-}
-
-}  // namespace
-
 std::vector<std::string> WorkerGroup::gather(const std::string& own) {
   std::vector<std::string> texts;
   between_runs_->exchange("gather texts", [&](c10d::Backend& backend) {
     const at::Tensor size = at::empty({1}, at::kLong);
     *size.mutable_data_ptr<int64_t>() = static_cast<int64_t>(own.size());
-    const at::Tensor sizes = gather_rows_of(backend, size);
+    const at::Tensor sizes = gather_rows_of_ranks(backend, size);
     const int64_t* lengths = sizes.const_data_ptr<int64_t>();
     const int64_t most = std::max<int64_t>(1, *std::max_element(lengths, lengths + size_));
     const at::Tensor text = at::zeros({most}, at::kByte);
     std::memcpy(text.mutable_data_ptr<uint8_t>(), own.data(), own.size());
-    const at::Tensor all = gather_rows_of(backend, text);
+    const at::Tensor all = gather_rows_of_ranks(backend, text);
     for (int worker = 0; worker < size_; ++worker) {
       const auto* row = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + worker * most;
       texts.emplace_back(row, static_cast<size_t>(lengths[worker]));

@@ -68,12 +68,13 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
   address_ =
       options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
   try {
-    heartbeat_ = std::make_unique<Heartbeat>(
+    heartbeat_ = std::make_shared<Heartbeat>(
         HeartbeatOptions{.rank = rank_,
                          .world_size = size_,
                          .token = heartbeat_token(options),
                          .incarnation = static_cast<uint64_t>(options.restart_count),
-                         .bind_address = address_},
+                         .bind_address = address_,
+                         .are_ports_held = true},
         [this](const LostPeer& peer) { on_lost(peer); });
     meet(options);
     heartbeat_->start(peers_);

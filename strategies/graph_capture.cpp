@@ -12,6 +12,7 @@
 #include "lockstep/runtime/device_graph.h"
 #include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/graph_recording.h"
+#include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/strategies/strategy_core.h"
 
@@ -79,11 +80,7 @@ class Strategy::Recorder {
 };
 
 bool Strategy::has_graphs() const {
-  // A graph with the collectives in it must be replayed by all workers or by none: they would have to agree
-  // before each run.
-  if (core_->config.workers && core_->collectives->is_capturable()) return false;
-  return std::all_of(devices().begin(), devices().end(),
-                     [](const LogicalDevice& device) { return device.kind != DeviceKind::kCpu; });
+  return core_->has_graphs;
 }
 
 void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const {
@@ -108,6 +105,22 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
       if (const auto* reducer = group->reducer(local)) reducer->describe(fingerprint);
     }
   }
+}
+
+/// A graph also holds what other workers brought, such as their part of a sum on the host, so that it hangs
+/// on what theirs do: it is replayed where all are. Returns whether they can be, apart from what `now` tells.
+bool Strategy::compare_graphs(Fingerprint& now, bool is_ready) const {
+  const auto& workers = core_->config.workers;
+  if (!workers) return is_ready;
+  core_->check_caller("run");
+  // Of 48 bits, so that the sum over many workers is one of 64.
+  const auto digest = static_cast<int64_t>(now.digest() >> 16);
+  const auto sums = workers->sum(torch::tensor({digest, int64_t{is_ready}, int64_t{now.is_settled()}}));
+  const auto* values = sums.const_data_ptr<int64_t>();
+  const int count = workers->layout()->num_workers();
+  now.add(values[0]);
+  if (values[2] != count) now.add_unsettled();
+  return values[1] == count;
 }
 
 void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,

@@ -4,13 +4,18 @@
 
 namespace lockstep {
 
-GraphUse GraphSchedule::next(const Fingerprint& now) {
-  const auto all = [this](bool (GraphRecording::*holds)() const) {
-    return std::all_of(recordings_.begin(), recordings_.end(),
-                       [&](const auto& recording) { return (*recording.*holds)(); });
-  };
-  const bool is_ready = is_captured_ && now == captured_ && all(&GraphRecording::is_usable);
-  const bool can_replay = is_ready && all(&GraphRecording::finds_gradients);
+bool GraphSchedule::all(bool (GraphRecording::*holds)() const) const {
+  return std::all_of(recordings_.begin(), recordings_.end(),
+                     [&](const auto& recording) { return (*recording.*holds)(); });
+}
+
+bool GraphSchedule::is_ready() const {
+  return is_captured_ && all(&GraphRecording::is_usable) && all(&GraphRecording::finds_gradients);
+}
+
+GraphUse GraphSchedule::next(const Fingerprint& now, bool may_replay) {
+  const bool is_same = is_captured_ && now == captured_ && all(&GraphRecording::is_usable);
+  const bool can_replay = is_same && may_replay && all(&GraphRecording::finds_gradients);
   if (can_replay || !(now == seen_)) {
     seen_ = now;
     runs_ = 0;
@@ -20,7 +25,7 @@ GraphUse GraphSchedule::next(const Fingerprint& now) {
     return GraphUse::kReplay;
   }
   // A recording that was never replayed uses gradients that do not come back, and so would the next one.
-  const bool is_futile = is_ready && !has_replayed_;
+  const bool is_futile = is_same && !has_replayed_;
   if (runs_ == warm_up_runs_ && !is_futile) return GraphUse::kCapture;
   runs_ = std::min(runs_ + 1, warm_up_runs_);
   return GraphUse::kCall;

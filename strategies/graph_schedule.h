@@ -22,8 +22,10 @@ class GraphSchedule {
   GraphSchedule(int num_replicas, int warm_up_runs)
       : recordings_(static_cast<size_t>(num_replicas)), warm_up_runs_(warm_up_runs) {}
 
-  /// `now`: what a graph would take over in this run.
-  GraphUse next(const Fingerprint& now);
+  /// Whether what is captured finds all that it needs, but for what a graph took over.
+  bool is_ready() const;
+  /// `now`: what a graph would take over in this run. `may_replay` false: a graph would find others without.
+  GraphUse next(const Fingerprint& now, bool may_replay = true);
   /// Drops the recordings, for new ones. What is captured next is what next() was told last.
   void begin_capture();
   /// All replicas have recorded their calls.
@@ -33,6 +35,8 @@ class GraphSchedule {
   }
 
  private:
+  bool all(bool (GraphRecording::*holds)() const) const;
+
   std::vector<std::shared_ptr<GraphRecording>> recordings_;
   const int warm_up_runs_;
   Fingerprint captured_;

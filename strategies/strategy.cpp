@@ -34,7 +34,13 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
   first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
   uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
+  core_->has_graphs = std::all_of(config.devices.begin(), config.devices.end(),
+                                  [](const auto& device) { return device.kind != DeviceKind::kCpu; });
   if (config.workers) {
+    // Collectives within a graph would have to be captured in the same run everywhere, too.
+    core_->has_graphs = core_->has_graphs && !core_->collectives->is_capturable();
+    const auto num_with = config.workers->sum(torch::tensor({int64_t{core_->has_graphs}}));
+    core_->has_graphs = num_with.item<int64_t>() == config.workers->layout()->num_workers();
     // Replicas' streams differ by their ids, so that all start from one seed: worker 0's.
     const auto shared = torch::tensor({static_cast<int64_t>(seed)}, torch::kLong);
     config.workers->broadcast_({shared});

@@ -168,7 +168,8 @@ class Strategy : public GradientHandler {
     Fingerprint now;
     describe_run(now, sizes);
     calls.describe(now, args...);
-    const GraphUse use = calls.schedule().next(now);
+    const bool may_replay = compare_graphs(now, calls.schedule().is_ready());
+    const GraphUse use = calls.schedule().next(now, may_replay);
     if (use == GraphUse::kCall) return run(graph.function_, std::forward<Args>(args)...);
     if (use == GraphUse::kCapture) calls.schedule().begin_capture();
 
@@ -330,6 +331,7 @@ class Strategy : public GradientHandler {
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
   bool has_graphs() const;
   void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
+  bool compare_graphs(Fingerprint& now, bool is_ready) const;
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                     detail::GraphObjects& objects, const std::function<void()>& call);
   static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);

@@ -24,6 +24,7 @@ struct Strategy::Core {
   StrategyConfig config;
   std::shared_ptr<const Devices> devices;
   std::string ops_reason;
+  bool has_graphs = false;  // the devices of all replicas of all workers
   std::vector<ReplicaState> states;
   std::vector<ReplicaStream> streams;  // of each replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();

@@ -81,7 +81,7 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
     const ReplicaState& state = core_->states[replica];
     on_device_of(state, name(), [&] { modules[replica]->to(state.device.torch_device()); });
   }
-  check_same_structure(modules, name());
+  check_same_structure(modules, name(), first_replica_);
   if (const auto& workers = core_->config.workers) {
     std::vector<torch::Tensor> state;
     std::vector<std::string> lines;
@@ -125,14 +125,15 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
                      : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
-      OptimizerGroup::Options{core_->num_optimizers++, core_->collectives.get(), core_->config.buckets,
-                              [core = core_.get()](int replica) {
-                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
-                              },
-                              [this](int replica, const std::exception_ptr& error) {
-                                rethrow_from_device(error, {name(), first_replica_ + replica,
-                                                            devices()[static_cast<size_t>(replica)]});
-                              }});
+      OptimizerGroup::Options{
+          core_->num_optimizers++, first_replica_, core_->collectives.get(), core_->config.buckets,
+          [core = core_.get()](int replica) {
+            return core->states[static_cast<size_t>(replica)].accumulations > 0;
+          },
+          [this](int replica, const std::exception_ptr& error) {
+            rethrow_from_device(error,
+                                {name(), first_replica_ + replica, devices()[static_cast<size_t>(replica)]});
+          }});
   core_->optimizers.push_back(group);
   return group;
 }
@@ -150,7 +151,8 @@ std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& modul
 void Strategy::compare_probes(const std::vector<torch::Tensor>& outputs) const {
   for (size_t i = 1; i < outputs.size(); ++i) {
     if (torch::equal(outputs[i].to(outputs[0].device()), outputs[0])) continue;
-    throw InvalidArgument("[" + name() + "] mirror: replica " + std::to_string(i - 1) +
+    throw InvalidArgument("[" + name() + "] mirror: replica " +
+                          std::to_string(first_replica_ + static_cast<int>(i) - 1) +
                           "'s copy gives another output for the probe than the original: the module keeps "
                           "state that clone() cannot see; make it in scope()");
   }

@@ -16,7 +16,8 @@ BackendGroupConfig WorkerBackendAllReduce::over_workers(const Devices& devices,
   config.workers->calls = workers_->open_channel(name());
   config.workers->on_host = std::make_unique<HierarchicalGroup>(
       workers_->layout(), workers_->open_channel(name() + " on the host"), timeout);
-  config.workers->store = workers_->open_store();
+  config.workers->store = workers_->open_key_space();
+  config.workers->find_cause = [workers = workers_] { return workers->find_cause(); };
   return config;
 }
 

@@ -79,6 +79,17 @@ TEST_F(FailureDetectorTest, BelievesAHubThatSaysItHasFailed) {
   EXPECT_EQ(worker.loss()->reason, LossReason::kFailed);
 }
 
+TEST_F(FailureDetectorTest, TakesARefusalForTheEndOfAPeerThatHeldItsPort) {
+  FailureDetector hub({.rank = 0, .world_size = 3, .incarnation = 7, .are_ports_held = true}, now_);
+  pass(hub, seconds(1000));
+  EXPECT_FALSE(hub.loss()) << "it may not have begun to send";
+  hub.refuse(2);
+  hub.tick(now_);
+  ASSERT_TRUE(hub.loss());
+  EXPECT_EQ(hub.loss()->rank, 2);
+  EXPECT_EQ(hub.loss()->reason, LossReason::kEnded);
+}
+
 TEST_F(FailureDetectorTest, NeverGivesUpAPeerThatSaidGoodbye) {
   FailureDetector hub = make(0);
   hub.hear(from(1), now_);

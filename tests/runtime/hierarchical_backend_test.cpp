@@ -13,9 +13,6 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 /// Replicas of each worker.
 class HierarchicalBackendTest : public testing::TestWithParam<std::vector<int>> {
  protected:
@@ -133,78 +130,6 @@ TEST(HierarchicalBackend, GivesAllReplicasTheSameBits) {
   });
   for (const auto& error : errors) EXPECT_EQ(message_of<std::exception>(error), "no error");
   for (const auto& result : results) EXPECT_TRUE(result.equal(results[0]));
-}
-
-TEST(HierarchicalBackend, NamesBothWorkersWhereTheirCallsDiffer) {
-  const auto errors = run_workers({1, 1}, [&](WorkerGroup& group) {
-    WorkerReplicas replicas(group);
-    replicas.run([&](int replica, c10d::Backend& backend) {
-      std::vector<at::Tensor> values{at::zeros({3 + replica})};
-      backend.allreduce(values)->wait();
-    });
-  });
-  for (const auto& error : errors) {
-    EXPECT_THAT(message_of<CollectiveMismatch>(error),
-                AllOf(HasSubstr("collective #0"), HasSubstr("worker 0 ("), HasSubstr("worker 1 ("),
-                      HasSubstr("[3]"), HasSubstr("[4]")));
-  }
-}
-
-TEST(HierarchicalBackend, RefusesACollectiveThatAnotherWorkerCallsInItsNextRun) {
-  const auto errors = run_workers({1, 1}, [&](WorkerGroup& group) {
-    WorkerReplicas replicas(group);
-    for (int run = 0; run < 2; ++run) {
-      replicas.run([&](int replica, c10d::Backend& backend) {
-        std::vector<at::Tensor> values{at::zeros({3})};
-        backend.allreduce(values)->wait();
-        if (replica == 1) backend.allreduce(values)->wait();
-      });
-    }
-  });
-  for (const auto& error : errors)
-    EXPECT_THAT(message_of<CollectiveMismatch>(error), HasSubstr("the first of a run"));
-}
-
-TEST(HierarchicalBackend, TellsTheOtherWorkersWhatHasFailedWithinASecond) {
-  std::chrono::steady_clock::time_point thrown;
-  std::chrono::steady_clock::time_point noticed;
-  const auto errors = run_workers({1, 2}, [&](WorkerGroup& group) {
-    WorkerReplicas replicas(group);
-    try {
-      replicas.run([&](int replica, c10d::Backend& backend) {
-        std::vector<at::Tensor> values{at::zeros({3})};
-        backend.allreduce(values)->wait();
-        if (replica == 2) {
-          thrown = std::chrono::steady_clock::now();
-          throw std::runtime_error("the user's own error");
-        }
-        backend.allreduce(values)->wait();
-      });
-    } catch (const PeerLost&) {
-      noticed = std::chrono::steady_clock::now();
-      throw;
-    }
-  });
-  EXPECT_THAT(message_of<PeerLost>(errors[0]), AllOf(HasSubstr("worker 1 ("), HasSubstr("a replica failed")));
-  EXPECT_EQ(message_of<std::runtime_error>(errors[1]), "the user's own error");
-  EXPECT_LT(noticed - thrown, std::chrono::seconds(1));
-}
-
-TEST(HierarchicalBackend, StaysFailed) {
-  const auto errors = run_workers({1, 1}, [&](WorkerGroup& group) {
-    WorkerReplicas replicas(group);
-    const auto fail = [&] {
-      replicas.run([&](int replica, c10d::Backend& backend) {
-        if (replica == 1) throw std::runtime_error("the user's own error");
-        backend.barrier()->wait();
-      });
-    };
-    EXPECT_ANY_THROW(fail());
-    replicas.channel().reset();
-    fail();
-  });
-  EXPECT_THAT(message_of<PeerLost>(errors[0]), HasSubstr("worker 1 ("));
-  EXPECT_THAT(message_of<CollectiveAborted>(errors[1]), HasSubstr("a replica failed"));
 }
 
 }  // namespace

@@ -55,6 +55,22 @@ TEST(LocalBackend, NamesOperationsAndShapesWhereTheyDiffer) {
   EXPECT_NO_THROW(group.run([&](int rank) { sum(rank, torch::zeros({2})); }));
 }
 
+TEST(LocalBackend, RefusesExtremesOfComplexNumbersAndMultipliesThem) {
+  ReplicaGroup group(2);
+  group.run([&](int rank) {
+    std::vector<at::Tensor> values{torch::full({2}, c10::complex<double>(rank + 1, 1))};
+    c10d::AllreduceOptions options;
+    for (const auto op : {c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
+      options.reduceOp = op;
+      EXPECT_THROW(group.backend(rank)->allreduce(values, options), InvalidArgument);
+    }
+    options.reduceOp = c10d::ReduceOp::PRODUCT;
+    group.backend(rank)->allreduce(values, options)->wait();
+    // (1 + i) (2 + i)
+    EXPECT_TRUE(values[0].eq(c10::complex<double>(1, 3)).all().item<bool>());
+  });
+}
+
 TEST(LocalBackend, ReleasesTheOthersWhereOneThrowsOrReturnsEarly) {
   ReplicaGroup group(3);
   const auto sum = [&](int rank) {

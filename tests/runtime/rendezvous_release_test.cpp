@@ -105,6 +105,15 @@ TEST(Rendezvous, ATimeoutNamesTheMissingRanksAndReleasesEveryone) {
   EXPECT_THROW(rendezvous.arrive(1, arrival("sum Float[5]"), no_work), CollectiveAborted);
 }
 
+TEST(Rendezvous, NumbersItsRanksFromItsFirstReplicaOn) {
+  Rendezvous rendezvous(3, kShort, /*first_replica=*/5);
+  const auto waiting = rendezvous.arrive(1, arrival("sum"), no_work);
+  EXPECT_EQ(message_of<CollectiveMismatch>(in_threads(1, [&](int) { rendezvous.check_complete(); })[0]),
+            "sum (collective #0) was joined by replica 6, but not by replica 5, 7");
+  EXPECT_THAT(message_of<CollectiveAborted>(in_threads(1, [&](int) { rendezvous.wait(*waiting); })[0]),
+              HasSubstr("missing: replica 5, 7"));
+}
+
 TEST(Rendezvous, TheOwnTimeoutHoldsWhereNoneIsGiven) {
   Rendezvous rendezvous(2, kShort);
   EXPECT_THROW(rendezvous.wait(*rendezvous.arrive(0, arrival("sum"), no_work)), CollectiveAborted);

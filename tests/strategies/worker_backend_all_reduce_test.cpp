@@ -214,6 +214,7 @@ TEST_F(WorkersOverABackend, AWorkerThatCannotMakeOrConnectItsBackendEndsTheOther
 }
 
 TEST_F(WorkersOverABackend, ABackendsOwnFailureReachesAllWorkers) {
+  const auto begin = std::chrono::steady_clock::now();
   const auto errors = run({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     if (strategy.cluster_resolver()->rank() == 1) world_->set_fault(1, Fault::kCall);
     strategy.run([](ReplicaContext& replica) {
@@ -222,8 +223,13 @@ TEST_F(WorkersOverABackend, ABackendsOwnFailureReachesAllWorkers) {
     });
     ADD_FAILURE() << "the run went well";
   });
-  for (const auto& error : errors) EXPECT_TRUE(is_a<PeerLost>(error)) << text_of(error);
-  EXPECT_THAT(text_of(errors[1]), HasSubstr("replica 1 (cpu:1): all_reduce sum Float[1]"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // the timeout is 60
+  const std::string what =
+      "replica 1 (cpu:1): all_reduce sum Float[1] (collective #0) failed: unhandled cuda";
+  EXPECT_TRUE(is_a<BackendError>(errors[1])) << text_of(errors[1]);
+  EXPECT_THAT(text_of(errors[1]), HasSubstr(what));
+  EXPECT_TRUE(is_a<PeerLost>(errors[0])) << text_of(errors[0]);
+  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("worker 1 ("), HasSubstr(what)));
 }
 
 TEST_F(WorkersOverABackend, OpsOfOneProcessAreRefused) {

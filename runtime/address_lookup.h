@@ -1,0 +1,30 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+// It takes types from the headers of the C library.
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+struct AddressQuery {
+  std::string host;  ///< an IPv4 or IPv6 address or a name
+  int port = 0;
+  int type = SOCK_STREAM;
+  int family = AF_UNSPEC;
+};
+
+/// One address or more. May ask a name server, which may take seconds. Throws std::system_error that begins
+/// with `purpose` and names host:port.
+AddressList look_up_addresses(const AddressQuery& query, const std::string& purpose);
+
+/// Such as "node7:2222" and "[::1]:2222".
+std::string endpoint_text(const std::string& host, int port);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/runtime/gradient_compression.h"
+#include "lockstep/runtime/hierarchical_course.h"
+#include "lockstep/runtime/worker_layout.h"
+
+namespace lockstep {
+
+/// The sum, or what `op` says, of the outputs of all replicas of all workers, in place. Complex numbers are
+/// pairs of real ones. `compression` may be null. Throws InvalidArgument where two replicas bring the same
+/// memory.
+HierarchicalCourse sum_course(const std::vector<Rendezvous::Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
+                              const WorkerLayout& layout,
+                              const std::shared_ptr<GradientCompression>& compression);
+
+}  // namespace lockstep
