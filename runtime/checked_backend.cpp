@@ -233,6 +233,8 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>
                                                          const c10d::AllreduceOptions& options) {
   const std::string operation = std::string("all_reduce ") + name_of(options.reduceOp);
   check_mean(options.reduceOp, tensors);
+  check_extreme(options.reduceOp, tensors);
+  check_product(options.reduceOp, tensors);
   check_tensors("all_reduce", tensors);
   const auto packed = std::make_shared<PackedTensors>(tensors);
   const auto sent =

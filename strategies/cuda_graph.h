@@ -39,7 +39,7 @@ struct CudaGraphStatistics {
 /// replayed as long as what the host decides is the same: shapes, constants, modules' training flags, where
 /// parameters and states lie. A run where it is not, such as an epoch's smaller last batch, calls the
 /// function; other constants or shapes that stay are captured in place of the old ones. Replicas on a CPU
-/// call it always, and so do workers over NCCL, which would have to agree on each replay.
+/// call it always, and so do workers over NCCL, whose graphs would have to be captured in the same run.
 ///
 /// The whole of the function is one graph over NCCL, and where one replica calls no collective; else
 /// collectives on the device, and with them the sums of the gradients, come between graphs.

@@ -90,7 +90,7 @@ TEST_P(WorkersOnGpus, CapturedFunctionsGiveWhatCallsGive) {
       const auto sums = strategy.run(graph, values);
       EXPECT_EQ(sums.local_values()[0][3].item<double>(), 2.0 * (run + run + 1) + 1) << "run " << run;
     }
-    // Over NCCL the workers would have to agree on each replay.
+    // Over NCCL nothing is captured.
     EXPECT_EQ(graph.statistics().replays > 0, GetParam() == "ring");
   });
 }

@@ -92,6 +92,18 @@ TEST_F(OverABackend, TensorsOfAnyStridesAndDtypesAreSummed) {
   });
 }
 
+// The backend gets pairs of real numbers.
+TEST_F(OverABackend, RefusesProductsAndExtremesOfComplexNumbers) {
+  const auto channel =
+      BackendAllReduce("FakeNccl", world_->factory()).make_channel(logical_cpus(1), std::chrono::seconds(20));
+  for (const auto op : {c10d::ReduceOp::PRODUCT, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
+    Tensors tensors{torch::ones({2}, torch::kComplexDouble)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = op;
+    EXPECT_THROW(channel->backend(0)->allreduce(tensors, options), InvalidArgument);
+  }
+}
+
 TEST_F(OverABackend, GathersOfUnequalSizesAndBroadcastsAreAsLocalOnes) {
   const auto results = expect_as_local([](ReplicaContext& replica) {
     const int64_t own = replica.replica_id();

@@ -1,6 +1,5 @@
 #include "lockstep/strategies/multi_worker_mirrored_strategy.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -12,8 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::HasSubstr;
 
 /// What worker 0 starts from; the others make something else, which is to be overwritten.
 TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worker) {
@@ -247,124 +244,6 @@ TEST(MultiWorkerMirroredStrategy, MakesTheReplicasRandomStreamsOfTheChiefsSeed) 
   const auto draws = draws_of({2, 1}, {5, 6});
   EXPECT_TRUE(draws.equal(draws_of({1, 2}, {5, 7})));
   EXPECT_FALSE(draws.equal(draws_of({2, 1}, {6, 5})));
-}
-
-/// A pipeline of `count` batches of two rows of ones.
-auto pipeline_of(int count) {
-  return [left = count]() mutable -> std::optional<torch::Tensor> {
-    if (left-- <= 0) return std::nullopt;
-    return torch::ones({2, 1}, torch::kDouble);
-  };
-}
-
-TEST(MultiWorkerMirroredStrategy, FinishesStreamsOfDifferentLengthsTogether) {
-  std::vector<std::vector<int64_t>> sizes(2);
-  std::vector<double> sums(2);
-  expect_no_worker_failed(run_strategies({1, 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto worker = static_cast<size_t>(strategy.cluster_resolver()->rank());
-    // Worker 0 has five batches for its replica, worker 1 three for its two.
-    auto batches = strategy.distribute_datasets_from_function([](const InputContext& context) {
-      EXPECT_EQ(context.num_input_pipelines, 2);
-      return pipeline_of(context.input_pipeline_id == 0 ? 5 : 3);
-    });
-    for (const auto& batch : batches) {
-      sizes[worker].push_back(batch.batch_sizes()->global);
-      const auto losses = strategy.run(
-          [](ReplicaContext& replica, const torch::Tensor& rows) {
-            // A sum over the batch, made a mean by what the context knows of the global batch.
-            return compute_average_loss(replica, rows.squeeze(1));
-          },
-          batch);
-      sums[worker] += strategy.reduce(ReduceOp::kSum, losses).item<double>();
-    }
-  }));
-  EXPECT_THAT(sizes[0], testing::ElementsAre(6, 4, 2, 2, 2));
-  EXPECT_EQ(sizes[1], sizes[0]);
-  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 5);  // a mean of ones a step
-}
-
-TEST(MultiWorkerMirroredStrategy, ResumesStreamsBehindTheEndOfAShortOne) {
-  std::vector<std::vector<int64_t>> sizes(2);
-  std::vector<double> sums(2);
-  expect_no_worker_failed(run_strategies({1, 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto worker = static_cast<size_t>(strategy.cluster_resolver()->rank());
-    // Worker 0's has five steps, worker 1's two.
-    auto batches = strategy.distribute_datasets_from_function(
-        [](const InputContext& context) { return pipeline_of(context.input_pipeline_id == 0 ? 5 : 3); });
-    batches.restore({2, 3});
-    for (int epoch = 2; epoch < 4; ++epoch) {
-      EXPECT_EQ(batches.position().epoch, epoch);
-      for (const auto& batch : batches) {
-        sizes[worker].push_back(batch.batch_sizes()->global);
-        for (const auto& shard : batch.local_values()) EXPECT_EQ(shard.size(1), 1);
-        const auto losses = strategy.run(
-            [](ReplicaContext& replica, const torch::Tensor& rows) {
-              return compute_average_loss(replica, rows.squeeze(1));
-            },
-            batch);
-        sums[worker] += strategy.reduce(ReduceOp::kSum, losses).item<double>();
-      }
-    }
-  }));
-  EXPECT_THAT(sizes[0], testing::ElementsAre(2, 2, 6, 4, 2, 2, 2));
-  EXPECT_EQ(sizes[1], sizes[0]);
-  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 7);  // a mean of ones a step
-}
-
-TEST(MultiWorkerMirroredStrategy, RefusesAStreamWithoutASingleBatchWhereOthersHaveSome) {
-  const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
-    auto batches = strategy.distribute_datasets_from_function(
-        [](const InputContext& context) { return pipeline_of(context.input_pipeline_id == 0 ? 1 : 0); });
-    for (const auto& batch : batches) strategy.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>(batch));
-  });
-  EXPECT_THAT(text_of(errors[1]), HasSubstr("worker 1's pipeline has not a single batch"));
-  EXPECT_TRUE(is_a<PeerLost>(errors[0])) << text_of(errors[0]);
-}
-
-TEST(MultiWorkerMirroredStrategy, IsTheSoleWorkerWithoutACluster) {
-  MultiWorkerMirroredStrategy strategy(
-      std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"}), cpu_devices(2));
-  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
-  EXPECT_TRUE(strategy.is_chief());
-  const auto ones = strategy.run([](ReplicaContext&) { return 1; });
-  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ones), 2);
-}
-
-const ClusterSpec kTwoWorkersAndMore({{"worker", {{0, {"127.0.0.1", 1}}, {1, {"127.0.0.1", 2}}}},
-                                      {"ps", {{0, {"127.0.0.1", 3}}}}});
-
-TEST(MultiWorkerMirroredStrategy, RefusesAParameterServer) {
-  EXPECT_THAT(message_of<InvalidArgument>([] {
-                MultiWorkerMirroredStrategy(
-                    std::make_shared<SimpleClusterResolver>(kTwoWorkersAndMore, "ps", 0), cpu_devices(1));
-              }),
-              HasSubstr("this is ps 0"));
-}
-
-TEST(MultiWorkerMirroredStrategy, AnEvaluatorEvaluatesByItselfAndDoesNotTrain) {
-  // Nobody listens at the workers' addresses: an evaluator does not look for them.
-  MultiWorkerMirroredStrategy strategy(
-      std::make_shared<SimpleClusterResolver>(kTwoWorkersAndMore, "evaluator", 1), cpu_devices(2));
-  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
-  EXPECT_TRUE(strategy.is_evaluator());
-  EXPECT_FALSE(strategy.is_chief());
-  const auto data = examples_of_three_classes();
-  auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
-  auto optimizer =
-      strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-  auto mean = strategy.scope([](ReplicaContext&) { return Mean(); });
-  auto batches =
-      strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-  for (const auto& batch : batches) {
-    strategy.run([](ReplicaContext&, TanhNet& net, Mean& loss,
-                    const Example& shard) { loss.update(example_losses(net, shard)); },
-                 model, mean, batch);
-  }
-  EXPECT_NEAR(result(strategy, mean), example_losses(model.primary(), data).mean().item<double>(), 1e-12);
-  EXPECT_THAT(message_of<InvalidArgument>([&] {
-                for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-              }),
-              HasSubstr("this is evaluator 1, which evaluates only"));
 }
 
 }  // namespace
