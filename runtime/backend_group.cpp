@@ -4,7 +4,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <algorithm>
-#include <future>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -64,17 +64,8 @@ BackendPlace BackendGroup::place_of(size_t local) const {
 }
 
 BackendGroup::~BackendGroup() {
-  bool goes_well = order_->is_complete();
-  if (workers_) {
-    try {
-      workers_->calls->drain();
-    } catch (...) {  // whoever used the channel got the error
-      goes_well = false;
-    }
-    // While a worker that is lost meanwhile can still be told from one that is slow.
-    if (goes_well) finish_joined();
-    watch_.reset();
-  }
+  const bool goes_well = order_->is_complete() && (!workers_ || close_workers());
+  watch_.reset();
   Backends connected;
   bool aborted = false;
   {
@@ -93,6 +84,21 @@ BackendGroup::~BackendGroup() {
   for (const auto& checked : checked_) {
     checked->use(nullptr);
     checked->forget_launched();
+  }
+}
+
+/// Whether all workers are done with the channel, on their devices, too. NCCL's communicators end together.
+bool BackendGroup::close_workers() {
+  const auto& calls = workers_->calls;
+  try {
+    if (std::uncaught_exceptions() > 0) throw ClusterError("it ended its part early");
+    if (order_->abort_error()) return false;
+    if (!finish_joined()) throw BackendError("[" + config_.op + "] collectives have not ended");
+    calls->exchange_at(order_->joined_by_all() + kFirstCall, "close the channel");
+    return true;
+  } catch (...) {
+    calls->fail(std::current_exception());
+    return false;
   }
 }
 
@@ -124,16 +130,7 @@ void BackendGroup::connect() {
   } else {
     request.store = workers_->store;
     request.meet_others = [this] {
-      std::promise<void> met;
-      workers_->calls->submit(0, {c10::str("connect ", num_ranks_, " ranks of ", config_.op), nullptr,
-                                  nullptr, [&met](const std::exception_ptr& error) {
-                                    if (error) {
-                                      met.set_exception(error);
-                                    } else {
-                                      met.set_value();
-                                    }
-                                  }});
-      met.get_future().get();
+      workers_->calls->exchange_at(0, c10::str("connect ", num_ranks_, " ranks of ", config_.op));
     };
   }
   const auto connection = std::make_shared<BackendConnection>(std::move(request));
@@ -152,13 +149,21 @@ void BackendGroup::connect() {
     throw;
   }
   for (size_t rank = 0; rank < made.size(); ++rank) checked_[rank]->use(made[rank]);
-  MutexLock lock(mutex_);
-  connecting_.reset();
-  connected_ = std::move(made);
-  aborted_ = false;
+  {
+    MutexLock lock(mutex_);
+    connecting_.reset();
+    connected_ = made;
+    aborted_ = false;
+  }
+  // The watch acts once, and may have found nothing to abort yet.
+  if (const auto error = order_->abort_error(); error && workers_) {
+    abort_all(made);
+    std::rethrow_exception(error);
+  }
 }
 
 void BackendGroup::disconnect() {
+  watch_.reset();  // once what it has begun is done
   Backends connected;
   bool aborted = false;
   {
@@ -167,7 +172,7 @@ void BackendGroup::disconnect() {
     connected_.clear();
     aborted = aborted_;
   }
-  if (!aborted) finish_joined();
+  if (!aborted && !workers_) finish_joined();
   drop_recordings();
   if (!aborted) abort_all(connected);
   for (const auto& checked : checked_) {
@@ -179,11 +184,12 @@ void BackendGroup::disconnect() {
 /// Lets the collectives that all ranks have joined come to their end, and finds out which have. The host
 /// waits for none of them on GPUs: they may be those of a run that went well, and to cut them off would leave
 /// each replica with other sums.
-void BackendGroup::finish_joined() {
+bool BackendGroup::finish_joined() {
   constexpr auto kLongest = std::chrono::seconds(10);
   const auto deadline =
       std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(config_.timeout, kLongest);
-  uint64_t end = order_->joined_by_all();
+  const uint64_t num_joined = order_->joined_by_all();
+  uint64_t end = num_joined;
   uint64_t num_intact = 0;
   for (bool is_running = true; is_running;) {
     num_intact = end;
@@ -199,6 +205,12 @@ void BackendGroup::finish_joined() {
   }
   MutexLock lock(mutex_);
   num_intact_ = num_intact;
+  return num_intact == num_joined;
+}
+
+void BackendGroup::check_usable() const {
+  if (!workers_) return;
+  if (const auto error = workers_->calls->error()) std::rethrow_exception(error);
 }
 
 void BackendGroup::check_launched() {

@@ -89,6 +89,7 @@ class BackendGroup : public CollectiveGroup {
   BackendGroup& operator=(const BackendGroup&) = delete;
 
   ReplicaChannel ends(int replica) const override { return {backend(replica), on_host_->backend(replica)}; }
+  void check_usable() const override;
   void enter() override;
   void leave(int replica) override;
   void check_complete() override;
@@ -107,7 +108,8 @@ class BackendGroup : public CollectiveGroup {
   void connect_workers();
   void disconnect();
   void check_launched();
-  void finish_joined();
+  bool finish_joined();
+  bool close_workers();
   void drop_recordings();
   void end();
   BackendPlace place_of(size_t local) const;

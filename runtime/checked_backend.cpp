@@ -127,6 +127,8 @@ class CheckedBackend::CheckedWork : public c10d::Work {
                                        ") failed: ", error_line(error)));
     const auto cause = place_.find_cause ? place_.find_cause() : nullptr;
     if (cause) std::rethrow_exception(cause);
+    // While it looked, others may have found it.
+    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
     throw failed;
   }
 

@@ -67,7 +67,7 @@ void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tens
 
 void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
   if (op == c10d::ReduceOp::PRODUCT)
-    refuse_complex(op, tensors, ", whose product several workers cannot make: gather the values instead");
+    refuse_complex(op, tensors, ", whose product is not made here: gather the values instead");
 }
 
 void check_source(int64_t source, int size) {

@@ -37,8 +37,10 @@ class CollectiveGroup {
   /// Where backend() cannot take CPU tensors, another one for these.
   virtual ReplicaChannel ends(int replica) const { return backend(replica); }
 
+  /// Throws the error of a channel that is of no more use: after a failure where there are other workers.
+  virtual void check_usable() const {}
   /// A run begins: all replicas take part again. A channel that has to connect anew does so here, and throws
-  /// BackendError where it cannot.
+  /// BackendError where it cannot; one that is of no more use throws its error.
   virtual void enter() = 0;
   /// `replica` has returned from the run: those that wait for it in this channel get an error that says so.
   /// Where they wait on a device instead of the host, the error is thrown here, as CollectiveMismatch.
@@ -46,7 +48,8 @@ class CollectiveGroup {
   /// All replicas have returned: throws CollectiveMismatch naming a collective that some joined and others
   /// did not, and BackendError for one that has failed on its device by now.
   virtual void check_complete() = 0;
-  /// Releases every replica that waits on the host with CollectiveAborted(`reason`). Does not block or throw.
+  /// Releases every replica that waits on the host with CollectiveAborted(`reason`), and tells the other
+  /// workers, where there are any. Does not wait for replicas, or throw.
   virtual void release(const std::string& reason) = 0;
   /// release(), and ends the collectives on the devices; those that all replicas have joined may finish, for
   /// 10 s or the timeout at most. The first call of a run blocks meanwhile, and until replicas that capture

@@ -22,9 +22,9 @@ enum class HeartbeatKind : uint8_t {
 /// Why a process was given up.
 enum class LossReason : uint8_t {
   kNone = 0,
-  kEnded = 1,     ///< its host's kernel says that no process holds its port
-  kSilent = 2,    ///< nothing was heard from it
-  kCutOff = 3,    ///< it says that it hears nothing
+  kEnded = 1,      ///< its host's kernel says that no process holds its port
+  kSilent = 2,     ///< nothing was heard from it
+  kCutOff = 3,     ///< it says that it hears nothing
   kFencedOff = 4,  ///< it was given up by others, and has found out
   kFailed = 5      ///< it says so itself
 };

@@ -187,6 +187,10 @@ HierarchicalGroup::HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout,
   }
 }
 
+void HierarchicalGroup::check_usable() const {
+  if (const auto error = channel_->error()) std::rethrow_exception(error);
+}
+
 void HierarchicalGroup::enter() {
   channel_->begin_run(rendezvous()->next_sequence());
   RendezvousGroup::enter();

@@ -54,6 +54,7 @@ class HierarchicalGroup : public RendezvousGroup {
                     std::chrono::milliseconds timeout,
                     const std::shared_ptr<GradientCompression>& compression = nullptr);
 
+  void check_usable() const override;
   void enter() override;
   void release(const std::string& reason) override;
 

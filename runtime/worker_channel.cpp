@@ -80,12 +80,17 @@ void WorkerChannel::submit(uint64_t sequence, Exchange exchange) {
 }
 
 void WorkerChannel::exchange(const std::string& description, std::function<Works(c10d::Backend&)> start) {
-  std::promise<void> done;
   uint64_t sequence = 0;
   {
     MutexLock lock(mutex_);
     sequence = num_exchanges_++;
   }
+  exchange_at(sequence, description, std::move(start));
+}
+
+void WorkerChannel::exchange_at(uint64_t sequence, const std::string& description,
+                                std::function<Works(c10d::Backend&)> start) {
+  std::promise<void> done;
   submit(sequence, {description, std::move(start), nullptr, [&done](const std::exception_ptr& error) {
                       if (error) {
                         done.set_exception(error);
@@ -136,8 +141,8 @@ void WorkerChannel::cut_off(std::exception_ptr error, bool is_reported) {
     changed_.notify_all();
   }
   if (is_first) {
-    if (is_reported) options_.report(error);
     tell_watcher();
+    if (is_reported) options_.report(error);
     options_.backend->abort();
   }
   for (auto& [sequence, submitted] : dropped) submitted.exchange.finish(error);

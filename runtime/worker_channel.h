@@ -66,6 +66,9 @@ class WorkerChannel {
   /// Carries a collective at the next place and blocks until it is through; throws the channel's error. Not
   /// to be mixed with submit().
   void exchange(const std::string& description, std::function<Works(c10d::Backend&)> start);
+  /// The same at place `sequence`, beside submit(). Without `start` the workers only meet.
+  void exchange_at(uint64_t sequence, const std::string& description,
+                   std::function<Works(c10d::Backend&)> start = nullptr);
   /// Blocks until all that was submitted is through; throws the channel's error.
   void drain();
   /// Ends all that was submitted, and whatever will be, with `error`, and cuts the connections to the other

@@ -30,7 +30,8 @@ struct WorkerFailures::Search {
   Mutex mutex;
   std::string found LOCKSTEP_GUARDED_BY(mutex);
 
-  void run(c10d::Store& store) {
+  /// `is_counted` is set by the first search that reads.
+  void run(c10d::Store& store, std::atomic<bool>& is_counted) {
     try {
       while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kSearchPoll);
       if (is_over) return;
@@ -39,7 +40,7 @@ struct WorkerFailures::Search {
         MutexLock lock(mutex);
         found.assign(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\n'));
       }
-      store.add(kReadKey, 1);
+      if (!is_counted.exchange(true)) store.add(kReadKey, 1);
     } catch (const std::exception&) {
       is_store_gone = true;
     }
@@ -106,7 +107,9 @@ WorkerFailures::Found WorkerFailures::search_cause() {
     if (own_) return {own_};
   }
   const auto search = std::make_shared<Search>();
-  std::thread([search, store = store_] { search->run(*store); }).detach();
+  std::thread([search, store = store_, is_counted = is_counted_] {
+    search->run(*store, *is_counted);
+  }).detach();
   const auto deadline = std::chrono::steady_clock::now() + kCauseSearch;
   std::exception_ptr cause;
   while (!cause && std::chrono::steady_clock::now() < deadline) {

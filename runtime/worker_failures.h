@@ -4,6 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <string>
@@ -58,6 +59,7 @@ class WorkerFailures {
   const int rank_;
   const std::vector<std::string> names_;
   const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<std::atomic<bool>> is_counted_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
   bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,9 +78,11 @@ class WorkerGroup {
   /// A part of the workers' store that nobody else has, the same one for all workers, who must call this at
   /// the same places. Its waits end with CollectiveAborted where a worker is lost or has failed.
   c10::intrusive_ptr<c10d::Store> open_key_space();
-  /// PeerLost with what is known to have gone wrong in another worker, or what this one has reported, for
-  /// which it waits a second at most; null: nothing.
-  std::exception_ptr find_cause() { return failures_->find_cause(); }
+  /// A function that gives PeerLost with what is known to have gone wrong in another worker, or what this one
+  /// has reported, for which it waits a second at most; null: nothing. It does not keep the group.
+  std::function<std::exception_ptr()> cause_finder() const {
+    return [failures = failures_] { return failures->find_cause(); };
+  }
 
   // Collectives between runs, which block, and throw as a channel's.
 

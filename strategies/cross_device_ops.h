@@ -120,9 +120,8 @@ class BackendAllReduce : public CrossDeviceOps {
                                                 std::chrono::milliseconds timeout) const override;
   /// make_channel() with more said about it; op and factory are this one's.
   std::unique_ptr<CollectiveGroup> open_channel(BackendGroupConfig config) const;
-
- protected:
-  /// Called before a channel connects.
+  /// Makes settings of this process, such as environment variables, that a channel needs. Called before one
+  /// connects; to be called before that where threads are started that may read them.
   virtual void prepare() const {}
 
  private:
@@ -137,8 +136,6 @@ class NcclAllReduce : public BackendAllReduce {
  public:
   explicit NcclAllReduce(PackingOptions options = {});
   void check_devices(const Devices& devices) const override;
-
- protected:
   void prepare() const override;
 };
 

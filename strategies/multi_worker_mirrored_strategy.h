@@ -14,8 +14,8 @@ namespace lockstep {
 
 /// How a worker process finds the others, besides what its ClusterResolver says.
 struct ClusterOptions {
-  /// This machine's address or name that all listening sockets are bound to, and by which the other workers
-  /// reach this one; empty: the one that leads to the master.
+  /// This machine's address or name that all listening sockets but NCCL's are bound to, and by which the
+  /// other workers reach this one; empty: the one that leads to the master.
   std::string address;
   /// A secret that all workers of the job were given, so that no other job joins it by mistake. Empty: none.
   std::string token;
@@ -32,12 +32,13 @@ ClusterOptions cluster_options(const Environment& environment);
 /// different numbers, and all replicas of all workers hold the same parameters and step together. Worker 0's
 /// replicas come first.
 ///
-/// Its constructor, destructor, scope(), mirror(), run(), reduce(), gather(), distribute_dataset() and loops
-/// over distributed streams are collectives: every worker calls the same ones in the same order. Initial
-/// values are worker 0's. They throw ClusterError where workers do not fit together (cluster, options, model,
-/// optimizer, dataset), PeerLost where one is gone; after a failure in any of them the strategy is of no more
-/// use. local_results(), metrics' results and batches are of this process's replicas. A process has one such
-/// strategy in its life: a second one would meet the first one's traces.
+/// Its constructor, destructor, those of its optimizers, scope(), mirror(), run(), reduce(), gather(),
+/// distribute_dataset() and loops over distributed streams are collectives: every worker calls the same ones
+/// in the same order. Initial values are worker 0's. They throw ClusterError where workers do not fit
+/// together (cluster, options, model, optimizer, dataset), PeerLost where one is gone; after a failure in any
+/// of them the strategy is of no more use. local_results(), metrics' results and batches are of this
+/// process's replicas. A process has one such strategy in its life: a second one would meet the first one's
+/// traces.
 ///
 /// An evaluator task stands beside the job: its strategy has this process's replicas only, and does all but
 /// train.

@@ -2,10 +2,12 @@
 #include "lockstep/strategies/nccl_backend.h"
 
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <fstream>
 #include <utility>
 
 namespace lockstep {
@@ -61,12 +63,13 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& reques
 }
 
 std::string unique_id_of_gpu(const LogicalDevice& gpu) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  const auto& id = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(gpu.index))->uuid;
-  std::string text;
-  for (const char byte : id.bytes)
-    text += {kDigits[static_cast<unsigned char>(byte) >> 4], kDigits[static_cast<unsigned char>(byte) & 15]};
-  return text;
+  // The same in all containers of a machine.
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string machine;
+  file >> machine;
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(gpu.index));
+  return c10::str(machine, '/', properties->pciDomainID, ':', properties->pciBusID, ':',
+                  properties->pciDeviceID);
 }
 
 }  // namespace lockstep

@@ -19,8 +19,8 @@ void prepare_nccl();
 /// InvalidArgument.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 
-/// What tells a GPU from those of all machines, or a part of one from the others. Empty in a build without
-/// CUDA.
+/// What tells a GPU from those of all machines, as far as NCCL does: parts of one GPU have the same. Empty in
+/// a build without CUDA.
 std::string unique_id_of_gpu(const LogicalDevice& gpu);
 
 }  // namespace lockstep

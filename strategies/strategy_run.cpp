@@ -35,13 +35,16 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   const auto optimizers = core.live_optimizers();
   std::vector<CollectiveGroup*> channels{core.collectives.get()};
   for (const auto& group : optimizers) {
+    if (group->channel() != nullptr) channels.push_back(group->channel());
+  }
+  for (const auto* channel : channels) channel->check_usable();
+  for (const auto& group : optimizers) {
     if (!group->is_consistent()) {
       throw InconsistentReplicas(
           c10::str("[", name(), "] a failed run left the replicas with ", group->describe_steps(),
                    core.best_replica(*group) ? ": call strategy.restore_consistency(model, optimizer) first"
                                              : kNoReplicaIsGood));
     }
-    if (group->channel() != nullptr) channels.push_back(group->channel());
   }
 
   RunFailure failure(first_replica_);

@@ -1,7 +1,10 @@
 #include "lockstep/strategies/worker_backend_all_reduce.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <utility>
 
+#include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/hierarchical_backend.h"
 
 namespace lockstep {
@@ -17,20 +20,28 @@ BackendGroupConfig WorkerBackendAllReduce::over_workers(const Devices& devices,
   config.workers->on_host = std::make_unique<HierarchicalGroup>(
       workers_->layout(), workers_->open_channel(name() + " on the host"), timeout);
   config.workers->store = workers_->open_key_space();
-  config.workers->find_cause = [workers = workers_] { return workers->find_cause(); };
+  config.workers->find_cause = workers_->cause_finder();
   return config;
+}
+
+std::unique_ptr<CollectiveGroup> WorkerBackendAllReduce::open(BackendGroupConfig config) const {
+  try {
+    return backend_->open_channel(std::move(config));
+  } catch (const BackendError& error) {
+    throw BackendError(c10::str(error.what(), "; the communication ring does without ", name()));
+  }
 }
 
 std::unique_ptr<CollectiveGroup> WorkerBackendAllReduce::make_channel(
     const Devices& devices, std::chrono::milliseconds timeout) const {
-  return backend_->open_channel(over_workers(devices, timeout));
+  return open(over_workers(devices, timeout));
 }
 
 std::unique_ptr<CollectiveGroup> WorkerBackendAllReduce::make_gradient_channel(
     const Devices& devices, std::chrono::milliseconds timeout) const {
   auto config = over_workers(devices, timeout);
   config.wire_dtype = wire_dtype_;
-  return backend_->open_channel(std::move(config));
+  return open(std::move(config));
 }
 
 }  // namespace lockstep

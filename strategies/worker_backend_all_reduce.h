@@ -32,6 +32,7 @@ class WorkerBackendAllReduce : public CrossDeviceOps {
                                                          std::chrono::milliseconds timeout) const override;
 
  private:
+  std::unique_ptr<CollectiveGroup> open(BackendGroupConfig config) const;
   BackendGroupConfig over_workers(const Devices& devices, std::chrono::milliseconds timeout) const;
 
   std::shared_ptr<const BackendAllReduce> backend_;

@@ -18,6 +18,15 @@ namespace {
 
 constexpr char kNo = '!';  // begins why NCCL cannot serve a worker, in place of its GPUs
 
+bool can_use_nccl(const Devices& devices) {
+  try {
+    NcclAllReduce().check_devices(devices);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 /// The ids of this worker's GPUs, as NCCL is to connect them.
 std::string gpus_for_nccl(const Devices& devices) {
   try {
@@ -74,8 +83,13 @@ void check_over_workers(const std::string& strategy, const Devices& devices,
         c10::str("[", strategy, "] expected no cross-device op with several workers, but got ", given->name(),
                  ", which knows one process only; the communication options choose"));
   }
-  if (!backend) return;
+  if (!backend) {
+    // Where it may be chosen: joining starts threads.
+    if (can_use_nccl(devices)) NcclAllReduce().prepare();
+    return;
+  }
   backend->check_devices(devices);
+  backend->prepare();
   const auto& compression = communication.gradient_compression;
   if (rounds_only(compression)) return;
   throw InvalidArgument(c10::str("[", backend->name(),

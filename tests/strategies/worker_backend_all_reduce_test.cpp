@@ -160,6 +160,26 @@ TEST_F(WorkersOverABackend, AFailureInOneReleasesTheOthersByName) {
   EXPECT_EQ(world_->num_alive(), 0);
 }
 
+TEST_F(WorkersOverABackend, AFailureAfterASumIsFinalAlsoForTheOptimizer) {
+  const auto data = examples_of_three_classes();
+  const auto errors = run({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.scope([&](ReplicaContext&) { return net_of(start_); });
+    auto optimizer =
+        strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
+    const auto step = [&](ReplicaContext& replica, TanhNet& net, OptimizerPointer& sgd) {
+      sgd->zero_grad();
+      example_losses(net, data).mean().backward();
+      replica.apply_gradients(*sgd);
+      if (replica.replica_id() == 1) throw std::domain_error("planted");
+      replica.all_reduce(ReduceOp::kSum, torch::ones({1}));
+    };
+    EXPECT_ANY_THROW(strategy.run(step, model, optimizer));
+    strategy.run(step, model, optimizer);
+  });
+  EXPECT_THAT(text_of(errors[1]), HasSubstr("planted"));
+  EXPECT_TRUE(is_a<PeerLost>(errors[0])) << text_of(errors[0]);
+}
+
 TEST_F(WorkersOverABackend, AFailureIsFinal) {
   const auto errors = run({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const auto sum = [](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({1})); };
