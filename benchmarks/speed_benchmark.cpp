@@ -12,6 +12,7 @@
 #include "lockstep/benchmarks/benchmark_options.h"
 #include "lockstep/benchmarks/comparisons.h"
 #include "lockstep/benchmarks/machine.h"
+#include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/serve.h"
 
 namespace lockstep::benchmarks {
@@ -105,13 +106,5 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::benchmarks::run(argc, argv);
-  } catch (const std::runtime_error& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  } catch (const std::exception& error) {  // a flag's
-    std::cerr << "error: " << error.what() << '\n';
-    return 2;
-  }
+  return lockstep::benchmarks::run_program([&] { return lockstep::benchmarks::run(argc, argv); });
 }

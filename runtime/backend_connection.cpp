@@ -98,7 +98,8 @@ void BackendConnection::connect_rank(size_t local, const BackendFactory& factory
 
 void BackendConnection::start_threads(const BackendFactory& factory, int generation) {
   for (size_t local = 0; local < request_.devices.size(); ++local) {
-    auto client = c10::make_intrusive<InterruptibleStore>(request_.store, interrupted_, request_.timeout);
+    auto client = c10::make_intrusive<InterruptibleStore>(
+        request_.store, [interrupted = interrupted_] { return interrupted->load(); }, request_.timeout);
     const BackendRequest request{
         .rank = request_.first_rank + static_cast<int>(local),
         .size = request_.num_ranks,

@@ -209,8 +209,7 @@ bool BackendGroup::finish_joined() {
 }
 
 void BackendGroup::check_usable() const {
-  if (!workers_) return;
-  if (const auto error = workers_->calls->error()) std::rethrow_exception(error);
+  if (workers_) workers_->calls->check_usable();
 }
 
 void BackendGroup::check_launched() {

@@ -2,149 +2,21 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "lockstep/runtime/collective_description.h"
-#include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/packed_tensors.h"
 
 namespace lockstep {
-namespace {
-
-/// Whether it is CUDA that failed, and not the collective.
-bool is_device_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::AcceleratorError&) {
-    return true;
-  } catch (const c10::OutOfMemoryError&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-}  // namespace
-
-/// The collectives in a graph that was launched.
-class CheckedBackend::Replay : public c10d::Work {
- public:
-  explicit Replay(std::function<bool()> is_done) : is_done_(std::move(is_done)) {}
-  bool isCompleted() override { return is_done_(); }
-
- private:
-  const std::function<bool()> is_done_;
-};
-
-/// The works that one collective became.
-class CheckedBackend::CheckedWork : public c10d::Work {
- public:
-  CheckedWork(const BackendPlace& place, std::shared_ptr<CollectiveOrder> order, Launch launch)
-      : Work(place.rank, launch.type), place_(place), order_(std::move(order)), launch_(std::move(launch)) {}
-
-  /// Throws as CollectiveOrder::join().
-  void join() {
-    const auto joined = order_->join(place_.rank, launch_.description);
-    sequence_ = joined.sequence;
-    if (joined.is_complete && place_.on_joined) place_.on_joined(sequence_, launch_.description);
-  }
-
-  void start(c10d::Backend& inner) {
-    begin_ = std::chrono::steady_clock::now();
-    try {
-      // The backend keeps what it needs: tensors that this object kept would hold on to their history, and
-      // that, where it has a collective in it, to the channel.
-      works_ = std::exchange(launch_.start, nullptr)(inner);
-      state_ = State::kStarted;
-    } catch (...) {
-      state_ = State::kRefused;
-      explain(std::current_exception());
-    }
-  }
-
-  /// In place of start(), for what somebody else has launched, or not (null).
-  void follow(std::function<bool()> is_done) {
-    begin_ = std::chrono::steady_clock::now();
-    const bool was_launched = is_done != nullptr;
-    if (was_launched) works_ = {c10::make_intrusive<Replay>(std::move(is_done))};
-    state_ = was_launched ? State::kStarted : State::kRefused;
-  }
-
-  uint64_t sequence() const { return sequence_; }
-
-  bool isCompleted() override {
-    if (state_ != State::kStarted) return state_ == State::kRefused;
-    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
-  }
-
-  std::exception_ptr exception() const override {
-    if (state_ == State::kRefused) return std::make_exception_ptr(BackendError("it was not launched"));
-    if (state_ == State::kJoined) return nullptr;
-    for (const auto& work : works_) {
-      if (auto error = work->exception()) return error;
-    }
-    return nullptr;
-  }
-
-  bool wait(std::chrono::milliseconds timeout) override {
-    try {
-      for (const auto& work : works_) work->wait(timeout);
-    } catch (...) {
-      explain(std::current_exception());
-    }
-    // Aborted communicators end their kernels, and what is in the tensors then means nothing.
-    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
-    if (auto finish = std::exchange(launch_.finish, nullptr)) finish();
-    return true;
-  }
-
-  /// Throws what has become of the collective where it failed without anybody waiting for it.
-  void check() {
-    if (auto error = exception()) explain(error);
-  }
-
- private:
-  enum class State { kJoined, kStarted, kRefused };
-
-  /// Throws the backend's error in terms of replicas; what the device itself reports stays as it is.
-  [[noreturn]] void explain(const std::exception_ptr& error) const {
-    if (is_device_error(error)) std::rethrow_exception(error);
-    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
-    const auto elapsed = std::chrono::steady_clock::now() - begin_;
-    const auto missing = order_->missing(sequence_);
-    const CollectiveCall call{sequence_, place_.rank, launch_.description};
-    if (!missing.empty() && elapsed >= place_.timeout)
-      throw CollectiveAborted(timed_out(call, place_.timeout, missing));
-    const BackendError failed(c10::str("[", place_.op, "] replica ", place_.rank, " (", place_.device.str(),
-                                       "): ", call.description, " (collective #", sequence_,
-                                       ") failed: ", error_line(error)));
-    const auto cause = place_.find_cause ? place_.find_cause() : nullptr;
-    if (cause) std::rethrow_exception(cause);
-    // While it looked, others may have found it.
-    if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
-    throw failed;
-  }
-
-  const BackendPlace place_;
-  const std::shared_ptr<CollectiveOrder> order_;
-  Launch launch_;
-  uint64_t sequence_ = 0;
-  std::chrono::steady_clock::time_point begin_;
-  Works works_;  // written once, before state_ says so
-  std::atomic<State> state_{State::kJoined};
-};
 
 CheckedBackend::CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order)
-    : Backend(place.rank, place.size), place_(std::move(place)), order_(std::move(order)) {}
-
-CheckedBackend::~CheckedBackend() = default;
+    : Backend(place.rank, place.size),
+      place_(std::make_shared<const BackendPlace>(std::move(place))),
+      order_(std::move(order)) {}
 
 void CheckedBackend::forget_launched() {
   MutexLock lock(mutex_);
@@ -173,7 +45,7 @@ void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
 
 c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
   MutexLock lock(mutex_);
-  if (!inner_) throw CollectiveAborted("[" + place_.op + "] is not connected");
+  if (!inner_) throw CollectiveAborted("[" + place_->op + "] is not connected");
   return inner_;
 }
 
@@ -206,7 +78,7 @@ std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
   return [work](std::function<bool()> is_done) { work->follow(std::move(is_done)); };
 }
 
-c10::intrusive_ptr<CheckedBackend::CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
+c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
   auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
   work->join();
   inner();  // or there is nothing to wait for
@@ -218,7 +90,7 @@ c10::intrusive_ptr<CheckedBackend::CheckedWork> CheckedBackend::join(Launch laun
 }
 
 void CheckedBackend::check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const {
-  const auto device = place_.device.torch_device();
+  const auto device = place_->device.torch_device();
   for (const auto& tensor : tensors) {
     if (tensor.layout() != at::kStrided) {
       throw InvalidArgument(
@@ -226,7 +98,7 @@ void CheckedBackend::check_tensors(const char* operation, const std::vector<at::
     }
     if (tensor.device() != device) {
       throw InvalidArgument(c10::str("[", operation, "] expected tensors on ", device, " of replica ",
-                                     place_.rank, ", but got one on ", tensor.device()));
+                                     place_->rank, ", but got one on ", tensor.device()));
     }
   }
 }
@@ -263,11 +135,11 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>
 std::vector<at::Tensor> CheckedBackend::shortened(std::vector<at::Tensor> tensors,
                                                   const c10d::ReduceOp& op) const {
   const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
-  if (!place_.wire_dtype || !is_sum) return tensors;
+  if (!place_->wire_dtype || !is_sum) return tensors;
   const at::NoGradGuard no_grad;
   for (auto& tensor : tensors) {
     if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble)
-      tensor = tensor.to(*place_.wire_dtype);
+      tensor = tensor.to(*place_->wire_dtype);
   }
   return tensors;
 }

@@ -4,38 +4,18 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/checked_work.h"
 #include "lockstep/runtime/collective_order.h"
-#include "lockstep/runtime/device.h"
 #include "lockstep/runtime/mutex.h"
 
 namespace lockstep {
-
-/// Who a rank's backend is in messages, and where.
-struct BackendPlace {
-  std::string op;  ///< of the cross-device op, such as NcclAllReduce
-  int rank = 0;    ///< among all ranks, those of other processes included
-  int size = 1;
-  LogicalDevice device;
-  std::chrono::milliseconds timeout{};
-  /// What sums of float32 and float64 are rounded to for their way.
-  std::optional<at::ScalarType> wire_dtype;
-  /// Called for a collective that this process's ranks have all joined now, by the last of them; null:
-  /// nothing.
-  std::function<void(uint64_t sequence, const std::string& description)> on_joined;
-  /// What other processes have to do with a collective's failure, null: nothing; may block for a second. Not
-  /// set: there are none.
-  std::function<std::exception_ptr()> find_cause;
-};
 
 /// One rank's view of a backend that somebody else made: takes what LocalBackend takes, and refuses what that
 /// refuses, over backends that demand more of their callers and check less. Lists are packed, tensors without
@@ -46,7 +26,6 @@ struct BackendPlace {
 class CheckedBackend : public c10d::Backend {
  public:
   CheckedBackend(BackendPlace place, std::shared_ptr<CollectiveOrder> order);
-  ~CheckedBackend() override;
 
   /// Calls go to `inner` from now on; null: they throw CollectiveAborted.
   void use(c10::intrusive_ptr<c10d::Backend> inner);
@@ -72,7 +51,7 @@ class CheckedBackend : public c10d::Backend {
   /// launched, with null where it was not. Called by the rank's thread.
   std::function<void(std::function<bool()> is_done)> begin_replay();
 
-  const std::string getBackendName() const override { return place_.op; }
+  const std::string getBackendName() const override { return place_->op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -86,15 +65,8 @@ class CheckedBackend : public c10d::Backend {
                                            const c10d::AllgatherOptions& options = {}) override;
 
  private:
-  class CheckedWork;
-  class Replay;
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-  struct Launch {
-    c10d::OpType type;
-    std::string description;
-    std::function<Works(c10d::Backend&)> start;
-    std::function<void()> finish;  // on the waiter's stream, once the works are done
-  };
+  using Works = CheckedWork::Works;
+  using Launch = CheckedWork::Launch;
 
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
   c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
@@ -104,7 +76,7 @@ class CheckedBackend : public c10d::Backend {
   /// Throws CollectiveAborted where there is none.
   c10::intrusive_ptr<c10d::Backend> inner() const;
 
-  const BackendPlace place_;
+  const std::shared_ptr<const BackendPlace> place_;
   const std::shared_ptr<CollectiveOrder> order_;
   bool is_capturing_ = false;
   mutable Mutex mutex_;

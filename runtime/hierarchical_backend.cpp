@@ -188,7 +188,7 @@ HierarchicalGroup::HierarchicalGroup(std::shared_ptr<const WorkerLayout> layout,
 }
 
 void HierarchicalGroup::check_usable() const {
-  if (const auto error = channel_->error()) std::rethrow_exception(error);
+  channel_->check_usable();
 }
 
 void HierarchicalGroup::enter() {

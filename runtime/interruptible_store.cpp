@@ -18,6 +18,12 @@ c10::intrusive_ptr<c10d::Store> InterruptibleStore::clone() {
   return c10::make_intrusive<InterruptibleStore>(store_->clone(), is_interrupted_, getTimeout());
 }
 
+bool InterruptibleStore::check(const std::vector<std::string>& keys) {
+  if (store_->check(keys)) return true;
+  if (is_interrupted_()) throw CollectiveAborted("the connection was given up");
+  return false;
+}
+
 std::vector<uint8_t> InterruptibleStore::get(const std::string& key) {
   wait({key});
   return store_->get(key);
@@ -26,8 +32,7 @@ std::vector<uint8_t> InterruptibleStore::get(const std::string& key) {
 void InterruptibleStore::wait(const std::vector<std::string>& keys,
                               const std::chrono::milliseconds& timeout) {
   const auto begin = std::chrono::steady_clock::now();
-  while (!store_->check(keys)) {
-    if (is_interrupted_()) throw CollectiveAborted("the connection was given up");
+  while (!check(keys)) {
     TORCH_CHECK_WITH(DistStoreError,
                      timeout == kNoTimeout || std::chrono::steady_clock::now() - begin < timeout,
                      "no rank set the key '", keys.front(), "' within ",

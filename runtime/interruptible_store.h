@@ -4,7 +4,6 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -19,16 +18,11 @@ namespace lockstep {
 /// callers one after another.
 class InterruptibleStore : public c10d::Store {
  public:
-  /// Waits and get() throw CollectiveAborted once `is_interrupted()`, which they ask again and again.
+  /// Waits, get() and check() throw CollectiveAborted where `is_interrupted()` and the keys are not there:
+  /// waits ask again and again, also those of another such store over this one.
   InterruptibleStore(c10::intrusive_ptr<c10d::Store> store, std::function<bool()> is_interrupted,
                      std::chrono::milliseconds timeout)
       : Store(timeout), store_(std::move(store)), is_interrupted_(std::move(is_interrupted)) {}
-  /// The same once `interrupted` is true.
-  InterruptibleStore(c10::intrusive_ptr<c10d::Store> store,
-                     std::shared_ptr<const std::atomic<bool>> interrupted, std::chrono::milliseconds timeout)
-      : InterruptibleStore(
-            std::move(store), [interrupted = std::move(interrupted)] { return interrupted->load(); },
-            timeout) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override { store_->set(key, value); }
@@ -39,7 +33,7 @@ class InterruptibleStore : public c10d::Store {
   std::vector<uint8_t> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t value) override { return store_->add(key, value); }
   bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
-  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
+  bool check(const std::vector<std::string>& keys) override;
   int64_t getNumKeys() override { return store_->getNumKeys(); }
   void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;

@@ -116,6 +116,10 @@ std::exception_ptr WorkerChannel::error() const {
   return error_;
 }
 
+void WorkerChannel::check_usable() const {
+  if (const auto failed = error()) std::rethrow_exception(failed);
+}
+
 void WorkerChannel::watch(std::function<void()> on_failure) {
   {
     MutexLock lock(watch_mutex_);

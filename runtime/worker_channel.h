@@ -76,6 +76,8 @@ class WorkerChannel {
   void fail(std::exception_ptr error);
   /// The first error; null before.
   std::exception_ptr error() const;
+  /// Throws it, where there is one.
+  void check_usable() const;
   /// `on_failure` is called once, by any thread, when the channel fails or has failed; it must not block.
   /// Null: no more, as soon as this returns.
   void watch(std::function<void()> on_failure);

@@ -30,11 +30,8 @@ constexpr milliseconds kOwnFinding{100};
 
 WorkerGroup::~WorkerGroup() {
   if (layout_) {
-    if (std::uncaught_exceptions() > 0) {
-      failures_->report(std::make_exception_ptr(ClusterError("it ended its part early")));
-      if (failures_->is_origin()) heartbeat_->tell_failure();
-      connections_->cut();
-    }
+    if (std::uncaught_exceptions() > 0)
+      reporter()(std::make_exception_ptr(ClusterError("it ended its part early")));
     finish_together();
   }
   if (heartbeat_) heartbeat_->stop();
@@ -121,6 +118,17 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
   return backend.get();
 }
 
+/// What tells the other workers of a failure in every way there is. It does not hold the group.
+std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
+  return [failures = failures_, connections = connections_,
+          heartbeat = std::weak_ptr(heartbeat_)](const std::exception_ptr& error) {
+    failures->report(error);
+    const auto teller = heartbeat.lock();
+    if (teller && failures->is_origin()) teller->tell_failure();
+    connections->cut();
+  };
+}
+
 std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
   c10::intrusive_ptr<c10d::Backend> backend;
   try {
@@ -136,13 +144,7 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
   auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
       op, std::move(backend), [failures = failures_](int worker) { return failures->name_of(worker); },
       [failures = failures_, op](const std::exception_ptr& error) { return failures->explain(op, error); },
-      [failures = failures_, connections = connections_,
-       heartbeat = std::weak_ptr(heartbeat_)](const std::exception_ptr& error) {
-        failures->report(error);
-        const auto teller = heartbeat.lock();
-        if (teller && failures->is_origin()) teller->tell_failure();
-        connections->cut();
-      },
+      reporter(),
       [failures = failures_](int worker, double times) {
         TORCH_WARN(failures->name_of(worker), " takes ", std::round(10 * times) / 10,
                    " times as long as the other workers, which wait for it");

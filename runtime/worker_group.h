@@ -118,6 +118,7 @@ class WorkerGroup {
   void meet(const JoinOptions& options);
   void refuse_difference(const WorkerCard& card, const std::string& name, const WorkerCard& first);
   c10::intrusive_ptr<c10d::Backend> connect();
+  std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);
   void finish_together();

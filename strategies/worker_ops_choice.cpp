@@ -18,22 +18,20 @@ namespace {
 
 constexpr char kNo = '!';  // begins why NCCL cannot serve a worker, in place of its GPUs
 
-bool can_use_nccl(const Devices& devices) {
+/// Why NCCL cannot serve this worker; empty where it can.
+std::string own_refusal_of_nccl(const Devices& devices) {
   try {
     NcclAllReduce().check_devices(devices);
-    return true;
+    return "";
   } catch (const InvalidArgument&) {
-    return false;
+    return error_line(std::current_exception());
   }
 }
 
 /// The ids of this worker's GPUs, as NCCL is to connect them.
 std::string gpus_for_nccl(const Devices& devices) {
-  try {
-    NcclAllReduce().check_devices(devices);
-  } catch (const InvalidArgument&) {
-    return kNo + error_line(std::current_exception());
-  }
+  const std::string refusal = own_refusal_of_nccl(devices);
+  if (!refusal.empty()) return kNo + refusal;
   std::string ids;
   for (const auto& device : devices) ids += unique_id_of_gpu(device) + ' ';
   return ids;
@@ -85,7 +83,7 @@ void check_over_workers(const std::string& strategy, const Devices& devices,
   }
   if (!backend) {
     // Where it may be chosen: joining starts threads.
-    if (can_use_nccl(devices)) NcclAllReduce().prepare();
+    if (own_refusal_of_nccl(devices).empty()) NcclAllReduce().prepare();
     return;
   }
   backend->check_devices(devices);

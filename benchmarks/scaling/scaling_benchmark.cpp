@@ -6,6 +6,7 @@
 
 #include "lockstep/benchmarks/allocator.h"
 #include "lockstep/benchmarks/machine.h"
+#include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/scaling/measurement.h"
 #include "lockstep/benchmarks/scaling/scaling_options.h"
 #include "lockstep/benchmarks/scaling/scaling_report.h"
@@ -44,13 +45,5 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::benchmarks::run(argc, argv);
-  } catch (const std::runtime_error& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  } catch (const std::exception& error) {  // a flag's
-    std::cerr << "error: " << error.what() << '\n';
-    return 2;
-  }
+  return lockstep::benchmarks::run_program([&] { return lockstep::benchmarks::run(argc, argv); });
 }

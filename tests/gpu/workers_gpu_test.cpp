@@ -7,11 +7,8 @@
 #include <vector>
 
 #include "lockstep/strategies/cuda_graph.h"
-#include "lockstep/strategies/losses.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/strategies/worker_training.h"
 
 namespace lockstep {
 namespace {
@@ -24,17 +21,17 @@ class WorkersOnGpus : public testing::TestWithParam<std::string> {
   }
   void TearDown() override { expect_no_races(); }
 
-  /// Two workers, on gpu:0 and gpu:1.
+  /// Each of two workers on a GPU of its own.
+  static void set_up(int rank, WorkerSetUp& worker) {
+    worker.devices = {"gpu:" + std::to_string(rank)};
+    if (GetParam() == "nccl") {
+      worker.options.cross_device_ops = nccl_ops();
+    } else {
+      worker.options.communication.implementation = CommunicationImplementation::kRing;
+    }
+  }
   static void run_two(const std::function<void(MultiWorkerMirroredStrategy&)>& work) {
-    for (const auto& error : run_strategies({1, 1}, work, [](int rank, WorkerSetUp&set_up) {
-           set_up.devices = {"gpu:" + std::to_string(rank)};
-           if (GetParam() == "nccl") {
-             set_up.options.cross_device_ops = nccl_ops();
-           } else {
-             set_up.options.communication.implementation = CommunicationImplementation::kRing;
-           }
-         }))
-      EXPECT_EQ(text_of(error), "none");
+    expect_no_worker_failed(run_strategies({1, 1}, work, set_up));
   }
 };
 
@@ -42,25 +39,11 @@ INSTANTIATE_TEST_SUITE_P(Communication, WorkersOnGpus, testing::Values("ring", "
                          [](const auto& info) { return info.param; });
 
 TEST_P(WorkersOnGpus, EqualLibTorchAloneOnTheCpu) {
-  const auto data = examples_of_three_classes();
-  torch::manual_seed(17);
-  const auto start = make_tanh_net();
-  std::vector<std::vector<torch::Tensor>> results(2);
-  run_two([&](MultiWorkerMirroredStrategy& strategy) {
-    auto model = strategy.mirror(start);
-    auto optimizer =
-        strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-    auto batches =
-        strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    for (int epoch = 0; epoch < kEpochs; ++epoch) {
-      for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-    }
-    results[static_cast<size_t>(strategy.cluster_resolver()->rank())] =
-        on_host(model.primary()->parameters());
-  });
-  EXPECT_LT(largest_difference(results[0], trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd())),
-            1e-12);
-  EXPECT_TRUE(bit_equal(results[0], results[1]));
+  const auto start = initial_values();
+  const auto trained = trained_by_workers({.num_replicas = {1, 1}, .start = start, .change = set_up});
+  const auto expected =
+      trained_alone<TanhNet>([&] { return tanh_net_of(start); }, examples_of_three_classes(), momentum_sgd());
+  EXPECT_LT(largest_difference(trained, expected), 1e-12);
 }
 
 TEST_P(WorkersOnGpus, CollectivesCarryTensorsOfTheGpus) {

@@ -5,33 +5,11 @@
 #include <mutex>
 
 #include "lockstep/runtime/gradient_compression.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/strategies/worker_training.h"
 #include "lockstep/training/metrics.h"
 
 namespace lockstep {
 namespace {
-
-/// What worker 0 starts from; the others make something else, which is to be overwritten.
-TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worker) {
-  TanhNet net;
-  const torch::NoGradGuard no_grad;
-  const auto parameters = net->parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    torch::Tensor parameter = parameters[i];
-    if (worker == 0) {
-      parameter.copy_(values[i]);
-    } else {
-      parameter.fill_(99);
-    }
-  }
-  return net;
-}
-
-std::vector<torch::Tensor> initial_values() {
-  torch::manual_seed(17);
-  return values_of(TanhNet()->parameters());
-}
 
 class MultiWorkerMirrored : public testing::TestWithParam<std::vector<int>> {};
 
@@ -45,28 +23,11 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MultiWorkerMirrored,
                          });
 
 TEST_P(MultiWorkerMirrored, EqualsOneDeviceWithTheSameGlobalBatch) {
-  const auto data = examples_of_three_classes();
   const auto start = initial_values();
-  const auto expected = trained_alone<TanhNet>([&] { return net_of_worker(start, 0); }, data, momentum_sgd());
-  std::vector<std::vector<torch::Tensor>> results(GetParam().size());
-  expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
-    const int worker = strategy.cluster_resolver()->rank();
-    auto model = strategy.scope([&](ReplicaContext&) { return net_of_worker(start, worker); });
-    auto optimizer =
-        strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-    auto batches =
-        strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    int64_t steps = 0;
-    for (int epoch = 0; epoch < kEpochs; ++epoch) {
-      for (const auto& batch : batches) {
-        strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-        expect_bit_equal_replicas(model, ++steps);
-      }
-    }
-    results[static_cast<size_t>(worker)] = values_of(model.primary()->parameters());
-  }));
-  EXPECT_LE(largest_difference(results[0], expected), 1e-12);
-  for (const auto& result : results) EXPECT_TRUE(bit_equal(result, results[0]));
+  const auto expected =
+      trained_alone<TanhNet>([&] { return tanh_net_of(start); }, examples_of_three_classes(), momentum_sgd());
+  EXPECT_LE(largest_difference(trained_by_workers({.num_replicas = GetParam(), .start = start}), expected),
+            1e-12);
 }
 
 TEST_P(MultiWorkerMirrored, NumbersReplicasOverAllWorkers) {
@@ -164,30 +125,16 @@ class DoublingCompression : public GradientCompression {
   int num_compressed = 0;
 };
 
-/// The parameters after a few steps over two workers of two replicas.
+/// The parameters after an epoch over two workers of two replicas.
 std::vector<torch::Tensor> trained_with(
     const std::function<std::shared_ptr<GradientCompression>()>& make_compression) {
-  const auto data = examples_of_three_classes();
-  const auto start = initial_values();
-  std::vector<std::vector<torch::Tensor>> results(2);
-  expect_no_worker_failed(run_strategies(
-      {2, 2},
-      [&](MultiWorkerMirroredStrategy& strategy) {
-        const int worker = strategy.cluster_resolver()->rank();
-        auto model = strategy.scope([&](ReplicaContext&) { return net_of_worker(start, worker); });
-        auto optimizer = strategy.scope(
-            [&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-        auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
-                                                   {.global_batch_size = kBatchSize});
-        for (const auto& batch : batches) strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-        expect_bit_equal_replicas(model, 3);
-        results[static_cast<size_t>(worker)] = values_of(model.primary()->parameters());
-      },
-      [&](int, WorkerSetUp& set_up) {
-        set_up.options.communication.gradient_compression = make_compression();
-      }));
-  EXPECT_TRUE(bit_equal(results[0], results[1]));
-  return results[0];
+  return trained_by_workers({.num_replicas = {2, 2},
+                             .start = initial_values(),
+                             .change =
+                                 [&](int, WorkerSetUp& set_up) {
+                                   set_up.options.communication.gradient_compression = make_compression();
+                                 },
+                             .epochs = 1});
 }
 
 TEST(MultiWorkerMirroredStrategy, CompressesGradientsBetweenWorkers) {

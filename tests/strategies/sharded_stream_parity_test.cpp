@@ -6,8 +6,7 @@
 
 #include "lockstep/strategies/sharded_stream.h"
 #include "lockstep/tests/strategies/number_stream.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/strategies/worker_training.h"
 
 namespace lockstep {
 namespace {
@@ -30,36 +29,18 @@ class ExampleStream {
 
 TEST(ShardedStreamByData, TrainsAsOneDevice) {
   const auto data = examples_of_three_classes();
-  const auto expected = trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd());
-  torch::manual_seed(17);
-  const auto start = values_of(TanhNet()->parameters());
+  const auto start = initial_values();
+  const auto expected = trained_alone<TanhNet>([&] { return tanh_net_of(start); }, data, momentum_sgd());
+  const auto distribute = [&](Strategy& strategy) {
+    return strategy.distribute_dataset(
+        [&](const InputContext&) { return ExampleStream(data); },
+        {.global_batch_size = kBatchSize, .auto_shard = AutoShardPolicy::kData});
+  };
   for (const std::vector<int>& layout :
        {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}, std::vector{1, 1, 1}}) {
-    std::vector<std::vector<torch::Tensor>> results(layout.size());
-    expect_no_worker_failed(run_strategies(layout, [&](MultiWorkerMirroredStrategy& strategy) {
-      auto model = strategy.scope([&](ReplicaContext&) {
-        TanhNet net;
-        const torch::NoGradGuard no_grad;
-        for (size_t i = 0; i < start.size(); ++i) net->parameters()[i].copy_(start[i]);
-        return net;
-      });
-      auto optimizer = strategy.scope(
-          [&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-      auto batches = strategy.distribute_dataset(
-          [&](const InputContext&) { return ExampleStream(data); },
-          {.global_batch_size = kBatchSize, .auto_shard = AutoShardPolicy::kData});
-      int64_t steps = 0;
-      for (int epoch = 0; epoch < kEpochs; ++epoch) {
-        for (const auto& batch : batches) {
-          strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-          expect_bit_equal_replicas(model, ++steps);
-        }
-      }
-      results[static_cast<size_t>(strategy.cluster_resolver()->rank())] =
-          values_of(model.primary()->parameters());
-    }));
-    EXPECT_LE(largest_difference(results[0], expected), 1e-12);
-    for (const auto& result : results) EXPECT_TRUE(bit_equal(result, results[0]));
+    const auto trained =
+        trained_by_workers({.num_replicas = layout, .start = start, .distribute = distribute});
+    EXPECT_LE(largest_difference(trained, expected), 1e-12);
   }
 }
 

@@ -8,8 +8,7 @@
 
 #include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/tests/strategies/fake_nccl.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/strategies/worker_training.h"
 
 namespace lockstep {
 namespace {
@@ -22,67 +21,43 @@ using Fault = FakeNcclWorld::Fault;
 
 class WorkersOverABackend : public testing::Test {
  protected:
-  /// As run_strategies(), over the fake. NCCL takes a device once, so that each replica has another one.
-  std::vector<std::exception_ptr> run(
-      const std::vector<int>& num_replicas, const std::function<void(MultiWorkerMirroredStrategy&)>& work,
-      const std::function<void(int, WorkerSetUp&)>& change = [](int, WorkerSetUp&) {}) {
-    return run_strategies(num_replicas, work, [&](int rank, WorkerSetUp& set_up) {
+  using Change = std::function<void(int, WorkerSetUp&)>;
+
+  /// Sets workers up over the fake. NCCL takes a device once, so that each replica has another one.
+  Change over_the_fake(
+      const std::vector<int>& num_replicas, Change change = [](int, WorkerSetUp&) {}) {
+    return [this, num_replicas, change = std::move(change)](int rank, WorkerSetUp& set_up) {
       set_up.options.cross_device_ops = std::make_shared<BackendAllReduce>("FakeNccl", world_->factory());
       int device = 0;
       for (int other = 0; other < rank; ++other) device += num_replicas[static_cast<size_t>(other)];
       for (int i = 0; i < num_replicas[static_cast<size_t>(rank)]; ++i)
         set_up.devices.push_back("cpu:" + std::to_string(device++));
       change(rank, set_up);
-    });
+    };
+  }
+  std::vector<std::exception_ptr> run(
+      const std::vector<int>& num_replicas, const std::function<void(MultiWorkerMirroredStrategy&)>& work,
+      const Change& change = [](int, WorkerSetUp&) {}) {
+    return run_strategies(num_replicas, work, over_the_fake(num_replicas, change));
   }
 
-  static void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
-    for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
-  }
-
-  /// The parameters after training on all workers, which must have the same.
+  /// The parameters after training on all workers.
   std::vector<torch::Tensor> trained(const std::vector<int>& num_replicas,
                                      const std::shared_ptr<GradientCompression>& compression = nullptr) {
-    const auto data = examples_of_three_classes();
-    std::vector<std::vector<torch::Tensor>> results(num_replicas.size());
-    const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
-      auto model = strategy.scope([&](ReplicaContext&) { return net_of(start_); });
-      auto optimizer = strategy.scope(
-          [&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
-      auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
-                                                 {.global_batch_size = kBatchSize});
-      int64_t steps = 0;
-      for (int epoch = 0; epoch < kEpochs; ++epoch) {
-        for (const auto& batch : batches) {
-          strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-          expect_bit_equal_replicas(model, ++steps);
-        }
-      }
-      results[static_cast<size_t>(strategy.cluster_resolver()->rank())] =
-          values_of(model.primary()->parameters());
-    };
-    expect_no_errors(run(num_replicas, train, [&](int, WorkerSetUp& set_up) {
-      set_up.options.communication.gradient_compression = compression;
-    }));
-    for (const auto& result : results) EXPECT_TRUE(bit_equal(result, results[0]));
-    return results[0];
+    return trained_by_workers({.num_replicas = num_replicas,
+                               .start = start_,
+                               .change = over_the_fake(num_replicas, [&](int, WorkerSetUp& set_up) {
+                                 set_up.options.communication.gradient_compression = compression;
+                               })});
   }
 
-  static TanhNet net_of(const std::vector<torch::Tensor>& values) {
-    TanhNet net;
-    const torch::NoGradGuard no_grad;
-    auto parameters = net->parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(values[i]);
-    return net;
-  }
-
-  const std::vector<torch::Tensor> start_ = values_of(TanhNet()->parameters());
+  const std::vector<torch::Tensor> start_ = initial_values();
   std::shared_ptr<FakeNcclWorld> world_ = std::make_shared<FakeNcclWorld>();
 };
 
 TEST_F(WorkersOverABackend, EqualOneDeviceWithTheSameGlobalBatch) {
-  const auto expected =
-      trained_alone<TanhNet>([&] { return net_of(start_); }, examples_of_three_classes(), momentum_sgd());
+  const auto expected = trained_alone<TanhNet>([&] { return tanh_net_of(start_); },
+                                               examples_of_three_classes(), momentum_sgd());
   for (const auto& layout : {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}}) {
     const int before = world_->num_connected();
     EXPECT_LE(largest_difference(trained(layout), expected), 1e-12);
@@ -93,7 +68,7 @@ TEST_F(WorkersOverABackend, EqualOneDeviceWithTheSameGlobalBatch) {
 }
 
 TEST_F(WorkersOverABackend, CollectivesReachAllReplicasOfAllWorkers) {
-  expect_no_errors(run({2, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+  expect_no_worker_failed(run({2, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     EXPECT_THAT(strategy.describe(), HasSubstr("3 replicas over 2 workers"));
     EXPECT_THAT(strategy.describe(), HasSubstr("FakeNccl (as asked for)"));
     for (int run = 0; run < 3; ++run) {
@@ -163,7 +138,7 @@ TEST_F(WorkersOverABackend, AFailureInOneReleasesTheOthersByName) {
 TEST_F(WorkersOverABackend, AFailureAfterASumIsFinalAlsoForTheOptimizer) {
   const auto data = examples_of_three_classes();
   const auto errors = run({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
-    auto model = strategy.scope([&](ReplicaContext&) { return net_of(start_); });
+    auto model = strategy.scope([&](ReplicaContext&) { return tanh_net_of(start_); });
     auto optimizer =
         strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
     const auto step = [&](ReplicaContext& replica, TanhNet& net, OptimizerPointer& sgd) {
