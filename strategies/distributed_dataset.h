@@ -61,6 +61,11 @@ class DistributedDataset {
     return *steps;
   }
 
+  /// Nothing where size() would throw.
+  std::optional<int64_t> known_size() const { return is_endless() ? std::nullopt : source_->num_steps(); }
+  /// Whether repeat() has left it without an end.
+  bool is_endless() const { return source_->num_steps() == kEndless; }
+
   /// `count` epochs as one, each in its own order; without a count, no end: take batches by the iterator.
   /// Throws InvalidArgument for a negative count, for a stream and for an endless dataset.
   DistributedDataset repeat(std::optional<int64_t> count = std::nullopt) const {

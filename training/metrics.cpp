@@ -1,10 +1,12 @@
 #include "lockstep/training/metrics.h"
 
+#include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
-#include <sstream>
+#include <algorithm>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/training/class_targets.h"
 
 namespace lockstep {
 namespace {
@@ -16,18 +18,6 @@ bool broadcasts_to(at::IntArrayRef from, at::IntArrayRef to) {
     if (given != 1 && given != to[to.size() - i]) return false;
   }
   return true;
-}
-
-[[noreturn]] void refuse(const char* metric, const std::string& expected, at::IntArrayRef given) {
-  std::ostringstream message;
-  message << "[" << metric << "] expected " << expected << ", but got " << given;
-  throw InvalidArgument(message.str());
-}
-
-std::string shape(at::IntArrayRef sizes) {
-  std::ostringstream text;
-  text << sizes;
-  return text.str();
 }
 
 void add(torch::Tensor& state, const torch::Tensor& sum) {
@@ -48,8 +38,9 @@ void Mean::update(const torch::Tensor& values, const torch::Tensor& weights) {
     weight_.add_(values.numel());
     return;
   }
-  if (!broadcasts_to(weights.sizes(), values.sizes()))
-    refuse("Mean", "weights that broadcast to the values' " + shape(values.sizes()), weights.sizes());
+  if (!broadcasts_to(weights.sizes(), values.sizes())) {
+    refuse_shape("Mean", c10::str("weights that broadcast to the values' ", values.sizes()), weights.sizes());
+  }
   const auto each = weights.to(values.device()).expand(values.sizes()).to(torch::kDouble);
   add(total_, (values.to(torch::kDouble) * each).sum());
   add(weight_, each.sum());
@@ -75,25 +66,33 @@ double Mean::count() const {
   return weight_.defined() ? weight_.item<double>() : 0;
 }
 
-void CategoricalAccuracy::update(const torch::Tensor& logits, const torch::Tensor& targets,
-                                 const torch::Tensor& weights) {
+MetricState Mean::state() const {
+  if (!total_.defined()) return {torch::zeros({}, torch::kDouble), torch::zeros({}, torch::kDouble)};
+  return {total_, weight_};
+}
+
+double Mean::value(const MetricState& state) const {
+  const auto count = state[1].item<double>();
+  return count == 0 ? 0 : state[0].item<double>() / count;
+}
+
+TopKCategoricalAccuracy::TopKCategoricalAccuracy(int64_t k) : k_(k) {
+  if (k < 1)
+    throw InvalidArgument(c10::str("[TopKCategoricalAccuracy] expected a k of 1 or more, but got ", k));
+}
+
+void TopKCategoricalAccuracy::update(const torch::Tensor& logits, const torch::Tensor& targets,
+                                     const torch::Tensor& weights) {
   const torch::NoGradGuard no_grad;
-  constexpr const char* kName = "CategoricalAccuracy";
-  if (logits.dim() != 2 || logits.size(1) == 0) refuse(kName, "logits of [n, classes]", logits.sizes());
-  const bool one_hot = targets.dim() == 2;
-  if (one_hot ? targets.sizes() != logits.sizes() : targets.sizes() != logits.sizes().slice(0, 1)) {
-    refuse(kName,
-           "integer targets of " + shape(logits.sizes().slice(0, 1)) + " or one-hot ones of " +
-               shape(logits.sizes()),
-           targets.sizes());
+  const auto expected = class_targets("CategoricalAccuracy", logits, targets, weights);
+  if (k_ == 1) {
+    matches_.update(logits.argmax(1).eq(expected), weights);
+    return;
   }
-  if (!one_hot && (targets.is_floating_point() || targets.is_complex()))
-    throw InvalidArgument(std::string("[CategoricalAccuracy] expected integer targets, but got ") +
-                          c10::toString(targets.scalar_type()));
-  if (weights.defined() && weights.sizes() != logits.sizes().slice(0, 1))
-    refuse(kName, "weights of " + shape(logits.sizes().slice(0, 1)), weights.sizes());
-  const auto expected = (one_hot ? targets.argmax(1) : targets).to(logits.device());
-  matches_.update(logits.argmax(1).eq(expected), weights);
+  // Stable, so that equal logits keep the order of their classes: topk() promises none.
+  const auto order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
+  const auto best = order.narrow(1, 0, std::min(k_, logits.size(1)));
+  matches_.update(best.eq(expected.unsqueeze(1)).any(1), weights);
 }
 
 }  // namespace lockstep

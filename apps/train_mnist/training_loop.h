@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/train_mnist/finite_steps.h"
+#include "lockstep/training/finite_steps.h"
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
@@ -21,7 +21,7 @@
 #include "lockstep/training/learning_rate.h"
 #include "lockstep/training/metrics.h"
 
-namespace lockstep::apps {
+namespace lockstep {
 
 /// Runs once per replica, on that replica's thread and device.
 template <typename Model>
@@ -222,4 +222,4 @@ class Training {
   Batches test_batches_;
 };
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

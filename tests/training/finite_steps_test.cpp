@@ -1,10 +1,10 @@
-#include "lockstep/apps/train_mnist/finite_steps.h"
+#include "lockstep/training/finite_steps.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -45,4 +45,4 @@ TEST(FiniteSteps, BeginsAnewAfterReset) {
 }
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-namespace lockstep::apps {
+namespace lockstep {
 
 /// Counts a replica's steps up to the first whose losses are not all finite, without waiting for the device:
 /// a loop that looks a few times a second still learns which step it was.
@@ -49,4 +49,4 @@ class FiniteSteps {
   torch::Tensor steps_;  // on the device too: a CUDA graph repeats nothing on the host
 };
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/training/callback.h"
+#include "lockstep/training/monitor.h"
+
+namespace lockstep {
+
+struct EarlyStoppingOptions {
+  MonitorOptions monitor{};
+  int64_t patience = 3;  ///< epochs in a row without a better value before it stops
+  /// Puts the best epoch's parameters and buffers back at the end of fit().
+  bool restore_best = false;
+};
+
+/// Stops a fit whose monitored value no longer gets better. Equal on all workers, for the logs are.
+class EarlyStopping : public Callback {
+ public:
+  /// Throws InvalidArgument for a patience below 1.
+  explicit EarlyStopping(const EarlyStoppingOptions& options = {});
+
+  void on_fit_begin(FitState& state) override;
+  void on_epoch_end(FitState& state) override;
+  void on_fit_end(FitState& state) override;
+
+  int64_t best_epoch() const { return best_epoch_; }
+
+ private:
+  EarlyStoppingOptions options_;
+  Monitor monitor_;
+  int64_t best_epoch_ = 0;
+  int64_t epochs_without_ = 0;
+  std::vector<std::vector<torch::Tensor>> best_;  // of each replica
+};
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/training/callback.h"
+
+namespace lockstep {
+
+/// What fit() came to.
+struct History {
+  std::vector<Logs> epochs;  ///< each finished epoch's logs, in order
+  int64_t steps = 0;         ///< done
+  /// Why it ended before its last epoch; empty: it did not.
+  std::string stop_reason{};
+};
+
+using Callbacks = std::vector<std::shared_ptr<Callback>>;
+
+/// A Trainer's fit() without its types.
+class FitLoop : public FitState {
+ public:
+  explicit FitLoop(Objects objects) : FitState(std::move(objects)) {}
+
+  /// Trains from epoch `first_epoch` (from 1) to the last, `epochs`.
+  History run(int64_t first_epoch, const Callbacks& callbacks);
+
+ protected:
+  /// Begins an epoch's training.
+  virtual void begin_epoch() = 0;
+  /// Takes the next batch; false at the epoch's end.
+  virtual bool next_batch() = 0;
+  /// Trains on it, and returns its examples over all workers.
+  virtual int64_t train_step() = 0;
+  /// The epoch's loss and metrics over all workers: a collective.
+  virtual Evaluation training_results() = 0;
+  virtual bool has_validation() const = 0;
+  /// Calls `on_step` after every step, and ends early where it returns false.
+  virtual Evaluation validate(const std::function<bool()>& on_step) = 0;
+  /// The mean over this epoch's steps; nothing where it was not taken. A collective.
+  virtual std::optional<double> gradient_norm() = 0;
+
+ private:
+  /// Whether the epoch's training came to its end, and its validation.
+  bool train_epoch(const Callbacks& callbacks);
+  bool finish_epoch(const Callbacks& callbacks);
+};
+
+}  // namespace lockstep

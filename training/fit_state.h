@@ -1,0 +1,80 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/grad_scaler.h"
+#include "lockstep/runtime/module_state.h"
+#include "lockstep/strategies/distributed_dataset.h"
+#include "lockstep/strategies/strategy.h"
+#include "lockstep/training/evaluation.h"
+#include "lockstep/training/finite_count.h"
+
+namespace lockstep {
+
+/// How far a fit() has come. What callbacks see, between steps, in the thread that called fit().
+struct FitState {
+  /// What is trained, without its types; each has one entry a local replica.
+  struct Objects {
+    Strategy& strategy;
+    std::vector<ModulePointer> modules;
+    std::vector<torch::optim::Optimizer*> optimizers;
+    std::vector<GradScaler*> scalers;
+  };
+
+  virtual ~FitState() = default;
+
+  int64_t epoch = 0;   ///< from 1
+  int64_t epochs = 0;  ///< the last one's number
+  int64_t step = 0;    ///< of this epoch: done so far
+  /// Steps of an epoch; none: only the dataset's end will show.
+  std::optional<int64_t> steps_per_epoch;
+  int64_t global_step = 0;  ///< steps done in all epochs, those before a resumed one included
+  int64_t examples = 0;     ///< trained on in this epoch, over all workers
+  double seconds = 0;       ///< that this epoch's training has taken
+  double wait_seconds = 0;  ///< of them, waiting for batches
+  int64_t test_step = 0;    ///< of a validation: done so far
+  int64_t test_examples = 0;
+  std::optional<int64_t> test_steps;
+  /// At an epoch's end: its loss, metrics, validation_ ones, learning_rate, examples_per_second, data_wait.
+  Logs logs;
+  /// At an epoch's end: metrics that are no numbers, such as validation_confusion.
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+
+  const Objects& objects() const { return objects_; }
+  Strategy& strategy() const { return objects_.strategy; }
+  /// Whether this process writes files and prints: worker 0, or the only one.
+  bool is_chief() const;
+
+  /// Ends fit() after this step, or after this epoch where it is called at its end. All workers must call it
+  /// at the same step.
+  void stop(std::string reason) { stop_reason_ = std::move(reason); }
+  const std::optional<std::string>& stop_reason() const { return stop_reason_; }
+
+  /// Of the first parameter group.
+  double learning_rate() const;
+  /// Of every group of every local replica's optimizer, from the next step on.
+  void set_learning_rate(double learning_rate) const;
+
+  /// Loss and metrics of this epoch so far, over this process's replicas. Waits for the devices.
+  virtual Logs local_logs() const = 0;
+  /// Counts of this process's replicas, or of all workers', which then call it together. Waits for the
+  /// devices.
+  virtual std::vector<FiniteCount> finite_counts(bool all_workers) const = 0;
+  /// Where the training data is: the next batch.
+  virtual DatasetPosition position() const = 0;
+
+ protected:
+  explicit FitState(Objects objects) : objects_(std::move(objects)) {}
+
+ private:
+  Objects objects_;
+  std::optional<std::string> stop_reason_;
+};
+
+}  // namespace lockstep

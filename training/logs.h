@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// Named numbers in the order they were first set, such as loss, accuracy, validation_loss.
+class Logs {
+ public:
+  using Entry = std::pair<std::string, double>;
+
+  void set(const std::string& name, double value) {
+    for (auto& entry : entries_) {
+      if (entry.first == name) {
+        entry.second = value;
+        return;
+      }
+    }
+    entries_.emplace_back(name, value);
+  }
+  std::optional<double> find(const std::string& name) const {
+    for (const auto& entry : entries_) {
+      if (entry.first == name) return entry.second;
+    }
+    return std::nullopt;
+  }
+  bool empty() const { return entries_.empty(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+  bool operator==(const Logs&) const = default;
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep
