@@ -7,11 +7,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 readonly libtorch_version=2.11.0
 # libtorch_cpu.so loads these two at start, with or without a GPU; the wheel's other NVIDIA parts serve GPUs alone.
 readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# Python, however, loads LibTorch's CUDA half in any case, and with it all of NVIDIA's.
+readonly cuda_libraries=(nvidia-cublas==13.1.0.3 nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56
+  nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35 nvidia-cusolver==12.0.4.66
+  nvidia-cusparse==12.6.3.3 nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvjitlink==13.0.88
+  nvidia-nvshmem-cu13==3.4.5 nvidia-nvtx==13.0.85)
+# What tests compare with, and what those packages need; torch itself lies in the folder of LibTorch.
+readonly test_python_version=3.11
+readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0
+  absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
+  mpmath==1.3.0 networkx==3.6.1 packaging==26.3 protobuf==7.36.2 setuptools==81.0.0 sympy==1.14.0
+  tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9)
 
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libpng-dev libjpeg-dev libzip-dev zlib1g-dev libjemalloc-dev libgloo-dev libssl-dev)
-readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin)
+readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux)
 
 say() { printf '==> %s\n' "$*" >&2; }
 
@@ -84,26 +95,43 @@ python_with_pip() {
   fail "neither python3 nor /usr/bin/python3 has pip, which fetches LibTorch (Debian: python3-pip)"
 }
 
-# fetch_libtorch folder requirement...: one folder that either holds everything or does not exist, whatever is interrupted.
-fetch_libtorch() {
+# Prints the folder of what is fetched once for all clones.
+cache_folder() {
+  printf '%s\n' "${LOCKSTEP_CACHE:-${XDG_CACHE_HOME:-${HOME:?names the folder of the cache}/.cache}/lockstep}"
+}
+
+# fetch_packages folder requirement...: one folder that either holds everything or does not exist, whatever is interrupted.
+fetch_packages() {
   local folder=$1 partial=$1.partial python
   shift
   python=$(python_with_pip) || return
   rm -rf "$partial"
   mkdir -p "$partial/.tmp" &&
-    # The wheel of one Python serves every Python: only its C++ half is used.
+    # As LibTorch, the wheel of one Python serves every Python: only its C++ half is used.
     TMPDIR=$partial/.tmp PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --disable-pip-version-check \
       --no-cache-dir --no-compile --no-warn-conflicts --progress-bar off --only-binary=:all: \
-      --implementation cp --python-version 3.11 --target "$partial" "$@" &&
+      --implementation cp --python-version $test_python_version --target "$partial" "$@" &&
     rmdir "$partial/.tmp" &&
     printf '%s\n' "$@" >"$partial/.complete" &&
     rm -rf "$folder" &&
     mv "$partial" "$folder"
 }
 
+# fetch_once what folder requirement...: fetch_packages unless the folder is complete; one clone at a time.
+fetch_once() {
+  local what=$1 folder=$2 cache=${2%/*}
+  mkdir -p "$cache" || fail "cannot make $cache; LOCKSTEP_CACHE names another folder"
+  exec {lock}>"$cache/.lock"
+  flock -n "$lock" || timed "Waiting for another clone that is fetching packages" flock "$lock"
+  if [[ ! -f $folder/.complete ]]; then
+    timed "Fetching $what into $folder" fetch_packages "${@:2}"
+  fi
+  exec {lock}>&-
+}
+
 # Finds LibTorch or fetches it; sets libtorch (a folder, or nothing where CMake finds it by CMAKE_PREFIX_PATH) and cuda.
 need_libtorch() {
-  local own cache folder requirements
+  local own folder requirements
   own=$(own_libtorch)
   if [[ $own ]]; then
     libtorch='' cuda=${LOCKSTEP_CUDA:-AUTO}
@@ -112,31 +140,65 @@ need_libtorch() {
   fi
 
   cuda=${LOCKSTEP_CUDA:-$(cuda_of_this_machine)}
-  cache=${LOCKSTEP_CACHE:-${XDG_CACHE_HOME:-${HOME:?names the folder of the cache}/.cache}/lockstep}
+  folder=$(cache_folder)/libtorch-$libtorch_version
   case $cuda in
     OFF)
-      folder=$cache/libtorch-$libtorch_version
       requirements=(--no-deps "torch==$libtorch_version" "${cpu_runtime[@]}") ;;
     ON)
-      folder=$cache/libtorch-$libtorch_version-cuda
+      folder+=-cuda
       requirements=("torch==$libtorch_version") ;;
     *) fail "LOCKSTEP_CUDA: expected ON or OFF, but got '$cuda'" 2 ;;
   esac
 
-  mkdir -p "$cache" || fail "cannot make $cache; LOCKSTEP_CACHE names another folder"
-  exec {lock}>"$cache/.lock"
-  flock -n "$lock" || timed "Waiting for another clone that is fetching LibTorch" flock "$lock"
-  if [[ ! -f $folder/.complete ]]; then
-    timed "Fetching LibTorch $libtorch_version into $folder" fetch_libtorch "$folder" "${requirements[@]}"
-  fi
-  exec {lock}>&-
-
+  fetch_once "LibTorch $libtorch_version" "$folder" "${requirements[@]}"
   libtorch=$folder/torch
   if [[ $cuda == ON ]]; then
     say "LibTorch: $libtorch, with CUDA"
   else
     say "LibTorch: $libtorch, without CUDA (it takes nvcc and a GPU, or LOCKSTEP_CUDA=ON)"
   fi
+}
+
+# Prints the first Python of the version that the packages for tests are made for.
+python_for_tests() {
+  local python
+  for python in python3 /usr/bin/python3 "python$test_python_version"; do
+    "$python" -c 'import sys
+if "%d.%d" % sys.version_info[:2] != sys.argv[1]: sys.exit(1)
+print(sys.executable)' "$test_python_version" 2>/dev/null && return
+  done
+  return 0
+}
+
+# Finds the Python packages that tests compare with, or fetches them; sets test_python (an executable) and
+# test_python_path (folders for PYTHONPATH), both empty where there are none: tests that need them are skipped then.
+# After need_libtorch.
+need_test_python() {
+  local folder requirements=(--no-deps "${test_python_packages[@]}")
+  test_python='' test_python_path=''
+  case ${LOCKSTEP_TEST_PYTHON_PACKAGES:-ON} in
+    ON) ;;
+    OFF)
+      say "Python packages for tests: left out"
+      return ;;
+    *) fail "LOCKSTEP_TEST_PYTHON_PACKAGES: expected ON or OFF, but got '$LOCKSTEP_TEST_PYTHON_PACKAGES'" 2 ;;
+  esac
+  test_python=$(python_for_tests)
+  if [[ ! $test_python ]]; then
+    say "Python packages for tests: left out, they take a Python $test_python_version"
+    return
+  fi
+
+  if [[ ! $libtorch ]]; then
+    requirements+=("torch==$libtorch_version" "${cpu_runtime[@]}" "${cuda_libraries[@]}")
+  elif [[ $cuda == OFF ]]; then
+    requirements+=("${cuda_libraries[@]}")
+  fi
+  # Clones of different versions do not replace each other's.
+  folder=$(cache_folder)/test-python-$(printf '%s\n' "${requirements[@]}" | cksum | cut -d ' ' -f 1)
+  fetch_once "Python packages for tests" "$folder" "${requirements[@]}"
+  test_python_path=$folder${libtorch:+:${libtorch%/*}}
+  say "Python packages for tests: $folder"
 }
 
 # Compilers at once: as many as there are cores, and 1.5 GB of memory for each.

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs what Lockstep is built and tested with: Debian packages and LibTorch. The other scripts do so themselves;
-# this one is for those who build by hand.
+# Installs what Lockstep is built and tested with: Debian packages, LibTorch, and the Python packages that
+# tests compare with (LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves these out). The other scripts do so themselves; this one
+# is for those who build by hand.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
 need_libtorch
-say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda && cmake --build build/release"
+need_test_python
+say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda \
+  -DLOCKSTEP_TEST_PYTHON=$test_python -DLOCKSTEP_TEST_PYTHONPATH=$test_python_path && cmake --build build/release"

@@ -2,7 +2,8 @@
 # Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
 # sources, the tests of runtime/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer with
 # UndefinedBehaviorSanitizer. With --release only the first. LOCKSTEP_MNIST_DIR names a folder with the real MNIST;
-# tests that need it are skipped without.
+# tests that need it are skipped without. LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests
+# compare with (3 GB), and these tests.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -31,8 +32,10 @@ build_tests() {
 
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
 need_libtorch
+need_test_python
 # Starting a process for each test would take longer than most tests.
-configure release -DLOCKSTEP_LIST_TESTS=OFF
+configure release -DLOCKSTEP_LIST_TESTS=OFF \
+  -DLOCKSTEP_TEST_PYTHON="$test_python" -DLOCKSTEP_TEST_PYTHONPATH="$test_python_path"
 build release
 folders=("$PWD/build/release")
 for preset in ${sanitizers[@]+"${sanitizers[@]}"}; do

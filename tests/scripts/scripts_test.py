@@ -5,6 +5,7 @@ write down how they were called, in folders of this test's own. CMake is the rea
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,13 +16,14 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
-# Makes an empty LibTorch where pip is told to install, or leaves half of one and fails.
-PIP = """
+# Makes an empty LibTorch where pip is told to install, or leaves half of one and fails. Runs code as itself.
+PIP = f"""
+    [[ $1 != -c ]] || exec {sys.executable} "$@"
     echo "$*" >>"$CALLS/pip"
     [[ $* == *--version* ]] && exit
     while [[ $1 != --target ]]; do shift; done
     mkdir -p "$2/torch"
-    [[ ! -e $CALLS/broken ]] || { echo "no connection" >&2; exit 1; }
+    [[ ! -e $CALLS/broken ]] || {{ echo "no connection" >&2; exit 1; }}
     """
 
 # Programs that gpu_check.sh runs: each writes what a real one would where it is told to.
@@ -227,6 +229,75 @@ class ScriptsTest(unittest.TestCase):
         self.assertIn("holds 2.4", process.stderr)
         self.expect_success(self.run_script(
             "need_libtorch\nconfigure release -DLOCKSTEP_ANY_LIBTORCH=ON\n", CMAKE_PREFIX_PATH=prefix))
+
+    # Python packages that tests compare with
+
+    def set_test_python_version(self, version):
+        path = self.project / "scripts" / "lib.sh"
+        text, count = re.subn(r"(?m)^readonly test_python_version=.*$", f"readonly test_python_version={version}",
+                              path.read_text(encoding="utf-8"))
+        self.assertEqual(count, 1)
+        path.write_text(text, encoding="utf-8")
+
+    def run_need_test_python(self, **environment):
+        """The completed process, and the executable and the folders that it prints."""
+        process = self.run_script('need_libtorch\nneed_test_python\necho "$test_python"\necho "$test_python_path"\n',
+                                  **environment)
+        return process, process.stdout.splitlines()
+
+    def test_packages_for_tests_are_fetched_once_beside_libtorch(self):
+        self.set_test_python_version("%d.%d" % sys.version_info[:2])
+        for _ in range(2):
+            process, (python, folders) = self.run_need_test_python()
+            self.expect_success(process)
+            self.assertEqual(python, sys.executable)
+            folder, torch = map(pathlib.Path, folders.split(":"))
+            self.assertTrue((folder / ".complete").is_file() and (torch / "torch").is_dir(), folders)
+        _, fetch = self.fetches()
+        for package in ["torchvision==", "safetensors==", "tensorboard==", "nvidia-cublas=="]:
+            self.assertIn(f" {package}", fetch)
+        for package in ["torch==", "triton"]:
+            self.assertNotIn(f" {package}", fetch)
+
+    def test_packages_for_tests_leave_out_what_the_libtorch_has(self):
+        self.set_test_python_version("%d.%d" % sys.version_info[:2])
+        self.expect_success(self.run_need_test_python(LOCKSTEP_CUDA="ON")[0])
+        self.assertNotIn("nvidia-", self.fetches()[-1])
+        process, (_, folders) = self.run_need_test_python(CMAKE_PREFIX_PATH=str(self.make_libtorch("own")))
+        self.expect_success(process)
+        self.assertNotIn(":", folders)
+        for package in ["torch==", "nvidia-cuda-runtime==", "nvidia-cublas=="]:
+            self.assertIn(f" {package}", self.fetches()[-1])
+        self.assertEqual(len(self.fetches()), 3)
+
+    def test_an_interrupted_fetch_of_packages_for_tests_leaves_none(self):
+        self.set_test_python_version("%d.%d" % sys.version_info[:2])
+        self.expect_success(self.run_script("need_libtorch\n"))
+        (self.calls / "broken").touch()
+        process, _ = self.run_need_test_python()
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(process.stderr, "error: Fetching Python packages for tests .*: failed")
+        (self.calls / "broken").unlink()
+        process, (_, folders) = self.run_need_test_python()
+        self.expect_success(process)
+        self.assertTrue(pathlib.Path(folders.split(":")[0]).is_dir())
+
+    def test_without_the_right_python_nothing_is_fetched_for_tests(self):
+        self.set_test_python_version("9.9")
+        process, answers = self.run_need_test_python()
+        self.expect_success(process)
+        self.assertEqual(answers, ["", ""])
+        self.assertIn("they take a Python 9.9", process.stderr)
+        self.assertEqual(len(self.fetches()), 1)
+
+    def test_packages_for_tests_can_be_left_out(self):
+        process, answers = self.run_need_test_python(LOCKSTEP_TEST_PYTHON_PACKAGES="OFF")
+        self.expect_success(process)
+        self.assertEqual(answers, ["", ""])
+        self.assertEqual(len(self.fetches()), 1)
+        process, _ = self.run_need_test_python(LOCKSTEP_TEST_PYTHON_PACKAGES="some")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("LOCKSTEP_TEST_PYTHON_PACKAGES: expected ON or OFF, but got 'some'", process.stderr)
 
     # The check on a GPU
 
