@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: only sources that read a cluster's configuration need it.
+// Internal: only sources that read what others have written need it.
 
 #include <string>
 #include <string_view>

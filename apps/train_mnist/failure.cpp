@@ -8,6 +8,7 @@
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
+#include "lockstep/training/checkpoint_error.h"
 
 namespace lockstep::apps {
 namespace {
@@ -43,6 +44,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kUsage, usage.what());
   } catch (const DataError& data) {
     return failure(ExitCode::kData, data.what());
+  } catch (const CheckpointError& checkpoint) {
+    return failure(ExitCode::kCheckpoint, checkpoint.what());
   } catch (const NumbersError& numbers) {
     return failure(ExitCode::kNumbers, numbers.what());
   } catch (const InconsistentReplicas& drift) {

@@ -13,6 +13,7 @@
 #include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
+#include "lockstep/training/checkpoint_error.h"
 
 namespace lockstep::apps {
 namespace {
@@ -31,6 +32,7 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(InvalidArgument("x")).exit_code, 2);
   EXPECT_EQ(of(std::invalid_argument("x")).exit_code, 2);
   EXPECT_EQ(of(DataError("x")).exit_code, 3);
+  EXPECT_EQ(of(CheckpointError("x")).exit_code, 4);
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
   EXPECT_EQ(of(BackendError("x")).exit_code, 5);
