@@ -7,7 +7,7 @@
 #include <optional>
 #include <system_error>
 
-#include "lockstep/apps/train_mnist/closest_name.h"
+#include "lockstep/apps/command_line/closest_name.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/mnist.h"
 

@@ -3,24 +3,85 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "lockstep/apps/train_mnist/command_line.h"
+#include "lockstep/apps/train_mnist/train_options.h"
 
 namespace lockstep::apps {
 namespace {
 
-struct Flag {
-  std::string group;
-  std::string name;   ///< with its one-letter form in front, `h,help`
-  std::string value;  ///< what its value is called; empty: takes none
-  std::string text;
-  std::string otherwise = "";  ///< the default, where a value can be one
-};
+template <typename Value>
+std::string number(Value value) {
+  return fmt::format("{}", value);
+}
 
-std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
+std::vector<Flag> data_flags() {
   const TrainOptions defaults;
-  const auto number = [](auto value) { return fmt::format("{}", value); };
+  return {
+      {"Data", "data", "PATH",
+       "auto, generated, or a path: a folder with MNIST's IDX files (plain or .gz), or a folder or zip with "
+       "train/ and test/, each with one folder of PNG or JPEG images a class. auto takes "
+       "$LOCKSTEP_MNIST_DIR, ./data/mnist or ./mnist.zip, else generated digits",
+       defaults.data},
+      {"Data", "limit-train", "N", "Train on N images only (default: all)"},
+      {"Data", "limit-test", "N", "Test on N images only (default: all)"},
+      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
+  };
+}
+
+std::vector<Flag> model_flags() {
+  const TrainOptions defaults;
+  return {
+      {"Model", "model", "NAME", "simple_cnn (grey) or mobilenet_v2 (RGB)", model_name(defaults.model)},
+      {"Model", "image-size", "N",
+       "Height and width in pixels that images are resized to; simple_cnn takes 4 or more, mobilenet_v2 33 "
+       "or more (default: 28 for simple_cnn, 64 for mobilenet_v2)"},
+      {"Model", "head", "NAME",
+       "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
+       head_name(defaults.head)},
+      {"Model", "sync-batch-norm", "",
+       "Of mobilenet_v2: batch normalisation by the statistics of all replicas' images, instead of each by "
+       "its own"},
+  };
+}
+
+std::vector<Flag> training_flags() {
+  const TrainOptions defaults;
+  return {
+      {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
+       number(defaults.epochs)},
+      {"Training", "steps-per-epoch", "N",
+       "Steps of an epoch; the next one goes on where it stopped (default: one pass over the images)"},
+      {"Training", "global-batch-size", "N", "Images of a step over all replicas",
+       number(defaults.global_batch_size)},
+      {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
+      {"Training", "precision", "NAME",
+       "float32, tf32 (GPUs: float32 with products and convolutions in TF32), "
+       "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
+       "float32; "
+       "float16 scales the loss). float16 is slow on a CPU",
+       precision_name(defaults.precision)},
+      {"Training", "cuda-graph", "",
+       "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
+       "work for the host, which counts where batches are small"},
+      {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
+      {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
+      {"Training", "learning-rate-schedule", "NAME",
+       "cosine (falls to 0 over all epochs' steps, along half a cosine) or constant",
+       schedule_name(defaults.schedule)},
+      {"Training", "scale-learning-rate", "",
+       "Multiply the learning rate by global batch size / base batch size"},
+      {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",
+       number(defaults.base_batch_size)},
+      {"Training", "momentum", "X", "Of sgd", number(defaults.momentum)},
+      {"Training", "seed", "N", "Seed of everything random: equal seeds, equal results",
+       number(defaults.seed)},
+  };
+}
+
+std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
+  const TrainOptions defaults;
   return {
       {"Strategy", "strategy", "NAME",
        fmt::format("auto, {}. auto takes multi_worker where a cluster is given (below), one_device for one "
@@ -50,106 +111,42 @@ std::vector<Flag> all_flags(const std::vector<std::string>& strategies) {
        "Between workers gradients travel as float16 or bfloat16, or as they are: none",
        defaults.gradient_compression},
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit"},
-
-      {"Data", "data", "PATH",
-       "auto, generated, or a path: a folder with MNIST's IDX files (plain or .gz), or a folder or zip with "
-       "train/ and test/, each with one folder of PNG or JPEG images a class. auto takes "
-       "$LOCKSTEP_MNIST_DIR, ./data/mnist or ./mnist.zip, else generated digits",
-       defaults.data},
-      {"Data", "limit-train", "N", "Train on N images only (default: all)"},
-      {"Data", "limit-test", "N", "Test on N images only (default: all)"},
-      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
-
-      {"Model", "model", "NAME", "simple_cnn (grey) or mobilenet_v2 (RGB)", model_name(defaults.model)},
-      {"Model", "image-size", "N",
-       "Height and width in pixels that images are resized to; simple_cnn takes 4 or more, mobilenet_v2 33 "
-       "or more (default: 28 for simple_cnn, 64 for mobilenet_v2)"},
-      {"Model", "head", "NAME",
-       "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
-       head_name(defaults.head)},
-      {"Model", "sync-batch-norm", "",
-       "Of mobilenet_v2: batch normalisation by the statistics of all replicas' images, instead of each by "
-       "its own"},
-
-      {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
-       number(defaults.epochs)},
-      {"Training", "steps-per-epoch", "N",
-       "Steps of an epoch; the next one goes on where it stopped (default: one pass over the images)"},
-      {"Training", "global-batch-size", "N", "Images of a step over all replicas",
-       number(defaults.global_batch_size)},
-      {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
-      {"Training", "precision", "NAME",
-       "float32, tf32 (GPUs: float32 with products and convolutions in TF32), "
-       "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
-       "float32; "
-       "float16 scales the loss). float16 is slow on a CPU",
-       precision_name(defaults.precision)},
-      {"Training", "cuda-graph", "",
-       "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
-       "work for the host, which counts where batches are small"},
-      {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
-      {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
-      {"Training", "learning-rate-schedule", "NAME",
-       "cosine (falls to 0 over all epochs' steps, along half a cosine) or constant",
-       schedule_name(defaults.schedule)},
-      {"Training", "scale-learning-rate", "",
-       "Multiply the learning rate by global batch size / base batch size"},
-      {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",
-       number(defaults.base_batch_size)},
-      {"Training", "momentum", "X", "Of sgd", number(defaults.momentum)},
-      {"Training", "seed", "N", "Seed of everything random: equal seeds, equal results",
-       number(defaults.seed)},
-
-      {"Other", "h,help", "", "Print this help, and exit"},
-      {"Other", "version", "", "Print the versions of Lockstep and LibTorch, and exit"},
   };
 }
 
-std::string long_name(const Flag& flag) {
-  return "--" + flag.name.substr(flag.name.find(',') == std::string::npos ? 0 : flag.name.find(',') + 1);
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  train_mnist                                          # digits that it draws itself\n"
+    "  train_mnist --data data/mnist --replicas 2           # MNIST, two replicas\n"
+    "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
+    "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
+    "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
+    "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
+    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas or workers that lost each "
+    "other,\n"
+    "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
+    "by SIGINT or SIGTERM after the step it was in.\n";
+
+void append(std::vector<Flag>& flags, std::vector<Flag> more) {
+  for (auto& flag : more) flags.push_back(std::move(flag));
 }
 
 }  // namespace
 
-cxxopts::Options make_flags(const std::vector<std::string>& strategies) {
-  cxxopts::Options options("train_mnist", "Trains an image classifier on MNIST, on any number of replicas.");
-  for (const auto& flag : all_flags(strategies)) {
-    auto value = flag.value.empty() ? std::static_pointer_cast<cxxopts::Value>(cxxopts::value<bool>())
-                                    : std::static_pointer_cast<cxxopts::Value>(cxxopts::value<std::string>());
-    if (!flag.otherwise.empty()) value = value->default_value(flag.otherwise);
-    options.add_option(flag.group, cxxopts::Option(flag.name, flag.text, value, flag.value));
-  }
-  return options;
-}
-
-std::vector<std::string> flag_spellings() {
-  std::vector<std::string> spellings;
-  for (const auto& flag : all_flags({})) spellings.push_back(long_name(flag));
-  return spellings;
-}
-
-bool takes_value(const std::string& argument) {
-  const auto flags = all_flags({});
-  return std::any_of(flags.begin(), flags.end(),
-                     [&](const Flag& flag) { return !flag.value.empty() && long_name(flag) == argument; });
+FlagTable train_flags(const std::vector<std::string>& strategies) {
+  FlagTable table{.program = "train_mnist",
+                  .summary = "Trains an image classifier on MNIST, on any number of replicas.",
+                  .after = kExamples};
+  append(table.flags, data_flags());
+  append(table.flags, model_flags());
+  append(table.flags, training_flags());
+  append(table.flags, strategy_flags(strategies));
+  append(table.flags, common_flags());
+  return table;
 }
 
 std::string help_text(const std::vector<std::string>& strategies) {
-  constexpr size_t kWidth = 100;
-  auto flags = make_flags(strategies);
-  flags.set_width(kWidth).custom_help("[flags]");
-  return flags.help({"Data", "Model", "Training", "Strategy", "Other"}) +
-         "\nExamples:\n"
-         "  train_mnist                                          # digits that it draws itself\n"
-         "  train_mnist --data data/mnist --replicas 2           # MNIST, two replicas\n"
-         "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
-         "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
-         "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
-         "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
-         "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas or workers that lost each "
-         "other,\n"
-         "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
-         "by SIGINT or SIGTERM after the step it was in.\n";
+  return help_text(train_flags(strategies));
 }
 
 }  // namespace lockstep::apps

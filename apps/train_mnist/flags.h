@@ -1,18 +1,13 @@
 #pragma once
 
-#include <cxxopts.hpp>
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/command_line/flag_table.h"
+
 namespace lockstep::apps {
 
-/// The flags of train_mnist, in groups, with their help texts. All values are texts here.
-cxxopts::Options make_flags(const std::vector<std::string>& strategies);
-
-/// Every flag as it is typed, such as `--epochs`.
-std::vector<std::string> flag_spellings();
-
-/// Whether `argument` is a flag that takes the next argument as its value.
-bool takes_value(const std::string& argument);
+/// What train_mnist takes on its command line; `strategies` are the names that --strategy takes besides auto.
+FlagTable train_flags(const std::vector<std::string>& strategies);
 
 }  // namespace lockstep::apps

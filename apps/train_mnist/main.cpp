@@ -8,7 +8,7 @@
 
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
-#include "lockstep/apps/train_mnist/failure.h"
+#include "lockstep/apps/command_line/failure.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/training.h"

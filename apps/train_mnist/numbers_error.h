@@ -1,18 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
+#include "lockstep/apps/command_line/numbers_error.h"
 #include "lockstep/apps/train_mnist/train_options.h"
 
 namespace lockstep::apps {
-
-/// The loss stopped being a number. The message names epoch, step and replica.
-class NumbersError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// The error for step `step` (from 1) of epoch `epoch`, where replica `replica` on device `device` got it. It
 /// names --learning-rate as it was given, and what it was scaled to.

@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 
 namespace lockstep::apps {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/apps/train_mnist/duration_text.h"
+#include "lockstep/apps/command_line/duration_text.h"
 
 namespace lockstep::apps {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/gradient_compression.h"

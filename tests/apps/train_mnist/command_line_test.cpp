@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {
@@ -207,7 +207,7 @@ TEST(CommandLine, SuggestsTheValueThatWasMeant) {
 }
 
 TEST(CommandLine, RefusesArgumentsWithoutAFlag) {
-  EXPECT_EQ(refusal({"mnist"}), "'mnist': expected a flag, such as --epochs 5");
+  EXPECT_EQ(refusal({"mnist"}), "'mnist': expected a flag; --help lists them");
 }
 
 TEST(CommandLine, RefusesAFlagWithoutItsValue) {

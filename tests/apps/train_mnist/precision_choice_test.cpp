@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/number_argument.h"
+#include "lockstep/apps/command_line/number_argument.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/closest_name.h"
+#include "lockstep/apps/command_line/closest_name.h"
 
 #include <algorithm>
 #include <cctype>

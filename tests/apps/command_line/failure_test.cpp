@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/failure.h"
+#include "lockstep/apps/command_line/failure.h"
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
@@ -8,9 +8,9 @@
 #include <new>
 #include <system_error>
 
-#include "lockstep/apps/train_mnist/numbers_error.h"
+#include "lockstep/apps/command_line/numbers_error.h"
+#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
-#include "lockstep/apps/train_mnist/usage_error.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
 #include "lockstep/training/checkpoint_error.h"

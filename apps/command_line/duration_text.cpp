@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/duration_text.h"
+#include "lockstep/apps/command_line/duration_text.h"
 
 #include <fmt/format.h>
 

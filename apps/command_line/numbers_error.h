@@ -1,0 +1,14 @@
+#pragma once
+
+#include <stdexcept>
+
+namespace lockstep::apps {
+
+/// Figures that cannot be right, such as a loss that stopped being a number. The message names where it
+/// arose.
+class NumbersError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace lockstep::apps
