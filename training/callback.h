@@ -18,6 +18,8 @@ class Callback {
   /// A batch has come; `step` were done before it.
   virtual void on_step_begin(FitState&) {}
   virtual void on_step_end(FitState&) {}
+  /// The epoch's training is done, and its logs so far are set; validation comes next, if there is one.
+  virtual void on_epoch_trained(FitState&) {}
   virtual void on_test_begin(FitState&) {}
   virtual void on_test_step_end(FitState&) {}
   /// The epoch's logs are complete, validation included; more may be set. Not called for an epoch that stop()

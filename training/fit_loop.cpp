@@ -83,6 +83,7 @@ bool FitLoop::finish_epoch(const Callbacks& callbacks) {
   logs.set("learning_rate", learning_rate());
   logs.set("examples_per_second", static_cast<double>(examples) / seconds);
   logs.set("data_wait", wait_seconds / seconds);
+  for (const auto& callback : callbacks) callback->on_epoch_trained(*this);
   if (has_validation()) {
     test_step = test_examples = 0;
     for (const auto& callback : callbacks) callback->on_test_begin(*this);

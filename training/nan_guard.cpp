@@ -35,7 +35,7 @@ void NanGuard::on_step_end(FitState& state) {
     check(state.epoch, state.finite_counts(/*all_workers=*/true));
 }
 
-void NanGuard::on_epoch_end(FitState& state) {
+void NanGuard::on_epoch_trained(FitState& state) {
   check(state.epoch, state.finite_counts(/*all_workers=*/true));
 }
 

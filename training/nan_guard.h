@@ -33,7 +33,7 @@ class NanGuard : public Callback {
   /// Throws InvalidArgument for a negative number of steps.
   explicit NanGuard(const NanGuardOptions& options = {});
   void on_step_end(FitState& state) override;
-  void on_epoch_end(FitState& state) override;
+  void on_epoch_trained(FitState& state) override;
 
   /// Throws NotFinite for the earliest step that one of `counts` broke at.
   static void check(int64_t epoch, const std::vector<FiniteCount>& counts);

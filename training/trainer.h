@@ -35,6 +35,8 @@ struct TrainerOptions {
   /// Forward and losses, in place of `loss(model->forward(batch.data), batch.target)`: for models with
   /// several inputs, and for batches of another type.
   ComputeStep<Model, Batch> compute;
+  /// Taken over validation and evaluate() only, besides the metrics.
+  MetricList evaluation_metrics{};
   /// A whole training step of the user's own. FitOptions' clip_norm and micro_batches, autocast and float16's
   /// scaling are then its own affair.
   TrainStep<Model, Batch> train_step;
@@ -142,10 +144,10 @@ class Trainer {
           return GradScaler(replica.device(), {.enabled = needs_scaler()});
         })),
         train_state_(make_state(loss, metrics)),
-        test_state_(make_state(loss, metrics)),
+        test_state_(make_state(loss, joined(metrics, options_.evaluation_metrics))),
         fit_step_(detail::fit_step<Model, Batch>, {.enabled = options_.cuda_graph}),
         test_step_(detail::test_step<Model, Batch>, {.enabled = options_.cuda_graph}) {
-    detail::check_metrics(metrics, options_.cuda_graph);
+    detail::check_metrics(joined(metrics, options_.evaluation_metrics), options_.cuda_graph);
   }
 
   Mirrored<Model>& model() { return model_; }
@@ -260,6 +262,11 @@ class Trainer {
     } else {
       return std::make_unique<Made>(call());
     }
+  }
+
+  static MetricList joined(MetricList first, const MetricList& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
   }
 
   Mirrored<State> make_state(const LossFunction& loss, const MetricList& metrics) {

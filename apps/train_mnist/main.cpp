@@ -6,14 +6,19 @@
 #include <csignal>
 #include <iostream>
 
+#include "lockstep/apps/command_line/failure.h"
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
-#include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
+#include "lockstep/apps/train_mnist/stop_on_signal.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/tf32.h"
+#include "lockstep/training/learning_rate_schedule.h"
+#include "lockstep/training/nan_guard.h"
+#include "lockstep/training/show_progress.h"
 
 namespace lockstep::apps {
 namespace {
@@ -27,6 +32,30 @@ int print_devices() {
   print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
   return 0;
 }
+
+/// Often enough that a long epoch is not trained in vain, seldom enough that waiting for a GPU costs nothing.
+constexpr int64_t kStepsBetweenNanChecks = 100;
+
+ShowProgressOptions progress_options() {
+  return {.text = {.unit = "images",
+                   .validation = "test",
+                   .names = {"loss", "accuracy", "validation_accuracy", "examples_per_second"}}};
+}
+
+std::shared_ptr<Callback> learning_rate_schedule(const TrainOptions& options, const TrainPlan& plan) {
+  if (options.schedule == ScheduleKind::kConstant) return constant_schedule(plan.learning_rate);
+  return cosine_schedule(plan.learning_rate, {.num_steps = plan.num_steps});
+}
+
+/// Keeps the number of the epoch in work.
+class EpochCounter : public Callback {
+ public:
+  explicit EpochCounter(int64_t& epoch) : epoch_(epoch) {}
+  void on_epoch_begin(FitState& state) override { epoch_ = state.epoch; }
+
+ private:
+  int64_t& epoch_;
+};
 
 /// A signal has stopped the training. Thrown, so that the strategy, as it goes, tells the other workers.
 struct Stopped {
@@ -61,35 +90,30 @@ int run_training(const TrainOptions& options) {
 
   const ClusterResolver* cluster = strategy.cluster_resolver();
   const bool is_silent = cluster != nullptr && cluster->rank() != 0;  // all workers have the same to tell
-  DisplayOptions shown = display_of_stderr();
-  shown.is_silent = is_silent;
-  ProgressDisplay display(std::cerr, shown);
-  int64_t epochs_done = 0;
+  const auto progress = std::make_shared<ShowProgress>(progress_options());
+  int64_t epoch = 1;
   const auto stop = [&] {
-    display.clear();
+    progress->clear();
     std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
-              << " in epoch " << epochs_done + 1 << "/" << options.epochs << std::endl;
+              << " in epoch " << epoch << "/" << options.epochs << std::endl;
     throw Stopped{interruption.signal()};
   };
+  const auto start = [&](torch::nn::Module& model) {
+    for (const auto& parameter : model.parameters()) resolved.num_parameters += parameter.numel();
+    if (!is_silent) print(configuration_text(resolved) + "\n");
+  };
   try {
-    const bool finished = train({.strategy = strategy,
-                                 .options = options,
-                                 .plan = plan,
-                                 .data = data,
-                                 .display = display,
-                                 .interruption = interruption,
-                                 .on_start =
-                                     [&](int64_t num_parameters) {
-                                       resolved.num_parameters = num_parameters;
-                                       if (!is_silent) print(configuration_text(resolved) + "\n");
-                                     },
-                                 .on_epoch =
-                                     [&](const EpochReport& report) {
-                                       display.clear();
-                                       if (!is_silent) print(epoch_line(report) + "\n");
-                                       epochs_done = report.epoch;
-                                     }});
-    if (!finished) stop();
+    train({.strategy = strategy,
+           .options = options,
+           .plan = plan,
+           .data = data,
+           .callbacks = {std::make_shared<NanGuard>(NanGuardOptions{.every_steps = kStepsBetweenNanChecks}),
+                         learning_rate_schedule(options, plan), progress,
+                         std::make_shared<EpochCounter>(epoch), std::make_shared<StopOnSignal>(interruption)},
+           .on_start = start});
+    if (interruption.signal() != 0) stop();
+  } catch (const NotFinite& error) {
+    throw loss_not_finite(error.epoch(), error.step(), error.replica(), error.device(), options, plan);
   } catch (const PeerLost&) {
     // Signals come to all workers; another one may have stopped a step earlier.
     if (interruption.signal() == 0) throw;

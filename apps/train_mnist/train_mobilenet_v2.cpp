@@ -4,7 +4,7 @@
 
 namespace lockstep::apps {
 
-bool train_mobilenet_v2(const TrainingRun& run) {
+History train_mobilenet_v2(const TrainingRun& run) {
   const bool is_flattened = run.options.head == HeadKind::kFlattenedDense;
   MobileNetV2Options options{
       .num_classes = run.data.num_classes,
@@ -14,7 +14,7 @@ bool train_mobilenet_v2(const TrainingRun& run) {
   if (run.options.sync_batch_norm) {
     options.norm_layer = [](int64_t channels) { return torch::nn::AnyModule(SyncBatchNorm(channels)); };
   }
-  return Training<MobileNetV2>(run, [&](ReplicaContext&) { return MobileNetV2(options); }).run();
+  return train_model<MobileNetV2>(run, [&](ReplicaContext&) { return MobileNetV2(options); });
 }
 
 }  // namespace lockstep::apps

@@ -3,11 +3,11 @@
 
 namespace lockstep::apps {
 
-bool train_simple_cnn(const TrainingRun& run) {
+History train_simple_cnn(const TrainingRun& run) {
   const SimpleCnnOptions options{.num_classes = run.data.num_classes,
                                  .in_channels = channels_of(run.options.model),
                                  .image_size = run.options.image_size};
-  return Training<SimpleCnn>(run, [&](ReplicaContext&) { return SimpleCnn(options); }).run();
+  return train_model<SimpleCnn>(run, [&](ReplicaContext&) { return SimpleCnn(options); });
 }
 
 }  // namespace lockstep::apps

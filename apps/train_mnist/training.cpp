@@ -2,7 +2,7 @@
 
 namespace lockstep::apps {
 
-bool train(const TrainingRun& run) {
+History train(const TrainingRun& run) {
   return run.options.model == ModelKind::kSimpleCnn ? train_simple_cnn(run) : train_mobilenet_v2(run);
 }
 

@@ -1,10 +1,10 @@
-#include "lockstep/apps/command_line/duration_text.h"
+#include "lockstep/training/duration_text.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 TEST(DurationText, ShowsAClock) {
@@ -24,4 +24,4 @@ TEST(DurationText, ShowsDashesForWhatIsNoDuration) {
 }
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

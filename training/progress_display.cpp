@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/progress_display.h"
+#include "lockstep/training/progress_display.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 std::string variable(const char* name) {
@@ -78,4 +78,4 @@ void ProgressDisplay::clear() {
   last_ = options_.clock();
 }
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,20 +1,21 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-namespace lockstep::apps {
+#include "lockstep/training/logs.h"
+
+namespace lockstep {
 
 /// How far an epoch's training, or its test, has come.
 struct Progress {
   std::string label;  ///< such as `epoch 1/5`
   int64_t step = 0;
-  int64_t steps = 0;
-  double seconds = 0;  ///< since it began
-  int64_t images = 0;  ///< done in that time
-  std::optional<double> loss;
-  std::optional<double> accuracy;
+  int64_t steps = 0;     ///< 0: only the end will show
+  double seconds = 0;    ///< since it began
+  int64_t examples = 0;  ///< done in that time
+  Logs values{};         ///< such as the loss so far
+  std::string unit = "examples";
 };
 
 struct BarStyle {
@@ -31,4 +32,4 @@ std::string render_bar(const Progress& progress, const BarStyle& style);
 /// The same without a bar, for a log: `epoch 1/5  step 347/938  loss 0.1234 ...  412 images/s  00:53 left`.
 std::string render_line(const Progress& progress);
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

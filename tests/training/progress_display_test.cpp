@@ -1,18 +1,18 @@
-#include "lockstep/apps/train_mnist/progress_display.h"
+#include "lockstep/training/progress_display.h"
 
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
-const Progress kProgress{.label = "epoch 1/2", .step = 1, .steps = 2, .seconds = 1, .images = 8};
+const Progress kProgress{.label = "epoch 1/2", .step = 1, .steps = 2, .seconds = 1, .examples = 8};
 
 /// A display on a clock that the test moves.
 struct Screen {
   explicit Screen(bool bar)
-      : display(text, {.bar = bar, .width = [] { return 62; }, .clock = [this] { return now; }}) {}
+      : display(text, {.bar = bar, .width = [] { return 64; }, .clock = [this] { return now; }}) {}
   double now = 100;
   std::ostringstream text;
   ProgressDisplay display;
@@ -32,7 +32,7 @@ TEST(ProgressDisplay, DrawsTheBarAFewTimesASecond) {
 TEST(ProgressDisplay, DrawsOverTheSameLineAndTakesTheBarAway) {
   Screen screen(true);
   screen.display.show(kProgress);
-  EXPECT_EQ(screen.text.str(), "\repoch 1/2   50%|#######       | 1/2 [00:01<00:01, 8 images/s]\033[K");
+  EXPECT_EQ(screen.text.str(), "\repoch 1/2   50%|#######       | 1/2 [00:01<00:01, 8 examples/s]\033[K");
   screen.display.clear();
   EXPECT_TRUE(screen.text.str().ends_with("\033[K\r\033[K"));
   const auto size = screen.text.str().size();
@@ -48,7 +48,7 @@ TEST(ProgressDisplay, WritesPlainLinesWhereThereIsNoTerminal) {
   EXPECT_TRUE(screen.display.is_due());
   screen.display.show(kProgress);
   screen.display.clear();
-  EXPECT_EQ(screen.text.str(), "epoch 1/2  step 1/2  8 images/s  00:01 left\n");
+  EXPECT_EQ(screen.text.str(), "epoch 1/2  step 1/2  8 examples/s  00:01 left\n");
 }
 
 TEST(ProgressDisplay, WaitsAnewAfterAnotherLineWasPrinted) {
@@ -60,4 +60,4 @@ TEST(ProgressDisplay, WaitsAnewAfterAnotherLineWasPrinted) {
 }
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -3,9 +3,9 @@
 #include <functional>
 #include <iosfwd>
 
-#include "lockstep/apps/train_mnist/progress_bar.h"
+#include "lockstep/training/progress_bar.h"
 
-namespace lockstep::apps {
+namespace lockstep {
 
 struct DisplayOptions {
   bool is_silent = false;  ///< shows nothing
@@ -46,4 +46,4 @@ class ProgressDisplay {
   bool is_drawn_ = false;
 };
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,18 +1,24 @@
-#include "lockstep/apps/train_mnist/progress_bar.h"
+#include "lockstep/training/progress_bar.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
+
+Logs numbers(const std::vector<Logs::Entry>& entries) {
+  Logs logs;
+  for (const auto& [name, value] : entries) logs.set(name, value);
+  return logs;
+}
 
 Progress halfway() {
   return {.label = "epoch 1/5",
           .step = 469,
           .steps = 938,
           .seconds = 30,
-          .images = 12345,
-          .loss = 0.12341,
-          .accuracy = 0.96119};
+          .examples = 12345,
+          .values = numbers({{"loss", 0.12341}, {"accuracy", 0.96119}}),
+          .unit = "images"};
 }
 
 TEST(ProgressBar, ShowsTimesRateLossAndAccuracy) {
@@ -23,9 +29,9 @@ TEST(ProgressBar, ShowsTimesRateLossAndAccuracy) {
 }
 
 TEST(ProgressBar, FillsEighthsOfAColumnWithBlockCharacters) {
-  EXPECT_EQ(render_bar({.label = "epoch 1/1", .step = 5, .steps = 16, .seconds = 5, .images = 10},
-                       {.width = 61, .unicode = true}),
-            "epoch 1/1   31%|███▊        | 5/16 [00:05<00:11, 2 images/s]");
+  EXPECT_EQ(render_bar({.label = "epoch 1/1", .step = 5, .steps = 16, .seconds = 5, .examples = 10},
+                       {.width = 63, .unicode = true}),
+            "epoch 1/1   31%|███▊        | 5/16 [00:05<00:11, 2 examples/s]");
 }
 
 TEST(ProgressBar, LeavesOutWhatDoesNotFitFromTheRight) {
@@ -51,16 +57,22 @@ TEST(ProgressBar, ColoursTheBarAlone) {
 }
 
 TEST(ProgressBar, KnowsNoTimeLeftBeforeTheFirstStep) {
-  EXPECT_EQ(render_bar({.label = "epoch 1/1", .step = 0, .steps = 4}, {.width = 60, .unicode = false}),
-            "epoch 1/1    0%|            | 0/4 [00:00<--:--, 0 images/s]");
+  EXPECT_EQ(render_bar({.label = "epoch 1/1", .step = 0, .steps = 4}, {.width = 62, .unicode = false}),
+            "epoch 1/1    0%|            | 0/4 [00:00<--:--, 0 examples/s]");
+}
+
+TEST(ProgressBar, CountsStepsWhereTheirNumberIsNotKnown) {
+  EXPECT_EQ(render_bar({.label = "epoch 1/1", .step = 7, .seconds = 1, .examples = 7},
+                       {.width = 62, .unicode = false}),
+            "epoch 1/1    0%|              | 7 [00:01<--:--, 7 examples/s]");
 }
 
 TEST(ProgressLine, SaysTheSameForALog) {
   EXPECT_EQ(render_line(halfway()),
             "epoch 1/5  step 469/938  loss 0.1234  accuracy 0.9612  412 images/s  00:30 left");
-  EXPECT_EQ(render_line({.label = "epoch 1/5 test", .step = 1, .steps = 4, .seconds = 1, .images = 64}),
-            "epoch 1/5 test  step 1/4  64 images/s  00:03 left");
+  EXPECT_EQ(render_line({.label = "epoch 1/5 test", .step = 1, .steps = 4, .seconds = 1, .examples = 64}),
+            "epoch 1/5 test  step 1/4  64 examples/s  00:03 left");
 }
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,11 +1,11 @@
-#include "lockstep/apps/command_line/duration_text.h"
+#include "lockstep/training/duration_text.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <cstdint>
 
-namespace lockstep::apps {
+namespace lockstep {
 
 std::string duration_text(double seconds) {
   constexpr double kLongest = 1e9;
@@ -18,4 +18,4 @@ std::string duration_text(double seconds) {
   return hours > 0 ? fmt::format("{}:{}", hours, clock) : clock;
 }
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/progress_bar.h"
+#include "lockstep/training/progress_bar.h"
 
 #include <fmt/format.h>
 
@@ -6,16 +6,16 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/apps/command_line/duration_text.h"
+#include "lockstep/training/duration_text.h"
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 constexpr int kLongestBar = 40;
 constexpr int kShortestBar = 5;
 
 double rate(const Progress& progress) {
-  return progress.seconds > 0 ? static_cast<double>(progress.images) / progress.seconds : 0;
+  return progress.seconds > 0 ? static_cast<double>(progress.examples) / progress.seconds : 0;
 }
 
 double fraction(const Progress& progress) {
@@ -29,7 +29,7 @@ std::string time_left(const Progress& progress) {
 }
 
 std::string rate_text(const Progress& progress) {
-  return fmt::format("{:.0f} images/s", rate(progress));
+  return fmt::format("{:.0f} {}/s", rate(progress), progress.unit);
 }
 
 /// `length` columns, of which the done ones are filled; in eighths of a column where the terminal can.
@@ -47,8 +47,13 @@ std::string bar(double done, int length, bool unicode) {
   return text + std::string(static_cast<size_t>(length - columns), ' ');
 }
 
+std::string steps_text(const Progress& progress) {
+  return progress.steps > 0 ? fmt::format("{}/{}", progress.step, progress.steps)
+                            : fmt::format("{}", progress.step);
+}
+
 std::string right_side(const Progress& progress, const std::vector<std::string>& details) {
-  std::string text = fmt::format("| {}/{}", progress.step, progress.steps);
+  std::string text = "| " + steps_text(progress);
   for (size_t i = 0; i < details.size(); ++i) text += (i == 0 ? " [" : ", ") + details[i];
   return details.empty() ? text : text + "]";
 }
@@ -60,8 +65,7 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
   const std::string left = fmt::format("{}  {:3.0f}%|", progress.label, std::floor(done * 100));
   std::vector<std::string> details{fmt::format("{}<{}", duration_text(progress.seconds), time_left(progress)),
                                    rate_text(progress)};
-  if (progress.loss) details.push_back(fmt::format("loss {:.4f}", *progress.loss));
-  if (progress.accuracy) details.push_back(fmt::format("accuracy {:.4f}", *progress.accuracy));
+  for (const auto& [name, value] : progress.values) details.push_back(fmt::format("{} {:.4f}", name, value));
 
   // The last column stays empty: a terminal may wrap the line when it is written.
   const int columns = std::max(style.width - 1, 0);
@@ -72,8 +76,8 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
     right = right_side(progress, details);
   }
   if (room() < kShortestBar) {
-    const std::string text = fmt::format("{}  {:3.0f}%  {}/{}", progress.label, std::floor(done * 100),
-                                         progress.step, progress.steps);
+    const std::string text =
+        fmt::format("{}  {:3.0f}%  {}", progress.label, std::floor(done * 100), steps_text(progress));
     return text.substr(0, static_cast<size_t>(columns));
   }
   const std::string blocks = bar(done, std::min(room(), kLongestBar), style.unicode);
@@ -81,10 +85,9 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
 }
 
 std::string render_line(const Progress& progress) {
-  std::string text = fmt::format("{}  step {}/{}", progress.label, progress.step, progress.steps);
-  if (progress.loss) text += fmt::format("  loss {:.4f}", *progress.loss);
-  if (progress.accuracy) text += fmt::format("  accuracy {:.4f}", *progress.accuracy);
+  std::string text = fmt::format("{}  step {}", progress.label, steps_text(progress));
+  for (const auto& [name, value] : progress.values) text += fmt::format("  {} {:.4f}", name, value);
   return text + fmt::format("  {}  {} left", rate_text(progress), time_left(progress));
 }
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

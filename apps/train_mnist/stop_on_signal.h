@@ -1,0 +1,23 @@
+#pragma once
+
+#include "lockstep/apps/train_mnist/interruption.h"
+#include "lockstep/training/callback.h"
+
+namespace lockstep::apps {
+
+/// Ends a fit after the step in which SIGINT or SIGTERM came.
+class StopOnSignal : public Callback {
+ public:
+  /// `interruption` outlives it.
+  explicit StopOnSignal(const InterruptionGuard& interruption) : interruption_(interruption) {}
+  void on_step_end(FitState& state) override { check(state); }
+  void on_test_step_end(FitState& state) override { check(state); }
+
+ private:
+  void check(FitState& state) const {
+    if (interruption_.signal() != 0) state.stop("a signal came");
+  }
+  const InterruptionGuard& interruption_;
+};
+
+}  // namespace lockstep::apps
