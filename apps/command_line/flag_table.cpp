@@ -22,8 +22,9 @@ cxxopts::Options cxxopts_flags(const FlagTable& table) {
 }
 
 std::vector<Flag> common_flags() {
-  return {{"Other", "h,help", "", "Print this help, and exit"},
-          {"Other", "version", "", "Print the versions of Lockstep and LibTorch, and exit"}};
+  return {{"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction},
+          {"Other", "version", "", "Print the versions of Lockstep and LibTorch, and exit", "",
+           FlagRole::kAction}};
 }
 
 std::string long_name(const Flag& flag) {

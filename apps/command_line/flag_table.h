@@ -5,6 +5,13 @@
 
 namespace lockstep::apps {
 
+/// What becomes of a flag's value in configuration files.
+enum class FlagRole {
+  kSetting,  ///< is written into them, and read from them
+  kProcess,  ///< belongs to one run or one process: is written, not read
+  kAction,   ///< makes the program do something else: neither
+};
+
 /// One flag of a program.
 struct Flag {
   std::string group;  ///< under which help_text() lists it
@@ -12,6 +19,13 @@ struct Flag {
   std::string value;  ///< what its value is called; empty: takes none
   std::string text;
   std::string otherwise = "";  ///< the default, where a value can be one
+  FlagRole role = FlagRole::kSetting;
+};
+
+/// Two flags that have to do with each other; names are without dashes.
+struct FlagPair {
+  std::string flag;
+  std::string other;
 };
 
 /// What a program takes on its command line. Its groups are listed in the order of their first flags.
@@ -21,7 +35,9 @@ struct FlagTable {
   std::vector<std::string>
       operands;  ///< what its arguments without a flag are called, such as DIR; all needed
   std::vector<Flag> flags;
-  std::string after;  ///< what --help ends with: examples, exit codes
+  std::string after;                   ///< what --help ends with: examples, exit codes
+  std::vector<FlagPair> alternatives;  ///< of which one may be given only
+  std::vector<FlagPair> dependents;    ///< `flag` means something by what `other` is
 };
 
 /// The flags that every program has: --help and --version.

@@ -54,4 +54,16 @@ double parse_fraction(const std::string& flag, const std::string& text) {
   return *value;
 }
 
+double parse_factor(const std::string& flag, const std::string& text) {
+  const auto value = read<double>(text);
+  if (!value || !(*value > 0 && *value < 1)) refuse(flag, "a number above 0 and below 1", text);
+  return *value;
+}
+
+double parse_amount(const std::string& flag, const std::string& text) {
+  const auto value = read<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0) refuse(flag, "a number of 0 or more", text);
+  return *value;
+}
+
 }  // namespace lockstep::apps

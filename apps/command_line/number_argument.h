@@ -24,4 +24,10 @@ double parse_positive(const std::string& flag, const std::string& text);
 /// The same for a number from 0 up to, but not including, 1.
 double parse_fraction(const std::string& flag, const std::string& text);
 
+/// The same for a number above 0 and below 1.
+double parse_factor(const std::string& flag, const std::string& text);
+
+/// The same for a finite number of 0 or more.
+double parse_amount(const std::string& flag, const std::string& text);
+
 }  // namespace lockstep::apps

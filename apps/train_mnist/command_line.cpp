@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "lockstep/apps/command_line/arguments.h"
-#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/train_mnist/flags.h"
 
 namespace lockstep::apps {
@@ -11,6 +10,9 @@ namespace {
 
 // The product of two counts is an int64_t.
 constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
+constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
+// A profile is kept in memory, some 100 kB a step.
+constexpr IntegerRange kProfiledSteps{.least = 1, .most = 1000};
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
 constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
 // Below, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
@@ -20,19 +22,16 @@ constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
 void read_strategy(const Arguments& given, std::vector<std::string> strategies, TrainOptions& options) {
   strategies.insert(strategies.begin(), "auto");
   options.strategy = given.name("strategy", strategies, options.strategy);
-  given.forbid("devices", "replicas");
   options.devices = given.list("devices");
   options.replicas = static_cast<int>(given.integer("replicas", kThreads, options.replicas));
-  given.forbid("replicas-per-device", "replicas");
   options.replicas_per_device =
       static_cast<int>(given.integer("replicas-per-device", kThreads, options.replicas_per_device));
   options.cross_device_ops =
       given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
                  options.cross_device_ops);
-  if (given.has("worker-hosts") != given.has("task-index")) {
-    const std::string flag = given.has("worker-hosts") ? "worker-hosts" : "task-index";
-    throw UsageError(
-        fmt::format("--{} {}: expected --worker-hosts and --task-index together", flag, given.text(flag)));
+  for (const std::string flag : {"worker-hosts", "task-index"}) {
+    if (given.has(flag) && given.has("worker-hosts") != given.has("task-index"))
+      given.refuse_beside(flag, "expected --worker-hosts and --task-index together");
   }
   options.worker_hosts = given.list("worker-hosts");
   options.task_index = static_cast<int>(given.integer("task-index", kTasks, options.task_index));
@@ -55,19 +54,14 @@ void read_model(const Arguments& given, TrainOptions& options) {
       "model", {{"simple_cnn", ModelKind::kSimpleCnn}, {"mobilenet_v2", ModelKind::kMobileNetV2}},
       options.model);
   const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
-  if (given.has("head") && !is_mobilenet) {
-    throw UsageError(fmt::format("--head {}: expected it with --model mobilenet_v2 only, but got --model {}",
-                                 given.text("head"), model_name(options.model)));
+  for (const std::string flag : {"head", "sync-batch-norm"}) {
+    if (is_mobilenet || !given.has(flag) || given.text(flag) == "false") continue;
+    given.refuse_beside(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
   }
   options.head = given.choice<HeadKind>(
       "head", {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}},
       options.head);
   options.sync_batch_norm = given.is_on("sync-batch-norm");
-  if (options.sync_batch_norm && !is_mobilenet) {
-    throw UsageError(
-        fmt::format("--sync-batch-norm: expected it with --model mobilenet_v2 only, but got --model {}",
-                    model_name(options.model)));
-  }
   options.image_size =
       given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
 }
@@ -78,24 +72,42 @@ void read_optimizer(const Arguments& given, TrainOptions& options) {
       {{"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
       options.optimizer);
   if (given.has("momentum") && options.optimizer != OptimizerKind::kSgd) {
-    throw UsageError(fmt::format("--momentum {}: expected it with --optimizer sgd only, but got {}",
-                                 given.text("momentum"), optimizer_name(options.optimizer)));
+    given.refuse_beside(
+        "momentum", "expected it with --optimizer sgd only, but got " + optimizer_name(options.optimizer));
   }
   options.momentum = given.fraction("momentum", options.momentum);
   options.learning_rate = given.positive("learning-rate", options.learning_rate);
-  options.schedule = given.choice<ScheduleKind>(
-      "learning-rate-schedule", {{"cosine", ScheduleKind::kCosine}, {"constant", ScheduleKind::kConstant}},
-      options.schedule);
   options.scale_learning_rate = given.is_on("scale-learning-rate");
-  if (given.has("base-batch-size") && !options.scale_learning_rate) {
-    throw UsageError(fmt::format("--base-batch-size {}: expected --scale-learning-rate beside it",
-                                 given.text("base-batch-size")));
-  }
+  if (given.has("base-batch-size") && !options.scale_learning_rate)
+    given.refuse_beside("base-batch-size", "expected --scale-learning-rate beside it");
   options.base_batch_size = given.integer("base-batch-size", kCounts, options.base_batch_size);
+  if (given.has("clip-norm")) options.clip_norm = given.positive("clip-norm", 0);
+}
+
+void read_schedule(const Arguments& given, TrainOptions& options) {
+  options.schedule = given.choice<ScheduleKind>("learning-rate-schedule",
+                                                {{"cosine", ScheduleKind::kCosine},
+                                                 {"constant", ScheduleKind::kConstant},
+                                                 {"step", ScheduleKind::kStep},
+                                                 {"reduce_on_plateau", ScheduleKind::kReduceOnPlateau}},
+                                                options.schedule);
+  const bool has_falls =
+      options.schedule == ScheduleKind::kStep || options.schedule == ScheduleKind::kReduceOnPlateau;
+  for (const std::string flag : {"schedule-step-epochs", "schedule-factor"}) {
+    if (!given.has(flag) || has_falls) continue;
+    given.refuse_beside(flag,
+                        "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
+                            schedule_name(options.schedule));
+  }
+  options.schedule_step_epochs = given.integer("schedule-step-epochs", kCounts, options.schedule_step_epochs);
+  options.schedule_factor = given.factor("schedule-factor", options.schedule_factor);
+  options.warmup_epochs = given.amount("warmup-epochs", options.warmup_epochs);
+  if (options.warmup_epochs > static_cast<double>(options.epochs)) {
+    given.refuse_beside("warmup-epochs", fmt::format("expected at most the {} of --epochs", options.epochs));
+  }
 }
 
 void read_training(const Arguments& given, TrainOptions& options) {
-  given.forbid("global-batch-size", "per-replica-batch-size");
   options.global_batch_size = given.integer("global-batch-size", kCounts, options.global_batch_size);
   options.per_replica_batch_size =
       given.integer("per-replica-batch-size", kCounts, options.per_replica_batch_size);
@@ -103,20 +115,39 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
   options.precision = given.choice<PrecisionKind>("precision",
                                                   {{"float32", PrecisionKind::kFloat32},
+                                                   {"float64", PrecisionKind::kFloat64},
                                                    {"tf32", PrecisionKind::kTf32},
                                                    {"bfloat16", PrecisionKind::kBFloat16},
                                                    {"float16", PrecisionKind::kFloat16}},
                                                   options.precision);
   options.cuda_graph = given.is_on("cuda-graph");
+  options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
+  options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);
+  read_schedule(given, options);
   options.seed = given.seed("seed", options.seed);
+  options.init_weights = given.text("init-weights", "");
+  if (given.has("init-weights") && options.init_weights.empty()) given.refuse("init-weights", "a file");
+  given.require_beside("strict", "init-weights");
+  options.strict = given.is_on("strict");
+}
+
+void read_record(const Arguments& given, TrainOptions& options) {
+  options.run_dir = given.text("run-dir", "");
+  if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
+  given.require_beside("log-every", "run-dir");
+  given.require_beside("profile", "run-dir");
+  options.log_every = given.integer("log-every", kCounts, options.log_every);
+  options.profile = given.integer("profile", kProfiledSteps, options.profile);
+  options.quiet = given.is_on("quiet");
 }
 
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies) {
-  const Arguments given = parse_arguments(train_flags(strategies), arguments);
+  const FlagTable table = train_flags(strategies);
+  Arguments given = parse_arguments(table, arguments);
   CommandLine line;
   if (given.is_on("help")) {
     line.action = Action::kHelp;
@@ -125,10 +156,14 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
   } else if (given.is_on("list-devices")) {
     line.action = Action::kListDevices;
   } else {
+    if (given.has("config")) given.add(read_configuration_file(given.text("config"), table), table);
+    given.check_alternatives(table);
     read_strategy(given, strategies, line.options);
     read_data(given, line.options);
     read_model(given, line.options);
     read_training(given, line.options);
+    read_record(given, line.options);
+    line.origins = given.origins();
   }
   return line;
 }

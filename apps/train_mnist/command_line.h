@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/command_line/origin.h"
 #include "lockstep/apps/train_mnist/train_options.h"
 
 namespace lockstep::apps {
@@ -13,11 +15,14 @@ enum class Action { kTrain, kHelp, kVersion, kListDevices };
 struct CommandLine {
   Action action = Action::kTrain;
   TrainOptions options;
+  /// Who gave the options, by their flags; those that are missing have their default.
+  std::map<std::string, Origin> origins;
 };
 
-/// Reads the arguments after the program's name; of a flag given twice, the last counts. `strategies` are the
-/// names that --strategy takes besides auto. Device names are not looked at here. Throws UsageError naming
-/// the flag, what it takes and what was given, with the closest name where it was likely mistyped.
+/// Reads the arguments after the program's name, and the configuration file that --config names, over which
+/// flags win; of a flag given twice, the last counts. `strategies` are the names that --strategy takes
+/// besides auto. Device names are not looked at here. Throws UsageError naming the flag (or the file and the
+/// key), what it takes and what was given, with the closest name where it was likely mistyped.
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies);
 

@@ -22,14 +22,39 @@ std::string batch_text(const ResolvedRun& run) {
   return fmt::format("{}, {}{} a replica", batch, batch % run.num_replicas == 0 ? "" : "up to ", shard);
 }
 
+std::string epochs_text(int64_t epochs) {
+  return fmt::format("{} {}", epochs, epochs == 1 ? "epoch" : "epochs");
+}
+
+std::string schedule_text(const TrainOptions& options) {
+  switch (options.schedule) {
+    case ScheduleKind::kConstant:
+      return "constant";
+    case ScheduleKind::kCosine:
+      return "falling to 0 along a cosine";
+    case ScheduleKind::kStep:
+      return fmt::format("times {} every {}", options.schedule_factor,
+                         epochs_text(options.schedule_step_epochs));
+    case ScheduleKind::kReduceOnPlateau:
+      return fmt::format("times {} after {} without a better validation loss", options.schedule_factor,
+                         epochs_text(options.schedule_step_epochs));
+  }
+  return "";
+}
+
+std::string warmup_text(const TrainOptions& options) {
+  if (options.warmup_epochs == 0) return "";
+  return fmt::format(", after a warm-up of {} {}", options.warmup_epochs,
+                     options.warmup_epochs == 1 ? "epoch" : "epochs");
+}
+
 std::string learning_rate_text(const ResolvedRun& run) {
   std::string text = fmt::format("{}", run.plan.learning_rate);
   if (run.options.scale_learning_rate) {
     text += fmt::format(", scaled from {} at a batch of {}", run.options.learning_rate,
                         run.options.base_batch_size);
   }
-  const bool is_constant = run.options.schedule == ScheduleKind::kConstant;
-  return text + (is_constant ? ", constant" : ", falling to 0 along a cosine");
+  return text + ", " + schedule_text(run.options) + warmup_text(run.options);
 }
 
 std::string model_text(const ResolvedRun& run) {
@@ -46,6 +71,7 @@ std::string precision_text(PrecisionKind precision) {
   std::string name = precision_name(precision);
   switch (precision) {
     case PrecisionKind::kFloat32:
+    case PrecisionKind::kFloat64:
       break;
     case PrecisionKind::kTf32:
       return name + " in products and convolutions, else float32";
@@ -58,9 +84,12 @@ std::string precision_text(PrecisionKind precision) {
 }
 
 std::string optimizer_text(const TrainOptions& options) {
-  const std::string name = optimizer_name(options.optimizer);
-  return options.optimizer == OptimizerKind::kSgd ? fmt::format("{}, momentum {}", name, options.momentum)
-                                                  : name;
+  std::string text = optimizer_name(options.optimizer);
+  if (options.optimizer == OptimizerKind::kSgd) text += fmt::format(", momentum {}", options.momentum);
+  if (options.accumulate_steps > 1)
+    text += fmt::format(", a step every {} batches", options.accumulate_steps);
+  if (options.clip_norm > 0) text += fmt::format(", gradients clipped to a norm of {}", options.clip_norm);
+  return text;
 }
 
 }  // namespace
@@ -72,17 +101,26 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("images", fmt::format("{} to train on, {} to test on", run.num_train, run.num_test));
   if (run.num_skipped > 0) text += row("skipped", fmt::format("{} damaged images", run.num_skipped));
   text += row("model", model_text(run));
+  if (!run.options.init_weights.empty()) {
+    text += row("weights", run.options.init_weights +
+                               (run.options.strict ? ", every one of them" : ", where names and shapes fit"));
+  }
   text += row("strategy", run.strategy);
   text += row("replicas", run.replicas);
   text += row("threads", fmt::format("{} in each replica", run.threads));
   text += row("global batch", batch_text(run));
   text += row("epochs", fmt::format("{} of {} {}", run.options.epochs, run.plan.steps_per_epoch,
                                     run.plan.steps_per_epoch == 1 ? "step" : "steps"));
+  if (run.options.early_stopping > 0) {
+    text += row("early stopping",
+                "after " + epochs_text(run.options.early_stopping) + " without a better validation loss");
+  }
   text += row("precision", precision_text(run.options.precision));
   if (run.options.cuda_graph) text += row("CUDA graph", "of each step, replayed after a few calls");
   text += row("optimizer", optimizer_text(run.options));
   text += row("learning rate", learning_rate_text(run));
   text += row("seed", fmt::format("{}", run.options.seed));
+  if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
   return text;
 }
 

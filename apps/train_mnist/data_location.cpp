@@ -59,7 +59,8 @@ DataLocation locate_data(const std::string& data) {
     return {.kind = require_kind(c10::str(kVariable, "=", named), named),
             .path = named,
             .why = c10::str(named, ", named by ", kVariable),
-            .hint = ""};
+            .hint = "",
+            .variable = kVariable};
   }
   for (const std::string path : {"data/mnist", "mnist.zip"}) {
     if (const auto kind = kind_of(path)) {

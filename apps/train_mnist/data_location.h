@@ -9,9 +9,10 @@ enum class DataKind { kMnistFiles, kClassFolders, kGenerated };
 /// Where the images come from.
 struct DataLocation {
   DataKind kind = DataKind::kGenerated;
-  std::string path;  ///< folder or zip; empty for generated digits
-  std::string why;   ///< one line: which was taken, and why
-  std::string hint;  ///< how to get something better, in lines; may be empty
+  std::string path;           ///< folder or zip; empty for generated digits
+  std::string why;            ///< one line: which was taken, and why
+  std::string hint;           ///< how to get something better, in lines; may be empty
+  std::string variable = "";  ///< the environment variable that named it; empty: none did
 };
 
 /// What --data stands for: `generated`, a path, or `auto`, which takes the folder that LOCKSTEP_MNIST_DIR

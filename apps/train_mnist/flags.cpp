@@ -56,8 +56,14 @@ std::vector<Flag> training_flags() {
       {"Training", "global-batch-size", "N", "Images of a step over all replicas",
        number(defaults.global_batch_size)},
       {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
+      {"Training", "accumulate-steps", "N",
+       "Batches whose gradients are summed for one step of the optimizer: the memory of one, the step of N",
+       number(defaults.accumulate_steps)},
+      {"Training", "early-stopping", "N", "Stop after N epochs without a better validation loss; 0: never",
+       number(defaults.early_stopping)},
       {"Training", "precision", "NAME",
-       "float32, tf32 (GPUs: float32 with products and convolutions in TF32), "
+       "float32, float64 (model and images in it), tf32 (GPUs: float32 with products and convolutions in "
+       "TF32), "
        "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
        "float32; "
        "float16 scales the loss). float16 is slow on a CPU",
@@ -68,15 +74,48 @@ std::vector<Flag> training_flags() {
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",
-       "cosine (falls to 0 over all epochs' steps, along half a cosine) or constant",
+       "cosine (falls to 0 over all epochs' steps, along half a cosine), constant, step (falls every "
+       "--schedule-step-epochs) or reduce_on_plateau (falls after --schedule-step-epochs without a better "
+       "validation loss)",
        schedule_name(defaults.schedule)},
+      {"Training", "schedule-step-epochs", "N", "Epochs of step and reduce_on_plateau (there)",
+       number(defaults.schedule_step_epochs)},
+      {"Training", "schedule-factor", "X",
+       "What step and reduce_on_plateau multiply the learning rate by, above 0 and below 1",
+       number(defaults.schedule_factor)},
+      {"Training", "warmup-epochs", "X",
+       "Epochs, or a fraction of one, in which the learning rate rises from 0 before its schedule begins",
+       number(defaults.warmup_epochs)},
       {"Training", "scale-learning-rate", "",
        "Multiply the learning rate by global batch size / base batch size"},
       {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",
        number(defaults.base_batch_size)},
       {"Training", "momentum", "X", "Of sgd", number(defaults.momentum)},
+      {"Training", "clip-norm", "X",
+       "Scale the gradients down where their norm over all parameters is larger (default: any norm)"},
+      {"Training", "init-weights", "PATH",
+       "Start with the weights of another run: those of the same names and shapes are taken, the others "
+       "listed; the optimizer starts anew"},
+      {"Training", "strict", "", "Refuse --init-weights unless every name and shape fits"},
       {"Training", "seed", "N", "Seed of everything random: equal seeds, equal results",
        number(defaults.seed)},
+  };
+}
+
+std::vector<Flag> record_flags() {
+  const TrainOptions defaults;
+  return {
+      {"Run", "config", "FILE",
+       "Take the values of a configuration file, such as the config.json of an earlier run, which repeats "
+       "that run; flags beside it win",
+       "", FlagRole::kAction},
+      {"Run", "run-dir", "DIR",
+       "Record the run in a new folder: config.json, metrics, TensorBoard's files, checkpoints, report.html",
+       "", FlagRole::kProcess},
+      {"Run", "log-every", "N", "Steps between two whose metrics are recorded there",
+       number(defaults.log_every)},
+      {"Run", "profile", "N", "Record a profile of N steps there (default: none)"},
+      {"Run", "quiet", "", "Print errors only"},
   };
 }
 
@@ -104,13 +143,14 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "worker-hosts", "LIST",
        "host:port of every worker process, with --task-index (default: the cluster of TF_CONFIG, torchrun, "
        "Kubernetes, srun or mpirun, the first of these that is there)"},
-      {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0"},
+      {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0", "",
+       FlagRole::kProcess},
       {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
        defaults.communication},
       {"Strategy", "gradient-compression", "NAME",
        "Between workers gradients travel as float16 or bfloat16, or as they are: none",
        defaults.gradient_compression},
-      {"Strategy", "list-devices", "", "Print the devices that can be used, and exit"},
+      {"Strategy", "list-devices", "", "Print the devices that can be used, and exit", "", FlagRole::kAction},
   };
 }
 
@@ -121,6 +161,9 @@ constexpr const char* kExamples =
     "  train_mnist --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
     "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
     "  train_mnist --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
+    "  train_mnist --run-dir runs/a --early-stopping 3      # recorded, to be seen in runs/a/report.html\n"
+    "  train_mnist --config runs/a/config.json --run-dir runs/b --seed 2\n"
+    "                                                       # the same with another seed\n"
     "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
     "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas or workers that lost each "
     "other,\n"
@@ -136,10 +179,23 @@ void append(std::vector<Flag>& flags, std::vector<Flag> more) {
 FlagTable train_flags(const std::vector<std::string>& strategies) {
   FlagTable table{.program = "train_mnist",
                   .summary = "Trains an image classifier on MNIST, on any number of replicas.",
-                  .after = kExamples};
+                  .after = kExamples,
+                  .alternatives = {{"devices", "replicas"},
+                                   {"replicas-per-device", "replicas"},
+                                   {"global-batch-size", "per-replica-batch-size"}},
+                  .dependents = {{"image-size", "model"},
+                                 {"head", "model"},
+                                 {"sync-batch-norm", "model"},
+                                 {"momentum", "optimizer"},
+                                 {"schedule-step-epochs", "learning-rate-schedule"},
+                                 {"schedule-factor", "learning-rate-schedule"},
+                                 {"base-batch-size", "scale-learning-rate"},
+                                 {"log-every", "run-dir"},
+                                 {"profile", "run-dir"}}};
   append(table.flags, data_flags());
   append(table.flags, model_flags());
   append(table.flags, training_flags());
+  append(table.flags, record_flags());
   append(table.flags, strategy_flags(strategies));
   append(table.flags, common_flags());
   return table;

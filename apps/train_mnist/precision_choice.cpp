@@ -13,10 +13,15 @@ c10::ScalarType autocast_dtype(PrecisionKind precision) {
     case PrecisionKind::kFloat16:
       return c10::ScalarType::Half;
     case PrecisionKind::kFloat32:
+    case PrecisionKind::kFloat64:
     case PrecisionKind::kTf32:
       break;
   }
   return c10::ScalarType::Float;
+}
+
+c10::ScalarType parameter_dtype(PrecisionKind precision) {
+  return precision == PrecisionKind::kFloat64 ? c10::ScalarType::Double : c10::ScalarType::Float;
 }
 
 bool needs_loss_scaling(PrecisionKind precision) {

@@ -9,8 +9,11 @@
 
 namespace lockstep::apps {
 
-/// What ReplicaContext::autocast takes for it.
+/// What ReplicaContext::autocast takes for it; float32, which casts nothing, where nothing is to be cast.
 c10::ScalarType autocast_dtype(PrecisionKind precision);
+
+/// What the model's parameters and the images are in.
+c10::ScalarType parameter_dtype(PrecisionKind precision);
 
 /// Whether its range is so short that losses have to be scaled.
 bool needs_loss_scaling(PrecisionKind precision);

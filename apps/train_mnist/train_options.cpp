@@ -23,13 +23,25 @@ std::string optimizer_name(OptimizerKind optimizer) {
 }
 
 std::string schedule_name(ScheduleKind schedule) {
-  return schedule == ScheduleKind::kCosine ? "cosine" : "constant";
+  switch (schedule) {
+    case ScheduleKind::kCosine:
+      return "cosine";
+    case ScheduleKind::kConstant:
+      return "constant";
+    case ScheduleKind::kStep:
+      return "step";
+    case ScheduleKind::kReduceOnPlateau:
+      return "reduce_on_plateau";
+  }
+  return "";
 }
 
 std::string precision_name(PrecisionKind precision) {
   switch (precision) {
     case PrecisionKind::kFloat32:
       return "float32";
+    case PrecisionKind::kFloat64:
+      return "float64";
     case PrecisionKind::kTf32:
       return "tf32";
     case PrecisionKind::kBFloat16:

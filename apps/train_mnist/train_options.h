@@ -9,8 +9,8 @@ namespace lockstep::apps {
 enum class ModelKind { kMobileNetV2, kSimpleCnn };
 enum class HeadKind { kGlobalAverage, kFlattenedDense };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
-enum class ScheduleKind { kCosine, kConstant };
-enum class PrecisionKind { kFloat32, kTf32, kBFloat16, kFloat16 };
+enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
+enum class PrecisionKind { kFloat32, kFloat64, kTf32, kBFloat16, kFloat16 };
 
 /// How flags and printed configurations spell them.
 std::string model_name(ModelKind model);
@@ -46,15 +46,30 @@ struct TrainOptions {
   bool cuda_graph = false;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
+  int64_t accumulate_steps = 1;        ///< batches whose gradients make one step of the optimizer
   int64_t epochs = 5;
   int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
+  int64_t early_stopping = 0;   ///< epochs without a better validation loss that end the training; 0: none do
   OptimizerKind optimizer = OptimizerKind::kAdam;
-  double momentum = 0.9;  ///< of sgd
-  double learning_rate = 0.001;
   ScheduleKind schedule = ScheduleKind::kCosine;  ///< of the learning rate
+  double momentum = 0.9;                          ///< of sgd
+  double learning_rate = 0.001;
+  double warmup_epochs = 0;          ///< in which the learning rate rises from 0; may end within an epoch
+  int64_t schedule_step_epochs = 2;  ///< of step: between falls; of reduce_on_plateau: without a better loss
+  double schedule_factor = 0.1;      ///< of step and reduce_on_plateau: what a fall multiplies by
   bool scale_learning_rate = false;
   int64_t base_batch_size = 32;
+  double clip_norm = 0;  ///< the gradients' largest norm over all parameters; 0: any
   uint64_t seed = 1;
+  std::string init_weights;  ///< file of the weights to start with; empty: none
+  bool strict = false;       ///< init_weights has to fit in whole
+
+  std::string run_dir;     ///< where the run is recorded; empty: nowhere
+  int64_t log_every = 10;  ///< steps between two that are recorded there
+  int64_t profile = 0;     ///< steps whose profile is recorded there
+  bool quiet = false;
+
+  bool operator==(const TrainOptions&) const = default;
 };
 
 /// What depends on how many replicas and examples there turn out to be.

@@ -102,10 +102,31 @@ TEST(Arguments, ReadsOneOfAFewNames) {
 }
 
 TEST(Arguments, RefusesTwoFlagsThatExcludeEachOther) {
+  FlagTable table = table_without_operands();
+  table.alternatives = {{"format", "parts"}};
   const auto given = read({"--format", "text", "--parts", "2"});
-  EXPECT_EQ(refusal_by([&] { given.forbid("format", "parts"); }),
+  EXPECT_EQ(refusal_by([&] { given.check_alternatives(table); }),
             "--format text: expected one of --format and --parts, but got both");
-  EXPECT_EQ(refusal_by([&] { given.forbid("format", "force"); }), "not refused");
+  EXPECT_EQ(refusal_by([&] { read({"--parts", "2"}).check_alternatives(table); }), "not refused");
+}
+
+TEST(Arguments, RefusesAFlagWithoutTheOneThatItNeeds) {
+  const auto refusal = [](const std::vector<std::string>& arguments) {
+    return refusal_by([&] { read(arguments).require_beside("force", "format"); });
+  };
+  EXPECT_EQ(refusal({"--force"}), "--force: expected --format beside it");
+  EXPECT_EQ(refusal({"--force=false"}), "not refused");
+  EXPECT_EQ(refusal({"--force", "--format", "text"}), "not refused");
+  EXPECT_EQ(refusal_by([] {
+              read({"--parts", "2"}).require_beside("parts", "format");
+            }),
+            "--parts 2: expected --format beside it");
+}
+
+TEST(Arguments, KnowsWhoGaveAValue) {
+  EXPECT_EQ(read({"--parts", "2"}).origin("parts"), (Origin{OriginKind::kFlag, ""}));
+  EXPECT_EQ(read({}).origin("parts"), Origin{});
+  EXPECT_EQ(read({"--parts", "2", "--force"}).origins().size(), 2U);
 }
 
 TEST(Arguments, ReadsOperandsBetweenFlags) {

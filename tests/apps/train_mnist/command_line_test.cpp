@@ -140,10 +140,52 @@ TEST(CommandLine, ReadsEveryTrainingFlag) {
 }
 
 TEST(CommandLine, ReadsEveryPrecision) {
-  for (const auto precision :
-       {PrecisionKind::kFloat32, PrecisionKind::kTf32, PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
+  for (const auto precision : {PrecisionKind::kFloat32, PrecisionKind::kFloat64, PrecisionKind::kTf32,
+                               PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
     EXPECT_EQ(options_of({"--precision", precision_name(precision)}).precision, precision);
   }
+}
+
+TEST(CommandLine, ReadsEverySchedule) {
+  for (const auto schedule : {ScheduleKind::kCosine, ScheduleKind::kConstant, ScheduleKind::kStep,
+                              ScheduleKind::kReduceOnPlateau}) {
+    EXPECT_EQ(options_of({"--learning-rate-schedule", schedule_name(schedule)}).schedule, schedule);
+  }
+  const auto options = options_of({"--learning-rate-schedule", "reduce_on_plateau", "--schedule-step-epochs",
+                                   "3", "--schedule-factor", "0.5", "--warmup-epochs", "0.25"});
+  EXPECT_EQ(options.schedule_step_epochs, 3);
+  EXPECT_EQ(options.schedule_factor, 0.5);
+  EXPECT_EQ(options.warmup_epochs, 0.25);
+  EXPECT_EQ(options_of({}).schedule_step_epochs, 2);
+  EXPECT_EQ(options_of({}).schedule_factor, 0.1);
+  EXPECT_EQ(options_of({}).warmup_epochs, 0);
+}
+
+TEST(CommandLine, ReadsEveryFlagAboutGradientsAndTheEnd) {
+  const auto options = options_of({"--clip-norm", "1.5", "--accumulate-steps", "4", "--early-stopping", "3"});
+  EXPECT_EQ(options.clip_norm, 1.5);
+  EXPECT_EQ(options.accumulate_steps, 4);
+  EXPECT_EQ(options.early_stopping, 3);
+  EXPECT_EQ(options_of({"--early-stopping", "0"}).early_stopping, 0);
+  EXPECT_EQ(options_of({}).clip_norm, 0);
+  EXPECT_EQ(options_of({}).accumulate_steps, 1);
+  EXPECT_EQ(options_of({}).early_stopping, 0);
+}
+
+TEST(CommandLine, ReadsEveryFlagAboutTheRun) {
+  const auto options = options_of({"--run-dir", "runs/a", "--log-every", "5", "--profile", "3", "--quiet",
+                                   "--init-weights", "a.safetensors", "--strict"});
+  EXPECT_EQ(options.run_dir, "runs/a");
+  EXPECT_EQ(options.log_every, 5);
+  EXPECT_EQ(options.profile, 3);
+  EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(options.init_weights, "a.safetensors");
+  EXPECT_TRUE(options.strict);
+  EXPECT_EQ(options_of({}).run_dir, "");
+  EXPECT_EQ(options_of({}).log_every, 10);
+  EXPECT_EQ(options_of({}).profile, 0);
+  EXPECT_FALSE(options_of({}).quiet);
+  EXPECT_EQ(options_of({}).init_weights, "");
 }
 
 TEST(CommandLine, ReadsFlagsThatDoSomethingElse) {
@@ -194,9 +236,9 @@ TEST(CommandLine, SuggestsTheValueThatWasMeant) {
   EXPECT_EQ(
       refusal({"--strategy", "mirored"}),
       "--strategy: expected auto, default, mirrored, one_device, but got 'mirored' (did you mean mirrored?)");
-  EXPECT_EQ(
-      refusal({"--precision", "bfloat61"}),
-      "--precision: expected float32, tf32, bfloat16, float16, but got 'bfloat61' (did you mean bfloat16?)");
+  EXPECT_EQ(refusal({"--precision", "bfloat61"}),
+            "--precision: expected float32, float64, tf32, bfloat16, float16, but got 'bfloat61' (did you "
+            "mean bfloat16?)");
   EXPECT_EQ(refusal({"--optimizer", "rmsprop"}), "--optimizer: expected adam, adamw, sgd, but got 'rmsprop'");
   EXPECT_EQ(
       refusal({"--cross-device-ops", "ncl"}),
@@ -239,6 +281,59 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
             "--sync-batch-norm: expected it with --model mobilenet_v2 only, but got --model simple_cnn");
 }
 
+TEST(CommandLine, RefusesFlagsWithoutTheOneThatTheyNeed) {
+  EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights beside it");
+  EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir beside it");
+  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir beside it");
+  for (const std::string schedule : {"cosine", "constant"}) {
+    EXPECT_EQ(refusal({"--learning-rate-schedule", schedule, "--schedule-factor", "0.5"}),
+              "--schedule-factor 0.5: expected it with --learning-rate-schedule step or reduce_on_plateau "
+              "only, but "
+              "got " +
+                  schedule);
+    EXPECT_THAT(refusal({"--learning-rate-schedule", schedule, "--schedule-step-epochs", "5"}),
+                HasSubstr("--schedule-step-epochs 5: expected it with"));
+  }
+}
+
+TEST(CommandLine, RefusesAWarmUpThatIsLongerThanTheTraining) {
+  EXPECT_EQ(refusal({"--epochs", "2", "--warmup-epochs", "2.5"}),
+            "--warmup-epochs 2.5: expected at most the 2 of --epochs");
+  EXPECT_EQ(options_of({"--epochs", "2", "--warmup-epochs", "2"}).warmup_epochs, 2);
+  for (const std::string text : {"-1", "nan", "inf", "x"}) {
+    EXPECT_EQ(refusal({"--warmup-epochs", text}),
+              "--warmup-epochs: expected a number of 0 or more, but got '" + text + "'");
+  }
+}
+
+TEST(CommandLine, RefusesWhatIsNoNormAndNoFactor) {
+  for (const std::string text : {"0", "-1", "nan", "inf", "x"}) {
+    EXPECT_EQ(refusal({"--clip-norm", text}),
+              "--clip-norm: expected a number above 0, but got '" + text + "'");
+  }
+  for (const std::string text : {"0", "1", "-1", "nan", "x"}) {
+    EXPECT_EQ(refusal({"--learning-rate-schedule", "step", "--schedule-factor", text}),
+              "--schedule-factor: expected a number above 0 and below 1, but got '" + text + "'");
+  }
+}
+
+TEST(CommandLine, RefusesPlacesWithoutAName) {
+  EXPECT_EQ(refusal({"--run-dir", ""}), "--run-dir: expected a folder, but got ''");
+  EXPECT_EQ(refusal({"--init-weights", ""}), "--init-weights: expected a file, but got ''");
+}
+
+TEST(CommandLine, RefusesAProfileTooLongToKeep) {
+  EXPECT_EQ(refusal({"--run-dir", "a", "--profile", "1001"}),
+            "--profile: expected a whole number from 1 to 1000, but got '1001'");
+}
+
+TEST(CommandLine, SaysWhichOptionsWereGiven) {
+  const auto origins = parse({"--epochs", "3", "--skip-bad"}).origins;
+  EXPECT_EQ(origins.size(), 2U);
+  EXPECT_EQ(origins.at("epochs").kind, OriginKind::kFlag);
+  EXPECT_EQ(origins.at("skip-bad").kind, OriginKind::kFlag);
+}
+
 TEST(CommandLine, RefusesImageSizesThatTheModelCannotTake) {
   EXPECT_EQ(refusal({"--image-size", "3"}),
             "--image-size: expected a whole number from 4 to 2048, but got '3'");
@@ -256,6 +351,8 @@ TEST_P(CountFlag, RefusesWhatIsNoCount) {
   for (const std::string text : {"0", "-1", "1.5", "ten", "", "5x", " 5", "0x10", "99999999999999999999"}) {
     Arguments arguments{GetParam(), text};
     if (GetParam() == "--base-batch-size") arguments.push_back("--scale-learning-rate");
+    if (GetParam() == "--schedule-step-epochs") arguments.push_back("--learning-rate-schedule=step");
+    if (GetParam() == "--log-every" || GetParam() == "--profile") arguments.push_back("--run-dir=a");
     EXPECT_THAT(refusal(arguments), AllOf(HasSubstr(GetParam() + ": expected a whole number from"),
                                           HasSubstr("but got '" + text + "'")));
   }
@@ -265,7 +362,8 @@ INSTANTIATE_TEST_SUITE_P(CommandLine, CountFlag,
                          ::testing::Values("--replicas", "--replicas-per-device", "--threads",
                                            "--limit-train", "--limit-test", "--image-size",
                                            "--global-batch-size", "--per-replica-batch-size", "--epochs",
-                                           "--steps-per-epoch", "--base-batch-size"),
+                                           "--steps-per-epoch", "--base-batch-size", "--accumulate-steps",
+                                           "--schedule-step-epochs", "--log-every", "--profile"),
                          [](const auto& info) {
                            std::string name = info.param.substr(2);
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -336,6 +434,19 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--base-batch-size",
                                  "--momentum",
                                  "--seed",
+                                 "--run-dir",
+                                 "--config",
+                                 "--quiet",
+                                 "--init-weights",
+                                 "--strict",
+                                 "--clip-norm",
+                                 "--accumulate-steps",
+                                 "--warmup-epochs",
+                                 "--schedule-step-epochs",
+                                 "--schedule-factor",
+                                 "--early-stopping",
+                                 "--profile",
+                                 "--log-every",
                                  "--help",
                                  "--version"}) {
     EXPECT_THAT(help, HasSubstr(flag));

@@ -49,6 +49,35 @@ TEST(Configuration, ShowsBothLearningRatesWhereItIsScaled) {
       HasSubstr("learning rate    0.008, scaled from 0.001 at a batch of 32, falling to 0 along a cosine\n"));
 }
 
+TEST(Configuration, ShowsWhatIsNotAsUsual) {
+  ResolvedRun run = two_replicas();
+  run.options.optimizer = OptimizerKind::kSgd;
+  run.options.accumulate_steps = 4;
+  run.options.clip_norm = 1.5;
+  run.options.schedule = ScheduleKind::kReduceOnPlateau;
+  run.options.warmup_epochs = 0.5;
+  run.options.early_stopping = 3;
+  run.options.init_weights = "a.safetensors";
+  run.options.run_dir = "runs/a";
+  run.options.precision = PrecisionKind::kFloat64;
+  const std::string text = configuration_text(run);
+  EXPECT_THAT(text,
+              HasSubstr("optimizer        sgd, momentum 0.9, a step every 4 batches, gradients clipped to a "
+                        "norm of 1.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("learning rate    0.001, times 0.1 after 2 epochs without a better validation loss, "
+                        "after a warm-up of 0.5 epochs\n"));
+  EXPECT_THAT(text, HasSubstr("early stopping   after 3 epochs without a better validation loss\n"));
+  EXPECT_THAT(text, HasSubstr("weights          a.safetensors, where names and shapes fit\n"));
+  EXPECT_THAT(text, HasSubstr("precision        float64\n"));
+  EXPECT_THAT(text, HasSubstr("recorded in      runs/a\n"));
+  run.options.strict = true;
+  run.options.schedule = ScheduleKind::kStep;
+  run.options.schedule_step_epochs = 1;
+  EXPECT_THAT(configuration_text(run), HasSubstr("a.safetensors, every one of them\n"));
+  EXPECT_THAT(configuration_text(run), HasSubstr("0.001, times 0.1 every 1 epoch, after"));
+}
+
 TEST(Configuration, SaysThatALearningRateStays) {
   ResolvedRun run = two_replicas();
   run.options.schedule = ScheduleKind::kConstant;

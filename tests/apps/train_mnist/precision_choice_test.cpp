@@ -14,9 +14,18 @@ constexpr LogicalDevice kGpu{DeviceKind::kGpu, 0};
 
 TEST(PrecisionChoice, CastsToTheShortTypesOnly) {
   EXPECT_EQ(autocast_dtype(PrecisionKind::kFloat32), c10::ScalarType::Float);
+  EXPECT_EQ(autocast_dtype(PrecisionKind::kFloat64), c10::ScalarType::Float);
   EXPECT_EQ(autocast_dtype(PrecisionKind::kTf32), c10::ScalarType::Float);
   EXPECT_EQ(autocast_dtype(PrecisionKind::kBFloat16), c10::ScalarType::BFloat16);
   EXPECT_EQ(autocast_dtype(PrecisionKind::kFloat16), c10::ScalarType::Half);
+}
+
+TEST(PrecisionChoice, KeepsParametersInFloat64WhereItIsAskedForOnly) {
+  EXPECT_EQ(parameter_dtype(PrecisionKind::kFloat64), c10::ScalarType::Double);
+  for (const auto other :
+       {PrecisionKind::kFloat32, PrecisionKind::kTf32, PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
+    EXPECT_EQ(parameter_dtype(other), c10::ScalarType::Float);
+  }
 }
 
 TEST(PrecisionChoice, ScalesTheLossInFloat16Only) {

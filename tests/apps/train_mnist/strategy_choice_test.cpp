@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/train_mnist/command_line.h"
 
 namespace lockstep::apps {
 namespace {
