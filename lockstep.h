@@ -42,6 +42,7 @@
 #include "lockstep/training/metrics.h"
 #include "lockstep/training/metrics_log.h"
 #include "lockstep/training/png_encoder.h"
+#include "lockstep/training/report.h"
 #include "lockstep/training/run_directory.h"
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_dict.h"

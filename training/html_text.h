@@ -1,0 +1,43 @@
+#pragma once
+
+// Internal: for the reports of Lockstep and its programs.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// `text` as HTML and SVG hold it, in elements and in quoted attributes. What is no UTF-8 and what XML does
+/// not allow becomes U+FFFD.
+std::string escape_html(std::string_view text);
+
+/// RFC 4648, with padding.
+std::string base64(std::span<const uint8_t> bytes);
+
+/// A number of characters: bytes that go on with one are not counted.
+size_t count_characters(std::string_view text);
+
+/// `text`, or its beginning and an ellipsis where it has more characters than `longest`.
+std::string shortened(const std::string& text, size_t longest);
+/// The same with the ellipsis in the middle, for names that differ at their end.
+std::string shortened_in_the_middle(const std::string& text, size_t longest);
+
+struct HtmlColumn {
+  std::string name;
+  bool is_number = false;  ///< digits of its cells stand below each other
+};
+
+/// All texts are escaped. Rows have a cell a column; those named in `marked_rows` are printed bold.
+struct HtmlTable {
+  std::vector<HtmlColumn> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<size_t> marked_rows = {};
+};
+
+/// Scrolls sideways where it is too wide. Throws InvalidArgument for a row with another number of cells.
+std::string html_table(const HtmlTable& table);
+
+}  // namespace lockstep

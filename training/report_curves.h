@@ -1,0 +1,15 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <string>
+#include <vector>
+
+#include "lockstep/training/run_record.h"
+
+namespace lockstep {
+
+/// The figures of all that was measured over epochs and over steps; what never was has none.
+std::vector<std::string> report_curves(const RunRecord& record);
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "lockstep/training/svg_shapes.h"
+
+#include <cmath>
+
+#include "lockstep/training/html_text.h"
+#include "lockstep/training/number_text.h"
+
+namespace lockstep {
+namespace {
+
+std::string anchor_name(TextAnchor anchor) {
+  switch (anchor) {
+    case TextAnchor::kStart:
+      return "start";
+    case TextAnchor::kMiddle:
+      return "middle";
+    case TextAnchor::kEnd:
+      break;
+  }
+  return "end";
+}
+
+}  // namespace
+
+std::string svg_number(double value) {
+  std::string text = fixed_number(value, 2);
+  while (text.back() == '0') text.pop_back();
+  if (text.back() == '.') text.pop_back();
+  return text == "-0" ? "0" : text;
+}
+
+double text_width(const std::string& text, double font_size) {
+  constexpr double kWidestUsual = 0.6;  // of the font size; digits take 0.55
+  return static_cast<double>(count_characters(text)) * kWidestUsual * font_size;
+}
+
+std::string svg_line(const SvgPoint& from, const SvgPoint& to, const std::string& style) {
+  return "<line class=\"" + style + "\" x1=\"" + svg_number(from.x) + "\" y1=\"" + svg_number(from.y) +
+         "\" x2=\"" + svg_number(to.x) + "\" y2=\"" + svg_number(to.y) + "\"/>\n";
+}
+
+std::string svg_rectangle(const SvgBox& box, const std::string& style, const std::string& tip,
+                          const std::string& attributes) {
+  const std::string start = "<rect class=\"" + style + "\" x=\"" + svg_number(box.x) + "\" y=\"" +
+                            svg_number(box.y) + "\" width=\"" + svg_number(box.width) + "\" height=\"" +
+                            svg_number(box.height) + "\"" + attributes;
+  return tip.empty() ? start + "/>\n" : start + "><title>" + escape_html(tip) + "</title></rect>\n";
+}
+
+std::string svg_text(const SvgPoint& baseline, const std::string& text, TextAnchor anchor,
+                     const std::string& style, const std::string& attributes) {
+  return "<text x=\"" + svg_number(baseline.x) + "\" y=\"" + svg_number(baseline.y) + "\" text-anchor=\"" +
+         anchor_name(anchor) + "\"" + (style.empty() ? "" : " class=\"" + style + "\"") + attributes + ">" +
+         escape_html(text) + "</text>\n";
+}
+
+std::string plot_figure(const PlotFigure& figure) {
+  const std::string width = svg_number(figure.width);
+  const std::string style = (figure.grows ? "" : "max-width:" + width + "px;") +
+                            (figure.narrowest > 0 ? "min-width:" + svg_number(figure.narrowest) + "px" : "");
+  constexpr double kColumn = 520;  // the widest that half of a page gives
+  const bool is_wide = !figure.grows && figure.width > kColumn;
+  return "<figure class=\"chart" + std::string(is_wide ? " wide" : "") + "\">\n<figcaption>" +
+         escape_html(figure.caption) + "</figcaption>\n" + figure.legend +
+         "<div class=\"scroll\"><svg class=\"plot\" role=\"img\" aria-label=\"" +
+         escape_html(figure.summary) + "\" viewBox=\"0 0 " + width + " " + svg_number(figure.height) + "\"" +
+         (style.empty() ? "" : " style=\"" + style + "\"") + ">\n" + figure.shapes +
+         "</svg></div>\n</figure>\n";
+}
+
+}  // namespace lockstep
