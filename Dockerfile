@@ -1,0 +1,38 @@
+# Lockstep's programs on CPUs, in a small image:
+#
+#     docker build -t lockstep .
+#     docker run --rm -v "$PWD/data:/data:ro" lockstep train_mnist --data /data/mnist --replicas 2
+#
+# For GPUs build by hand (docs/building.md): that takes CUDA's toolkit, and GPU machines bring their own.
+
+FROM debian:12-slim AS build
+ENV LOCKSTEP_CACHE=/opt LOCKSTEP_CUDA=OFF
+WORKDIR /src
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+# First what changes rarely: packages and LibTorch.
+COPY scripts/lib.sh scripts/
+RUN source scripts/lib.sh; need_packages "${packages_to_build[@]}"; need_libtorch
+COPY . .
+RUN source scripts/lib.sh; need_libtorch; \
+    configure release -DLOCKSTEP_BUILD_TESTS=OFF -DLOCKSTEP_BUILD_BENCHMARKS=OFF; \
+    build release; \
+    cmake --install build/release --prefix /opt/lockstep
+# Of LibTorch's libraries those that the programs load, where they look for them.
+RUN mkdir /runtime; \
+    ldd /opt/lockstep/bin/* | awk '$3 ~ "^/opt/" { print $3 }' | xargs realpath | sort -u | xargs cp --parents -t /runtime; \
+    cp --parents -r -t /runtime /opt/lockstep/bin
+
+FROM debian:12-slim
+RUN apt-get update -q \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+       libfmt9 libjemalloc2 libjpeg62-turbo libpng16-16 libssl3 libzip4 python3 zlib1g \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home lockstep
+COPY --from=build /runtime /
+# Starts several workers in one container.
+COPY scripts/launch_local.sh scripts/launch_local.py scripts/launch_local_options.py scripts/launch_local_output.py \
+     /opt/lockstep/bin/
+ENV PATH=/opt/lockstep/bin:$PATH
+USER lockstep
+WORKDIR /home/lockstep
+CMD ["train_mnist", "--help"]
