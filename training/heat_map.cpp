@@ -13,16 +13,16 @@ namespace {
 
 constexpr size_t kLongestClass = 14;
 
-void check_matrix(const ConfusionMatrix& matrix) {
+void check_matrix(const ConfusionCounts& matrix) {
   const size_t num_classes = matrix.class_names.size();
   if (num_classes == 0 || matrix.counts.size() != num_classes * num_classes) {
-    throw InvalidArgument("[ConfusionMatrix] expected a count for each pair of " +
+    throw InvalidArgument("[ConfusionCounts] expected a count for each pair of " +
                           std::to_string(num_classes) + " classes, but got " +
                           std::to_string(matrix.counts.size()));
   }
   for (const int64_t count : matrix.counts) {
     if (count < 0) {
-      throw InvalidArgument("[ConfusionMatrix] expected counts of 0 or more, but got " +
+      throw InvalidArgument("[ConfusionCounts] expected counts of 0 or more, but got " +
                             std::to_string(count));
     }
   }
@@ -42,7 +42,7 @@ struct Cells {
   }
 };
 
-Cells lay_out(const ConfusionMatrix& matrix) {
+Cells lay_out(const ConfusionCounts& matrix) {
   constexpr double kWholeWidth = 400;
   constexpr double kLargestCell = 56;
   constexpr double kSmallestCell = 6;
@@ -69,7 +69,7 @@ Cells lay_out(const ConfusionMatrix& matrix) {
   return cells;
 }
 
-std::string class_labels(const ConfusionMatrix& matrix, const Cells& cells) {
+std::string class_labels(const ConfusionCounts& matrix, const Cells& cells) {
   std::string shapes = svg_text({0, 13}, "true \u2193   predicted \u2192", TextAnchor::kStart, "label");
   for (size_t i = 0; i < matrix.class_names.size(); i += cells.label_every) {
     const std::string name = shortened_in_the_middle(matrix.class_names[i], kLongestClass);
@@ -89,7 +89,7 @@ std::string class_labels(const ConfusionMatrix& matrix, const Cells& cells) {
   return shapes;
 }
 
-std::string matrix_cells(const ConfusionMatrix& matrix, const Cells& cells) {
+std::string matrix_cells(const ConfusionCounts& matrix, const Cells& cells) {
   constexpr double kTextTurnsAt = 0.66;  // contrast with the cell is the same there for both colours of text
   const size_t num_classes = matrix.class_names.size();
   std::string shapes;
@@ -120,7 +120,7 @@ std::string matrix_cells(const ConfusionMatrix& matrix, const Cells& cells) {
 
 }  // namespace
 
-std::string confusion_figure(const ConfusionMatrix& matrix) {
+std::string confusion_figure(const ConfusionCounts& matrix) {
   check_matrix(matrix);
   const Cells cells = lay_out(matrix);
   const size_t num_classes = matrix.class_names.size();
@@ -145,7 +145,7 @@ std::string confusion_figure(const ConfusionMatrix& matrix) {
                       .narrowest = width * kLegible});
 }
 
-std::vector<Confusion> most_frequent_confusions(const ConfusionMatrix& matrix, size_t longest) {
+std::vector<Confusion> most_frequent_confusions(const ConfusionCounts& matrix, size_t longest) {
   check_matrix(matrix);
   const size_t num_classes = matrix.class_names.size();
   std::vector<Confusion> confusions;

@@ -13,7 +13,7 @@ namespace lockstep {
 /// its count written in it where there is room. Returns a <figure>.
 ///
 /// Throws InvalidArgument where the counts are not the square of the classes, or one is negative.
-std::string confusion_figure(const ConfusionMatrix& matrix);
+std::string confusion_figure(const ConfusionCounts& matrix);
 
 /// A pair of classes that were confused.
 struct Confusion {
@@ -23,6 +23,6 @@ struct Confusion {
 };
 
 /// The pairs with the most examples, at most `longest` of them, the most frequent first. Throws as above.
-std::vector<Confusion> most_frequent_confusions(const ConfusionMatrix& matrix, size_t longest);
+std::vector<Confusion> most_frequent_confusions(const ConfusionCounts& matrix, size_t longest);
 
 }  // namespace lockstep

@@ -97,7 +97,7 @@ KeyFigures key_figures_of(const RunRecord& record) {
 void add_confusions(const RunRecord& record, HtmlPage& page) {
   if (!record.confusion) return;
   constexpr size_t kMostPairs = 10;
-  const ConfusionMatrix& matrix = *record.confusion;
+  const ConfusionCounts& matrix = *record.confusion;
   HtmlTable pairs{.columns = {{"True"}, {"Predicted"}, {"Examples", true}}};
   for (const auto& [true_class, predicted_class, count] : most_frequent_confusions(matrix, kMostPairs)) {
     pairs.rows.push_back(

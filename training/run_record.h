@@ -42,7 +42,7 @@ struct EpochRecord {
 };
 
 /// How often each class was taken for each.
-struct ConfusionMatrix {
+struct ConfusionCounts {
   std::vector<std::string> class_names;
   std::vector<int64_t> counts;  ///< [true class][predicted class], row by row
 };
@@ -76,7 +76,7 @@ struct RunRecord {
   std::vector<ConfigurationValue> configuration = {};
   std::vector<StepRecord> steps = {};  ///< the logged ones
   std::vector<EpochRecord> epochs = {};
-  std::optional<ConfusionMatrix> confusion = {};
+  std::optional<ConfusionCounts> confusion = {};
   std::vector<MisclassifiedImage> misclassified = {};  ///< some of them
   std::optional<int64_t> num_misclassified = {};       ///< all of them
   RunTotals totals = {};

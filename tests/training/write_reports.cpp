@@ -33,11 +33,11 @@ std::vector<uint8_t> draw_picture(int number) {
   return encode_png(pixels, {.width = kSide, .height = kSide});
 }
 
-ConfusionMatrix confuse(const std::vector<std::string>& names, int64_t examples, double accuracy) {
+ConfusionCounts confuse(const std::vector<std::string>& names, int64_t examples, double accuracy) {
   std::mt19937 generator(5);
   std::uniform_real_distribution<double> uniform(0, 1);
   const size_t num_classes = names.size();
-  ConfusionMatrix matrix{.class_names = names, .counts = std::vector<int64_t>(num_classes * num_classes)};
+  ConfusionCounts matrix{.class_names = names, .counts = std::vector<int64_t>(num_classes * num_classes)};
   for (size_t row = 0; row < num_classes; ++row) {
     for (int64_t i = 0; i < examples; ++i) {
       const auto other =
