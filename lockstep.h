@@ -46,3 +46,5 @@
 #include "lockstep/training/run_directory.h"
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_dict.h"
+#include "lockstep/training/state_file.h"
+#include "lockstep/training/weights_file.h"

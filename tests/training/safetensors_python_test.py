@@ -49,13 +49,26 @@ class SafetensorsPythonTest(CheckpointCase):
         model.train()(torch.randn(16, 3, 64, 64))  # running statistics that are not the initial ones
         model.eval()
         safetensors.torch.save_file(model.state_dict(), self.path("weights.safetensors"))
+        torch.save(model.state_dict(), self.path("weights.pt"))
+        torch.save({"epoch": 3, "state_dict": model.state_dict()}, self.path("checkpoint.pt"))
         safetensors.torch.save_file({"images": images}, self.path("images"))
-        self.peer("logits", self.path("weights.safetensors"), self.path("images"), self.path("out"))
         with torch.no_grad():
             expected = model(images)
-        given = safetensors.torch.load_file(self.path("out"))["logits"]
         self.assertGreater(expected.std(), 1e-3)
-        self.assertLess((given - expected).abs().max(), 1e-5)
+        for weights in ["weights.safetensors", "weights.pt", "checkpoint.pt"]:
+            self.peer("logits", self.path(weights), self.path("images"), self.path("out"))
+            given = safetensors.torch.load_file(self.path("out"))["logits"]
+            self.assertLess((given - expected).abs().max(), 1e-5, weights)
+
+    def test_weights_go_between_the_formats(self):
+        model = torchvision.models.mobilenet_v2(weights=None)
+        torch.save(model.state_dict(), self.path("in.pt"))
+        self.peer("weights", self.path("in.pt"), self.path("out.safetensors"))
+        self.assert_same_tensors(safetensors.torch.load_file(self.path("out.safetensors")), model.state_dict())
+        self.peer("weights", self.path("out.safetensors"), self.path("out.pt"))
+        weights = torch.load(self.path("out.pt"), weights_only=True)
+        self.assert_same_tensors(weights, model.state_dict())
+        torchvision.models.mobilenet_v2(weights=None).load_state_dict(weights)
 
     def test_weights_of_another_model_are_refused_by_the_first_tensor_that_differs(self):
         model = torchvision.models.mobilenet_v2(weights=None, num_classes=10)

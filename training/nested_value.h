@@ -1,0 +1,107 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+/// A value as Python's checkpoints nest them: None, a truth value, a number, a string, a tensor, or a list,
+/// tuple or dict of such values.
+template <typename Tensor>
+class NestedValue {
+ public:
+  /// Of a dict.
+  using Key = std::variant<std::string, int64_t>;
+  struct Entry;
+
+  using List = std::vector<NestedValue>;
+  struct Tuple {
+    std::vector<NestedValue> items;
+  };
+  /// In the order in which entries were added.
+  struct Dict {
+    std::vector<Entry> entries;
+
+    /// Adds an entry; a key has one only.
+    void add(Key key, NestedValue value);
+    /// Null where there is none.
+    const NestedValue* find(const Key& key) const;
+  };
+  using Data = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, List, Tuple, Dict>;
+
+  NestedValue() = default;  ///< None
+  template <std::same_as<bool> Bool>
+  NestedValue(Bool value) : data_(value) {}  // NOLINT: values are written as they are, `{"epoch", 3}`
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) NestedValue(Integer value)
+      : data_(static_cast<int64_t>(value)) {}                    // NOLINT: as above
+  NestedValue(double value) : data_(value) {}                    // NOLINT: as above
+  NestedValue(const char* value) : data_(std::string(value)) {}  // NOLINT: as above
+  NestedValue(std::string value) : data_(std::move(value)) {}    // NOLINT: as above
+  NestedValue(Tensor value) : data_(std::move(value)) {}         // NOLINT: as above
+  NestedValue(List value) : data_(std::move(value)) {}           // NOLINT: as above
+  NestedValue(Tuple value) : data_(std::move(value)) {}          // NOLINT: as above
+  NestedValue(Dict value) : data_(std::move(value)) {}           // NOLINT: as above
+
+  const Data& data() const { return data_; }
+
+  /// Null where it is of another kind.
+  template <typename T>
+  const T* get_if() const {
+    return std::get_if<T>(&data_);
+  }
+
+ private:
+  Data data_;
+};
+
+template <typename Tensor>
+struct NestedValue<Tensor>::Entry {
+  Key key;
+  NestedValue value;
+};
+
+template <typename Tensor>
+void NestedValue<Tensor>::Dict::add(Key key, NestedValue value) {
+  entries.push_back({std::move(key), std::move(value)});
+}
+
+template <typename Tensor>
+const NestedValue<Tensor>* NestedValue<Tensor>::Dict::find(const Key& key) const {
+  for (const auto& entry : entries)
+    if (entry.key == key) return &entry.value;
+  return nullptr;
+}
+
+/// The same value with `convert(tensor)` in the place of each tensor.
+template <typename To, typename From, typename Convert>
+NestedValue<To> map_tensors(const NestedValue<From>& value, const Convert& convert) {
+  using Source = NestedValue<From>;
+  using Target = NestedValue<To>;
+  const auto map_items = [&](const std::vector<Source>& items) {
+    std::vector<Target> mapped;
+    mapped.reserve(items.size());
+    for (const auto& item : items) mapped.push_back(map_tensors<To>(item, convert));
+    return mapped;
+  };
+  if (const auto* tensor = value.template get_if<From>()) return Target(To(convert(*tensor)));
+  if (const auto* list = value.template get_if<typename Source::List>()) return Target(map_items(*list));
+  if (const auto* tuple = value.template get_if<typename Source::Tuple>())
+    return Target(typename Target::Tuple{map_items(tuple->items)});
+  if (const auto* dict = value.template get_if<typename Source::Dict>()) {
+    typename Target::Dict mapped;
+    for (const auto& entry : dict->entries) mapped.add(entry.key, map_tensors<To>(entry.value, convert));
+    return Target(std::move(mapped));
+  }
+  if (const auto* truth = value.template get_if<bool>()) return Target(*truth);
+  if (const auto* integer = value.template get_if<int64_t>()) return Target(*integer);
+  if (const auto* number = value.template get_if<double>()) return Target(*number);
+  if (const auto* text = value.template get_if<std::string>()) return Target(*text);
+  return Target();
+}
+
+}  // namespace lockstep

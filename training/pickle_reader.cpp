@@ -1,0 +1,415 @@
+#include "lockstep/training/pickle_reader.h"
+
+#include <bit>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "lockstep/strategies/configuration_value.h"
+#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/pickle_opcodes.h"
+
+namespace lockstep {
+namespace {
+
+using namespace pickle;  // NOLINT: opcodes, of which every case has one
+
+/// Where a value lies among all that were made. A container may be changed after others refer to it, and a
+/// hostile one may hold itself: references are numbers, and the tree is made at the end.
+using Place = uint32_t;
+
+struct GlobalName {
+  std::string name;
+};
+struct StorageReference {
+  const PickledDtype* dtype;  // null for bytes of any
+  std::string record;
+  uint64_t bytes;
+};
+struct ListNode {
+  std::vector<Place> items;
+};
+struct TupleNode {
+  std::vector<Place> items;
+};
+struct DictNode {
+  std::vector<std::pair<Place, Place>> entries;
+};
+/// Large kinds are kept by pointer: most values are small, and a byte of a pickle can make one.
+using Node = std::variant<std::monostate, bool, int64_t, double, std::string, GlobalName,
+                          std::unique_ptr<StorageReference>, std::unique_ptr<PickledTensor>, ListNode,
+                          TupleNode, DictNode>;
+
+constexpr const char* kPart = "data.pkl";
+/// Of the tree, for each byte of the pickle: a reference of two bytes repeats a whole name.
+constexpr size_t kTreeBytesPerByte = 64;
+constexpr size_t kSmallTree = size_t{1} << 16;
+
+class PickleReader {
+ public:
+  PickleReader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+
+  PickleValue read() {
+    if (take() != kProto || take() != kProtocol) fail("a pickle of protocol 2", "another beginning");
+    while (true) {
+      const char opcode = take();
+      if (opcode == kStop) break;
+      run(opcode);
+    }
+    budget_ = bytes_.size() * kTreeBytesPerByte + kSmallTree;
+    return tree_of(pop(), 0);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& expected, const std::string& actual) const {
+    throw CheckpointError(file_, kPart, expected, actual + " at byte " + std::to_string(next_));
+  }
+
+  // The bytes.
+
+  std::string_view take(size_t count) {
+    if (count > bytes_.size() - next_) fail("more bytes", "the end");
+    next_ += count;
+    return bytes_.substr(next_ - count, count);
+  }
+
+  char take() { return take(1)[0]; }
+
+  uint64_t take_unsigned(size_t num_bytes) {
+    const auto bytes = take(num_bytes);
+    uint64_t value = 0;
+    for (size_t i = num_bytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+    return value;
+  }
+
+  std::string take_line() {
+    const size_t end = bytes_.find('\n', next_);
+    if (end == std::string_view::npos) fail("a line", "no end of it");
+    std::string line(take(end - next_));
+    ++next_;
+    return line;
+  }
+
+  int64_t take_long() {
+    const uint64_t num_bytes = take_unsigned(1);
+    if (num_bytes > sizeof(int64_t))
+      fail("an integer of at most 64 bits", std::to_string(8 * num_bytes) + " bits");
+    if (num_bytes == 0) return 0;
+    const auto shift = 64 - 8 * num_bytes;  // of the sign
+    return static_cast<int64_t>(take_unsigned(num_bytes) << shift) >> shift;
+  }
+
+  double take_float() {
+    uint64_t bits = 0;
+    for (const char byte : take(sizeof bits)) bits = bits << 8 | static_cast<unsigned char>(byte);
+    return std::bit_cast<double>(bits);
+  }
+
+  // The stack.
+
+  Place make(Node node) {
+    nodes_.push_back(std::move(node));
+    return static_cast<Place>(nodes_.size() - 1);
+  }
+
+  void push(Node node) { stack_.push_back(make(std::move(node))); }
+
+  size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
+
+  Place top() const {
+    if (stack_.size() == bottom()) fail("a value", "none");
+    return stack_.back();
+  }
+
+  Place pop() {
+    const Place place = top();
+    stack_.pop_back();
+    return place;
+  }
+
+  std::vector<Place> pop_to_mark() {
+    if (marks_.empty()) fail("a mark", "none");
+    std::vector<Place> items(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return items;
+  }
+
+  template <typename T>
+  T& node(Place place, const char* kind) {
+    T* node = std::get_if<T>(&nodes_[place]);
+    if (node == nullptr) fail(kind, "another value");
+    return *node;
+  }
+
+  const std::vector<Place>& tuple(Place place) { return node<TupleNode>(place, "a tuple").items; }
+  const std::string& text(Place place) { return node<std::string>(place, "a string"); }
+
+  int64_t size(Place place) {
+    const int64_t value = node<int64_t>(place, "an integer");
+    if (value < 0) fail("a size, stride or offset", std::to_string(value));
+    return value;
+  }
+
+  std::vector<int64_t> sizes(Place place) {
+    std::vector<int64_t> values;
+    for (const Place item : tuple(place)) values.push_back(size(item));
+    return values;
+  }
+
+  // The opcodes.
+
+  void run(char opcode) {
+    switch (opcode) {
+      case kMark:
+        return marks_.push_back(stack_.size());
+      case kNone:
+        return push(std::monostate());
+      case kNewTrue:
+        return push(true);
+      case kNewFalse:
+        return push(false);
+      case kBinInt:
+        return push(static_cast<int64_t>(static_cast<int32_t>(take_unsigned(4))));
+      case kBinInt1:
+        return push(static_cast<int64_t>(take_unsigned(1)));
+      case kBinInt2:
+        return push(static_cast<int64_t>(take_unsigned(2)));
+      case kLong1:
+        return push(take_long());
+      case kBinFloat:
+        return push(take_float());
+      case kBinUnicode:
+        return push(std::string(take(take_unsigned(4))));
+      case kEmptyList:
+        return push(ListNode());
+      case kEmptyTuple:
+        return push(TupleNode());
+      case kEmptyDict:
+        return push(DictNode());
+      case kAppend:
+        return append({pop()});
+      case kAppends:
+        return append(pop_to_mark());
+      case kTuple1:
+        return push_tuple(1);
+      case kTuple2:
+        return push_tuple(2);
+      case kTuple3:
+        return push_tuple(3);
+      case kTuple:
+        return push(TupleNode{pop_to_mark()});
+      case kSetItem: {
+        const Place value = pop();
+        const Place key = pop();
+        return set_items({key, value});
+      }
+      case kSetItems:
+        return set_items(pop_to_mark());
+      case kGlobal:
+        return push_global();
+      case kReduce:
+        return reduce();
+      case kBuild:
+        // What an OrderedDict has besides its items, such as state_dict()'s versions of modules.
+        pop();
+        node<DictNode>(top(), "a dict to add attributes to");
+        return;
+      case kBinPersistentId:
+        return push_storage();
+      case kBinPut:
+        memo_[take_unsigned(1)] = top();
+        return;
+      case kLongBinPut:
+        memo_[take_unsigned(4)] = top();
+        return;
+      case kBinGet:
+        return push_remembered(take_unsigned(1));
+      case kLongBinGet:
+        return push_remembered(take_unsigned(4));
+      default:
+        fail("an opcode of plain values", "the byte " + std::to_string(static_cast<unsigned char>(opcode)));
+    }
+  }
+
+  void append(const std::vector<Place>& items) {
+    auto& list = node<ListNode>(top(), "a list").items;
+    list.insert(list.end(), items.begin(), items.end());
+  }
+
+  void push_tuple(size_t count) {
+    std::vector<Place> items(count);
+    while (count > 0) items[--count] = pop();
+    push(TupleNode{std::move(items)});
+  }
+
+  void set_items(const std::vector<Place>& items) {
+    auto& entries = node<DictNode>(top(), "a dict").entries;
+    if (items.size() % 2 != 0) fail("a value for each key", "none for the last");
+    for (size_t i = 0; i < items.size(); i += 2) entries.emplace_back(items[i], items[i + 1]);
+  }
+
+  void push_global() {
+    std::string module = take_line();
+    push(GlobalName{module + "." + take_line()});
+  }
+
+  void push_remembered(uint64_t key) {
+    const auto found = memo_.find(key);
+    if (found == memo_.end()) fail("a reference to an earlier value", "one to none");
+    stack_.push_back(found->second);
+  }
+
+  /// ("storage", class, record, device, elements), as torch.save() makes it.
+  void push_storage() {
+    const std::vector<Place> items = tuple(pop());
+    if (items.size() != 5 || text(items[0]) != "storage") fail("a tensor's storage", "another persistent id");
+    const std::string& global = node<GlobalName>(items[1], "a class of storage").name;
+    const bool is_untyped = global == "torch.storage.UntypedStorage";
+    const PickledDtype* dtype = nullptr;
+    if (!is_untyped && global.starts_with("torch."))
+      dtype = find_pickled_storage(std::string_view(global).substr(6));
+    if (!is_untyped && dtype == nullptr) fail("a class of storage", quoted_excerpt(global));
+    const auto elements = static_cast<uint64_t>(size(items[4]));
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(elements, is_untyped ? 1 : dtype->element_size, &bytes))
+      fail("a storage that fits into memory", std::to_string(elements) + " elements");
+    push(std::make_unique<StorageReference>(StorageReference{dtype, text(items[2]), bytes}));
+  }
+
+  void reduce() {
+    const std::vector<Place> arguments = tuple(pop());
+    const std::string function = node<GlobalName>(pop(), "a function to call").name;
+    if (function == "collections.OrderedDict" && arguments.empty()) {
+      push(DictNode());
+    } else if (function == "torch.Size" && arguments.size() == 1) {
+      push(TupleNode{tuple(arguments[0])});
+    } else if (function == "torch._utils._rebuild_tensor_v2" &&
+               (arguments.size() == 6 || arguments.size() == 7)) {
+      push_tensor(arguments, /*num_before_metadata=*/6);
+    } else if (function == "torch._utils._rebuild_tensor_v3" &&
+               (arguments.size() == 7 || arguments.size() == 8)) {
+      push_tensor(arguments, /*num_before_metadata=*/7);
+    } else if (function == "torch._utils._rebuild_parameter" && arguments.size() == 3) {
+      node<std::unique_ptr<PickledTensor>>(arguments[0], "a tensor");
+      stack_.push_back(arguments[0]);
+    } else {
+      fail("plain values and tensors", "a call of " + quoted_excerpt(function));
+    }
+  }
+
+  /// (storage, offset, shape, strides, requires_grad, hooks[, dtype][, metadata])
+  void push_tensor(const std::vector<Place>& arguments, size_t num_before_metadata) {
+    const auto& storage = *node<std::unique_ptr<StorageReference>>(arguments[0], "a storage");
+    const PickledDtype* dtype = storage.dtype;
+    if (num_before_metadata == 7) {
+      const std::string& global = node<GlobalName>(arguments[6], "a dtype").name;
+      dtype = global.starts_with("torch.") ? find_pickled_dtype(std::string_view(global).substr(6)) : nullptr;
+      if (dtype == nullptr) fail("a dtype of tensors", quoted_excerpt(global));
+    }
+    if (dtype == nullptr) fail("a storage of a dtype", "one without");
+    if (arguments.size() > num_before_metadata) require_no_metadata(arguments[num_before_metadata]);
+    auto tensor = std::make_unique<PickledTensor>(PickledTensor{.dtype = std::string(dtype->name),
+                                                                .storage = storage.record,
+                                                                .storage_bytes = storage.bytes,
+                                                                .offset = size(arguments[1]),
+                                                                .shape = sizes(arguments[2]),
+                                                                .strides = sizes(arguments[3])});
+    if (tensor->shape.size() != tensor->strides.size())
+      fail("a stride for each size", "another number of them");
+    push(std::move(tensor));
+  }
+
+  /// It may say that the elements are to be conjugated or negated.
+  void require_no_metadata(Place place) {
+    if (std::holds_alternative<std::monostate>(nodes_[place])) return;
+    if (!node<DictNode>(place, "no metadata of a tensor").entries.empty())
+      fail("a tensor as it is", "one to be conjugated or negated");
+  }
+
+  // The tree.
+
+  void spend(size_t bytes) {
+    if (bytes > budget_) fail("values that are not repeated all over", "too many of them");
+    budget_ -= bytes;
+  }
+
+  PickleValue tree_of(Place place, size_t depth) {
+    if (depth == kMaxNesting)
+      fail("values at most " + std::to_string(kMaxNesting) + " deep inside each other", "deeper ones");
+    spend(sizeof(PickleValue));
+    return std::visit([&](const auto& node) { return value_of(node, depth); }, nodes_[place]);
+  }
+
+  std::vector<PickleValue> trees_of(const std::vector<Place>& places, size_t depth) {
+    std::vector<PickleValue> values;
+    for (const Place place : places) values.push_back(tree_of(place, depth + 1));
+    return values;
+  }
+
+  PickleValue value_of(const std::monostate&, size_t) { return {}; }
+  PickleValue value_of(bool value, size_t) { return value; }
+  PickleValue value_of(int64_t value, size_t) { return value; }
+  PickleValue value_of(double value, size_t) { return value; }
+  PickleValue value_of(const ListNode& list, size_t depth) { return trees_of(list.items, depth); }
+  PickleValue value_of(const TupleNode& tuple, size_t depth) {
+    return PickleValue::Tuple{trees_of(tuple.items, depth)};
+  }
+  PickleValue value_of(const GlobalName& global, size_t) {
+    fail("plain values and tensors", quoted_excerpt(global.name));
+  }
+  PickleValue value_of(const std::unique_ptr<StorageReference>&, size_t) {
+    fail("a tensor", "its storage alone");
+  }
+
+  PickleValue value_of(const std::string& text, size_t) {
+    spend(text.size());
+    return text;
+  }
+
+  PickleValue value_of(const std::unique_ptr<PickledTensor>& tensor, size_t) {
+    spend(sizeof(PickledTensor) + tensor->storage.size() + 2 * sizeof(int64_t) * tensor->shape.size());
+    return *tensor;
+  }
+
+  PickleValue value_of(const DictNode& dict, size_t depth) {
+    std::set<PickleValue::Key> keys;
+    PickleValue::Dict values;
+    for (const auto& [key, value] : dict.entries) {
+      PickleValue::Key name = key_of(key);
+      if (!keys.insert(name).second) fail("each key once", "one twice");
+      values.add(std::move(name), tree_of(value, depth + 1));
+    }
+    return values;
+  }
+
+  PickleValue::Key key_of(Place place) {
+    if (const auto* integer = std::get_if<int64_t>(&nodes_[place])) return *integer;
+    const std::string& name = node<std::string>(place, "a string or an integer as the key");
+    spend(2 * name.size());
+    return name;
+  }
+
+  std::string_view bytes_;
+  const std::string& file_;
+  size_t next_ = 0;
+  std::vector<Node> nodes_;
+  std::vector<Place> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint64_t, Place> memo_;
+  size_t budget_ = 0;
+};
+
+}  // namespace
+
+PickleValue read_pickle(std::string_view bytes, const std::string& file) {
+  if (bytes.size() > kMaxPickleBytes) {
+    throw CheckpointError(file, kPart, "at most " + std::to_string(kMaxPickleBytes) + " bytes",
+                          std::to_string(bytes.size()));
+  }
+  return PickleReader(bytes, file).read();
+}
+
+}  // namespace lockstep
