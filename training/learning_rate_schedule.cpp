@@ -33,20 +33,24 @@ LearningRateSchedule::LearningRateSchedule(double learning_rate, Share share)
 }
 
 void LearningRateSchedule::on_step_begin(FitState& state) {
-  state.set_learning_rate(learning_rate_ * share_(state));
+  if (const auto share = share_(state)) state.set_learning_rate(learning_rate_ * *share);
 }
 
 std::shared_ptr<LearningRateSchedule> constant_schedule(double learning_rate, const WarmupOptions& options) {
   check_least("constant_schedule", "warmup_steps", options.warmup_steps, 0);
-  return std::make_shared<LearningRateSchedule>(learning_rate, [options](const FitState& state) {
-    return warmup(state.global_step, options.warmup_steps);
-  });
+  return std::make_shared<LearningRateSchedule>(learning_rate,
+                                                [options](const FitState& state) -> std::optional<double> {
+                                                  const int64_t step = state.global_step;
+                                                  if (step > options.warmup_steps) return std::nullopt;
+                                                  return warmup(step, options.warmup_steps);
+                                                });
 }
 
 std::shared_ptr<LearningRateSchedule> cosine_schedule(double learning_rate, const WarmupOptions& options) {
   check_least("cosine_schedule", "warmup_steps", options.warmup_steps, 0);
   check_least("cosine_schedule", "num_steps", options.num_steps, 0);
-  return std::make_shared<LearningRateSchedule>(learning_rate, [options](const FitState& state) {
+  return std::make_shared<
+      LearningRateSchedule>(learning_rate, [options](const FitState& state) -> std::optional<double> {
     if (options.num_steps == 0 && !state.steps_per_epoch) {
       throw InvalidArgument(
           "[cosine_schedule] expected num_steps or steps_per_epoch for a dataset whose end is not known, but "
@@ -66,10 +70,11 @@ std::shared_ptr<LearningRateSchedule> step_schedule(double learning_rate, const 
   check_least("step_schedule", "warmup_steps", options.warmup_steps, 0);
   if (!(options.factor > 0))
     throw InvalidArgument(c10::str("[step_schedule] expected a factor above 0, but got ", options.factor));
-  return std::make_shared<LearningRateSchedule>(learning_rate, [options](const FitState& state) {
-    const auto decays = static_cast<double>((state.epoch - 1) / options.epochs);
-    return warmup(state.global_step, options.warmup_steps) * std::pow(options.factor, decays);
-  });
+  return std::make_shared<LearningRateSchedule>(
+      learning_rate, [options](const FitState& state) -> std::optional<double> {
+        const auto decays = static_cast<double>((state.epoch - 1) / options.epochs);
+        return warmup(state.global_step, options.warmup_steps) * std::pow(options.factor, decays);
+      });
 }
 
 ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)

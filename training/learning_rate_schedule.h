@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "lockstep/training/callback.h"
 #include "lockstep/training/monitor.h"
@@ -10,10 +11,10 @@
 namespace lockstep {
 
 /// Sets the learning rate before every step to `learning_rate` times a share, which `share(state)` says from
-/// how far the fit is. Call it with what all workers have alike.
+/// how far the fit is, alike on all workers; nothing leaves the rate as it is.
 class LearningRateSchedule : public Callback {
  public:
-  using Share = std::function<double(const FitState&)>;
+  using Share = std::function<std::optional<double>(const FitState&)>;
   /// Throws InvalidArgument for a learning rate that is not positive.
   LearningRateSchedule(double learning_rate, Share share);
   void on_step_begin(FitState& state) override;
@@ -31,7 +32,7 @@ struct WarmupOptions {
   int64_t num_steps = 0;
 };
 
-/// A warm-up, then the rate as it is.
+/// A warm-up to the whole rate, which then stays, or goes where ReduceOnPlateau brings it.
 std::shared_ptr<LearningRateSchedule> constant_schedule(double learning_rate,
                                                         const WarmupOptions& options = {});
 /// A warm-up, then half a cosine down to 0 at the last step, see cosine_decay().

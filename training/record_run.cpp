@@ -3,9 +3,11 @@
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/training/report.h"
 
 namespace lockstep {
 namespace {

@@ -9,6 +9,8 @@
 #include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/nan_guard.h"
+#include "lockstep/training/run_directory.h"
 
 namespace lockstep::apps {
 namespace {
@@ -46,8 +48,12 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kData, data.what());
   } catch (const CheckpointError& checkpoint) {
     return failure(ExitCode::kCheckpoint, checkpoint.what());
+  } catch (const RunDirectoryError& directory) {
+    return failure(ExitCode::kCheckpoint, directory.what());
   } catch (const NumbersError& numbers) {
     return failure(ExitCode::kNumbers, numbers.what());
+  } catch (const NotFinite& loss) {
+    return failure(ExitCode::kNumbers, loss.what());
   } catch (const InconsistentReplicas& drift) {
     return failure(ExitCode::kNumbers, drift.what());
   } catch (const ClusterError& cluster) {

@@ -57,7 +57,8 @@ std::vector<Flag> training_flags() {
        number(defaults.global_batch_size)},
       {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
       {"Training", "accumulate-steps", "N",
-       "Batches whose gradients are summed for one step of the optimizer: the memory of one, the step of N",
+       "Pieces that each replica computes its images of a step in, one after another, so that a larger batch "
+       "fits into memory: the step is the same",
        number(defaults.accumulate_steps)},
       {"Training", "early-stopping", "N", "Stop after N epochs without a better validation loss; 0: never",
        number(defaults.early_stopping)},

@@ -77,6 +77,11 @@ ImageData load_images(const DataLocation& location, const TrainOptions& options)
           draw(options, 1, options.limit_test > 0 ? options.limit_test : kGeneratedTest)};
 }
 
+std::string class_name(const ImageData& data, int64_t target) {
+  const auto* folder = std::get_if<ImageFolder>(&data.train);
+  return folder == nullptr ? std::to_string(target) : folder->classes()[static_cast<size_t>(target)];
+}
+
 int64_t size_of(const ImageDataset& dataset) {
   return std::visit([](const auto& images) { return static_cast<int64_t>(*images.size()); }, dataset);
 }

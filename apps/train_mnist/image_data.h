@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 
 #include "lockstep/apps/train_mnist/data_location.h"
@@ -28,6 +29,9 @@ int64_t channels_of(ModelKind model);
 /// Reads the images, or makes the generator of them. Blocks until all are in memory. Throws DataError as the
 /// datasets do, and where the classes of train/ and test/ differ.
 ImageData load_images(const DataLocation& location, const TrainOptions& options);
+
+/// A class' folder, or its digit.
+std::string class_name(const ImageData& data, int64_t target);
 
 int64_t size_of(const ImageDataset& dataset);
 

@@ -9,15 +9,20 @@
 #include "lockstep/apps/command_line/failure.h"
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
+#include "lockstep/apps/train_mnist/decided_values.h"
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
+#include "lockstep/apps/train_mnist/run_recording.h"
 #include "lockstep/apps/train_mnist/stop_on_signal.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
+#include "lockstep/apps/train_mnist/train_settings.h"
 #include "lockstep/apps/train_mnist/training.h"
+#include "lockstep/apps/train_mnist/training_callbacks.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/tf32.h"
-#include "lockstep/training/learning_rate_schedule.h"
+#include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
+#include "lockstep/training/run_directory.h"
 #include "lockstep/training/show_progress.h"
 
 namespace lockstep::apps {
@@ -31,20 +36,6 @@ int print_devices() {
   for (const auto& device : list_devices()) print(device.str() + "\n");
   print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
   return 0;
-}
-
-/// Often enough that a long epoch is not trained in vain, seldom enough that waiting for a GPU costs nothing.
-constexpr int64_t kStepsBetweenNanChecks = 100;
-
-ShowProgressOptions progress_options() {
-  return {.text = {.unit = "images",
-                   .validation = "test",
-                   .names = {"loss", "accuracy", "validation_accuracy", "examples_per_second"}}};
-}
-
-std::shared_ptr<Callback> learning_rate_schedule(const TrainOptions& options, const TrainPlan& plan) {
-  if (options.schedule == ScheduleKind::kConstant) return constant_schedule(plan.learning_rate);
-  return cosine_schedule(plan.learning_rate, {.num_steps = plan.num_steps});
 }
 
 /// Keeps the number of the epoch in work.
@@ -62,17 +53,42 @@ struct Stopped {
   int signal;
 };
 
-int run_training(const TrainOptions& options) {
+/// Puts the run's record to its end, however it came about.
+void finish_record(RecordRun* record, const History& history, int signal) {
+  if (record == nullptr) return;
+  if (signal != 0) {
+    record->finish(RunStatus::kInterrupted, signal == SIGINT ? "SIGINT" : "SIGTERM");
+  } else if (!history.stop_reason.empty()) {
+    record->finish(RunStatus::kStoppedEarly, history.stop_reason);
+  } else {
+    record->finish(RunStatus::kCompleted);
+  }
+}
+
+void print_weights(const std::string& path, const LoadReport& report) {
+  print(c10::str("weights          ", report.loaded.size(), " tensors of ", path, "\n"));
+  for (const auto& line : report.describe()) print("                 " + line + "\n");
+}
+
+int run_training(CommandLine line) {
+  const TrainOptions& options = line.options;
   const InterruptionGuard interruption;
   torch::manual_seed(options.seed);
   const MadeStrategy made = choose_strategy(options);
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
   const Tf32Guard tf32(options.precision == PrecisionKind::kTf32);
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  const bool is_chief = cluster == nullptr || cluster->rank() == 0;  // all workers have the same to tell
+  const bool is_silent = !is_chief || options.quiet;
+  std::optional<RunDirectory> directory;
+  if (is_chief && !options.run_dir.empty()) directory.emplace(options.run_dir);
+
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
   const int64_t num_train = size_of(data.train);
   const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), num_train);
+  decide_values(line, location, strategy);
   ResolvedRun resolved{.options = options,
                        .plan = plan,
                        .data = location.why,
@@ -88,10 +104,19 @@ int run_training(const TrainOptions& options) {
   const auto threads = strategy.run([](ReplicaContext&) { return at::get_num_threads(); });
   resolved.threads = threads.local_values().front();
 
-  const ClusterResolver* cluster = strategy.cluster_resolver();
-  const bool is_silent = cluster != nullptr && cluster->rank() != 0;  // all workers have the same to tell
-  const auto progress = std::make_shared<ShowProgress>(progress_options());
   int64_t epoch = 1;
+  Callbacks callbacks = training_callbacks(options, plan);
+  auto display = display_of_stderr();
+  display.is_silent = is_silent;
+  std::ostream no_lines(nullptr);
+  const auto progress = std::make_shared<ShowProgress>(std::cerr, is_silent ? no_lines : std::cout, display,
+                                                       progress_options());
+  const auto record = directory ? make_record(directory->paths(), resolved, line.origins, data)
+                                : std::shared_ptr<RecordRun>();
+  if (record) callbacks.push_back(record);
+  callbacks.push_back(progress);
+  callbacks.push_back(std::make_shared<EpochCounter>(epoch));
+  callbacks.push_back(std::make_shared<StopOnSignal>(interruption));
   const auto stop = [&] {
     progress->clear();
     std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
@@ -99,24 +124,39 @@ int run_training(const TrainOptions& options) {
     throw Stopped{interruption.signal()};
   };
   const auto start = [&](torch::nn::Module& model) {
-    for (const auto& parameter : model.parameters()) resolved.num_parameters += parameter.numel();
-    if (!is_silent) print(configuration_text(resolved) + "\n");
+    resolved.num_parameters = count_parameters(model);
+    if (directory)
+      replace_file(directory->paths().config(), run_configuration(resolved, line.origins, LOCKSTEP_VERSION));
+    if (!is_silent) print(configuration_text(resolved) + "\n" + model_summary(model) + "\n");
+  };
+  const auto report_weights = [&](const LoadReport& report) {
+    if (!is_silent) print_weights(options.init_weights, report);
   };
   try {
-    train({.strategy = strategy,
-           .options = options,
-           .plan = plan,
-           .data = data,
-           .callbacks = {std::make_shared<NanGuard>(NanGuardOptions{.every_steps = kStepsBetweenNanChecks}),
-                         learning_rate_schedule(options, plan), progress,
-                         std::make_shared<EpochCounter>(epoch), std::make_shared<StopOnSignal>(interruption)},
-           .on_start = start});
+    const auto history = train({.strategy = strategy,
+                                .options = options,
+                                .plan = plan,
+                                .data = data,
+                                .callbacks = callbacks,
+                                .record = record,
+                                .on_start = start,
+                                .on_weights = report_weights,
+                                .is_interrupted = [&] { return interruption.signal() != 0; }});
+    finish_record(record.get(), history, interruption.signal());
     if (interruption.signal() != 0) stop();
+    if (!is_silent && !history.stop_reason.empty()) print("stopped early: " + history.stop_reason + "\n");
   } catch (const NotFinite& error) {
-    throw loss_not_finite(error.epoch(), error.step(), error.replica(), error.device(), options, plan);
-  } catch (const PeerLost&) {
+    const auto told =
+        loss_not_finite(error.epoch(), error.step(), error.replica(), error.device(), options, plan);
+    if (record) record->finish(RunStatus::kFailed, told.what());
+    throw told;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const PeerLost& error) {
     // Signals come to all workers; another one may have stopped a step earlier.
-    if (interruption.signal() == 0) throw;
+    const bool was_stopped = interruption.signal() != 0;
+    if (record) record->finish(was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
+    if (!was_stopped) throw;
     stop();
   }
   return 0;
@@ -136,7 +176,7 @@ int run_program(const std::vector<std::string>& arguments) {
     case Action::kTrain:
       break;
   }
-  return run_training(line.options);
+  return run_training(line);
 }
 
 }  // namespace

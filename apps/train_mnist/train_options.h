@@ -46,7 +46,7 @@ struct TrainOptions {
   bool cuda_graph = false;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
-  int64_t accumulate_steps = 1;        ///< batches whose gradients make one step of the optimizer
+  int64_t accumulate_steps = 1;        ///< pieces that a replica's images of a step are computed in
   int64_t epochs = 5;
   int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
   int64_t early_stopping = 0;   ///< epochs without a better validation loss that end the training; 0: none do

@@ -3,10 +3,13 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <memory>
 
 #include "lockstep/apps/train_mnist/image_data.h"
 #include "lockstep/apps/train_mnist/train_options.h"
 #include "lockstep/training/fit_loop.h"
+#include "lockstep/training/record_run.h"
+#include "lockstep/training/state_dict.h"
 
 namespace lockstep::apps {
 
@@ -17,8 +20,12 @@ struct TrainingRun {
   const TrainPlan& plan;
   const ImageData& data;
   Callbacks callbacks;
-  /// Called once, with the first replica's model, before the first step.
+  std::shared_ptr<RecordRun> record;  ///< null: nothing is recorded
+  /// Called once, with the first replica's model as it starts, before the first step.
   std::function<void(torch::nn::Module&)> on_start;
+  /// Called once before on_start where --init-weights was given.
+  std::function<void(const LoadReport&)> on_weights;
+  std::function<bool()> is_interrupted;
 };
 
 /// Trains and tests for all epochs. Throws NotFinite, and what the strategy and the datasets throw.

@@ -3,13 +3,18 @@
 // Internal: for the source of each model.
 
 #include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "lockstep/apps/train_mnist/misclassified.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/training/confusion_matrix.h"
 #include "lockstep/training/loss_functions.h"
 #include "lockstep/training/trainer.h"
+#include "lockstep/training/weights_file.h"
 
 namespace lockstep::apps {
 
@@ -17,6 +22,7 @@ namespace lockstep::apps {
 template <typename Model>
 History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model) {
   const auto& options = run.options;
+  const auto dtype = parameter_dtype(options.precision);
   Trainer<Model> trainer(run.strategy, make_model,
                          [&](std::vector<torch::Tensor> parameters) {
                            return make_optimizer(options, run.plan.learning_rate, std::move(parameters));
@@ -25,14 +31,27 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                          {.autocast = autocast_dtype(options.precision),
                           .cuda_graph = options.cuda_graph,
                           .evaluation_metrics = {{"confusion", ConfusionMatrix(run.data.num_classes)}}});
+  if (!options.init_weights.empty())
+    run.on_weights(init_weights(trainer.model(), options.init_weights, {.strict = options.strict}));
   run.on_start(*trainer.model().primary());
-  auto images = distribute(run.strategy, run.data.train,
-                           {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = options.seed});
-  return trainer.fit(images, {.epochs = options.epochs,
-                              .steps_per_epoch = run.plan.steps_per_epoch,
-                              .validation = distribute(run.strategy, run.data.test,
-                                                       {.global_batch_size = run.plan.global_batch_size}),
-                              .callbacks = run.callbacks});
+  const auto batches_of = [&](const ImageDataset& images, std::optional<uint64_t> shuffle_seed) {
+    auto batches =
+        distribute(run.strategy, images,
+                   {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = shuffle_seed});
+    if (dtype == torch::kFloat) return batches;
+    return batches.map([dtype](const Example& shard) { return Example{shard.data.to(dtype), shard.target}; });
+  };
+  auto images = batches_of(run.data.train, options.seed);
+  auto test_images = batches_of(run.data.test, std::nullopt);
+  FitOptions<> fit{.epochs = options.epochs,
+                   .steps_per_epoch = run.plan.steps_per_epoch,
+                   .validation = test_images,
+                   .callbacks = run.callbacks,
+                   .micro_batches = options.accumulate_steps};
+  if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
+  auto history = trainer.fit(images, fit);
+  if (!run.is_interrupted() && is_any_recorded(run)) record_misclassified(run, trainer.predict(test_images));
+  return history;
 }
 
 }  // namespace lockstep::apps

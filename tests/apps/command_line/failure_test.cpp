@@ -14,6 +14,8 @@
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/nan_guard.h"
+#include "lockstep/training/run_directory.h"
 
 namespace lockstep::apps {
 namespace {
@@ -33,6 +35,8 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(std::invalid_argument("x")).exit_code, 2);
   EXPECT_EQ(of(DataError("x")).exit_code, 3);
   EXPECT_EQ(of(CheckpointError("x")).exit_code, 4);
+  EXPECT_EQ(of(RunDirectoryError("x")).exit_code, 4);
+  EXPECT_EQ(of(NotFinite(1, 2, 0, "cpu:0")).exit_code, 6);
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
   EXPECT_EQ(of(BackendError("x")).exit_code, 5);
