@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: for what Lockstep and its programs show.
+
 #include <string>
 
 namespace lockstep {
