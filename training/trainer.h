@@ -250,10 +250,11 @@ class Trainer {
   template <typename MakeOptimizer>
   static Optimizer optimizer_from(const MakeOptimizer& make, Model& model) {
     const auto call = [&] {
-      if constexpr (std::invocable<const MakeOptimizer&, Model&>) {
-        return make(model);
-      } else {
+      // In this order: a generic lambda takes both.
+      if constexpr (std::invocable<const MakeOptimizer&, std::vector<torch::Tensor>>) {
         return make(model->parameters());
+      } else {
+        return make(model);
       }
     };
     using Made = decltype(call());
