@@ -19,7 +19,8 @@ RUN source scripts/lib.sh; need_libtorch; \
     cmake --install build/release --prefix /opt/lockstep
 # Of LibTorch's libraries those that the programs load, where they look for them.
 RUN mkdir /runtime; \
-    ldd /opt/lockstep/bin/* | awk '$3 ~ "^/opt/" { print $3 }' | xargs realpath | sort -u | xargs cp --parents -t /runtime; \
+    ldd /opt/lockstep/bin/* | awk -v cache="$LOCKSTEP_CACHE/libtorch-" 'index($3, cache) == 1 { print $3 }' \
+      | xargs realpath | sort -u | xargs cp --parents -t /runtime; \
     cp --parents -r -t /runtime /opt/lockstep/bin
 
 FROM debian:12-slim

@@ -249,3 +249,17 @@ run_tests() {
   # Tests have threads of their own: more of them at once than there are cores would only slow each other.
   ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j "$(nproc)" </dev/null
 }
+
+# build_and_run folder program argument...: builds a program of the release build, and becomes it in that folder.
+build_and_run() {
+  local from=$1 program=$2
+  shift 2
+  need_packages "${packages_to_build[@]}"
+  need_libtorch
+  configure release
+  build release "$program"
+  local path=$PWD/build/release/bin/$program
+  cd "$from" || exit
+  say "Running $program $*"
+  exec "$path" "$@"
+}

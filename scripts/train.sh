@@ -6,12 +6,4 @@ from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-need_packages "${packages_to_build[@]}"
-need_libtorch
-configure release
-build release train_mnist
-
-program=$PWD/build/release/bin/train_mnist
-cd "$from"
-say "Running train_mnist $*"
-exec "$program" "$@"
+build_and_run "$from" train_mnist "$@"

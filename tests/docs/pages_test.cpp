@@ -1,6 +1,7 @@
-// The programs that docs/ shows to those who come from elsewhere compute what a bare LibTorch loop does.
+// The programs that pages of docs/ show compute what they say, and what a bare LibTorch loop does.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,12 +19,17 @@ struct Examples {
 
 constexpr uint64_t kSeed = 7;  // of the initial values
 
-/// The mean loss of the last batch before its step, after 5 epochs by hand.
-double train_by_hand(const Examples& examples, double momentum, std::optional<uint64_t> shuffle_seed) {
+struct Losses {
+  double batch = 0;  ///< the mean over the last batch before its step
+  double epoch = 0;  ///< the mean over all examples of the last epoch, each before its step
+};
+
+/// 5 epochs by hand.
+Losses train_by_hand(const Examples& examples, double momentum, std::optional<uint64_t> shuffle_seed) {
   torch::manual_seed(kSeed);
   torch::nn::Linear model(8, 10);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(momentum));
-  double last = 0;
+  Losses losses;
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
     std::vector<int64_t> order;
     if (shuffle_seed) {
@@ -31,23 +37,25 @@ double train_by_hand(const Examples& examples, double momentum, std::optional<ui
         order.push_back(static_cast<int64_t>(index));
     }
     const auto rows = shuffle_seed ? torch::tensor(order) : torch::arange(300);
+    losses.epoch = 0;
     for (const auto& batch : rows.split(64)) {
       optimizer.zero_grad();
       const auto loss = torch::nn::functional::cross_entropy(model(examples.data.index_select(0, batch)),
                                                              examples.target.index_select(0, batch));
       loss.backward();
       optimizer.step();
-      last = loss.item<double>();
+      losses.batch = loss.item<double>();
+      losses.epoch += losses.batch * static_cast<double>(batch.size(0)) / 300;
     }
   }
-  return last;
+  return losses;
 }
 
 using Train = double (*)(const torch::Tensor& data, const torch::Tensor& target);
 
 void expect_to_train_as_by_hand(Train train, double momentum, std::optional<uint64_t> shuffle_seed) {
   const Examples examples;
-  const double expected = train_by_hand(examples, momentum, shuffle_seed);
+  const double expected = train_by_hand(examples, momentum, shuffle_seed).batch;
   torch::manual_seed(kSeed);
   EXPECT_NEAR(train(examples.data, examples.target), expected, 1e-5);
 }
@@ -62,6 +70,42 @@ TEST(Pages, FromPytorchDdpTrainsAsABareLoop) {
 
 TEST(Pages, FromHorovodTrainsAsABareLoop) {
   expect_to_train_as_by_hand(from_horovod::train, 0, 0);
+}
+
+TEST(Pages, TrainerFitsAsABareLoop) {
+  const Examples examples;
+  const auto strategy = lockstep::make_strategy("default").strategy;
+  const auto expected = train_by_hand(examples, 0, 1);
+  torch::manual_seed(kSeed);
+  const auto history = trainer::train(*strategy, examples.data, examples.target);
+  ASSERT_EQ(history.epochs.size(), 5U);
+  EXPECT_NEAR(*history.epochs.back().find("loss"), expected.epoch, 1e-5);
+}
+
+TEST(Pages, TrainersCallbackStopsAFitAndTheMetricCounts) {
+  torch::manual_seed(kSeed);
+  const auto x = torch::rand({100, 8});
+  const auto y = x.sum(1, /*keepdim=*/true);
+  const auto strategy = lockstep::make_strategy("mirrored", {.devices = {"cpu:0", "cpu:1"}}).strategy;
+  const auto history = trainer::train_until(*strategy, x, y, 0.05);
+  EXPECT_EQ(history.stop_reason.find("the loss is below 0.05"), 0U);
+  EXPECT_LT(history.epochs.size(), 100U);
+  const double loss = *history.epochs.back().find("loss");
+  EXPECT_LT(loss, 0.05);
+  // By Jensen's inequality the mean distance is at most the root of the mean square.
+  const double distance = *history.epochs.back().find("mean_absolute_error");
+  EXPECT_LE(distance, std::sqrt(loss) + 1e-9);
+  EXPECT_GT(distance, 0);
+}
+
+TEST(Pages, TrainersOwnStepTrains) {
+  const Examples examples;
+  const auto strategy = lockstep::make_strategy("mirrored", {.devices = {"cpu:0", "cpu:1"}}).strategy;
+  const auto history = trainer::train_by_own_step(*strategy, examples.data, examples.target);
+  ASSERT_EQ(history.epochs.size(), 5U);
+  // Two cross entropies over 10 classes begin near 2 ln 10.
+  EXPECT_NEAR(*history.epochs.front().find("loss"), 2 * std::log(10), 0.5);
+  EXPECT_LT(*history.epochs.back().find("loss"), *history.epochs.front().find("loss"));
 }
 
 }  // namespace
