@@ -19,7 +19,7 @@ namespace lockstep {
 
 struct RecordRunOptions {
   std::string title = "Training";
-  std::vector<ConfigurationValue> configuration{};  ///< for the report
+  std::vector<ConfigurationEntry> configuration{};  ///< for the report
   std::vector<Hyperparameter> hyperparameters{};    ///< for TensorBoard's HPARAMS tab
   int64_t log_every = 10;                           ///< steps between two that are recorded
   /// Writes a histogram of every parameter after each epoch.

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// One value of a run's configuration.
-struct ConfigurationValue {
+struct ConfigurationEntry {
   std::string name;
   std::string value;
   std::string origin = "default";  ///< default, or what set it: a file, a variable of the environment, a flag
@@ -73,7 +73,7 @@ struct RunTotals {
 /// All that a report tells of a run.
 struct RunRecord {
   std::string title;
-  std::vector<ConfigurationValue> configuration = {};
+  std::vector<ConfigurationEntry> configuration = {};
   std::vector<StepRecord> steps = {};  ///< the logged ones
   std::vector<EpochRecord> epochs = {};
   std::optional<ConfusionCounts> confusion = {};

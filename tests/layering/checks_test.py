@@ -9,6 +9,7 @@ import unittest
 sys.dont_write_bytecode = True
 
 import check_layering
+import check_type_names
 import check_umbrella
 
 
@@ -79,6 +80,20 @@ class ChecksTest(unittest.TestCase):
                 (problem,) = check_umbrella.check(self.root)
                 self.assertIn(name, problem)
                 self.assertIn(expected, problem)
+
+    def test_types_of_one_name_are_found(self):
+        body = "namespace lockstep {{\n\n/// One.\n{}\n\n}}  // namespace lockstep\n"
+        self.write("runtime/planted.h", body.format("class Value : public Base {\n};"))
+        for same in ["struct Value {\n};", "enum class Value { kOne };"]:
+            with self.subTest(same=same):
+                self.write("training/planted.h", body.format(same))
+                self.assertEqual(check_type_names.check(self.root),
+                                 ["Value is defined by runtime/planted.h and by training/planted.h"])
+        for other in ["struct Value;", "namespace detail {\nstruct Value {\n};\n}  // namespace detail",
+                      "struct Other {\n  struct Value {\n  };\n};"]:
+            with self.subTest(other=other):
+                self.write("training/planted.h", body.format(other))
+                self.assertEqual(check_type_names.check(self.root), [])
 
 
 if __name__ == "__main__":
