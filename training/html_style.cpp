@@ -92,7 +92,6 @@ summary { cursor: pointer; color: var(--accent); margin: .5rem 0; }
   h1 { font-size: 1.4rem; }
   .key-figures { grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); }
   .key-figures dd { font-size: 1.1rem; }
-  .plot text { font-size: 14px; }
   th, td { padding: .35rem .6rem; }
 }
 @media print { body { background: none; } .chart, .key-figures div, .pictures figure { break-inside: avoid; } }

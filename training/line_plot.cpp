@@ -107,9 +107,13 @@ std::vector<PlotPoint> visible_points(const std::vector<PlotPoint>& points, cons
     size_t highest = begin;
     size_t odd = begin;
     for (size_t i = begin; i < end; ++i) {
-      if (!std::isfinite(points[i].y)) odd = i;
-      if (!(points[i].y >= points[lowest].y)) lowest = i;
-      if (!(points[i].y <= points[highest].y)) highest = i;
+      const double y = points[i].y;
+      if (!std::isfinite(y)) {
+        odd = i;
+        continue;
+      }
+      if (!std::isfinite(points[lowest].y) || y < points[lowest].y) lowest = i;
+      if (!std::isfinite(points[highest].y) || y > points[highest].y) highest = i;
     }
     std::vector<size_t> kept = {begin, lowest, highest, odd, end - 1};
     std::sort(kept.begin(), kept.end());
@@ -143,23 +147,29 @@ std::string point_tip(const LinePlot& plot, const PlotLine& line, const PlotPoin
   return line.name + ", " + plot.x_label + " " + short_number(point.x, 10) + ": " + value;
 }
 
+/// Says that a point has no number.
+std::string cross_shape(const SvgPoint& at) {
+  return "M" + svg_number(at.x - 4) + " " + svg_number(at.y - 4) + "l8 8m0 -8l-8 8";
+}
+
+std::string style_of(size_t index) {
+  return "s" + std::to_string(index % kNumStyles);
+}
+
 std::string line_shapes(const LinePlot& plot, const PlotFrame& frame, size_t index) {
   constexpr size_t kMostMarked = 40;
   const PlotLine& line = plot.lines[index];
-  const std::string style = "s" + std::to_string(index % kNumStyles);
+  const std::string style = style_of(index);
   const auto points = visible_points(line.points, frame);
-  const bool is_dense = static_cast<double>(points.size()) > frame.box.width;
   std::string path;
   std::string marks;
   bool is_joined = false;
   for (size_t i = 0; i < points.size(); ++i) {
     const auto& point = points[i];
-    const std::string tip = "<title>" + escape_html(point_tip(plot, line, point)) + "</title>";
     if (!std::isfinite(point.y)) {
       is_joined = false;
       const SvgPoint at = frame.place({.x = point.x, .y = frame.y.high});
-      marks += "<path class=\"odd " + style + "\" d=\"M" + svg_number(at.x - 4) + " " + svg_number(at.y - 4) +
-               "l8 8m0 -8l-8 8\">" + tip + "</path>\n";
+      marks += svg_path(cross_shape(at), "odd " + style, point_tip(plot, line, point));
       continue;
     }
     const SvgPoint at = frame.place(point);
@@ -167,15 +177,13 @@ std::string line_shapes(const LinePlot& plot, const PlotFrame& frame, size_t ind
     // Without a neighbour there is no line to be seen.
     const bool is_alone = !is_joined && (i + 1 == points.size() || !std::isfinite(points[i + 1].y));
     if (line.points.size() <= kMostMarked || is_alone) {
-      marks +=
-          "<path class=\"mark " + style + "\" d=\"" + marker_shape(at, index) + "\">" + tip + "</path>\n";
+      marks += svg_path(marker_shape(at, index), "mark " + style, point_tip(plot, line, point));
     }
     is_joined = true;
   }
-  const std::string curve =
-      path.empty() ? ""
-                   : "<path class=\"line " + style + (is_dense ? " dense" : "") + "\" d=\"" + path + "\"/>\n";
-  return curve + marks;
+  if (path.empty()) return marks;
+  const bool is_dense = static_cast<double>(points.size()) > frame.box.width;
+  return svg_path(path, "line " + style + (is_dense ? " dense" : "")) + marks;
 }
 
 bool has_odd_points(const LinePlot& plot) {
@@ -194,12 +202,11 @@ std::string line_legend(const LinePlot& plot) {
              escape_html(name) + "</li>\n";
   };
   for (size_t index = 0; index < plot.lines.size(); ++index) {
-    const std::string style = "s" + std::to_string(index % kNumStyles);
-    add("<path class=\"line " + style + "\" d=\"M1 6H27\"/><path class=\"mark " + style + "\" d=\"" +
-            marker_shape({14, 6}, index) + "\"/>",
+    const std::string style = style_of(index);
+    add(svg_path("M1 6H27", "line " + style) + svg_path(marker_shape({14, 6}, index), "mark " + style),
         plot.lines[index].name);
   }
-  if (has_odd) add("<path class=\"odd\" d=\"M10 2l8 8m0 -8l-8 8\"/>", "NaN or infinite");
+  if (has_odd) add(svg_path(cross_shape({14, 6}), "odd"), "NaN or infinite");
   return "<ul class=\"legend\">\n" + items + "</ul>\n";
 }
 

@@ -79,9 +79,10 @@ PlotAxis make_axis(double low, double high, const AxisOptions& options) {
     axis.high = last * step;
   }
   const double largest = std::max(std::abs(axis.low), std::abs(axis.high));
-  for (double multiple = first; multiple <= last; ++multiple) {
-    axis.ticks.push_back(
-        {.value = multiple * step, .label = tick_label(multiple * step, step, largest, options.numbers)});
+  const auto num_ticks = static_cast<int64_t>(last - first) + 1;
+  for (int64_t tick = 0; tick < num_ticks; ++tick) {
+    const double value = (first + static_cast<double>(tick)) * step;
+    axis.ticks.push_back({.value = value, .label = tick_label(value, step, largest, options.numbers)});
   }
   return axis;
 }

@@ -1,12 +1,15 @@
 #include "lockstep/training/svg_shapes.h"
 
-#include <cmath>
+#include <cstdint>
+#include <string_view>
 
 #include "lockstep/training/html_text.h"
 #include "lockstep/training/number_text.h"
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kNarrowSpace = "\u202F";
 
 std::string anchor_name(TextAnchor anchor) {
   switch (anchor) {
@@ -20,6 +23,19 @@ std::string anchor_name(TextAnchor anchor) {
   return "end";
 }
 
+/// Of the character at the start of `text`, in font sizes, as in DejaVu Sans, the widest of the usual fonts.
+/// Of a character of several bytes the first one counts.
+double character_width(std::string_view text) {
+  const auto byte = static_cast<uint8_t>(text[0]);
+  if (byte >= 0x80 && byte < 0xC0) return 0;
+  if (text.starts_with(kNarrowSpace)) return 0.2;
+  if (byte >= 0xE0) return 1.05;
+  if (byte >= 0xC0) return 0.8;
+  if (std::string_view(" !'(),./:;I[]fijlrt|").find(text[0]) != std::string_view::npos) return 0.42;
+  if (std::string_view("%@MWmw").find(text[0]) != std::string_view::npos) return 1;
+  return text[0] >= 'A' && text[0] <= 'Z' ? 0.78 : 0.64;
+}
+
 }  // namespace
 
 std::string svg_number(double value) {
@@ -30,8 +46,9 @@ std::string svg_number(double value) {
 }
 
 double text_width(const std::string& text, double font_size) {
-  constexpr double kWidestUsual = 0.6;  // of the font size; digits take 0.55
-  return static_cast<double>(count_characters(text)) * kWidestUsual * font_size;
+  double width = 0;
+  for (size_t i = 0; i < text.size(); ++i) width += character_width(std::string_view(text).substr(i));
+  return width * font_size;
 }
 
 std::string svg_line(const SvgPoint& from, const SvgPoint& to, const std::string& style) {
@@ -45,6 +62,11 @@ std::string svg_rectangle(const SvgBox& box, const std::string& style, const std
                             svg_number(box.y) + "\" width=\"" + svg_number(box.width) + "\" height=\"" +
                             svg_number(box.height) + "\"" + attributes;
   return tip.empty() ? start + "/>\n" : start + "><title>" + escape_html(tip) + "</title></rect>\n";
+}
+
+std::string svg_path(const std::string& data, const std::string& style, const std::string& tip) {
+  const std::string start = "<path class=\"" + style + "\" d=\"" + data + "\"";
+  return tip.empty() ? start + "/>\n" : start + "><title>" + escape_html(tip) + "</title></path>\n";
 }
 
 std::string svg_text(const SvgPoint& baseline, const std::string& text, TextAnchor anchor,

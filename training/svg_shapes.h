@@ -35,6 +35,8 @@ inline constexpr double kPlotFontSize = 13;
 std::string svg_line(const SvgPoint& from, const SvgPoint& to, const std::string& style);
 std::string svg_rectangle(const SvgBox& box, const std::string& style, const std::string& tip = "",
                           const std::string& attributes = "");
+/// `data` as in SVG's attribute d.
+std::string svg_path(const std::string& data, const std::string& style, const std::string& tip = "");
 std::string svg_text(const SvgPoint& baseline, const std::string& text, TextAnchor anchor,
                      const std::string& style = "", const std::string& attributes = "");
 
