@@ -50,6 +50,7 @@
 #include "lockstep/training/metrics_log.h"
 #include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
+#include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/png_encoder.h"
 #include "lockstep/training/precision_recall.h"
 #include "lockstep/training/profiler.h"

@@ -4,17 +4,25 @@
 //   again checkpoint_peer logits WEIGHTS IMAGES OUT   what mobilenet_v2 with these weights makes of the
 //   tensor "images"
 
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/fused_adam.h"
+#include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_file.h"
+#include "lockstep/training/state_view.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep {
@@ -45,6 +53,47 @@ void logits(const std::string& weights, const std::string& images, const std::st
   save_safetensors(out, {{"logits", model->forward(load_safetensors(images).tensors.at(0).second)}});
 }
 
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(
+    const std::string& kind, const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  if (kind == "FusedAdam") return std::make_unique<FusedAdam>(groups);
+  if (kind == "FusedAdamW") return std::make_unique<FusedAdamW>(groups);
+  if (kind == "FusedSgd") return std::make_unique<FusedSgd>(groups);
+  if (kind == "Adam") return std::make_unique<torch::optim::Adam>(groups);
+  if (kind == "AdamW") return std::make_unique<torch::optim::AdamW>(groups);
+  return std::make_unique<torch::optim::SGD>(groups, 1.0);
+}
+
+/// IN holds "groups" (lists of parameters), "state" and "steps" (a list of gradients, or None, for each);
+/// OUT the same groups and the state afterwards. The new optimizer has default options.
+void step_optimizer(const std::string& kind, const std::string& in, const std::string& out) {
+  const StateValue state = load_state_file(in);
+  const StateView view(state, in);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  std::vector<torch::Tensor> parameters;
+  StateValue::List saved_groups;
+  for (const auto& group : view.at("groups").items()) {
+    std::vector<torch::Tensor> members;
+    for (const auto& tensor : group.items())
+      members.push_back(tensor.tensor().clone().set_requires_grad(true));
+    parameters.insert(parameters.end(), members.begin(), members.end());
+    saved_groups.emplace_back(StateValue::List(members.begin(), members.end()));
+    groups.emplace_back(members);
+  }
+  const auto optimizer = make_optimizer(kind, groups);
+  const auto& dict = std::get<StateValue::Dict>(state.data());
+  load_optimizer_state(*optimizer, *dict.find("state"), in);
+  for (const auto& step : view.at("steps").items()) {
+    const auto gradients = step.items();
+    for (size_t i = 0; i < parameters.size(); ++i)
+      parameters[i].mutable_grad() = gradients.at(i).is_none() ? torch::Tensor() : gradients.at(i).tensor();
+    optimizer->step();
+  }
+  StateValue::Dict result;
+  result.add("groups", saved_groups);
+  result.add("state", optimizer_state(*optimizer));
+  save_state_file(out, result);
+}
+
 int run(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "copy" && arguments.size() == 3) {
@@ -53,6 +102,8 @@ int run(const std::vector<std::string>& arguments) {
     copy_each({arguments.begin() + 1, arguments.end()});
   } else if (command == "weights" && arguments.size() == 3) {
     save_weights(arguments[2], load_weights(arguments[1]));
+  } else if (command == "optimizer" && arguments.size() == 4) {
+    step_optimizer(arguments[1], arguments[2], arguments[3]);
   } else if (command == "logits" && arguments.size() == 4) {
     logits(arguments[1], arguments[2], arguments[3]);
   } else {
