@@ -19,15 +19,18 @@ c10::intrusive_ptr<c10d::Backend> ReplicaCollectives::backend(const std::string&
   return backend_;
 }
 
-ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend)
+ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend,
+                             WaitClock& waits)
     : replica_(replica) {
   replica_.backend_ = backend;
+  replica_.waits_ = &waits;
   replica_.thread_ = std::this_thread::get_id();
 }
 
 ReplicaCollectives::Run::~Run() {
   replica_.thread_ = std::thread::id();
   replica_.backend_.reset();
+  replica_.waits_ = nullptr;
 }
 
 }  // namespace lockstep

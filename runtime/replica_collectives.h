@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "lockstep/runtime/wait_clock.h"
+
 namespace lockstep {
 
 /// One replica's collectives, for modules that take part in them without being handed a ReplicaContext. It
@@ -28,10 +30,13 @@ class ReplicaCollectives {
   /// there would wait for nobody.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& who) const;
 
-  /// While it lives, the thread that made it is inside a run of this replica.
+  /// Where waits for the backend's collectives are added up. Call it where backend() may be.
+  WaitClock& waits() const { return *waits_; }
+
+  /// While it lives, the thread that made it is inside a run of this replica. `waits` outlives it.
   class Run {
    public:
-    Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend);
+    Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -46,6 +51,7 @@ class ReplicaCollectives {
   const int num_replicas_;
   std::atomic<std::thread::id> thread_;        // no thread's id outside a run
   c10::intrusive_ptr<c10d::Backend> backend_;  // touched by thread_ only
+  WaitClock* waits_ = nullptr;                 // likewise
 };
 
 /// A module that works together with the other replicas' copies of itself. Strategy::scope() and mirror()

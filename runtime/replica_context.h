@@ -12,6 +12,7 @@
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/per_replica.h"
 #include "lockstep/runtime/reduce_op.h"
+#include "lockstep/runtime/wait_clock.h"
 
 namespace lockstep {
 
@@ -49,6 +50,7 @@ struct ReplicaState {
   at::Generator generator;
   int accumulations = 0;                ///< how many Accumulation objects live
   GraphRecording* recording = nullptr;  ///< of the call that the replica is in, if it is captured
+  WaitClock waits;
 };
 
 /// What a run knows of the batch that it was given.
@@ -120,6 +122,9 @@ class ReplicaContext {
   /// Overwrites `value` with replica `source`'s, without gradient. Throws InvalidArgument for a source that
   /// is no replica.
   void broadcast_(const torch::Tensor& value, int source = 0);
+
+  /// How long this replica has waited for the others since the strategy was made; see WaitClock.
+  double seconds_waited() const { return state_.waits.seconds(); }
 
   /// Keeps gradients local while the result lives: `auto hold = replica.accumulate();`
   [[nodiscard]] Accumulation accumulate() { return Accumulation(state_); }

@@ -20,6 +20,7 @@ class TcpListener {
   TcpListener& operator=(TcpListener&&) = delete;
 
   int port() const { return port_; }
+  int descriptor() const { return socket_; }
   /// The descriptor, which belongs to the caller from now on.
   int release();
 

@@ -57,7 +57,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
     const ReplicaChannel channel = core.collectives->ends(local);
-    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device);
+    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device,
+                                         state.waits);
     ReplicaContext replica(state, *this, &channel, batch);
     fn(replica);
     for (auto* channel : channels) channel->leave(local);
@@ -101,7 +102,9 @@ std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Op
 void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) {
   const auto group = optimizer_group(optimizer);
   group->check_parameters(replica.local_replica_id());
-  if (auto* reducer = group->reducer(replica.local_replica_id())) reducer->finish();
+  const int local = replica.local_replica_id();
+  const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
+  if (auto* reducer = group->reducer(local)) reducer->finish();
 }
 
 torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
@@ -112,7 +115,10 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   auto* recording = core_->states[static_cast<size_t>(local)].recording;
   if (recording != nullptr) recording->note_used_gradients(parameters_of(optimizer));
   auto* reducer = group->reducer(local);
-  if (reducer != nullptr) reducer->finish();
+  if (reducer != nullptr) {
+    const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
+    reducer->finish();
+  }
   torch::Tensor norm;
   const auto clip = [&] {
     if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);

@@ -14,10 +14,11 @@ namespace lockstep {
 namespace {
 
 /// [replicas, n]: every replica's `own` [n]. Blocks.
-at::Tensor gather(c10d::Backend& backend, const at::Tensor& own) {
+at::Tensor gather(c10d::Backend& backend, const at::Tensor& own, WaitClock& waits) {
   const at::Tensor all = at::empty({backend.getSize(), own.size(0)}, own.options());
   std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
   std::vector<at::Tensor> inputs{own};
+  const WaitClock::Wait wait(waits);
   backend.allgather(outputs, inputs)->wait();
   return all;
 }
@@ -50,7 +51,8 @@ torch::Tensor SyncBatchNormImpl::forward_on_replicas(const torch::Tensor& input)
   {
     const at::NoGradGuard no_grad;
     call.dense = input.contiguous(input.suggest_memory_format());
-    const auto gathered = gather(*backend, batch_norm::local_statistics(call.dense, call.eps));
+    const auto gathered =
+        gather(*backend, batch_norm::local_statistics(call.dense, call.eps), replica_->waits());
     const int64_t total = total_count(gathered, batch_norm::count_of(input));
     if (total == 1) {
       throw InvalidArgument(

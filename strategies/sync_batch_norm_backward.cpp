@@ -53,7 +53,9 @@ class SyncBatchNormBackward final : public Node {
     const batch_norm::Sums sums = batch_norm::local_sums(gradient, input, weight, statistics_, eps_);
     variable_list results(3);
     if (task_should_compute_output(0)) {
-      all_reduce_(*replica_->backend("SyncBatchNorm"), ReduceOp::kSum, {sums.shared});
+      const auto backend = replica_->backend("SyncBatchNorm");
+      const WaitClock::Wait wait(replica_->waits());
+      all_reduce_(*backend, ReduceOp::kSum, {sums.shared});
       results[0] = batch_norm::input_gradient(gradient, input, weight, statistics_, sums.shared, eps_);
     }
     // This replica's parts: the others' are added where all gradients of parameters are.
