@@ -2,9 +2,11 @@
 
 #include <string>
 
-#include "lockstep/benchmarks/statistics.h"
+#include "lockstep/measurement/statistics.h"
 
 namespace lockstep::benchmarks {
+
+using measurement::MedianInterval;
 
 /// What a ratio is held against.
 struct Bar {

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/benchmarks/markdown_table.h"
+#include "lockstep/measurement/markdown_table.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::MarkdownTable;
+using measurement::median;
+using measurement::median_with_interval;
 
 constexpr double kMebibyte = 1 << 20;
 

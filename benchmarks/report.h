@@ -9,7 +9,7 @@
 #include "lockstep/benchmarks/alternating_pairs.h"
 #include "lockstep/benchmarks/bar.h"
 #include "lockstep/benchmarks/device_use.h"
-#include "lockstep/benchmarks/statistics.h"
+#include "lockstep/measurement/statistics.h"
 
 namespace lockstep::benchmarks {
 

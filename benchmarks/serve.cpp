@@ -3,13 +3,15 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "lockstep/benchmarks/machine.h"
 #include "lockstep/benchmarks/strategy_loop.h"
 #include "lockstep/benchmarks/training_loop.h"
 #include "lockstep/benchmarks/workers_loop.h"
+#include "lockstep/measurement/machine.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::peak_memory_bytes;
 
 std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
   if (options.serve == "bare") return make_bare_loop(options.workload);

@@ -11,12 +11,15 @@
 #include "lockstep/benchmarks/allocator.h"
 #include "lockstep/benchmarks/benchmark_options.h"
 #include "lockstep/benchmarks/comparisons.h"
-#include "lockstep/benchmarks/machine.h"
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/serve.h"
+#include "lockstep/measurement/machine.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::describe_machine;
+using measurement::today;
 
 void print_setting(const BenchmarkOptions& options) {
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"

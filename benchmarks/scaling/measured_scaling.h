@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "lockstep/benchmarks/scaling/prediction.h"
-#include "lockstep/benchmarks/statistics.h"
+#include "lockstep/measurement/statistics.h"
 
 namespace lockstep::benchmarks {
+
+using measurement::MedianInterval;
 
 /// One measurement of compute.
 struct ComputeSample {

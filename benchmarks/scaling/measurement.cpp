@@ -12,6 +12,8 @@
 namespace lockstep::benchmarks {
 namespace {
 
+using measurement::median;
+
 /// Values of one thing, a round each.
 using Series = std::vector<double>;
 

@@ -5,15 +5,18 @@
 #include <stdexcept>
 
 #include "lockstep/benchmarks/allocator.h"
-#include "lockstep/benchmarks/machine.h"
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/scaling/measurement.h"
 #include "lockstep/benchmarks/scaling/scaling_options.h"
 #include "lockstep/benchmarks/scaling/scaling_report.h"
 #include "lockstep/benchmarks/scaling/scaling_serve.h"
+#include "lockstep/measurement/machine.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::describe_machine;
+using measurement::today;
 
 void run_scaling(const ScalingOptions& options) {
   // A job that has died is an error of the write to it, not the end of this process.

@@ -7,10 +7,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/benchmarks/markdown_table.h"
+#include "lockstep/measurement/markdown_table.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::MarkdownTable;
 
 using Json = nlohmann::ordered_json;
 

@@ -4,12 +4,15 @@
 #include <sstream>
 
 #include "lockstep/benchmarks/alternating_pairs.h"
-#include "lockstep/benchmarks/machine.h"
-#include "lockstep/benchmarks/markdown_table.h"
 #include "lockstep/benchmarks/report.h"
+#include "lockstep/measurement/machine.h"
+#include "lockstep/measurement/markdown_table.h"
 
 namespace lockstep::benchmarks {
 namespace {
+
+using measurement::MarkdownTable;
+using measurement::peak_memory_bytes;
 
 using testing::ElementsAre;
 using testing::HasSubstr;

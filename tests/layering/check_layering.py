@@ -18,7 +18,7 @@ ALLOWED = {
     "training": {"runtime", "strategies"},
 }
 # Who stands above the layers may include them all, and the header that gathers them.
-ABOVE = {"apps", "benchmarks", "examples", "tests"}
+ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

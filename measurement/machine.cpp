@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/machine.h"
+#include "lockstep/measurement/machine.h"
 
 #include <array>
 #include <ctime>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 namespace {
 
 /// What follows `key` and a colon in a file of such lines, or nothing.
@@ -40,8 +40,8 @@ std::string today() {
 int64_t peak_memory_bytes() {
   const std::string kibibytes = look_up("/proc/self/status", "VmHWM");
   if (kibibytes.empty())
-    throw std::runtime_error("[benchmark] expected VmHWM in /proc/self/status, but found none");
+    throw std::runtime_error("[measurement] expected VmHWM in /proc/self/status, but found none");
   return std::stoll(kibibytes) * 1024;
 }
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

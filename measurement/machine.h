@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 
 /// The CPU's name and the number of cores this process may use.
 std::string describe_machine();
@@ -14,4 +14,4 @@ std::string today();
 /// The largest resident set of this process so far (Linux's VmHWM).
 int64_t peak_memory_bytes();
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

@@ -1,9 +1,9 @@
-#include "lockstep/benchmarks/markdown_table.h"
+#include "lockstep/measurement/markdown_table.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 
 MarkdownTable::MarkdownTable(std::vector<std::string> header) {
   rows_.push_back(std::move(header));
@@ -35,4 +35,4 @@ std::ostream& operator<<(std::ostream& stream, const MarkdownTable& table) {
   return stream;
 }
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 
 /// Rows of text, printed as a Markdown table with aligned columns.
 class MarkdownTable {
@@ -21,4 +21,4 @@ class MarkdownTable {
   std::vector<std::vector<std::string>> rows_;  // the header first
 };
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

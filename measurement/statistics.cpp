@@ -1,11 +1,11 @@
-#include "lockstep/benchmarks/statistics.h"
+#include "lockstep/measurement/statistics.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 namespace {
 
 double median_of_sorted(const std::vector<double>& values) {
@@ -43,4 +43,4 @@ MedianInterval median_with_interval(std::vector<double> values) {
   return {median_of_sorted(values), values[rank - 1], values[values.size() - rank]};
 }
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/statistics.h"
+#include "lockstep/measurement/statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 namespace {
 
 TEST(Median, IsTheMiddleValueOrTheMeanOfTheTwoMiddleOnes) {
@@ -66,4 +66,4 @@ TEST(MedianInterval, HoldsTheMedianOfASkewedDistributionInNinetyFivePercentOfSam
 }
 
 }  // namespace
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

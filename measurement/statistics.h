@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 
 /// The median of a sample, and an interval that holds the population's median.
 struct MedianInterval {
@@ -27,4 +27,4 @@ int median_interval_rank(int count, double confidence);
 /// std::invalid_argument for fewer than 6 values: they have no such interval.
 MedianInterval median_with_interval(std::vector<double> values);
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement
