@@ -86,8 +86,7 @@ std::string precision_text(PrecisionKind precision) {
 std::string optimizer_text(const TrainOptions& options) {
   std::string text = optimizer_name(options.optimizer);
   if (options.optimizer == OptimizerKind::kSgd) text += fmt::format(", momentum {}", options.momentum);
-  if (options.accumulate_steps > 1)
-    text += fmt::format(", a step every {} batches", options.accumulate_steps);
+  if (options.accumulate_steps > 1) text += fmt::format(", each step in {} pieces", options.accumulate_steps);
   if (options.clip_norm > 0) text += fmt::format(", gradients clipped to a norm of {}", options.clip_norm);
   return text;
 }

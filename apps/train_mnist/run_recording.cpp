@@ -40,9 +40,9 @@ HyperparameterValue hyperparameter(const SettingValue& value) {
 
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
                                        const std::map<std::string, Origin>& origins, const ImageData& data) {
-  RecordRunOptions options{
-      .title = c10::str("train_mnist: ", model_name(run.options.model), " by ", run.replicas),
-      .log_every = run.options.log_every};
+  RecordRunOptions options{.title = c10::str("train_mnist: ", model_name(run.options.model), " by ",
+                                             run.replicas.substr(0, run.replicas.find(','))),
+                           .log_every = run.options.log_every};
   for (const auto& [name, value, origin] : settings_of(run.options, origins)) {
     if (std::holds_alternative<std::monostate>(value)) continue;
     const std::string from = origin_name(origin.kind) + (origin.name.empty() ? "" : " " + origin.name);

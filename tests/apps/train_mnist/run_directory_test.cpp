@@ -1,0 +1,164 @@
+// What the built program records of a run, and runs that begin with what another one left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lockstep/tests/apps/train_mnist/trainings.h"
+#include "lockstep/tests/datasets/test_files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+nlohmann::json file_json(const std::string& path) {
+  return nlohmann::json::parse(file_text(path));
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A training with a record in `folder`/run.
+ProcessResult recorded(const TemporaryFolder& folder, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"--run-dir", folder.path() + "/run"});
+  return train_mnist(short_training(more));
+}
+
+TEST(TrainMnistRun, RecordsConfigurationMetricsEventsAndAReport) {
+  const TemporaryFolder folder;
+  const auto result = recorded(folder, {"--epochs", "2", "--seed", "5", "--profile", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const std::string run = folder.path() + "/run";
+  EXPECT_THAT(names_in(run), ElementsAre("checkpoints", "config.json", "metrics.csv", "metrics.jsonl",
+                                         "profile.json", "report.html", "tb"));
+  const auto config = file_json(run + "/config.json");
+  EXPECT_EQ(config["values"]["seed"]["value"], 5);
+  EXPECT_EQ(config["values"]["seed"]["origin"], "flag");
+  EXPECT_EQ(config["values"]["optimizer"]["origin"], "default");
+  EXPECT_EQ(config["resolved"]["parameters"]["value"], 693962);
+  const auto csv = file_text(run + "/metrics.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+  const auto epochs = epochs_of(result);
+  ASSERT_EQ(epochs.size(), 2U);
+  std::istringstream lines(file_text(run + "/metrics.jsonl"));
+  nlohmann::json last;
+  size_t epoch = 0;
+  for (std::string line; std::getline(lines, line);) {
+    last = nlohmann::json::parse(line);
+    if (last["kind"] != "epoch") continue;
+    EXPECT_NEAR(last["loss"].get<double>(), epochs[epoch].loss, 5e-5);
+    EXPECT_NEAR(last["validation_accuracy"].get<double>(), epochs[epoch].test_accuracy, 5e-5);
+    ++epoch;
+  }
+  EXPECT_EQ(epoch, 2U);
+  EXPECT_EQ(last["status"], "completed");
+  const auto report = file_text(run + "/report.html");
+  for (const std::string part : {"<svg", "Misclassified images", "data:image/png;base64,"})
+    EXPECT_THAT(report, HasSubstr(part));
+}
+
+TEST(TrainMnistRun, IsRepeatedByItsConfiguration) {
+  const TemporaryFolder first, second, third;
+  const auto original = recorded(first, {"--optimizer", "sgd", "--momentum", "0.5", "--seed", "9",
+                                         "--replicas", "2", "--learning-rate-schedule", "constant"});
+  ASSERT_EQ(original.exit_code, 0) << original.error;
+  const std::string config = first.path() + "/run/config.json";
+  const auto again = train_mnist({"--config", config, "--run-dir", second.path() + "/run"});
+  ASSERT_EQ(again.exit_code, 0) << again.error;
+  const auto repeated = epochs_of(again), once = epochs_of(original);
+  ASSERT_EQ(repeated.size(), once.size());
+  EXPECT_EQ(repeated[0].loss, once[0].loss);
+  EXPECT_EQ(repeated[0].test_accuracy, once[0].test_accuracy);
+  const auto values = file_json(second.path() + "/run/config.json")["values"];
+  EXPECT_EQ(values["momentum"]["value"], 0.5);
+  EXPECT_EQ(values["momentum"]["origin"], "file");
+  const auto other = train_mnist({"--config", config, "--seed", "10"});
+  ASSERT_EQ(other.exit_code, 0) << other.error;
+  EXPECT_NE(epochs_of(other)[0].loss, once[0].loss);
+}
+
+TEST(TrainMnistRun, NeverOverwritesAnother) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(recorded(folder).exit_code, 0);
+  const std::string run = folder.path() + "/run";
+  const auto config = file_text(run + "/config.json"), csv = file_text(run + "/metrics.csv");
+  const auto again = recorded(folder, {"--seed", "77"});
+  EXPECT_EQ(again.exit_code, 4);
+  EXPECT_THAT(again.error, AllOf(StartsWith("train_mnist: error: "), HasSubstr(run)));
+  EXPECT_EQ(file_text(run + "/config.json"), config);
+  EXPECT_EQ(file_text(run + "/metrics.csv"), csv);
+}
+
+TEST(TrainMnistRun, EndsBeforeItTrainsWhereItsFolderCannotBeMade) {
+  const auto result = train_mnist(short_training({"--run-dir", "/proc/nothing/here"}));
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.error, HasSubstr("/proc/nothing/here"));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(TrainMnistRun, SaysInItsRecordThatItFailed) {
+  const TemporaryFolder folder;
+  const auto result = recorded(folder, {"--optimizer", "sgd", "--learning-rate", "1e30"});
+  EXPECT_EQ(result.exit_code, 6);
+  const auto text = file_text(folder.path() + "/run/metrics.jsonl");
+  EXPECT_THAT(text, HasSubstr("\"status\": \"failed\""));
+  EXPECT_THAT(file_text(folder.path() + "/run/report.html"), HasSubstr("expected a finite loss"));
+}
+
+TEST(TrainMnistRun, StopsEarlyWhereTheTestLossGetsNoBetter) {
+  const auto result =
+      train_mnist(short_training({"--epochs", "50", "--early-stopping", "1", "--learning-rate-schedule",
+                                  "constant", "--learning-rate", "0.03"}));
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_LT(epochs_of(result).size(), 50U);
+  EXPECT_THAT(result.out, HasSubstr("stopped early: validation_loss is not better than in epoch "));
+}
+
+TEST(TrainMnistRun, PrintsNothingWhereItIsToBeQuiet) {
+  const auto result = train_mnist(short_training({"--quiet"}));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out + result.error, "");
+}
+
+TEST(TrainMnistRun, ComputesInFloat64) {
+  const auto losses_of = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--precision", "float64", "--optimizer", "sgd"});
+    const auto result = train_mnist(short_training(more));
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return epochs_of(result).at(0).loss;
+  };
+  EXPECT_EQ(losses_of({"--replicas", "2"}), losses_of({}));
+}
+
+TEST(TrainMnistRun, MicroBatchesMakeTheSameSteps) {
+  const auto loss_of = [](const std::string& pieces) {
+    const auto result = train_mnist(short_training({"--optimizer", "sgd", "--accumulate-steps", pieces}));
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return epochs_of(result).at(0).loss;
+  };
+  EXPECT_NEAR(loss_of("4"), loss_of("1"), 1.1e-4);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
