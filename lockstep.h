@@ -62,4 +62,5 @@
 #include "lockstep/training/state_dict.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/trainer.h"
+#include "lockstep/training/training_state.h"
 #include "lockstep/training/weights_file.h"

@@ -19,6 +19,7 @@ class StateView {
   StateView(const StateValue& value, std::string file, std::string path = "")
       : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
 
+  const StateValue& value() const { return *value_; }
   bool is_none() const { return value_->get_if<std::monostate>() != nullptr; }
   bool truth() const;
   int64_t integer() const;

@@ -62,7 +62,7 @@ TEST(Configuration, ShowsWhatIsNotAsUsual) {
   run.options.precision = PrecisionKind::kFloat64;
   const std::string text = configuration_text(run);
   EXPECT_THAT(text,
-              HasSubstr("optimizer        sgd, momentum 0.9, a step every 4 batches, gradients clipped to a "
+              HasSubstr("optimizer        sgd, momentum 0.9, each step in 4 pieces, gradients clipped to a "
                         "norm of 1.5\n"));
   EXPECT_THAT(text,
               HasSubstr("learning rate    0.001, times 0.1 after 2 epochs without a better validation loss, "

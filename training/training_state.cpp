@@ -1,0 +1,204 @@
+#include "lockstep/training/training_state.h"
+
+#include <utility>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/training/optimizer_state.h"
+#include "lockstep/training/replica_states.h"
+#include "lockstep/training/state_dict.h"
+#include "lockstep/training/state_view.h"
+
+namespace lockstep {
+namespace {
+
+/// Of files as described in docs/checkpoints.md. A reader takes files of its own and earlier formats; what a
+/// file has besides, it ignores.
+constexpr int64_t kFormat = 1;
+
+StateValue::Dict dict_of(const NamedTensors& tensors) {
+  StateValue::Dict dict;
+  for (const auto& [name, tensor] : tensors) dict.add(name, tensor);
+  return dict;
+}
+
+NamedTensors tensors_of(const StateView& view) {
+  NamedTensors tensors;
+  for (const auto& [key, value] : view.entries()) {
+    const auto* name = std::get_if<std::string>(&key);
+    if (name == nullptr) value.fail("a name as the key", "a number");
+    tensors.emplace_back(*name, value.tensor());
+  }
+  return tensors;
+}
+
+StateValue::Dict save_progress(const TrainingProgress& progress) {
+  StateValue::Dict dict;
+  dict.add("epoch", progress.epoch);
+  dict.add("step", progress.step);
+  dict.add("position", progress.position);
+  dict.add("shuffle_seed", progress.shuffle_seed);
+  StateValue::Dict metrics;
+  for (const auto& [name, value] : progress.metrics) metrics.add(name, value);
+  dict.add("metrics", std::move(metrics));
+  return dict;
+}
+
+TrainingProgress load_progress(const StateView& view) {
+  TrainingProgress progress{.epoch = view.at("epoch").count(),
+                            .step = view.at("step").count(),
+                            .position = view.at("position").count(),
+                            .shuffle_seed = view.at("shuffle_seed").integer(),
+                            .metrics = {}};
+  for (const auto& [key, value] : view.at("metrics").entries()) {
+    const auto* name = std::get_if<std::string>(&key);
+    if (name == nullptr) value.fail("a name as the key", "a number");
+    progress.metrics[*name] = value.number();
+  }
+  return progress;
+}
+
+/// Replica 0's parameters, and the mean of the buffers: the model as it is evaluated.
+StateValue::Dict save_model(const torch::nn::Module& module, const NamedTensors& stacked_buffers) {
+  std::map<std::string, torch::Tensor> means;
+  for (const auto& [name, stacked] : stacked_buffers) means.emplace(name, mean_of_replicas(stacked));
+  NamedTensors tensors = state_dict(module);
+  for (auto& [name, tensor] : tensors)
+    if (const auto mean = means.find(name); mean != means.end()) tensor = mean->second;
+  return dict_of(tensors);
+}
+
+/// States differ in size between kinds of devices, which then have nothing to go on with.
+void set_stream(at::Generator& generator, const StateView& saved) {
+  const torch::Tensor& state = saved.tensor();
+  if (state.scalar_type() != torch::kUInt8 || state.dim() != 1) saved.fail("bytes");
+  if (state.numel() != generator.get_state().numel()) return;
+  try {
+    generator.set_state(state);
+  } catch (const c10::Error& error) {
+    saved.fail("the state of a random generator",
+               std::string("one that is refused: ") + error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+void TrainingState::add_model(std::vector<ModulePointer> replicas) {
+  if (!model_.empty()) throw InvalidArgument("[TrainingState] expected one model, but got two");
+  model_ = std::move(replicas);
+}
+
+void TrainingState::add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> optimizers) {
+  for (const auto* optimizer : optimizers)
+    optimizer_state(*optimizer);  // refuses other kinds now, not after an epoch
+  if (!optimizers_.emplace(name, std::move(optimizers)).second)
+    throw InvalidArgument("[TrainingState] expected a name for each optimizer, but got '" + name + "' twice");
+}
+
+void TrainingState::add_scaler(Mirrored<GradScaler>& scaler) {
+  if (!scalers_.empty()) throw InvalidArgument("[TrainingState] expected one scaler, but got two");
+  for (auto& value : scaler.local_values()) scalers_.push_back(&value);
+}
+
+void TrainingState::save(const std::string& path, const TrainingProgress& progress) {
+  if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
+  StateValue::Dict lockstep;
+  lockstep.add("format", kFormat);
+  lockstep.add("version", LOCKSTEP_VERSION);
+  StateValue::Dict replicas = save_replicas();
+  if (strategy_->first_local_replica() != 0) return;
+
+  StateValue::Dict state;
+  state.add("lockstep", std::move(lockstep));
+  NamedTensors buffers;
+  for (const auto& entry : replicas.find("buffers")->get_if<StateValue::Dict>()->entries)
+    buffers.emplace_back(std::get<std::string>(entry.key), *entry.value.get_if<torch::Tensor>());
+  state.add("model", save_model(*model_[0], buffers));
+  state.add("replicas", std::move(replicas));
+  StateValue::Dict optimizers;
+  for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
+  state.add("optimizers", std::move(optimizers));
+  if (!scalers_.empty()) {
+    const GradScalerState of_scaler = scalers_[0]->state();
+    StateValue::Dict scaler;
+    scaler.add("scale", of_scaler.scale);
+    scaler.add("growth_tracker", of_scaler.growth_tracker);
+    state.add("scaler", std::move(scaler));
+  }
+  state.add("progress", save_progress(progress));
+  save_state_file(path, state);
+}
+
+TrainingProgress TrainingState::load(const std::string& path) {
+  if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
+  const StateValue state = load_state_file(path);
+  const StateView view(state, path);
+  const StateView format = view.at("lockstep").at("format");
+  if (format.count() > kFormat) {
+    format.fail("at most " + std::to_string(kFormat),
+                std::to_string(format.count()) + ", of Lockstep " + view.at("lockstep").at("version").text());
+  }
+  const TrainingProgress progress = load_progress(view.at("progress"));
+  load_state_dict(model_, tensors_of(view.at("model")), {.source = path});
+  load_optimizers(view.at("optimizers"), path);
+  if (!scalers_.empty()) load_scalers(view.at("scaler"));
+  load_replicas(view.at("replicas"));
+  return progress;
+}
+
+void TrainingState::load_optimizers(const StateView& saved, const std::string& path) {
+  for (const auto& [name, of_replicas] : optimizers_) {
+    const StateView state = saved.at(name);
+    for (auto* optimizer : of_replicas)
+      load_optimizer_state(*optimizer, state.value(), path + ": optimizer '" + name + "'");
+  }
+}
+
+void TrainingState::load_scalers(const StateView& saved) {
+  const GradScalerState state{.scale = saved.at("scale").number(),
+                              .growth_tracker = saved.at("growth_tracker").count()};
+  try {
+    for (auto* scaler : scalers_) scaler->load_state(state);
+  } catch (const InvalidArgument& error) {
+    saved.fail("the state of a GradScaler", std::string("one that it refuses: ") + error.what());
+  }
+}
+
+StateValue::Dict TrainingState::save_replicas() {
+  std::vector<torch::Tensor> buffers;
+  for (const auto& module : model_) buffers.push_back(buffer_bytes(*module));
+  std::vector<torch::Tensor> generators;
+  for (const auto& generator : replica_generators(*strategy_))
+    generators.push_back(generator.get_state().cpu());
+  const NamedTensors stacked = stack_buffers(*model_[0], gather_bytes(*strategy_, buffers));
+  const auto streams = gather_bytes(*strategy_, generators);
+  StateValue::Dict replicas;
+  replicas.add("count", strategy_->num_replicas_in_sync());
+  replicas.add("buffers", dict_of(stacked));
+  replicas.add("generators", StateValue::List(streams.begin(), streams.end()));
+  return replicas;
+}
+
+void TrainingState::load_replicas(const StateView& saved) {
+  const int count = strategy_->num_replicas_in_sync();
+  if (saved.at("count").count() != count) return;  // the model's own buffers are the mean
+  const auto first = strategy_->first_local_replica();
+  const StateView buffers = saved.at("buffers");
+  const auto generators = saved.at("generators").items();
+  if (static_cast<int>(generators.size()) != count)
+    saved.at("generators").fail(std::to_string(count) + " generators", std::to_string(generators.size()));
+  const torch::NoGradGuard no_grad;
+  auto streams = replica_generators(*strategy_);
+  for (size_t local = 0; local < model_.size(); ++local) {
+    const auto replica = static_cast<int64_t>(local) + first;
+    for (auto& item : model_[local]->named_buffers()) {
+      torch::Tensor buffer = item.value();
+      if (!buffer.defined()) continue;
+      auto shape = buffer.sizes().vec();
+      shape.insert(shape.begin(), count);
+      buffer.copy_(buffers.at(item.key()).tensor_like(buffer.unsqueeze(0).expand(shape))[replica]);
+    }
+    set_stream(streams[local], generators[static_cast<size_t>(replica)]);
+  }
+}
+
+}  // namespace lockstep
