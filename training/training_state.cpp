@@ -95,8 +95,14 @@ void TrainingState::add_optimizer(const std::string& name, std::vector<torch::op
 }
 
 void TrainingState::add_scaler(Mirrored<GradScaler>& scaler) {
+  std::vector<GradScaler*> replicas;
+  for (auto& value : scaler.local_values()) replicas.push_back(&value);
+  add_scaler(std::move(replicas));
+}
+
+void TrainingState::add_scaler(std::vector<GradScaler*> replicas) {
   if (!scalers_.empty()) throw InvalidArgument("[TrainingState] expected one scaler, but got two");
-  for (auto& value : scaler.local_values()) scalers_.push_back(&value);
+  scalers_ = std::move(replicas);
 }
 
 void TrainingState::save(const std::string& path, const TrainingProgress& progress) {

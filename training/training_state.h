@@ -54,6 +54,11 @@ class TrainingState {
   /// Throws InvalidArgument for a second.
   void add_scaler(Mirrored<GradScaler>& scaler);
 
+  /// The same for objects without their types, one each for every local replica, in order.
+  void add_model(std::vector<ModulePointer> replicas);
+  void add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> replicas);
+  void add_scaler(std::vector<GradScaler*> replicas);
+
   /// Writes the file, beside `path` first, so that a failure leaves what was there. With several workers it
   /// is a collective: all call it, and the one with replica 0 writes. Waits for the devices and the disk.
   ///
@@ -70,8 +75,6 @@ class TrainingState {
   TrainingProgress load(const std::string& path);
 
  private:
-  void add_model(std::vector<ModulePointer> replicas);
-  void add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> optimizers);
   StateValue::Dict save_replicas();
   void load_optimizers(const StateView& saved, const std::string& path);
   void load_scalers(const StateView& saved);

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "lockstep/training/early_stopping.h"
-#include "lockstep/training/gradient_norm.h"
 #include "lockstep/training/learning_rate_schedule.h"
+#include "lockstep/training/model_checkpoint.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/profiler.h"
 
@@ -46,6 +46,10 @@ Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan)
   if (options.early_stopping > 0) {
     callbacks.push_back(
         std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = options.early_stopping}));
+  }
+  if (!options.run_dir.empty()) {
+    callbacks.push_back(std::make_shared<ModelCheckpoint>(
+        ModelCheckpointOptions{.folder = RunPaths{options.run_dir}.checkpoints()}));
   }
   if (options.profile > 0) {
     callbacks.push_back(std::make_shared<Profiler>(

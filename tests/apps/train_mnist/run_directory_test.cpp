@@ -126,6 +126,43 @@ TEST(TrainMnistRun, SaysInItsRecordThatItFailed) {
   EXPECT_THAT(file_text(folder.path() + "/run/report.html"), HasSubstr("expected a finite loss"));
 }
 
+TEST(TrainMnistRun, BeginsWithTheWeightsOfAnother) {
+  const TemporaryFolder folder;
+  const auto first = recorded(folder, {"--epochs", "3"});
+  ASSERT_EQ(first.exit_code, 0) << first.error;
+  const std::string weights = folder.path() + "/run/checkpoints/last.safetensors";
+  EXPECT_THAT(names_in(folder.path() + "/run/checkpoints"),
+              ElementsAre("best.pt", "best.safetensors", "last.pt", "last.safetensors"));
+  // So slow that the weights stay what they were.
+  const std::vector<std::string> still{"--learning-rate", "1e-12", "--optimizer", "sgd", "--init-weights"};
+  for (const std::string ending : {".safetensors", ".pt"}) {
+    auto more = still;
+    more.insert(more.end(), {folder.path() + "/run/checkpoints/last" + ending, "--strict"});
+    const auto second = train_mnist(short_training(more));
+    ASSERT_EQ(second.exit_code, 0) << second.error;
+    EXPECT_EQ(epochs_of(second).at(0).test_accuracy, epochs_of(first).at(2).test_accuracy);
+    EXPECT_THAT(second.out, HasSubstr("weights          6 tensors of "));
+  }
+}
+
+TEST(TrainMnistRun, ListsTheWeightsThatDoNotFitAndRefusesThemWhereItIsToBeStrict) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(recorded(folder).exit_code, 0);
+  const std::string weights = folder.path() + "/run/checkpoints/last.safetensors";
+  // Images of another size: the dense layer takes more features.
+  const auto loose = train_mnist(short_training({"--init-weights", weights, "--image-size", "32"}));
+  EXPECT_EQ(loose.exit_code, 0) << loose.error;
+  EXPECT_THAT(loose.out, AllOf(HasSubstr("5 tensors of"), HasSubstr("dense.weight"), HasSubstr("128, 5408"),
+                               HasSubstr("128, 7200")));
+  const auto strict =
+      train_mnist(short_training({"--init-weights", weights, "--image-size", "32", "--strict"}));
+  EXPECT_EQ(strict.exit_code, 4);
+  EXPECT_THAT(strict.error, AllOf(HasSubstr("dense.weight"), HasSubstr("5408"), HasSubstr("7200")));
+  const auto missing = train_mnist(short_training({"--init-weights", folder.path() + "/none.safetensors"}));
+  EXPECT_EQ(missing.exit_code, 4);
+  EXPECT_THAT(missing.error, HasSubstr("none.safetensors"));
+}
+
 TEST(TrainMnistRun, StopsEarlyWhereTheTestLossGetsNoBetter) {
   const auto result =
       train_mnist(short_training({"--epochs", "50", "--early-stopping", "1", "--learning-rate-schedule",

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/training/callback.h"
+#include "lockstep/training/monitor.h"
+#include "lockstep/training/training_state.h"
+
+namespace lockstep {
+
+struct ModelCheckpointOptions {
+  std::string folder;  ///< made where it is missing
+  /// By which number an epoch is the best; none: validation_loss, without validation loss.
+  std::optional<MonitorOptions> monitor{};
+  bool save_best = true;
+  bool save_last = true;
+  int64_t every_epochs = 1;  ///< for the last one; the fit's very last epoch is saved in any case
+};
+
+/// Saves the model at the ends of epochs, the best one and the last one: `best.safetensors` and
+/// `last.safetensors` hold the weights for use elsewhere (save_weights(), with the mean over the replicas of
+/// BatchNorm's statistics, which every replica then has), `best.pt` and `last.pt` all that training goes on
+/// from (TrainingState). A file takes the place of the one before it only when it is whole.
+///
+/// Worker 0 writes; with several workers its calls are collectives. Throws std::system_error naming a file
+/// that cannot be written.
+class ModelCheckpoint : public Callback {
+ public:
+  /// Throws InvalidArgument without a folder, and for every_epochs below 1.
+  explicit ModelCheckpoint(const ModelCheckpointOptions& options);
+
+  void on_fit_begin(FitState& state) override;
+  void on_epoch_end(FitState& state) override;
+  void on_fit_end(FitState& state) override;
+
+  /// The epoch that best.* are of; 0: none yet.
+  int64_t best_epoch() const { return best_epoch_; }
+
+ private:
+  void save(FitState& state, const std::string& name);
+
+  ModelCheckpointOptions options_;
+  std::optional<Monitor> monitor_;
+  std::optional<TrainingState> training_;
+  int64_t best_epoch_ = 0;
+  int64_t last_epoch_ = 0;  // that last.* are of
+  int64_t ended_epoch_ = 0;
+};
+
+}  // namespace lockstep
