@@ -1,0 +1,70 @@
+#include "lockstep/apps/export_weights/command_line.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/apps/train_mnist/closest_name.h"
+#include "lockstep/apps/train_mnist/usage_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+void check_ending(const std::string& out) {
+  for (const char* ending : {".safetensors", ".pt", ".pth"})
+    if (out.ends_with(ending)) return;
+  throw UsageError(
+      fmt::format("OUT: expected a name that ends in .safetensors, .pt or .pth, but got '{}'", out));
+}
+
+}  // namespace
+
+ExportCommandLine parse_export_command_line(const std::vector<std::string>& arguments) {
+  ExportCommandLine line;
+  std::vector<std::string> files;
+  bool only_files = false;  // after --
+  for (const auto& argument : arguments) {
+    if (only_files || argument.empty() || argument[0] != '-') {
+      files.push_back(argument);
+    } else if (argument == "--") {
+      only_files = true;
+    } else if (argument == "--force" || argument == "-f") {
+      line.replaces = true;
+    } else if (argument == "--help" || argument == "-h") {
+      return {.action = ExportAction::kHelp};
+    } else if (argument == "--version") {
+      return {.action = ExportAction::kVersion};
+    } else {
+      throw UsageError(fmt::format("{}: expected a flag of this program{}; --help lists them", argument,
+                                   did_you_mean(argument, {"--force", "--help", "--version"})));
+    }
+  }
+  if (files.size() != 2)
+    throw UsageError(
+        fmt::format("expected two files, IN and OUT, but got {}; --help says more", files.size()));
+  line.in = files[0];
+  line.out = files[1];
+  check_ending(line.out);
+  return line;
+}
+
+std::string export_help_text() {
+  return R"(Writes the weights in one file as another: .safetensors, or .pt for Python's torch.load.
+
+Usage:
+  export_weights [flags] IN OUT
+
+IN is a .safetensors file, a state_dict saved by Python's torch.save, or a training state of Lockstep's, known
+by its content. OUT ends in .safetensors, .pt or .pth.
+
+  -f, --force    Replace OUT if it is there
+  -h, --help     Print this, and exit
+      --version  Print the version, and exit
+
+Examples:
+  export_weights run/checkpoints/best.pt best.safetensors
+  export_weights mobilenet_v2.safetensors mobilenet_v2.pt
+
+Exit codes: 0 done; 2 usage; 4 IN cannot be used; 7 OUT cannot be written
+)";
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,52 @@
+#include "lockstep/apps/export_weights/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/apps/train_mnist/usage_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string export_refusal(const std::vector<std::string>& arguments) {
+  try {
+    parse_export_command_line(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ExportCommandLine, TakesTwoFilesAndFlagsAnywhere) {
+  const auto plain = parse_export_command_line({"in", "out.pt"});
+  EXPECT_EQ(plain.action, ExportAction::kExport);
+  EXPECT_EQ(plain.in, "in");
+  EXPECT_EQ(plain.out, "out.pt");
+  EXPECT_FALSE(plain.replaces);
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"--force", "in", "out.safetensors"},
+                                                                     {"in", "-f", "out.safetensors"},
+                                                                     {"in", "out.safetensors", "--force"}})
+    EXPECT_TRUE(parse_export_command_line(arguments).replaces);
+  EXPECT_EQ(parse_export_command_line({"--", "--in", "-o.pth"}).in, "--in");
+}
+
+TEST(ExportCommandLine, HelpAndVersionNeedNoFiles) {
+  EXPECT_EQ(parse_export_command_line({"--help"}).action, ExportAction::kHelp);
+  EXPECT_EQ(parse_export_command_line({"in", "-h"}).action, ExportAction::kHelp);
+  EXPECT_EQ(parse_export_command_line({"--version"}).action, ExportAction::kVersion);
+  EXPECT_THAT(export_help_text(), HasSubstr("export_weights [flags] IN OUT"));
+}
+
+TEST(ExportCommandLine, SaysWhatWasExpected) {
+  EXPECT_THAT(export_refusal({}), HasSubstr("expected two files, IN and OUT, but got 0"));
+  EXPECT_THAT(export_refusal({"a", "b.pt", "c.pt"}), HasSubstr("but got 3"));
+  EXPECT_THAT(export_refusal({"a", "b.pt", "--forse"}),
+              HasSubstr("--forse: expected a flag of this program (did you mean --force?)"));
+  EXPECT_THAT(export_refusal({"a", "b.onnx"}),
+              HasSubstr("OUT: expected a name that ends in .safetensors, .pt or .pth, but got 'b.onnx'"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

@@ -1,0 +1,96 @@
+// The built program, with files that Lockstep writes; those of Python stand in tests/training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "lockstep/tests/apps/train_mnist/process_runner.h"
+#include "lockstep/tests/training/checkpoint_files.h"
+#include "lockstep/training/weights_file.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+::lockstep::testing::ProcessResult export_weights(const std::vector<std::string>& arguments) {
+  return ::lockstep::testing::run_process(EXPORT_WEIGHTS, arguments);
+}
+
+void expect_export_refusal(const std::vector<std::string>& arguments, int exit_code,
+                           const std::string& part) {
+  const auto result = export_weights(arguments);
+  EXPECT_EQ(result.exit_code, exit_code) << result.error;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.error, MatchesRegex("export_weights: error: [^\n]*\n"));
+  EXPECT_THAT(result.error, HasSubstr(part));
+}
+
+NamedTensors example_weights() {
+  return {{"head.weight", torch::arange(6.0).view({2, 3})}, {"head.bias", torch::tensor({1, 2})}};
+}
+
+void expect_example_weights(const std::string& path) {
+  auto weights = load_weights(path);
+  std::sort(weights.begin(), weights.end(),
+            [](const auto& left, const auto& right) { return left.first > right.first; });
+  ASSERT_EQ(weights.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(weights[i].first, example_weights()[i].first);
+    EXPECT_TRUE(torch::equal(weights[i].second, example_weights()[i].second));
+  }
+}
+
+TEST(ExportWeightsProgram, ConvertsEachFormatIntoEach) {
+  const CheckpointFolder folder;
+  const std::vector<std::string> names{"a.safetensors", "a.pt", "a.pth"};
+  for (const auto& in : names) {
+    save_weights(folder.file(in), example_weights());
+    for (const auto& out : names) {
+      const auto result = export_weights({folder.file(in), folder.file("out-" + out), "--force"});
+      EXPECT_EQ(result.exit_code, 0) << result.error;
+      EXPECT_EQ(result.out, folder.file("out-" + out) + ": 2 tensors, 40 bytes\n");
+      EXPECT_EQ(result.error, "");
+      expect_example_weights(folder.file("out-" + out));
+    }
+  }
+}
+
+TEST(ExportWeightsProgram, ReplacesAFileOnlyWhenToldTo) {
+  const CheckpointFolder folder;
+  save_weights(folder.file("in.pt"), example_weights());
+  const auto out = folder.write("out.pt", "old");
+  expect_export_refusal({folder.file("in.pt"), out}, 2, out + ": expected no such file yet");
+  EXPECT_EQ(bytes_of(out), "old");
+  EXPECT_EQ(export_weights({"--force", folder.file("in.pt"), out}).exit_code, 0);
+  expect_example_weights(out);
+  EXPECT_EQ(export_weights({"--force", out, out}).exit_code, 0);
+  expect_example_weights(out);
+}
+
+TEST(ExportWeightsProgram, InputThatCannotBeUsedEndsWithExitCode4) {
+  const CheckpointFolder folder;
+  const auto out = folder.file("out.pt");
+  expect_export_refusal({folder.file("absent.pt"), out}, 4, "absent.pt: cannot open");
+  expect_export_refusal({folder.write("text.pt", "no weights here"), out}, 4, "text.pt: ");
+  expect_export_refusal({folder.write("cut.pt", "PK\3\4"), out}, 4, "cut.pt: zip directory: ");
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(ExportWeightsProgram, MistakesAndUnwritablePlacesHaveTheirExitCodes) {
+  const CheckpointFolder folder;
+  save_weights(folder.file("in.pt"), example_weights());
+  expect_export_refusal({folder.file("in.pt")}, 2, "expected two files");
+  expect_export_refusal({folder.file("in.pt"), folder.file("out.bin")}, 2, "OUT: ");
+  expect_export_refusal({"--focre", folder.file("in.pt"), folder.file("out.pt")}, 2, "did you mean --force?");
+  expect_export_refusal({folder.file("in.pt"), folder.file("absent/out.pt")}, 7, "No such file or directory");
+}
+
+TEST(ExportWeightsProgram, PrintsItsHelpAndVersion) {
+  EXPECT_THAT(export_weights({"--help"}).out, HasSubstr("Usage:\n  export_weights [flags] IN OUT"));
+  EXPECT_THAT(export_weights({"--version"}).out,
+              MatchesRegex("export_weights [0-9.]+, LibTorch 2\\.[0-9.]+\n"));
+}
+
+}  // namespace
+}  // namespace lockstep
