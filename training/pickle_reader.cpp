@@ -2,50 +2,28 @@
 
 #include <bit>
 #include <memory>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "lockstep/strategies/configuration_value.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/pickle_nodes.h"
 #include "lockstep/training/pickle_opcodes.h"
+#include "lockstep/training/pickle_tree.h"
+#include "lockstep/training/tensor_size.h"
 
 namespace lockstep {
 namespace {
 
 using namespace pickle;  // NOLINT: opcodes, of which every case has one
 
-/// Where a value lies among all that were made. A container may be changed after others refer to it, and a
-/// hostile one may hold itself: references are numbers, and the tree is made at the end.
-using Place = uint32_t;
-
-struct GlobalName {
-  std::string name;
-};
-struct StorageReference {
-  const PickledDtype* dtype;  // null for bytes of any
-  std::string record;
-  uint64_t bytes;
-};
-struct ListNode {
-  std::vector<Place> items;
-};
-struct TupleNode {
-  std::vector<Place> items;
-};
-struct DictNode {
-  std::vector<std::pair<Place, Place>> entries;
-};
-/// Large kinds are kept by pointer: most values are small, and a byte of a pickle can make one.
-using Node = std::variant<std::monostate, bool, int64_t, double, std::string, GlobalName,
-                          std::unique_ptr<StorageReference>, std::unique_ptr<PickledTensor>, ListNode,
-                          TupleNode, DictNode>;
+using Place = PicklePlace;
 
 constexpr const char* kPart = "data.pkl";
-/// Of the tree, for each byte of the pickle: a reference of two bytes repeats a whole name.
-constexpr size_t kTreeBytesPerByte = 64;
-constexpr size_t kSmallTree = size_t{1} << 16;
+constexpr size_t kMaxArguments = 8;     // of a function, or a storage
+constexpr size_t kMaxRecordName = 255;  // of a storage
 
 class PickleReader {
  public:
@@ -58,8 +36,8 @@ class PickleReader {
       if (opcode == kStop) break;
       run(opcode);
     }
-    budget_ = bytes_.size() * kTreeBytesPerByte + kSmallTree;
-    return tree_of(pop(), 0);
+    const Place root = pop();
+    return pickle_tree(nodes_, root, bytes_.size(), file_);
   }
 
  private:
@@ -109,12 +87,12 @@ class PickleReader {
 
   // The stack.
 
-  Place make(Node node) {
+  Place make(PickleNode node) {
     nodes_.push_back(std::move(node));
     return static_cast<Place>(nodes_.size() - 1);
   }
 
-  void push(Node node) { stack_.push_back(make(std::move(node))); }
+  void push(PickleNode node) { stack_.push_back(make(std::move(node))); }
 
   size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -144,7 +122,16 @@ class PickleReader {
     return *node;
   }
 
-  const std::vector<Place>& tuple(Place place) { return node<TupleNode>(place, "a tuple").items; }
+  const std::vector<Place>& tuple(Place place) { return node<PickledTuple>(place, "a tuple").items; }
+  /// What comes in a tuple of few, copied: the values may move while others are made. A long one could be
+  /// repeated at little cost.
+  std::vector<Place> arguments_in(Place place) {
+    const auto& items = tuple(place);
+    if (items.size() > kMaxArguments)
+      fail("at most " + std::to_string(kMaxArguments) + " arguments", std::to_string(items.size()));
+    return items;
+  }
+
   const std::string& text(Place place) { return node<std::string>(place, "a string"); }
 
   int64_t size(Place place) {
@@ -154,8 +141,11 @@ class PickleReader {
   }
 
   std::vector<int64_t> sizes(Place place) {
+    const auto& items = tuple(place);
+    if (items.size() > kMaxTensorDimensions)
+      fail("at most " + std::to_string(kMaxTensorDimensions) + " dimensions", std::to_string(items.size()));
     std::vector<int64_t> values;
-    for (const Place item : tuple(place)) values.push_back(size(item));
+    for (const Place item : items) values.push_back(size(item));
     return values;
   }
 
@@ -184,11 +174,11 @@ class PickleReader {
       case kBinUnicode:
         return push(std::string(take(take_unsigned(4))));
       case kEmptyList:
-        return push(ListNode());
+        return push(PickledList());
       case kEmptyTuple:
-        return push(TupleNode());
+        return push(PickledTuple());
       case kEmptyDict:
-        return push(DictNode());
+        return push(PickledDict());
       case kAppend:
         return append({pop()});
       case kAppends:
@@ -200,7 +190,7 @@ class PickleReader {
       case kTuple3:
         return push_tuple(3);
       case kTuple:
-        return push(TupleNode{pop_to_mark()});
+        return push(PickledTuple{pop_to_mark()});
       case kSetItem: {
         const Place value = pop();
         const Place key = pop();
@@ -215,7 +205,7 @@ class PickleReader {
       case kBuild:
         // What an OrderedDict has besides its items, such as state_dict()'s versions of modules.
         pop();
-        node<DictNode>(top(), "a dict to add attributes to");
+        node<PickledDict>(top(), "a dict to add attributes to");
         return;
       case kBinPersistentId:
         return push_storage();
@@ -235,25 +225,25 @@ class PickleReader {
   }
 
   void append(const std::vector<Place>& items) {
-    auto& list = node<ListNode>(top(), "a list").items;
+    auto& list = node<PickledList>(top(), "a list").items;
     list.insert(list.end(), items.begin(), items.end());
   }
 
   void push_tuple(size_t count) {
     std::vector<Place> items(count);
     while (count > 0) items[--count] = pop();
-    push(TupleNode{std::move(items)});
+    push(PickledTuple{std::move(items)});
   }
 
   void set_items(const std::vector<Place>& items) {
-    auto& entries = node<DictNode>(top(), "a dict").entries;
+    auto& entries = node<PickledDict>(top(), "a dict").entries;
     if (items.size() % 2 != 0) fail("a value for each key", "none for the last");
     for (size_t i = 0; i < items.size(); i += 2) entries.emplace_back(items[i], items[i + 1]);
   }
 
   void push_global() {
     std::string module = take_line();
-    push(GlobalName{module + "." + take_line()});
+    push(PickledGlobal{module + "." + take_line()});
   }
 
   void push_remembered(uint64_t key) {
@@ -264,9 +254,9 @@ class PickleReader {
 
   /// ("storage", class, record, device, elements), as torch.save() makes it.
   void push_storage() {
-    const std::vector<Place> items = tuple(pop());
+    const std::vector<Place> items = arguments_in(pop());
     if (items.size() != 5 || text(items[0]) != "storage") fail("a tensor's storage", "another persistent id");
-    const std::string& global = node<GlobalName>(items[1], "a class of storage").name;
+    const std::string& global = node<PickledGlobal>(items[1], "a class of storage").name;
     const bool is_untyped = global == "torch.storage.UntypedStorage";
     const PickledDtype* dtype = nullptr;
     if (!is_untyped && global.starts_with("torch."))
@@ -276,16 +266,20 @@ class PickleReader {
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(elements, is_untyped ? 1 : dtype->element_size, &bytes))
       fail("a storage that fits into memory", std::to_string(elements) + " elements");
-    push(std::make_unique<StorageReference>(StorageReference{dtype, text(items[2]), bytes}));
+    const std::string& record = text(items[2]);
+    if (record.size() > kMaxRecordName)
+      fail("a short name of a record", std::to_string(record.size()) + " bytes");
+    push(std::make_unique<PickledStorage>(PickledStorage{dtype, record, bytes}));
   }
 
   void reduce() {
-    const std::vector<Place> arguments = tuple(pop());
-    const std::string function = node<GlobalName>(pop(), "a function to call").name;
+    const std::vector<Place> arguments = arguments_in(pop());
+    const std::string function = node<PickledGlobal>(pop(), "a function to call").name;
     if (function == "collections.OrderedDict" && arguments.empty()) {
-      push(DictNode());
+      push(PickledDict());
     } else if (function == "torch.Size" && arguments.size() == 1) {
-      push(TupleNode{tuple(arguments[0])});
+      tuple(arguments[0]);
+      stack_.push_back(arguments[0]);
     } else if (function == "torch._utils._rebuild_tensor_v2" &&
                (arguments.size() == 6 || arguments.size() == 7)) {
       push_tensor(arguments, /*num_before_metadata=*/6);
@@ -302,10 +296,10 @@ class PickleReader {
 
   /// (storage, offset, shape, strides, requires_grad, hooks[, dtype][, metadata])
   void push_tensor(const std::vector<Place>& arguments, size_t num_before_metadata) {
-    const auto& storage = *node<std::unique_ptr<StorageReference>>(arguments[0], "a storage");
+    const auto& storage = *node<std::unique_ptr<PickledStorage>>(arguments[0], "a storage");
     const PickledDtype* dtype = storage.dtype;
     if (num_before_metadata == 7) {
-      const std::string& global = node<GlobalName>(arguments[6], "a dtype").name;
+      const std::string& global = node<PickledGlobal>(arguments[6], "a dtype").name;
       dtype = global.starts_with("torch.") ? find_pickled_dtype(std::string_view(global).substr(6)) : nullptr;
       if (dtype == nullptr) fail("a dtype of tensors", quoted_excerpt(global));
     }
@@ -325,81 +319,17 @@ class PickleReader {
   /// It may say that the elements are to be conjugated or negated.
   void require_no_metadata(Place place) {
     if (std::holds_alternative<std::monostate>(nodes_[place])) return;
-    if (!node<DictNode>(place, "no metadata of a tensor").entries.empty())
+    if (!node<PickledDict>(place, "no metadata of a tensor").entries.empty())
       fail("a tensor as it is", "one to be conjugated or negated");
-  }
-
-  // The tree.
-
-  void spend(size_t bytes) {
-    if (bytes > budget_) fail("values that are not repeated all over", "too many of them");
-    budget_ -= bytes;
-  }
-
-  PickleValue tree_of(Place place, size_t depth) {
-    if (depth == kMaxNesting)
-      fail("values at most " + std::to_string(kMaxNesting) + " deep inside each other", "deeper ones");
-    spend(sizeof(PickleValue));
-    return std::visit([&](const auto& node) { return value_of(node, depth); }, nodes_[place]);
-  }
-
-  std::vector<PickleValue> trees_of(const std::vector<Place>& places, size_t depth) {
-    std::vector<PickleValue> values;
-    for (const Place place : places) values.push_back(tree_of(place, depth + 1));
-    return values;
-  }
-
-  PickleValue value_of(const std::monostate&, size_t) { return {}; }
-  PickleValue value_of(bool value, size_t) { return value; }
-  PickleValue value_of(int64_t value, size_t) { return value; }
-  PickleValue value_of(double value, size_t) { return value; }
-  PickleValue value_of(const ListNode& list, size_t depth) { return trees_of(list.items, depth); }
-  PickleValue value_of(const TupleNode& tuple, size_t depth) {
-    return PickleValue::Tuple{trees_of(tuple.items, depth)};
-  }
-  PickleValue value_of(const GlobalName& global, size_t) {
-    fail("plain values and tensors", quoted_excerpt(global.name));
-  }
-  PickleValue value_of(const std::unique_ptr<StorageReference>&, size_t) {
-    fail("a tensor", "its storage alone");
-  }
-
-  PickleValue value_of(const std::string& text, size_t) {
-    spend(text.size());
-    return text;
-  }
-
-  PickleValue value_of(const std::unique_ptr<PickledTensor>& tensor, size_t) {
-    spend(sizeof(PickledTensor) + tensor->storage.size() + 2 * sizeof(int64_t) * tensor->shape.size());
-    return *tensor;
-  }
-
-  PickleValue value_of(const DictNode& dict, size_t depth) {
-    std::set<PickleValue::Key> keys;
-    PickleValue::Dict values;
-    for (const auto& [key, value] : dict.entries) {
-      PickleValue::Key name = key_of(key);
-      if (!keys.insert(name).second) fail("each key once", "one twice");
-      values.add(std::move(name), tree_of(value, depth + 1));
-    }
-    return values;
-  }
-
-  PickleValue::Key key_of(Place place) {
-    if (const auto* integer = std::get_if<int64_t>(&nodes_[place])) return *integer;
-    const std::string& name = node<std::string>(place, "a string or an integer as the key");
-    spend(2 * name.size());
-    return name;
   }
 
   std::string_view bytes_;
   const std::string& file_;
   size_t next_ = 0;
-  std::vector<Node> nodes_;
+  std::vector<PickleNode> nodes_;
   std::vector<Place> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, Place> memo_;
-  size_t budget_ = 0;
 };
 
 }  // namespace

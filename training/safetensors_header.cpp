@@ -11,6 +11,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/configuration_value.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/tensor_size.h"
 
 namespace lockstep {
 namespace {
@@ -198,19 +199,6 @@ std::optional<uint64_t> safetensors_element_size(std::string_view dtype) {
   for (const auto& [name, size] : kElementSizes)
     if (name == dtype) return size;
   return std::nullopt;
-}
-
-std::optional<uint64_t> checked_tensor_bytes(const std::vector<int64_t>& shape, uint64_t element_size) {
-  // A size of zero does not hide an overflow of the others, by which strides are made.
-  int64_t strides = 1;
-  bool is_empty = false;
-  for (const int64_t size : shape) {
-    is_empty = is_empty || size == 0;
-    if (size != 0 && __builtin_mul_overflow(strides, size, &strides)) return std::nullopt;
-  }
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(strides, static_cast<int64_t>(element_size), &bytes)) return std::nullopt;
-  return is_empty ? 0 : static_cast<uint64_t>(bytes);
 }
 
 uint64_t read_safetensors_length(const unsigned char* length, uint64_t file_size, const std::string& file) {

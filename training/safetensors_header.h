@@ -31,13 +31,9 @@ struct SafetensorsHeader {
 
 constexpr size_t kSafetensorsLengthBytes = 8;
 constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;  ///< the format's own limit
-constexpr size_t kMaxTensorDimensions = 64;              ///< what LibTorch's operators take
 
 /// Bytes of one element; none for a dtype that LibTorch does not have.
 std::optional<uint64_t> safetensors_element_size(std::string_view dtype);
-
-/// Bytes of a tensor, none where their number or a stride overflows. Shapes hold no negative numbers.
-std::optional<uint64_t> checked_tensor_bytes(const std::vector<int64_t>& shape, uint64_t element_size);
 
 /// The length of the JSON after the first eight bytes, `length`, of `file`. Throws CheckpointError where it
 /// goes beyond the file's end or the format's limit.

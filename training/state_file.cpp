@@ -19,7 +19,7 @@
 #include "lockstep/training/pickle_reader.h"
 #include "lockstep/training/pickle_writer.h"
 #include "lockstep/training/replaced_file.h"
-#include "lockstep/training/safetensors_header.h"
+#include "lockstep/training/tensor_size.h"
 #include "lockstep/training/zip_directory.h"
 
 namespace lockstep {

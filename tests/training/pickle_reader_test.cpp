@@ -200,6 +200,22 @@ TEST(PickleReaderTest, ALongStringThatIsRepeatedIsRefused) {
   EXPECT_THAT(pickle_refusal(opcodes + "e"), HasSubstr("repeated all over"));
 }
 
+/// Each repetition takes a few bytes, and would take a megabyte.
+TEST(PickleReaderTest, LongTuplesAndNamesAreNotRepeatedInTensors) {
+  std::string tuple = "(";
+  for (int i = 0; i < 1000; ++i) tuple += "K\x01";
+  tuple += "tq\x01";
+  EXPECT_THAT(pickle_refusal(tuple + "ctorch._utils\n_rebuild_tensor_v2\n(" +
+                             pickled_storage("ctorch\nFloatStorage\n", "K\x06") + "K\x01h\x01h\x01\x89}tR"),
+              HasSubstr("at most 64 dimensions, but got 1000"));
+  EXPECT_THAT(pickle_refusal(tuple + "ccollections\nOrderedDict\nh\x01R"),
+              HasSubstr("at most 8 arguments, but got 1000"));
+  EXPECT_THAT(pickle_refusal(tuple + "h\x01Q"), HasSubstr("at most 8 arguments, but got 1000"));
+  EXPECT_THAT(pickle_refusal("(" + pickled_text("storage") + "ctorch\nFloatStorage\n" +
+                             pickled_text(std::string(1000, 'x')) + pickled_text("cpu") + "K\x01tQ"),
+              HasSubstr("a short name of a record, but got 1000 bytes"));
+}
+
 TEST(PickleReaderTest, ValuesThatHoldThemselvesAndDeepOnesAreRefused) {
   EXPECT_THAT(pickle_refusal("]q\x01h\x01"
                              "a"),

@@ -110,7 +110,7 @@ TEST(StateFileTest, FlippedBitsAreFoundOrChangeNothing) {
   const auto whole = bytes_of(path);
   std::mt19937_64 random(1);
   int num_refused = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 600; ++round) {
     auto bytes = whole;
     const size_t at = random() % bytes.size();
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
@@ -121,7 +121,7 @@ TEST(StateFileTest, FlippedBitsAreFoundOrChangeNothing) {
       ++num_refused;
     }
   }
-  EXPECT_GT(num_refused, 500);
+  EXPECT_GT(num_refused, 200);
 }
 
 TEST(StateFileTest, ArchivesOfLibTorchsOwnSaveAreNamed) {

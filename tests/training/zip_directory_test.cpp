@@ -130,7 +130,7 @@ TEST(ZipDirectoryTest, DamagedArchivesAreReadWithinTheFileOrRefused) {
       {{.name = "a/data.pkl", .content = std::string(40, 'p')}, {.name = "a/data/0", .content = "tensor"}});
   std::mt19937_64 random(1);
   int num_refused = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string bytes = whole;
     for (uint64_t changes = random() % 3 + 1; changes > 0; --changes)
       bytes[random() % bytes.size()] = static_cast<char>(random());
@@ -146,7 +146,7 @@ TEST(ZipDirectoryTest, DamagedArchivesAreReadWithinTheFileOrRefused) {
       ++num_refused;
     }
   }
-  EXPECT_GT(num_refused, 500);
+  EXPECT_GT(num_refused, 200);
 }
 
 }  // namespace
