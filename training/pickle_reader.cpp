@@ -145,6 +145,7 @@ class PickleReader {
     if (items.size() > kMaxTensorDimensions)
       fail("at most " + std::to_string(kMaxTensorDimensions) + " dimensions", std::to_string(items.size()));
     std::vector<int64_t> values;
+    values.reserve(items.size());
     for (const Place item : items) values.push_back(size(item));
     return values;
   }

@@ -4,6 +4,9 @@
 //   again checkpoint_peer logits WEIGHTS IMAGES OUT   what mobilenet_v2 with these weights makes of the
 //   tensor "images"
 
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/models/mobilenet_v2.h"
+#include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
@@ -23,6 +27,7 @@
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/state_view.h"
+#include "lockstep/training/training_state.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep {
@@ -94,6 +99,48 @@ void step_optimizer(const std::string& kind, const std::string& in, const std::s
   save_state_file(out, result);
 }
 
+/// A linear layer and BatchNorm on two replicas. OUT holds the parameters, each replica's running mean, the
+/// parameters after one more step with gradients of 0.5, and what replica 1 draws next.
+void train(const std::string& path, const std::string& out) {
+  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  torch::manual_seed(5);
+  auto model = strategy.scope([](ReplicaContext&) {
+    return torch::nn::Sequential(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3));
+  });
+  auto optimizer = strategy.scope([&](ReplicaContext& replica) {
+    return FusedAdamW(model[replica]->parameters(), FusedAdamWOptions(0.05).weight_decay(0.2));
+  });
+  const auto step = [](ReplicaContext& replica, torch::nn::Sequential& net, FusedAdamW& adam) {
+    adam.zero_grad();
+    net->forward(torch::randn({8, 4}, replica.generator())).square().sum().backward();
+    replica.apply_gradients(adam);
+  };
+  for (int i = 0; i < 3; ++i) strategy.run(step, model, optimizer);
+  TrainingState state(strategy);
+  state.add_model(model);
+  state.add_optimizer("optimizer", optimizer);
+  state.save(path, {.epoch = 1, .step = 3, .metrics = {{"loss", 0.5}}});
+
+  NamedTensors result;
+  const auto add_parameters = [&](const std::string& prefix) {
+    for (const auto& item : model.primary()->named_parameters())
+      result.emplace_back(prefix + item.key(), item.value().detach().clone());
+  };
+  add_parameters("before.");
+  for (size_t replica = 0; replica < 2; ++replica) {
+    result.emplace_back("running_mean." + std::to_string(replica),
+                        model.local_values()[replica]->named_buffers()["1.running_mean"]);
+  }
+  const auto drawn =
+      strategy.run([](ReplicaContext& replica) { return torch::rand({5}, replica.generator()); });
+  result.emplace_back("drawn", drawn.local_values()[1]);
+  for (auto& parameter : model.primary()->parameters())
+    parameter.mutable_grad() = torch::full_like(parameter, 0.5);
+  optimizer.primary().step();
+  add_parameters("after.");
+  save_safetensors(out, result);
+}
+
 int run(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "copy" && arguments.size() == 3) {
@@ -104,6 +151,8 @@ int run(const std::vector<std::string>& arguments) {
     save_weights(arguments[2], load_weights(arguments[1]));
   } else if (command == "optimizer" && arguments.size() == 4) {
     step_optimizer(arguments[1], arguments[2], arguments[3]);
+  } else if (command == "train" && arguments.size() == 3) {
+    train(arguments[1], arguments[2]);
   } else if (command == "logits" && arguments.size() == 4) {
     logits(arguments[1], arguments[2], arguments[3]);
   } else {
