@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kNarrowSpace = "\u202F";
+constexpr std::string_view kThinSpace = "\u202F";
 
 std::string anchor_name(TextAnchor anchor) {
   switch (anchor) {
@@ -28,7 +28,7 @@ std::string anchor_name(TextAnchor anchor) {
 double character_width(std::string_view text) {
   const auto byte = static_cast<uint8_t>(text[0]);
   if (byte >= 0x80 && byte < 0xC0) return 0;
-  if (text.starts_with(kNarrowSpace)) return 0.2;
+  if (text.starts_with(kThinSpace)) return 0.2;
   if (byte >= 0xE0) return 1.05;
   if (byte >= 0xC0) return 0.8;
   if (std::string_view(" !'(),./:;I[]fijlrt|").find(text[0]) != std::string_view::npos) return 0.42;

@@ -9,6 +9,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/training/file_size_limit.h"
+#include "lockstep/tests/training/odd_numbers.h"
 #include "lockstep/tests/training/text_files.h"
 
 namespace lockstep {
@@ -17,14 +18,13 @@ namespace {
 using ::testing::ElementsAre;
 using testing::FileSizeLimit;
 using ::testing::HasSubstr;
+using testing::kInfinity;
+using testing::kNan;
 using testing::names_in;
 using testing::read_text;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
 using testing::write_text;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 MetricRow one_epoch(int64_t epoch) {
   return {{"epoch", epoch}, {"loss", 0.1 * static_cast<double>(epoch)}};

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/tests/training/odd_numbers.h"
+
 namespace lockstep {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using testing::kInfinity;
 
 TEST(NumberTextTest, RoundsToSignificantDigits) {
   EXPECT_EQ(short_number(0.98345678), "0.9835");

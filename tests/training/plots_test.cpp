@@ -148,7 +148,7 @@ TEST(ConfusionFigureTest, WritesCountsAndShadesByShareOfTheRow) {
 }
 
 TEST(ConfusionFigureTest, LeavesOutCountsThatHaveNoRoomAndLabelsThatWouldTouch) {
-  ConfusionMatrix matrix;
+  ConfusionCounts matrix;
   for (int i = 0; i < 100; ++i) matrix.class_names.push_back("class " + std::to_string(i));
   matrix.counts.assign(10000, 12);
   const std::string figure = confusion_figure(matrix);
@@ -174,7 +174,7 @@ TEST(ConfusionFigureTest, RefusesCountsThatAreNoMatrix) {
 }
 
 TEST(MostFrequentConfusionsTest, LeavesOutWhatWasRight) {
-  const ConfusionMatrix matrix{.class_names = {"a", "b", "c"}, .counts = {9, 1, 4, 2, 9, 0, 4, 0, 9}};
+  const ConfusionCounts matrix{.class_names = {"a", "b", "c"}, .counts = {9, 1, 4, 2, 9, 0, 4, 0, 9}};
   const auto confusions = most_frequent_confusions(matrix, 3);
   ASSERT_THAT(confusions, SizeIs(3));
   EXPECT_EQ(confusions[0].count, 4);

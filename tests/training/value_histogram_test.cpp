@@ -9,17 +9,17 @@
 #include <random>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/tests/training/odd_numbers.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kInfinity;
+using testing::kNan;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(ValueHistogramTest, CountsWhatLiesBetweenItsEdges) {
   std::mt19937 generator(7);

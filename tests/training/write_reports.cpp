@@ -7,6 +7,7 @@
 #include <random>
 
 #include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/training/odd_numbers.h"
 #include "lockstep/training/bar_plot.h"
 #include "lockstep/training/html_page.h"
 #include "lockstep/training/html_text.h"
@@ -18,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using testing::kInfinity;
+using testing::kNan;
 
 /// A grey picture with a bright stroke.
 std::vector<uint8_t> draw_picture(int number) {

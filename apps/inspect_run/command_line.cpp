@@ -1,0 +1,53 @@
+#include "lockstep/apps/inspect_run/command_line.h"
+
+#include "lockstep/apps/command_line/arguments.h"
+#include "lockstep/apps/command_line/flag_table.h"
+
+namespace lockstep::apps {
+namespace {
+
+FlagTable inspect_flags() {
+  return {
+      .program = "inspect_run",
+      .summary =
+          "Summarises a run from the files in its directory: configuration, epochs, totals, checkpoints.",
+      .operands = {"DIR"},
+      .flags = {{"Output", "epochs", "N", "How many epochs to list, from the last one back",
+                 std::to_string(InspectOptions{}.num_epochs)},
+                {"Output", "json", "", "Print JSON: every value and every epoch"},
+                {"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction},
+                {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction}},
+      .after =
+          "\nExamples:\n"
+          "  inspect_run runs/a                          # the run that train_mnist --run-dir runs/a "
+          "recorded\n"
+          "  inspect_run runs/a --epochs 100             # all epochs\n"
+          "  inspect_run runs/a --json | jq .best_epoch\n"
+          "\nIt changes nothing, and reads runs that are still going on, too.\n"
+          "\nExit codes: 0 done, 1 any other error, 2 usage, 3 a file of the run is damaged (the summary of "
+          "the\n"
+          "others is printed), 4 no run directory.\n"};
+}
+
+}  // namespace
+
+InspectCommandLine parse_inspect_arguments(const std::vector<std::string>& arguments) {
+  const Arguments given = parse_arguments(inspect_flags(), arguments);
+  InspectCommandLine line;
+  if (given.is_on("help")) {
+    line.action = InspectCommandLine::Action::kHelp;
+  } else if (given.is_on("version")) {
+    line.action = InspectCommandLine::Action::kVersion;
+  } else {
+    line.options.folder = given.operands().front();
+    line.options.num_epochs = given.integer("epochs", {.least = 1}, line.options.num_epochs);
+    line.options.is_json = given.is_on("json");
+  }
+  return line;
+}
+
+std::string inspect_help_text() {
+  return help_text(inspect_flags());
+}
+
+}  // namespace lockstep::apps

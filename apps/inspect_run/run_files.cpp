@@ -1,0 +1,179 @@
+#include "lockstep/apps/inspect_run/run_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+namespace lockstep::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLongestConfiguration = uint64_t{16} << 20;
+constexpr size_t kLongestLine = size_t{1} << 20;
+
+/// Opens a regular file, and notes why it cannot.
+std::optional<std::ifstream> open_file(const std::string& path, RunSummary& summary) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::not_found) {
+    summary.missing.push_back(name);
+    return std::nullopt;
+  }
+  if (type != std::filesystem::file_type::regular) {
+    summary.damages.push_back(name + ": expected a regular file");
+    return std::nullopt;
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    summary.damages.push_back(name + ": cannot open: " + std::generic_category().message(errno));
+    return std::nullopt;
+  }
+  return file;
+}
+
+/// Without what the parser puts in front of its messages.
+std::string parse_message(const Json::parse_error& error) {
+  const std::string message = error.what();
+  const size_t start = message.find("parse error");
+  return start == std::string::npos ? message : message.substr(start);
+}
+
+/// As its flag would be typed.
+std::string value_text(const Json& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const auto& element : value) text += (text.empty() ? "" : ",") + value_text(element);
+  return text;
+}
+
+std::string text_of(const Json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// {"value": 5, "origin": "file", "name": "a.json"}, or the value alone.
+ConfigurationEntry configuration_entry(const std::string& name, const Json& entry) {
+  if (!entry.is_object() || !entry.contains("value")) {
+    return {.name = name, .value = value_text(entry), .origin = "unknown"};
+  }
+  const std::string origin = text_of(entry, "origin");
+  const std::string from = text_of(entry, "name");
+  return {.name = name,
+          .value = value_text(entry["value"]),
+          .origin = (origin.empty() ? "unknown" : origin) + (from.empty() ? "" : " " + from)};
+}
+
+std::optional<MetricValue> metric_value(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return value.get<double>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  return std::nullopt;
+}
+
+/// A line of metrics.jsonl, sorted by its kind. Returns what is wrong with it, or nothing.
+std::string add_line(const std::string& line, RunSummary& summary) {
+  Json object;
+  try {
+    object = Json::parse(line);
+  } catch (const Json::parse_error& error) {
+    return parse_message(error);
+  }
+  if (!object.is_object()) return "expected an object, but got " + std::string(object.type_name());
+  MetricRow row;
+  for (const auto& [name, value] : object.items()) {
+    const auto metric = metric_value(value);
+    if (!metric) return name + ": expected a number or a text, but got " + value.type_name();
+    if (name != "kind") row.emplace_back(name, *metric);
+  }
+  const std::string kind = text_of(object, "kind");
+  if (kind == "step") {
+    ++summary.num_steps_logged;
+  } else if (kind == "epoch") {
+    summary.epochs.push_back(std::move(row));
+  } else if (kind == "end") {
+    summary.end = std::move(row);
+  }
+  return "";  // other kinds are for other readers
+}
+
+/// Reads up to a line end. False at the end of the file; `is_whole` tells whether there was a line end, and
+/// a line that is too long is read, but not kept.
+bool read_line(std::ifstream& file, std::string& line, bool& is_whole) {
+  line.clear();
+  is_whole = false;
+  bool is_any = false;
+  for (char c = 0; file.get(c);) {
+    is_any = true;
+    if (c == '\n') {
+      is_whole = true;
+      break;
+    }
+    if (line.size() <= kLongestLine) line += c;
+  }
+  return is_any;
+}
+
+}  // namespace
+
+void read_run_configuration(const std::string& path, RunSummary& summary) {
+  auto file = open_file(path, summary);
+  if (!file) return;
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (!error && size > kLongestConfiguration) {
+    summary.damages.push_back("config.json: expected at most " + std::to_string(kLongestConfiguration) +
+                              " bytes, but got " + std::to_string(size));
+    return;
+  }
+  Json root;
+  try {
+    root = Json::parse(*file);
+  } catch (const Json::parse_error& parse_error) {
+    summary.damages.push_back("config.json: " + parse_message(parse_error));
+    return;
+  }
+  const Json values = root.is_object() ? root.value("values", Json()) : Json();
+  if (!values.is_object()) {
+    summary.damages.push_back("config.json: expected an object with the object \"values\"");
+    return;
+  }
+  summary.program = text_of(root, "program");
+  summary.version = text_of(root, "version");
+  for (const auto& [name, entry] : values.items()) {
+    summary.configuration.push_back(configuration_entry(name, entry));
+    if (name != "epochs") continue;
+    const Json value = entry.is_object() ? entry.value("value", Json()) : entry;
+    if (value.is_number_integer()) summary.planned_epochs = value.get<int64_t>();
+  }
+}
+
+void read_run_metrics(const std::string& path, RunSummary& summary) {
+  auto file = open_file(path, summary);
+  if (!file) return;
+  constexpr size_t kMostDamages = 3;
+  size_t num_damages = 0;
+  std::string line;
+  bool is_whole = false;
+  for (int64_t number = 1; read_line(*file, line, is_whole); ++number) {
+    if (!is_whole) break;
+    const std::string wrong =
+        line.size() > kLongestLine ? "expected a line of at most 1 MiB" : add_line(line, summary);
+    if (wrong.empty() || ++num_damages > kMostDamages) continue;
+    summary.damages.push_back("metrics.jsonl, line " + std::to_string(number) + ": " + wrong);
+  }
+  if (num_damages > kMostDamages) {
+    summary.damages.push_back("metrics.jsonl: " + std::to_string(num_damages - kMostDamages) +
+                              " more such lines");
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,195 @@
+#include "lockstep/apps/inspect_run/summary_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/training/html_text.h"
+#include "lockstep/training/number_text.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// What is no text, or would make a terminal do something, becomes a question mark.
+std::string printable(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    // U+0080 to U+009F are control characters as well.
+    const bool is_late_control =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
+    if (is_late_control) ++i;
+    result += byte < 0x20 || byte == 0x7F || is_late_control ? '?' : text[i];
+  }
+  return result;
+}
+
+std::string share_text(double share) {
+  return std::isfinite(share) ? fixed_number(share * 100, 2) + " %" : short_number(share);
+}
+
+std::string number_text(double value) {
+  return short_number(value);
+}
+
+std::string whole_text(double value) {
+  return fixed_number(value, 0);
+}
+
+struct Column {
+  std::string metric;
+  std::string name;
+  std::string (*format)(double);
+};
+
+const std::vector<Column>& epoch_columns() {
+  static const std::vector<Column> columns = {{"epoch", "epoch", whole_text},
+                                              {"loss", "loss", number_text},
+                                              {"accuracy", "accuracy", share_text},
+                                              {"validation_loss", "val. loss", number_text},
+                                              {"validation_accuracy", "val. accuracy", share_text},
+                                              {"learning_rate", "learning rate", number_text},
+                                              {"images_per_second", "images/s", whole_text},
+                                              {"data_wait_share", "data wait", share_text},
+                                              {"seconds", "time", seconds_text}};
+  return columns;
+}
+
+using Table = std::vector<std::vector<std::string>>;
+
+/// Columns as wide as their widest cells, two spaces in front of each.
+std::string aligned(const Table& rows, bool is_right_aligned) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_characters(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - count_characters(row[i]), ' ');
+      line += "  " + (is_right_aligned ? space + row[i] : row[i] + space);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string counted(double count, const std::string& one) {
+  return fixed_number(count, 0) + " " + one + (count == 1 ? "" : "s");
+}
+
+std::string headline(const RunSummary& summary) {
+  std::string status = run_status(summary);
+  std::replace(status.begin(), status.end(), '_', ' ');
+  std::string text = printable(summary.folder) + ": " + printable(status);
+  if (!summary.end && summary.owner) text += ", " + printable(*summary.owner);
+  if (!summary.end && !summary.owner) text += ": metrics.jsonl has no end, and no process uses the directory";
+  text += "\n";
+  if (!summary.end) {
+    const std::string planned =
+        summary.planned_epochs ? " of " + std::to_string(*summary.planned_epochs) : "";
+    return text + "  " + std::to_string(summary.epochs.size()) + planned + " epochs recorded\n";
+  }
+  const auto total = [&](const char* name) { return find_number(*summary.end, name); };
+  std::vector<std::string> totals;
+  if (const auto epochs = total("epochs")) totals.push_back(counted(*epochs, "epoch"));
+  if (const auto steps = total("steps")) totals.push_back(counted(*steps, "step"));
+  if (const auto images = total("images")) totals.push_back(counted(*images, "image"));
+  if (const auto seconds = total("seconds")) totals.push_back(seconds_text(*seconds));
+  std::string line;
+  for (const auto& each : totals) line += (line.empty() ? "  " : ", ") + each;
+  text += line.empty() ? "" : line + "\n";
+  const MetricValue* reason = find_value(*summary.end, "reason");
+  const auto* words = reason == nullptr ? nullptr : std::get_if<std::string>(reason);
+  return words == nullptr ? text : text + "  " + printable(*words) + "\n";
+}
+
+std::string configuration_part(const RunSummary& summary) {
+  if (summary.configuration.empty()) return "";
+  auto values = summary.configuration;
+  std::stable_partition(values.begin(), values.end(),
+                        [](const auto& value) { return value.origin != "default"; });
+  Table rows;
+  for (const auto& [name, value, origin] : values) {
+    rows.push_back({printable(name), printable(value), printable(origin)});
+  }
+  const std::string program =
+      summary.program.empty() ? "" : " of " + printable(summary.program + " " + summary.version);
+  return "\nConfiguration" + program + "\n" + aligned(rows, false);
+}
+
+std::string epochs_part(const RunSummary& summary, int64_t num_epochs) {
+  if (summary.epochs.empty()) return "";
+  const auto& epochs = summary.epochs;
+  auto columns = epoch_columns();
+  std::erase_if(columns, [&](const Column& column) {
+    return std::none_of(epochs.begin(), epochs.end(),
+                        [&](const MetricRow& row) { return find_number(row, column.metric).has_value(); });
+  });
+  Table rows(1);
+  for (const auto& column : columns) rows[0].push_back(column.name);
+  const auto num_listed =
+      static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(num_epochs), epochs.size()));
+  for (size_t i = epochs.size() - num_listed; i < epochs.size(); ++i) {
+    std::vector<std::string> cells;
+    for (const auto& column : columns) {
+      const auto value = find_number(epochs[i], column.metric);
+      cells.push_back(value ? column.format(*value) : "-");
+    }
+    rows.push_back(std::move(cells));
+  }
+  const size_t num_left_out = epochs.size() - num_listed;
+  std::string text = "\nEpochs";
+  if (num_left_out > 0)
+    text += ", the last " + std::to_string(num_listed) + " of " + std::to_string(epochs.size());
+  text += "\n" + aligned(rows, true);
+  if (const auto best = best_epoch(epochs)) {
+    std::string metric = best->metric;
+    std::replace(metric.begin(), metric.end(), '_', ' ');
+    const auto number = find_number(epochs[best->index], "epoch");
+    const std::string value =
+        metric.ends_with("accuracy") ? share_text(best->value) : short_number(best->value);
+    text += "  best: epoch " + (number ? whole_text(*number) : std::to_string(best->index + 1)) + ", " +
+            metric + " " + value + "\n";
+  }
+  return text;
+}
+
+std::string total_bytes(const std::vector<RunFile>& files) {
+  uint64_t bytes = 0;
+  for (const auto& file : files) bytes += file.bytes;
+  return bytes_text(bytes);
+}
+
+std::string files_part(const RunSummary& summary) {
+  Table rows;
+  const auto add = [&](const std::string& name, const std::vector<RunFile>& files, const std::string& one) {
+    if (files.empty()) return;
+    rows.push_back({name, total_bytes(files), counted(static_cast<double>(files.size()), one)});
+  };
+  add("checkpoints", summary.checkpoints, "file");
+  for (const auto& file : summary.checkpoints)
+    rows.push_back({"  " + printable(file.name), bytes_text(file.bytes)});
+  add("tb", summary.event_files, "event file");
+  if (summary.report_bytes) rows.push_back({"report.html", bytes_text(*summary.report_bytes)});
+  return rows.empty() ? "" : "\nFiles\n" + aligned(rows, false);
+}
+
+std::string problems_part(const RunSummary& summary) {
+  if (summary.damages.empty() && summary.missing.empty()) return "";
+  std::string text = "\nProblems\n";
+  for (const auto& damage : summary.damages) text += "  damaged: " + printable(damage) + "\n";
+  for (const auto& name : summary.missing) text += "  missing: " + printable(name) + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string summary_text(const RunSummary& summary, int64_t num_epochs) {
+  return headline(summary) + configuration_part(summary) + epochs_part(summary, num_epochs) +
+         files_part(summary) + problems_part(summary);
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,173 @@
+#include "lockstep/apps/inspect_run/run_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/tests/apps/inspect_run/recorded_run.h"
+#include "lockstep/tests/datasets/test_files.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::record_run;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using testing::TemporaryFolder;
+using testing::three_epochs;
+using ::testing::ThrowsMessage;
+using testing::write_text;
+
+TEST(RunSummaryTest, ReadsWhatWasRecorded) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  const RunSummary summary = summarise_run(folder.path());
+  EXPECT_EQ(run_status(summary), "completed");
+  EXPECT_EQ(summary.program, "train_mnist");
+  EXPECT_EQ(summary.planned_epochs, 5);
+  EXPECT_EQ(summary.num_steps_logged, 3);
+  ASSERT_THAT(summary.epochs, SizeIs(3));
+  EXPECT_EQ(find_number(summary.epochs[2], "loss"), 1.0 / 3);
+  EXPECT_EQ(find_number(*summary.end, "images"), 1920);
+  ASSERT_THAT(summary.checkpoints, SizeIs(2));
+  EXPECT_EQ(summary.checkpoints[0].name, "best.pt");
+  EXPECT_EQ(summary.checkpoints[0].bytes, 2048U);
+  EXPECT_EQ(summary.checkpoints[1].bytes, 1024U);  // a folder: what is in it
+  ASSERT_THAT(summary.event_files, SizeIs(1));
+  EXPECT_THAT(summary.event_files[0].name, StartsWith("train/events.out.tfevents."));
+  EXPECT_TRUE(summary.report_bytes.has_value());
+  EXPECT_THAT(summary.missing, IsEmpty());
+  EXPECT_THAT(summary.damages, IsEmpty());
+}
+
+TEST(RunSummaryTest, ReadsTheConfigurationsValuesAsTheyWouldBeTyped) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  std::vector<std::string> values;
+  for (const auto& [name, value, origin] : summarise_run(folder.path()).configuration) {
+    values.push_back(name + " = " + value + " by " + origin);
+  }
+  EXPECT_THAT(values, ElementsAre("data = /data/mnist by environment LOCKSTEP_MNIST_DIR",
+                                  "devices = cpu:0,cpu:1 by flag", "epochs = 5 by default",
+                                  "init-weights = none by default",
+                                  "seed = 18446744073709551615 by file earlier.json"));
+}
+
+TEST(RunSummaryTest, FindsTheBestEpochByTheFirstMetricThatHasANumber) {
+  const double nan = std::nan("");
+  const auto epoch = [](const EpochRecord& record) { return metric_row(record); };
+  const auto best = best_epoch({epoch({.epoch = 1, .loss = 0.1, .validation_accuracy = nan}),
+                                epoch({.epoch = 2, .loss = 0.3, .validation_accuracy = 0.5}),
+                                epoch({.epoch = 3, .loss = 0.2, .validation_accuracy = 0.5})});
+  ASSERT_TRUE(best.has_value());
+  EXPECT_EQ(best->index, 1U);
+  EXPECT_EQ(best->metric, "validation_accuracy");
+  const auto by_loss = best_epoch({epoch({.loss = 0.3}), epoch({.loss = 0.1}), epoch({.loss = nan})});
+  ASSERT_TRUE(by_loss.has_value());
+  EXPECT_EQ(by_loss->index, 1U);
+  EXPECT_FALSE(best_epoch({epoch({.loss = nan})}).has_value());
+  EXPECT_FALSE(best_epoch({}).has_value());
+}
+
+TEST(RunSummaryTest, TellsARunThatGoesOnFromOneThatWasKilled) {
+  const TemporaryFolder folder;
+  const std::string run = folder.path() + "/run";
+  {
+    const RunDirectory directory(run);
+    write_text(run + "/metrics.jsonl", "{\"kind\": \"epoch\", \"epoch\": 1}\n");
+    EXPECT_EQ(run_status(summarise_run(run)), "running");
+  }
+  EXPECT_EQ(run_status(summarise_run(run)), "ended_early");
+}
+
+TEST(RunSummaryTest, TakesARunsWordForHowItEnded) {
+  const TemporaryFolder folder;
+  record_run(folder.path() + "/a", RunTotals{.status = RunStatus::kInterrupted, .reason = "SIGTERM"});
+  EXPECT_EQ(run_status(summarise_run(folder.path() + "/a")), "interrupted");
+}
+
+TEST(RunSummaryTest, TakesALineThatWasCutOffForNoDamage) {
+  const TemporaryFolder folder;
+  write_text(folder.path() + "/metrics.jsonl", "{\"kind\": \"epoch\", \"epoch\": 1}\n{\"kind\": \"epo");
+  const RunSummary summary = summarise_run(folder.path());
+  EXPECT_THAT(summary.epochs, SizeIs(1));
+  EXPECT_THAT(summary.damages, IsEmpty());
+  EXPECT_THAT(summary.missing, ElementsAre("config.json"));
+}
+
+TEST(RunSummaryTest, NamesTheLinesThatAreDamagedAndReadsTheOthers) {
+  const TemporaryFolder folder;
+  write_text(folder.path() + "/metrics.jsonl",
+             "{\"kind\": \"epoch\", \"epoch\": 1}\n"
+             "{\"kind\": \"epoch\", \"ep\xFFoch\": 1\n"
+             "[1, 2]\n"
+             "{\"kind\": \"epoch\", \"loss\": {\"a\": 1}}\n"
+             "\n"
+             "{\"kind\": \"epoch\", \"loss\": NaN}\n"
+             "{\"kind\": \"epoch\", \"epoch\": 2}\n");
+  const RunSummary summary = summarise_run(folder.path());
+  EXPECT_THAT(summary.epochs, SizeIs(2));
+  EXPECT_THAT(summary.damages,
+              ElementsAre(StartsWith("metrics.jsonl, line 2: parse error"),
+                          "metrics.jsonl, line 3: expected an object, but got array",
+                          "metrics.jsonl, line 4: loss: expected a number or a text, but got object",
+                          "metrics.jsonl: 2 more such lines"));
+}
+
+TEST(RunSummaryTest, ReadsNoLineWithoutBounds) {
+  const TemporaryFolder folder;
+  write_text(folder.path() + "/metrics.jsonl", "{\"a\": \"" + std::string(3 << 20, 'x') +
+                                                   "\"}\n{\"kind\": \"epoch\", \"epoch\": 1}\n" +
+                                                   std::string(100000, '[') + "\n");
+  const RunSummary summary = summarise_run(folder.path());
+  EXPECT_THAT(summary.epochs, SizeIs(1));
+  EXPECT_THAT(summary.damages, ElementsAre("metrics.jsonl, line 1: expected a line of at most 1 MiB",
+                                           StartsWith("metrics.jsonl, line 3: parse error")));
+}
+
+TEST(RunSummaryTest, SaysWhatIsWrongWithAConfiguration) {
+  const auto damage_of = [](const std::string& text) {
+    const TemporaryFolder folder;
+    write_text(folder.path() + "/config.json", text);
+    const auto damages = summarise_run(folder.path()).damages;
+    return damages.empty() ? std::string() : damages[0];
+  };
+  EXPECT_THAT(damage_of("{\"values\": {\"epochs\": "), HasSubstr("config.json: parse error at line 1"));
+  EXPECT_THAT(damage_of(""), HasSubstr("config.json: parse error"));
+  EXPECT_THAT(damage_of("[]"), HasSubstr("expected an object with the object \"values\""));
+  EXPECT_THAT(damage_of("{\"values\": 5}"), HasSubstr("expected an object with the object \"values\""));
+  EXPECT_EQ(damage_of("{\"values\": {\"epochs\": 5, \"seed\": {\"origin\": 7}}}"), "");
+  EXPECT_THAT(damage_of(std::string((16 << 20) + 1, ' ')),
+              HasSubstr("config.json: expected at most 16777216 bytes"));
+}
+
+TEST(RunSummaryTest, SaysThatAPartIsNoFile) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path() + "/config.json");
+  ASSERT_EQ(mkfifo((folder.path() + "/metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(summarise_run(folder.path()).damages,
+              ElementsAre("config.json: expected a regular file", "metrics.jsonl: expected a regular file"));
+}
+
+TEST(RunSummaryTest, RefusesWhatIsNoRunDirectory) {
+  const TemporaryFolder folder;
+  EXPECT_THAT([&] { summarise_run(folder.path()); },
+              ThrowsMessage<RunDirectoryError>(
+                  AllOf(HasSubstr("expected the directory of a run"), HasSubstr(folder.path()))));
+  EXPECT_THAT([&] { summarise_run(folder.path() + "/absent"); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("/absent"), HasSubstr("not there"))));
+  write_text(folder.path() + "/file", "");
+  EXPECT_THAT([&] { summarise_run(folder.path() + "/file"); },
+              ThrowsMessage<UsageError>(HasSubstr("no folder")));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

@@ -1,0 +1,108 @@
+#include "lockstep/apps/inspect_run/summary_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/tests/apps/inspect_run/recorded_run.h"
+#include "lockstep/tests/datasets/test_files.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::record_run;
+using testing::TemporaryFolder;
+using testing::three_epochs;
+
+TEST(SummaryTextTest, ListsWhatWasSetFirst) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  EXPECT_THAT(summary_text(summarise_run(folder.path()), 5),
+              HasSubstr("\nConfiguration of train_mnist 0.1.0\n"
+                        "  data          /data/mnist           environment LOCKSTEP_MNIST_DIR\n"
+                        "  devices       cpu:0,cpu:1           flag\n"
+                        "  seed          18446744073709551615  file earlier.json\n"
+                        "  epochs        5                     default\n"
+                        "  init-weights  none                  default\n"));
+}
+
+TEST(SummaryTextTest, ListsTheLastEpochsAndTheBest) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  EXPECT_THAT(summary_text(summarise_run(folder.path()), 2),
+              HasSubstr("\nEpochs, the last 2 of 3\n"
+                        "  epoch    loss  val. accuracy    time\n"
+                        "      2     0.5        75.00 %  12.5 s\n"
+                        "      3  0.3333        50.00 %  12.5 s\n"
+                        "  best: epoch 2, validation accuracy 75.00 %\n"));
+}
+
+TEST(SummaryTextTest, TellsTotalsAndFiles) {
+  const TemporaryFolder folder;
+  record_run(folder.path() + "/a", three_epochs());
+  const std::string text = summary_text(summarise_run(folder.path() + "/a"), 5);
+  EXPECT_THAT(text, HasSubstr("/a: completed\n  3 epochs, 30 steps, 1920 images, 37.5 s\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "\nFiles\n  checkpoints  3.0 KiB  2 files\n    best.pt    2.0 KiB\n    last       1.0 KiB\n"));
+  EXPECT_THAT(text, HasSubstr("1 event file\n"));
+  EXPECT_THAT(text, Not(HasSubstr("Problems")));
+}
+
+TEST(SummaryTextTest, SaysThatARunEndedEarly) {
+  const TemporaryFolder folder;
+  record_run(folder.path() + "/a", std::nullopt);
+  EXPECT_THAT(summary_text(summarise_run(folder.path() + "/a"), 5),
+              HasSubstr("/a: ended early: metrics.jsonl has no end, and no process uses the directory\n"
+                        "  3 of 5 epochs recorded\n"));
+}
+
+TEST(SummaryTextTest, PrintsNoControlCharacters) {
+  RunSummary summary{.folder = "a\x1b[31m\nb", .program = "p\x07"};
+  summary.configuration = {{"na\rme", "va\xC2\x9Blue", "ori\tgin"}};
+  summary.end = MetricRow{{"status", "com\x1bpleted"}, {"reason", "because\n\x08"}};
+  summary.checkpoints = {{"bad\x7fname\n", 5}};
+  summary.damages = {"da\x1bmage"};
+  const std::string text = summary_text(summary, 5);
+  EXPECT_THAT(text, HasSubstr("va?lue"));
+  for (const char c : text)
+    EXPECT_TRUE(c == '\n' || (static_cast<uint8_t>(c) >= 0x20 && c != 0x7f)) << static_cast<int>(c);
+  EXPECT_THAT(text, Not(HasSubstr("\xC2\x9B")));
+}
+
+TEST(SummaryJsonTest, HasEveryEpochAndWhatIsNotFiniteAsText) {
+  RunSummary summary{.folder = "run"};
+  for (int64_t epoch = 1; epoch <= 20; ++epoch) summary.epochs.push_back({{"epoch", epoch}, {"loss", "nan"}});
+  summary.checkpoints = {{"bad\xFFname", 5}};
+  const auto json = nlohmann::json::parse(summary_json(summary));
+  EXPECT_EQ(json["format_version"], 1);
+  EXPECT_EQ(json["status"], "ended_early");
+  EXPECT_EQ(json["epochs"].size(), 20U);
+  EXPECT_EQ(json["epochs"][19], (nlohmann::json{{"epoch", 20}, {"loss", "nan"}}));
+  EXPECT_TRUE(json["best_epoch"].is_null());
+  EXPECT_TRUE(json["totals"].is_null());
+  EXPECT_EQ(json["checkpoints"][0]["name"], "bad\xEF\xBF\xBDname");
+}
+
+TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
+  const TemporaryFolder folder;
+  record_run(folder.path(),
+             RunTotals{.status = RunStatus::kFailed, .reason = "NaN", .epochs = 3, .seconds = 0.1});
+  const auto json = nlohmann::json::parse(summary_json(summarise_run(folder.path())));
+  EXPECT_EQ(json["status"], "failed");
+  EXPECT_EQ(json["reason"], "NaN");
+  EXPECT_EQ(json["totals"], (nlohmann::json{{"epochs", 3}, {"steps", 0}, {"images", 0}, {"seconds", 0.1}}));
+  EXPECT_EQ(json["best_epoch"],
+            (nlohmann::json{{"epoch", 2}, {"metric", "validation_accuracy"}, {"value", 0.75}}));
+  EXPECT_EQ(json["configuration"][1],
+            (nlohmann::json{{"name", "devices"}, {"value", "cpu:0,cpu:1"}, {"origin", "flag"}}));
+  EXPECT_EQ(json["steps_logged"], 3);
+}
+
+}  // namespace
+}  // namespace lockstep::apps
