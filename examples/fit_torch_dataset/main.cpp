@@ -78,8 +78,8 @@ int main(int argc, char** argv) try {
       torch::data::transforms::TensorLambda<>([](torch::Tensor signal) { return signal / 0.8; });
   const auto test =
       strategy->distribute_dataset(Waves(600, 1'000'000).map(scale), {.global_batch_size = 200});
-  trainer.fit(Waves(3000, 0).map(scale),
-              {.epochs = 8,
+  trainer.fit(Waves(2000, 0).map(scale),
+              {.epochs = 6,
                .validation = test,
                .callbacks = {cosine_schedule(0.003, {.warmup_steps = 20}),
                              std::make_shared<EarlyStopping>(EarlyStoppingOptions{.restore_best = true}),
