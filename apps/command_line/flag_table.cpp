@@ -34,7 +34,9 @@ std::string long_name(const Flag& flag) {
 
 std::vector<std::string> flag_spellings(const FlagTable& table) {
   std::vector<std::string> spellings;
-  for (const auto& flag : table.flags) spellings.push_back("--" + long_name(flag));
+  for (const auto& flag : table.flags) {
+    if (!flag.group.empty()) spellings.push_back("--" + long_name(flag));
+  }
   return spellings;
 }
 
@@ -48,7 +50,8 @@ std::string help_text(const FlagTable& table) {
   constexpr size_t kWidth = 100;
   std::vector<std::string> groups;
   for (const auto& flag : table.flags) {
-    if (std::find(groups.begin(), groups.end(), flag.group) == groups.end()) groups.push_back(flag.group);
+    const bool is_new = std::find(groups.begin(), groups.end(), flag.group) == groups.end();
+    if (is_new && !flag.group.empty()) groups.push_back(flag.group);
   }
   auto options = cxxopts_flags(table);
   const std::string operands =

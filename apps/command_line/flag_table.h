@@ -14,7 +14,7 @@ enum class FlagRole {
 
 /// One flag of a program.
 struct Flag {
-  std::string group;  ///< under which help_text() lists it
+  std::string group;  ///< under which help_text() lists it; empty: for the program itself, not listed
   std::string name;   ///< with its one-letter form in front where it has one, `h,help`
   std::string value;  ///< what its value is called; empty: takes none
   std::string text;
@@ -46,7 +46,7 @@ std::vector<Flag> common_flags();
 /// The flag without its one-letter form: `help`.
 std::string long_name(const Flag& flag);
 
-/// Every flag as it is typed, such as `--epochs`.
+/// Every flag that is listed as it is typed, such as `--epochs`.
 std::vector<std::string> flag_spellings(const FlagTable& table);
 
 /// The flag called `name` (without dashes), or null.

@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "lockstep/apps/export_weights/command_line.h"
-#include "lockstep/apps/train_mnist/failure.h"
-#include "lockstep/apps/train_mnist/usage_error.h"
+#include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep::apps {

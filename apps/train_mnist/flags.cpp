@@ -16,6 +16,8 @@ std::string number(Value value) {
   return fmt::format("{}", value);
 }
 
+}  // namespace
+
 std::vector<Flag> data_flags() {
   const TrainOptions defaults;
   return {
@@ -154,6 +156,8 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit", "", FlagRole::kAction},
   };
 }
+
+namespace {
 
 constexpr const char* kExamples =
     "\nExamples:\n"

@@ -42,8 +42,8 @@ struct TrainOptions {
   int64_t image_size = 28;                   ///< height and width in pixels
   bool sync_batch_norm = false;              ///< of MobileNetV2: statistics of the global batch
 
-  PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;
+  PrecisionKind precision = PrecisionKind::kFloat32;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
   int64_t accumulate_steps = 1;        ///< pieces that a replica's images of a step are computed in
@@ -63,11 +63,11 @@ struct TrainOptions {
   uint64_t seed = 1;
   std::string init_weights;  ///< file of the weights to start with; empty: none
   bool strict = false;       ///< init_weights has to fit in whole
+  bool quiet = false;        ///< prints errors only
 
   std::string run_dir;     ///< where the run is recorded; empty: nowhere
   int64_t log_every = 10;  ///< steps between two that are recorded there
   int64_t profile = 0;     ///< steps whose profile is recorded there
-  bool quiet = false;
 
   bool operator==(const TrainOptions&) const = default;
 };

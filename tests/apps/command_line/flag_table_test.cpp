@@ -46,6 +46,14 @@ TEST(FlagTable, HelpNamesTheProgramItsOperandsFlagsDefaultsAndExamples) {
   EXPECT_THAT(help, EndsWith("\nExamples:\n  count .\n"));
 }
 
+TEST(FlagTable, ListsNoFlagThatTheProgramGivesToItself) {
+  auto table = table_of_counting();
+  table.flags.push_back({"", "internal", "N", "For itself"});
+  EXPECT_EQ(help_text(table), help_text(table_of_counting()));
+  EXPECT_EQ(flag_spellings(table), flag_spellings(table_of_counting()));
+  EXPECT_NE(find_flag(table, "internal"), nullptr);
+}
+
 TEST(FlagTable, HelpListsEachGroupOnceInTheOrderOfItsFirstFlag) {
   const std::string help = help_text(table_of_counting());
   const size_t which = help.find("Which options:");

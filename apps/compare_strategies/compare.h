@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/compare_strategies/compare_options.h"
+#include "lockstep/apps/compare_strategies/comparison_report.h"
+
+namespace lockstep::apps {
+
+struct CompareRequest {
+  CompareOptions options;
+  std::string program;                 ///< this one's path
+  std::vector<std::string> arguments;  ///< its own
+  std::string version;                 ///< of Lockstep
+  std::function<bool()> is_cancelled = [] { return false; };
+};
+
+/// Measures every strategy in every round, each in processes of its own, and blocks until all have ended. A
+/// line a measurement goes to `progress`. Throws TrialCancelled, and std::system_error where no process can
+/// be started; a strategy that fails has a row that says so.
+ComparisonReport compare(const CompareRequest& request, std::ostream& progress);
+
+/// 0, or the exit code of the first strategy that failed.
+int exit_code_of(const ComparisonReport& report);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,172 @@
+#include "lockstep/apps/compare_strategies/compare_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/apps/command_line/arguments.h"
+#include "lockstep/apps/command_line/closest_name.h"
+#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/train_mnist/flags.h"
+#include "lockstep/apps/train_mnist/read_options.h"
+
+namespace lockstep::apps {
+namespace {
+
+constexpr IntegerRange kSteps{.least = 1, .most = 1'000'000};
+constexpr IntegerRange kWarmupSteps{.least = 0, .most = 1'000'000};
+constexpr IntegerRange kRounds{.least = 1, .most = 1000};
+constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
+constexpr IntegerRange kReplicas{.least = 1, .most = 1024};
+constexpr IntegerRange kIndices{.least = 0, .most = 1024};
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  compare_strategies --strategies default,mirrored:2,one_device --model simple_cnn --steps 50\n"
+    "  compare_strategies --strategies mirrored:2,multi_worker:2 --data data/mnist --out two_replicas\n"
+    "  compare_strategies --strategies default,mirrored:2 --optimizer sgd --precision float64\n"
+    "                                          # do both train the same parameters?\n"
+    "\nThe table, its columns and the files are explained in docs/comparing.md.\n"
+    "\nExit codes: 0 done, 2 usage, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
+    "strategy that failed; the others are compared all the same.\n";
+
+/// Those of the flags that are named.
+void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
+  for (const auto& flag : from) {
+    if (std::find(names.begin(), names.end(), long_name(flag)) != names.end()) flags.push_back(flag);
+  }
+}
+
+FlagTable compare_flags(const std::vector<std::string>& strategies) {
+  const CompareOptions defaults;
+  const auto number = [](int64_t value) { return fmt::format("{}", value); };
+  FlagTable table{.program = "compare_strategies",
+                  .summary = "Trains the same steps under several strategies in turn, and compares them.",
+                  .after = kExamples};
+  table.flags = {
+      {"Comparison", "strategies", "LIST",
+       fmt::format(
+           "NAME[:N] of each, the first of which the others are compared with: {}. N is its replicas, "
+           "of multi_worker its worker processes on this machine; without it the strategy chooses",
+           fmt::join(strategies, ", "))},
+      {"Comparison", "steps", "N", "Steps that each trains in each round", number(defaults.steps)},
+      {"Comparison", "warmup-steps", "N",
+       "The first of these steps, which are not timed (default: 5, or one less than --steps)"},
+      {"Comparison", "rounds", "N",
+       "Rounds, each of which starts every strategy anew and in the opposite order of the one before; 6 or "
+       "more give intervals",
+       number(defaults.rounds)},
+      {"Comparison", "out", "DIR",
+       "New or empty folder for comparison.json and report.html (default: a new one in ./comparisons)"},
+      {"Comparison", "timeout", "N", "Seconds that one strategy may take in one round",
+       number(defaults.timeout_seconds)},
+      {"Comparison", "quiet", "", "Print no progress on standard error"}};
+  take(table.flags, data_flags(), {"data", "limit-train", "skip-bad"});
+  take(table.flags, model_flags(), {"model", "image-size", "head", "sync-batch-norm"});
+  take(table.flags, training_flags(),
+       {"global-batch-size", "precision", "optimizer", "learning-rate", "momentum", "seed"});
+  take(table.flags, strategy_flags(strategies),
+       {"cross-device-ops", "threads", "communication", "gradient-compression"});
+  for (auto& flag : common_flags()) table.flags.push_back(flag);
+  // The program gives these to itself; a group without a name is not listed.
+  for (const char* name : {"measure-strategy", "measure-worker"}) table.flags.push_back({"", name, "N", ""});
+  for (const char* name : {"measure-result", "measure-parameters"})
+    table.flags.push_back({"", name, "PATH", ""});
+  return table;
+}
+
+ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
+  const size_t colon = text.find(':');
+  ComparedStrategy strategy{.name = text.substr(0, colon), .label = text};
+  if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
+    throw UsageError(fmt::format("--strategies: expected {}, each with :N or without, but got '{}'{}",
+                                 fmt::join(names, ", "), text, did_you_mean(strategy.name, names)));
+  }
+  if (colon != std::string::npos) {
+    strategy.replicas = static_cast<int>(
+        parse_integer(fmt::format("--strategies {}", text), text.substr(colon + 1), kReplicas));
+  }
+  return strategy;
+}
+
+std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& texts,
+                                               const std::vector<std::string>& names) {
+  if (texts.empty())
+    throw UsageError("--strategies: expected at least one, such as default,mirrored:2, but got none");
+  std::vector<ComparedStrategy> strategies;
+  for (const auto& text : texts) {
+    auto strategy = parse_strategy(text, names);
+    const auto same = std::count_if(strategies.begin(), strategies.end(), [&](const auto& other) {
+      return other.name == strategy.name && other.replicas == strategy.replicas;
+    });
+    if (same > 0) strategy.label += fmt::format("#{}", same + 1);
+    strategies.push_back(std::move(strategy));
+  }
+  return strategies;
+}
+
+MeasuringProcess read_measuring(const Arguments& given) {
+  return {.strategy = static_cast<int>(given.integer("measure-strategy", kIndices, -1)),
+          .worker = static_cast<int>(given.integer("measure-worker", kIndices, 0)),
+          .result = given.text("measure-result", ""),
+          .parameters = given.text("measure-parameters", "")};
+}
+
+void read_steps(const Arguments& given, CompareOptions& options) {
+  options.steps = given.integer("steps", kSteps, options.steps);
+  options.warmup_steps =
+      given.integer("warmup-steps", kWarmupSteps, std::min(options.warmup_steps, options.steps - 1));
+  if (options.warmup_steps >= options.steps)
+    given.refuse_beside("warmup-steps", fmt::format("expected fewer than the {} of --steps", options.steps));
+  options.rounds = given.integer("rounds", kRounds, options.rounds);
+  options.timeout_seconds = given.integer("timeout", kSeconds, options.timeout_seconds);
+}
+
+}  // namespace
+
+int num_processes(const ComparedStrategy& strategy) {
+  return strategy.name == "multi_worker" ? std::max(1, strategy.replicas) : 1;
+}
+
+CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
+                                              const std::vector<std::string>& strategies) {
+  const Arguments given = parse_arguments(compare_flags(strategies), arguments);
+  CompareCommandLine line;
+  if (given.is_on("help")) {
+    line.action = CompareAction::kHelp;
+    return line;
+  }
+  if (given.is_on("version")) {
+    line.action = CompareAction::kVersion;
+    return line;
+  }
+  CompareOptions& options = line.options;
+  options.strategies = parse_strategies(given.list("strategies"), strategies);
+  read_steps(given, options);
+  options.out = given.text("out", "");
+  if (given.has("out") && options.out.empty()) given.refuse("out", "a folder");
+  options.quiet = given.is_on("quiet");
+  read_data(given, options.work);
+  read_model(given, options.work);
+  read_training(given, options.work);
+  read_strategy(given, strategies, options.work);
+  options.work.limit_test = 1;  // nothing is tested
+  options.measuring = read_measuring(given);
+  return line;
+}
+
+std::string compare_help_text(const std::vector<std::string>& strategies) {
+  return help_text(compare_flags(strategies));
+}
+
+std::vector<std::string> measuring_flags(const MeasuringProcess& process) {
+  std::vector<std::string> flags{"--measure-strategy", fmt::format("{}", process.strategy),
+                                 "--measure-worker",   fmt::format("{}", process.worker),
+                                 "--measure-result",   process.result};
+  if (!process.parameters.empty()) flags.insert(flags.end(), {"--measure-parameters", process.parameters});
+  return flags;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,71 @@
+#include "lockstep/apps/compare_strategies/comparison_page.h"
+
+#include <string>
+
+#include "lockstep/measurement/machine.h"
+#include "lockstep/training/bar_plot.h"
+#include "lockstep/training/html_page.h"
+#include "lockstep/training/html_text.h"
+#include "lockstep/training/line_plot.h"
+
+namespace lockstep::apps {
+namespace {
+
+std::string speed_figure(const ComparisonReport& report) {
+  BarPlot plot{.title = "Images a second",
+               .value_label = "images/s, median of the rounds and its 95 % interval"};
+  for (const auto& row : report.rows) {
+    PlotBar bar{.name = row.strategy.label};
+    if (row.failure) {
+      bar.note = "exit code " + std::to_string(row.failure->exit_code);
+    } else {
+      const Spread& speed = row.images_per_second;
+      bar.value = speed.median;
+      if (speed.interval) bar.interval = {{speed.interval->lower, speed.interval->upper}};
+    }
+    plot.bars.push_back(std::move(bar));
+  }
+  return bar_plot_figure(plot);
+}
+
+std::string loss_figure(const ComparisonReport& report) {
+  LinePlot plot{.title = "Loss of the global batch", .x_label = "step"};
+  for (const auto& row : report.rows) {
+    if (row.failure) continue;
+    PlotLine line{.name = row.strategy.label, .points = {}};
+    for (size_t step = 0; step < row.losses.size(); ++step)
+      line.points.push_back({static_cast<double>(step + 1), row.losses[step]});
+    plot.lines.push_back(std::move(line));
+  }
+  return line_plot_figure(plot);
+}
+
+std::string table_of(const ComparisonReport& report) {
+  const ComparisonTable table = comparison_table(report);
+  HtmlTable html{.columns = {}, .rows = table.rows};
+  for (const auto& name : table.header)
+    html.columns.push_back({.name = name, .is_number = name != "strategy" && name != "error"});
+  if (const int advised = advised_strategy(report.rows); advised >= 0)
+    html.marked_rows.push_back(static_cast<size_t>(advised));
+  return html_table(html);
+}
+
+}  // namespace
+
+std::string comparison_page(const ComparisonReport& report) {
+  HtmlPage page("Comparison of strategies");
+  page.line(advice(report.rows));
+  page.line(work_text(report));
+  page.line(report.date + ", " + report.machine + ", Lockstep " + report.version);
+  page.figures({speed_figure(report), loss_figure(report)});
+  page.heading("Every figure").elements(table_of(report));
+  page.paragraph(
+      "Each strategy trained the same batches from the same weights, in processes of its own, once in every "
+      "round. Losses and parameters are those of the first round. Data wait is the share of the time in "
+      "which the "
+      "loop waited for a batch; communication the share in which a replica waited for the others, their "
+      "mean.");
+  return page.html();
+}
+
+}  // namespace lockstep::apps

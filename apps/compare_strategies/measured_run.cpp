@@ -1,0 +1,67 @@
+#include "lockstep/apps/compare_strategies/measured_run.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace lockstep::apps {
+
+using nlohmann::json;
+
+void write_measured_run(const std::string& path, const MeasuredRun& run) {
+  const json root{{"replicas", run.replicas},
+                  {"description", run.description},
+                  {"data", run.data},
+                  {"parameters", run.parameters},
+                  {"images", run.images},
+                  {"seconds", run.seconds},
+                  {"data_wait_seconds", run.data_wait_seconds},
+                  {"communication_seconds", run.communication_seconds},
+                  {"peak_memory_bytes", run.peak_memory_bytes},
+                  {"losses", run.losses}};
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << root.dump(-1, ' ', true, json::error_handler_t::replace) << std::flush;
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
+MeasuredRun read_measured_run(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  try {
+    const json root = json::parse(file);
+    MeasuredRun run{.replicas = root.at("replicas").get<int64_t>(),
+                    .description = root.at("description").get<std::string>(),
+                    .data = root.at("data").get<std::string>(),
+                    .parameters = root.at("parameters").get<int64_t>(),
+                    .images = root.at("images").get<int64_t>(),
+                    .seconds = root.at("seconds").get<double>(),
+                    .data_wait_seconds = root.at("data_wait_seconds").get<double>(),
+                    .communication_seconds = root.at("communication_seconds").get<double>(),
+                    .peak_memory_bytes = root.at("peak_memory_bytes").get<int64_t>(),
+                    .losses = {}};
+    // JSON has no number for a loss that is none.
+    for (const auto& loss : root.at("losses"))
+      run.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
+    return run;
+  } catch (const json::exception& error) {
+    throw std::runtime_error(path + ": expected a measurement, but got: " + error.what());
+  }
+}
+
+MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers) {
+  if (workers.empty())
+    throw std::invalid_argument("[merge_workers] expected at least one process, but got none");
+  MeasuredRun merged = workers.front();
+  merged.data_wait_seconds = merged.communication_seconds = 0;
+  merged.peak_memory_bytes = 0;
+  const auto count = static_cast<double>(workers.size());
+  for (const auto& worker : workers) {
+    merged.data_wait_seconds += worker.data_wait_seconds / count;
+    merged.communication_seconds += worker.communication_seconds / count;
+    merged.peak_memory_bytes += worker.peak_memory_bytes;
+  }
+  return merged;
+}
+
+}  // namespace lockstep::apps

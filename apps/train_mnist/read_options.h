@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/command_line/arguments.h"
+#include "lockstep/apps/train_mnist/train_options.h"
+
+namespace lockstep::apps {
+
+// What a program's arguments say about one group of the options each; options whose flags were not given, or
+// which the program does not have, stay. All throw UsageError naming the flag, what it takes and what was
+// given.
+
+/// `strategies` are the names that --strategy takes besides auto.
+void read_strategy(const Arguments& given, std::vector<std::string> strategies, TrainOptions& options);
+void read_data(const Arguments& given, TrainOptions& options);
+void read_model(const Arguments& given, TrainOptions& options);
+void read_training(const Arguments& given, TrainOptions& options);
+/// What of the run is recorded, and where.
+void read_record(const Arguments& given, TrainOptions& options);
+
+}  // namespace lockstep::apps

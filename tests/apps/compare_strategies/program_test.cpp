@@ -1,0 +1,234 @@
+// What the built compare_strategies measures, says and returns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lockstep/apps/compare_strategies/result_folder.h"
+#include "lockstep/tests/apps/train_mnist/process_runner.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using apps::WorkFolder;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class CompareStrategiesProgram : public ::testing::Test {
+ protected:
+  ProcessResult compare(std::vector<std::string> arguments, ProcessOptions options = {},
+                        const std::string& program = COMPARE_STRATEGIES) {
+    arguments.insert(arguments.begin(), {"--out", out_, "--threads", "1"});
+    options.variables.try_emplace("LOCKSTEP_MNIST_DIR", "");
+    options.variables.try_emplace("CUDA_VISIBLE_DEVICES", "-1");
+    options.timeout_seconds = 300;
+    return run_process(program, arguments, options);
+  }
+
+  /// A comparison on generated digits that takes seconds.
+  ProcessResult compare_shortly(const std::string& strategies, const std::vector<std::string>& more = {},
+                                const std::string& program = COMPARE_STRATEGIES) {
+    std::vector<std::string> arguments{"--strategies", strategies, "--data", "generated", "--limit-train",
+                                       "640",          "--steps",  "4",      "--rounds",  "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return compare(arguments, {}, program);
+  }
+
+  json results() { return json::parse(text_of(out_ + "/comparison.json")); }
+
+  WorkFolder folder_;
+  std::string out_ = folder_.path() + "/out";
+};
+
+TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64) {
+  const auto result = compare_shortly("default,mirrored:2,one_device,mirrored:3,multi_worker:2",
+                                      {"--optimizer", "sgd", "--precision", "float64"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = results();
+  const std::vector<int> replicas{1, 2, 1, 3, 2};
+  ASSERT_EQ(json["strategies"].size(), replicas.size());
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const auto& row = json["strategies"][i];
+    EXPECT_EQ(row["replicas"], replicas[i]) << row;
+    EXPECT_LT(row["parameter_difference"], 1e-10) << row;
+    EXPECT_NEAR(row["loss"].get<double>(), json["strategies"][0]["loss"].get<double>(), 1e-10) << row;
+    EXPECT_EQ(row["losses"].size(), 4U);
+    EXPECT_GT(row["images_per_second"]["median"], 0);
+    EXPECT_EQ(row["communication_share"] > 0, replicas[i] > 1) << row;
+    EXPECT_LT(row["communication_share"], 1) << row;
+    EXPECT_GE(row["data_wait_share"], 0) << row;
+  }
+  // Every process has LibTorch in memory: two take more than one.
+  EXPECT_GT(json["strategies"][4]["peak_memory_bytes"].get<double>(),
+            1.3 * json["strategies"][0]["peak_memory_bytes"].get<double>());
+  EXPECT_EQ(json["reference"], "default");
+}
+
+TEST_F(CompareStrategiesProgram, TrainsInTheOrderOfTheLossesThatOneProgramAloneHas) {
+  // A step of plain SGD with rate r lowers the loss by about r times the squared norm of its gradient:
+  // without any rate to speak of, the loss stays that of chance over ten classes.
+  ASSERT_EQ(compare_shortly("default", {"--optimizer", "sgd", "--learning-rate", "1e-12"}).exit_code, 0);
+  for (const auto& loss : results()["strategies"][0]["losses"]) EXPECT_NEAR(loss, std::log(10.0), 0.3);
+}
+
+TEST_F(CompareStrategiesProgram, PrintsOneTableAndWritesJsonAndAPage) {
+  const auto result = compare_shortly("default,mirrored:2");
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("generated digits"), HasSubstr("| strategy   | replicas | images/s"),
+                    HasSubstr("\n| default    | 1 "), HasSubstr("\n| mirrored:2 | 2 "),
+                    HasSubstr("\nUse default here: "), HasSubstr(out_ + "/report.html")));
+  EXPECT_THAT(result.error, AllOf(HasSubstr("round 1/1  default  "), HasSubstr("round 1/1  mirrored:2  ")));
+  const std::string page = text_of(out_ + "/report.html");
+  EXPECT_THAT(
+      page, AllOf(StartsWith("<!"), HasSubstr("<svg"), HasSubstr("mirrored:2"), HasSubstr("Images a second"),
+                  HasSubstr("Loss of the global batch"), HasSubstr("Use default here: ")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 2);
+}
+
+TEST_F(CompareStrategiesProgram, PrintsNoProgressWhereItIsToBeQuiet) {
+  EXPECT_EQ(compare_shortly("default", {"--quiet"}).error, "");
+}
+
+TEST_F(CompareStrategiesProgram, StartsEveryStrategyInEveryRoundInTurningOrder) {
+  const auto result = compare_shortly("default,mirrored:2,one_device", {"--rounds", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  std::vector<std::string> order;
+  std::istringstream lines(result.error);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("round ")) order.push_back(line.substr(0, line.rfind("  ")));
+  }
+  EXPECT_THAT(order,
+              ::testing::ElementsAre("round 1/2  default", "round 1/2  mirrored:2", "round 1/2  one_device",
+                                     "round 2/2  one_device", "round 2/2  mirrored:2", "round 2/2  default"));
+  EXPECT_EQ(results()["strategies"][1]["ratio"]["rounds"].size(), 2U);
+}
+
+TEST_F(CompareStrategiesProgram, GoesOnWithTheOthersWhereOneFails) {
+  const auto result = compare_shortly("default,one_device:3,mirrored:2", {"--rounds", "2"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("exit code 2: --replicas 3: expected 1 with --strategy one_device"),
+                                HasSubstr("| mirrored:2   | 2 ")));
+  const auto rows = results()["strategies"];
+  EXPECT_EQ(rows[1]["exit_code"], 2);
+  EXPECT_THAT(rows[1]["error"].get<std::string>(), StartsWith("--replicas 3: expected 1"));
+  EXPECT_EQ(rows[2]["images_per_second"]["rounds"].size(), 2U);
+  EXPECT_THAT(text_of(out_ + "/report.html"), HasSubstr("exit code 2"));
+}
+
+TEST_F(CompareStrategiesProgram, SaysWhichWorkerFailed) {
+  const auto result = compare_shortly("multi_worker:2,default", {"--data", "/nowhere"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(results()["strategies"][0]["error"].get<std::string>(),
+              AllOf(StartsWith("worker "), HasSubstr("--data /nowhere: ")));
+  EXPECT_THAT(result.out, HasSubstr("No strategy trained to the end"));
+}
+
+TEST_F(CompareStrategiesProgram, EndsAStrategyThatTakesTooLong) {
+  const auto result = compare_shortly("default", {"--steps", "1000000", "--timeout", "2"});
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_EQ(results()["strategies"][0]["error"], "did not end within the 2 s of --timeout");
+}
+
+TEST_F(CompareStrategiesProgram, RefusesBeforeAnythingRuns) {
+  const auto refused = [&](const std::string& strategies, const std::vector<std::string>& more) {
+    const auto result = compare_shortly(strategies, more);
+    EXPECT_EQ(result.exit_code, 2) << result.error;
+    EXPECT_THAT(result.error, StartsWith("compare_strategies: error: "));
+    EXPECT_FALSE(fs::exists(out_ + "/comparison.json"));
+    return result.error;
+  };
+  EXPECT_THAT(refused("default,mirored:2", {}), HasSubstr("(did you mean mirrored?)"));
+  EXPECT_THAT(refused("default", {"--steps", "0"}), HasSubstr("--steps: expected a whole number from 1"));
+  EXPECT_THAT(refused("default", {"--optimiser", "sgd"}), HasSubstr("(did you mean --optimizer?)"));
+  fs::create_directories(out_);
+  std::ofstream(out_ + "/file") << "kept";
+  EXPECT_THAT(refused("default", {}), HasSubstr("there are files in it"));
+}
+
+/// Processes of this program that measure, by their working on `out`.
+int num_measuring(const std::string& out) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string arguments = text_of(entry.path().string() + "/cmdline");
+    if (arguments.find(out) != std::string::npos && arguments.find("--measure-result") != std::string::npos)
+      ++count;
+  }
+  return count;
+}
+
+TEST_F(CompareStrategiesProgram, EndsAllProcessesWhereASignalStopsIt) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t program = fork();
+    ASSERT_GE(program, 0);
+    if (program == 0) {
+      execl(COMPARE_STRATEGIES, COMPARE_STRATEGIES, "--out", out_.c_str(), "--threads", "1", "--strategies",
+            "multi_worker:2", "--data", "generated", "--limit-train", "640", "--steps", "1000000", nullptr);
+      _exit(127);
+    }
+    for (int i = 0; i < 3000 && num_measuring(out_) < 2; ++i) usleep(10000);
+    EXPECT_EQ(num_measuring(out_), 2);
+    kill(program, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(program, &status, 0), program);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + signal) << status;
+    EXPECT_EQ(num_measuring(out_), 0);
+    EXPECT_FALSE(fs::exists(out_)) << "nothing was measured";
+  }
+}
+
+TEST_F(CompareStrategiesProgram, ComparesStrategiesThatAreRegisteredByName) {
+  const auto result = compare_shortly("default,finite_steps:3",
+                                      {"--optimizer", "sgd", "--precision", "float64"}, COMPARE_OWN_STRATEGY);
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto row = results()["strategies"][1];
+  EXPECT_EQ(row["replicas"], 3);
+  EXPECT_LT(row["parameter_difference"], 1e-10);
+  EXPECT_THAT(row["description"].get<std::string>(), StartsWith("FiniteStepsStrategy"));
+  const auto help = run_process(COMPARE_OWN_STRATEGY, {"--help"});
+  EXPECT_THAT(help.out, HasSubstr("default, finite_steps, mirrored, multi_worker, one_device"));
+}
+
+TEST_F(CompareStrategiesProgram, TrainsTheSameParametersOnMnist) {
+  const char* folder = std::getenv("LOCKSTEP_MNIST_DIR");
+  if (folder == nullptr || !fs::exists(folder))
+    GTEST_SKIP() << "LOCKSTEP_MNIST_DIR names no folder with MNIST";
+  const auto result =
+      compare({"--strategies", "default,mirrored:2,one_device", "--model", "simple_cnn", "--steps", "50",
+               "--rounds", "1", "--optimizer", "sgd", "--precision", "float64"},
+              {.variables = {{"LOCKSTEP_MNIST_DIR", folder}}});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  for (const auto& row : results()["strategies"]) {
+    EXPECT_LT(row["parameter_difference"], 1e-10) << row;
+    EXPECT_EQ(row["losses"].size(), 50U);
+  }
+}
+
+TEST_F(CompareStrategiesProgram, PrintsItsVersionAndItsHelp) {
+  EXPECT_THAT(run_process(COMPARE_STRATEGIES, {"--version"}).out,
+              ::testing::MatchesRegex("compare_strategies [0-9.]+, LibTorch 2\\.[0-9.]+\n"));
+  const auto help = run_process(COMPARE_STRATEGIES, {"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("compare_strategies [flags]"), Not(HasSubstr("--measure"))));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
