@@ -73,9 +73,8 @@ void EventFileWriter::histogram(const std::string& tag, const ValueHistogram& hi
   write_summary(histogram_summary(tag, histogram), when);
 }
 
-void EventFileWriter::image(const std::string& tag, std::span<const uint8_t> png, int64_t width,
-                            int64_t height, const EventTime& when) {
-  write_summary(image_summary(tag, png, width, height), when);
+void EventFileWriter::image(const std::string& tag, std::span<const uint8_t> png, const EventTime& when) {
+  write_summary(image_summary(tag, png), when);
 }
 
 void EventFileWriter::text(const std::string& tag, const std::string& text, const EventTime& when) {

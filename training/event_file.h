@@ -38,9 +38,8 @@ class EventFileWriter {
   void scalar(const std::string& tag, double value, const EventTime& when);
   /// TensorBoard's own writers make 30 bins.
   void histogram(const std::string& tag, const ValueHistogram& histogram, const EventTime& when);
-  /// `png` is a whole PNG file of that size in pixels.
-  void image(const std::string& tag, std::span<const uint8_t> png, int64_t width, int64_t height,
-             const EventTime& when);
+  /// Throws InvalidArgument unless `png` begins as a PNG file does.
+  void image(const std::string& tag, std::span<const uint8_t> png, const EventTime& when);
   /// Shown as Markdown.
   void text(const std::string& tag, const std::string& text, const EventTime& when);
 

@@ -40,6 +40,12 @@ EpochRecord epoch_record(const FitState& state, double seconds) {
   return epoch;
 }
 
+/// TensorBoard's HPARAMS tab finds a session's metrics in the session's own event file alone, whatever folder
+/// --logdir names; so what the validation came to stands there once more.
+std::string session_tag(const std::string& name) {
+  return "hparams/" + name;
+}
+
 /// Float32 and float64 parameters; others have no histogram that says something.
 std::optional<ValueHistogram> histogram_of(const torch::Tensor& tensor) {
   if (!tensor.is_floating_point() || tensor.numel() == 0) return std::nullopt;
@@ -70,8 +76,8 @@ void RecordRun::on_fit_begin(FitState& state) {
   HyperparameterSession session{.values = options_.hyperparameters};
   for (const char* metric : {"loss", "accuracy"}) {
     session.metrics.push_back({.tag = metric, .title = metric});
-    session.metrics.push_back(
-        {.tag = metric, .folder = "../validation", .title = std::string("validation ") + metric});
+    session.metrics.push_back({.tag = session_tag(std::string("validation_") + metric),
+                               .title = std::string("validation ") + metric});
   }
   train_events_->start_session(session);
 }
@@ -115,6 +121,7 @@ void RecordRun::on_epoch_end(FitState& state) {
     const std::string prefix = "validation_";
     if (name.starts_with(prefix)) {
       validation_events_->scalar(name.substr(prefix.size()), value, when);
+      train_events_->scalar(session_tag(name), value, when);
     } else {
       train_events_->scalar(name, value, when);
     }
@@ -152,6 +159,12 @@ void RecordRun::on_fit_end(FitState& state) {
 void RecordRun::set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all) {
   record_.misclassified = std::move(images);
   record_.num_misclassified = num_all;
+  if (!validation_events_) return;
+  for (size_t i = 0; i < record_.misclassified.size(); ++i) {
+    const auto& image = record_.misclassified[i];
+    const std::string place = c10::str("misclassified/", i + 1, ": ", image.true_class, " as ");
+    validation_events_->image(place + image.predicted_class, image.png, {.step = record_.totals.steps});
+  }
 }
 
 void RecordRun::finish(RunStatus status, const std::string& reason) {

@@ -76,8 +76,10 @@ void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& fi
 }
 
 void add_step_plots(const RunRecord& record, std::vector<std::string>& figures) {
-  const auto add = [&](const std::string& title, const std::string& name, const auto& value_of) {
-    LinePlot plot{.title = title + ", step by step", .x_label = "step", .lines = {{.name = name}}};
+  const auto add = [&](const std::string& title, const std::string& name, const auto& value_of,
+                       std::optional<double> y_low = std::nullopt) {
+    LinePlot plot{
+        .title = title + ", step by step", .x_label = "step", .lines = {{.name = name}}, .y_low = y_low};
     for (const auto& step : record.steps) {
       if (const auto value = value_of(step)) {
         plot.lines[0].points.push_back({.x = static_cast<double>(step.step), .y = *value});
@@ -86,8 +88,10 @@ void add_step_plots(const RunRecord& record, std::vector<std::string>& figures) 
     add_plot(std::move(plot), figures);
   };
   add("Loss", "loss", [](const StepRecord& step) { return step.loss; });
-  add("Learning rate", "learning rate", [](const StepRecord& step) { return step.learning_rate; });
-  add("Images a second", "images a second", [](const StepRecord& step) { return step.images_per_second; });
+  add(
+      "Learning rate", "learning rate", [](const StepRecord& step) { return step.learning_rate; }, 0);
+  add(
+      "Images a second", "images a second", [](const StepRecord& step) { return step.images_per_second; }, 0);
   for (const auto& name : other_names(record.steps)) {
     add(title_of(name), name, [&](const StepRecord& step) { return other_value(step, name); });
   }

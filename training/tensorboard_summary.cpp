@@ -1,8 +1,12 @@
 #include "lockstep/training/tensorboard_summary.h"
 
+#include <cstring>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +60,22 @@ int64_t hyperparameter_type(const HyperparameterValue& value) {
   return std::holds_alternative<bool>(value) ? kSwitch : kText;
 }
 
+/// Width and height, as the header of a PNG file says them.
+std::pair<uint32_t, uint32_t> png_size(std::span<const uint8_t> png) {
+  // The signature, then the first chunk: its length, its name, two numbers of four bytes each.
+  constexpr std::string_view kStart("\x89PNG\r\n\x1a\n\0\0\0\x0DIHDR", 16);
+  if (png.size() < kStart.size() + 8 || std::memcmp(png.data(), kStart.data(), kStart.size()) != 0) {
+    throw InvalidArgument("[EventFileWriter] expected a PNG file, but got " + std::to_string(png.size()) +
+                          " bytes that do not begin as one");
+  }
+  const auto number_at = [&](size_t place) {
+    uint32_t number = 0;
+    for (size_t i = 0; i < 4; ++i) number = number << 8 | png[place + i];
+    return number;
+  };
+  return {number_at(kStart.size()), number_at(kStart.size() + 4)};
+}
+
 }  // namespace
 
 ProtobufMessage scalar_summary(const std::string& tag, double value) {
@@ -75,8 +95,8 @@ ProtobufMessage histogram_summary(const std::string& tag, const ValueHistogram& 
                     make_tensor(DataType::kDouble, {num_rows, 3}).packed_doubles(6, rows));
 }
 
-ProtobufMessage image_summary(const std::string& tag, std::span<const uint8_t> png, int64_t width,
-                              int64_t height) {
+ProtobufMessage image_summary(const std::string& tag, std::span<const uint8_t> png) {
+  const auto [width, height] = png_size(png);
   auto tensor = make_tensor(DataType::kString, {3});
   tensor.text(8, std::to_string(width)).text(8, std::to_string(height)).bytes(8, png);
   return make_value(tag, make_metadata("images", DataClass::kBlobSequence), tensor);

@@ -16,8 +16,8 @@ namespace lockstep {
 /// TensorBoard's plugins reads.
 ProtobufMessage scalar_summary(const std::string& tag, double value);
 ProtobufMessage histogram_summary(const std::string& tag, const ValueHistogram& histogram);
-ProtobufMessage image_summary(const std::string& tag, std::span<const uint8_t> png, int64_t width,
-                              int64_t height);
+/// Throws InvalidArgument unless `png` begins as a PNG file does.
+ProtobufMessage image_summary(const std::string& tag, std::span<const uint8_t> png);
 ProtobufMessage text_summary(const std::string& tag, const std::string& text);
 
 /// What the HPARAMS tab needs (api.proto and plugin_data.proto of its plugin): which values and metrics runs

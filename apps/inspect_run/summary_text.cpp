@@ -111,13 +111,18 @@ std::string configuration_part(const RunSummary& summary) {
   auto values = summary.configuration;
   std::stable_partition(values.begin(), values.end(),
                         [](const auto& value) { return value.origin != "default"; });
+  const size_t num_values = values.size();
+  std::erase_if(values, [](const auto& value) { return value.value == "none" && value.origin == "default"; });
   Table rows;
   for (const auto& [name, value, origin] : values) {
     rows.push_back({printable(name), printable(value), printable(origin)});
   }
+  const size_t num_left_out = num_values - values.size();
   const std::string program =
       summary.program.empty() ? "" : " of " + printable(summary.program + " " + summary.version);
-  return "\nConfiguration" + program + "\n" + aligned(rows, false);
+  const std::string left_out =
+      num_left_out == 0 ? "" : "  and " + std::to_string(num_left_out) + " without a value\n";
+  return "\nConfiguration" + program + "\n" + aligned(rows, false) + left_out;
 }
 
 std::string epochs_part(const RunSummary& summary, int64_t num_epochs) {

@@ -6,6 +6,7 @@
 
 #include <system_error>
 
+#include "lockstep/runtime/errors.h"
 #include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/training/file_size_limit.h"
 #include "lockstep/tests/training/text_files.h"
@@ -61,6 +62,18 @@ TEST(EventFileTest, KeepsWholeRecordsOnAFullDisk) {
   }
   writer.scalar("loss", 0.25, {.step = 2});
   EXPECT_GT(read_text(writer.path()).size(), before.size());
+}
+
+TEST(EventFileTest, RefusesAnImageThatIsNoPng) {
+  const TemporaryFolder folder;
+  EventFileWriter writer(folder.path());
+  const auto png = testing::encode_png(testing::make_image(5, 7, 3));
+  const std::span<const uint8_t> bytes(png);
+  EXPECT_NO_THROW(writer.image("image", bytes, {}));
+  EXPECT_THAT([&] { writer.image("image", bytes.first(23), {}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("expected a PNG file, but got 23 bytes")));
+  EXPECT_THROW(writer.image("image", bytes.subspan(1), {}), InvalidArgument);
+  EXPECT_THROW(writer.image("image", {}, {}), InvalidArgument);
 }
 
 TEST(EventFileTest, NamesTheFolderItCannotMake) {

@@ -1,83 +1,23 @@
 #!/usr/bin/env python3
 """TensorBoard itself reads event files of EventFileWriter, and its HTTP interface shows every tag with its values."""
 
-import json
 import math
-import re
 import struct
-import subprocess
-import sys
-import tempfile
 import time
 import unittest
 import urllib.parse
-import urllib.request
 
 from run_record_case import RunRecordCase
+from tensorboard_server import MISSING, SECONDS_TO_LOAD, TensorBoard
 
-try:
-    import tensorboard  # noqa: F401
+if not MISSING:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-except ImportError as error:
-    EventFileLoader = None
-    MISSING = f"PyPI's tensorboard cannot be imported: {error}"
-else:
-    MISSING = ""
 
 START = 1700000000.5
-SECONDS_TO_LOAD = 60
 
 
 def float32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
-
-
-class TensorBoard:
-    """A server over a folder, on a port that the system chose."""
-
-    def __init__(self, folder, arguments=()):
-        # A file takes any amount of words without making their writer wait.
-        self.words = tempfile.TemporaryFile("w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "tensorboard.main", "--logdir", str(folder), "--host", "127.0.0.1", "--port", "0",
-             *arguments],
-            stdout=subprocess.DEVNULL, stderr=self.words)
-        try:
-            self.url = self.wait_for_address()
-        except BaseException:
-            self.close()
-            raise
-
-    def wait_for_address(self):
-        end = time.monotonic() + SECONDS_TO_LOAD
-        while True:
-            self.words.seek(0)
-            words = self.words.read()
-            found = re.search(r"at (http://127\.0\.0\.1:\d+)/", words)
-            if found:
-                return found.group(1)
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"tensorboard named no address:\n{words}")
-            time.sleep(0.1)
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(timeout=30)
-        self.words.close()
-
-    def get(self, path, **query):
-        url = f"{self.url}/data/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return response.read()
-
-    def json(self, path, **query):
-        return json.loads(self.get(path, **query))
-
-    def post(self, path, body):
-        request = urllib.request.Request(f"{self.url}/data/{path}", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.loads(response.read())
 
 
 @unittest.skipIf(MISSING, MISSING)
@@ -93,6 +33,11 @@ class EventFileLoaderTest(RunRecordCase):
         self.assertEqual(events[0].file_version, "brain.Event:2")
         self.assertEqual(len(events), 1 + 50 + 3 + 3 + 3)
         self.assertTrue(all(len(event.summary.value) == 1 for event in events[1:]))
+
+    def test_images_have_their_size_before_them(self):
+        (value,) = [event.summary.value[0] for event in self.events(self.folder / "tb/validation")
+                    if event.summary.value and event.summary.value[0].tag == "misclassified"]
+        self.assertEqual(list(value.tensor.string_val)[:2], [b"7", b"5"])
 
     def test_steps_and_times_are_exact(self):
         losses = [event for event in self.events(self.folder / "tb/train")[1:] if event.summary.value[0].tag == "step/loss"]

@@ -46,7 +46,7 @@ void write_event_files(const std::string& folder) {
   train.histogram("gradients/none", make_histogram(std::vector<double>{}), {.step = 1});
 
   const auto png = testing::encode_png(testing::make_image(5, 7, 3, 1));
-  validation.image("misclassified", png, 7, 5, {.step = 3});
+  validation.image("misclassified", png, {.step = 3});
   session.text("configuration", "| model | *simple_cnn* |\n|---|---|\n| \u03b7 | 0.001 |", {.step = 0});
   session.end_session(SessionStatus::kSuccess, {.wall_time = kStart + 60});
 }
