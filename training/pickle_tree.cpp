@@ -24,7 +24,6 @@ class TreeMaker {
   PickleValue tree_of(PicklePlace place, size_t depth) {
     if (depth == kMaxNesting)
       fail("values at most " + std::to_string(kMaxNesting) + " deep inside each other", "deeper ones");
-    spend(sizeof(PickleValue));
     return std::visit([&](const auto& node) { return value_of(node, depth); }, nodes_[place]);
   }
 
@@ -39,7 +38,9 @@ class TreeMaker {
   }
 
   std::vector<PickleValue> trees_of(const std::vector<PicklePlace>& places, size_t depth) {
+    spend(sizeof(PickleValue) * places.size());
     std::vector<PickleValue> values;
+    values.reserve(places.size());
     for (const PicklePlace place : places) values.push_back(tree_of(place, depth + 1));
     return values;
   }
@@ -70,6 +71,7 @@ class TreeMaker {
   }
 
   PickleValue value_of(const PickledDict& dict, size_t depth) {
+    spend(sizeof(PickleValue::Entry) * dict.entries.size());
     std::set<PickleValue::Key> keys;
     PickleValue::Dict values;
     for (const auto& [key, value] : dict.entries) {

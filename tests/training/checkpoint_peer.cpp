@@ -153,6 +153,9 @@ int run(const std::vector<std::string>& arguments) {
     step_optimizer(arguments[1], arguments[2], arguments[3]);
   } else if (command == "train" && arguments.size() == 3) {
     train(arguments[1], arguments[2]);
+  } else if (command == "names") {
+    for (const auto& [name, tensor] : state_dict(*MobileNetV2(MobileNetV2Options())))
+      std::cout << name << "\n";
   } else if (command == "logits" && arguments.size() == 4) {
     logits(arguments[1], arguments[2], arguments[3]);
   } else {

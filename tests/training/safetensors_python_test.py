@@ -60,6 +60,10 @@ class SafetensorsPythonTest(CheckpointCase):
             given = safetensors.torch.load_file(self.path("out"))["logits"]
             self.assertLess((given - expected).abs().max(), 1e-5, weights)
 
+    def test_names_and_their_order_are_torchvisions(self):
+        model = torchvision.models.mobilenet_v2(weights=None)
+        self.assertEqual(self.peer("names").split(), list(model.state_dict()))
+
     def test_weights_go_between_the_formats(self):
         model = torchvision.models.mobilenet_v2(weights=None)
         torch.save(model.state_dict(), self.path("in.pt"))

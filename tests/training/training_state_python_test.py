@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Opens a training state of Lockstep's in PyTorch, as docs/checkpoints.md says, and goes on from it."""
 
+import pathlib
 import re
 import sys
-import pathlib
 import unittest
 
 import safetensors.torch
