@@ -48,6 +48,7 @@
 #include "lockstep/training/loss_functions.h"
 #include "lockstep/training/metrics.h"
 #include "lockstep/training/metrics_log.h"
+#include "lockstep/training/model_checkpoint.h"
 #include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/optimizer_state.h"
