@@ -59,6 +59,7 @@
 #include "lockstep/training/report.h"
 #include "lockstep/training/run_directory.h"
 #include "lockstep/training/safetensors.h"
+#include "lockstep/training/scaling_rule.h"
 #include "lockstep/training/show_progress.h"
 #include "lockstep/training/state_dict.h"
 #include "lockstep/training/state_file.h"

@@ -34,7 +34,7 @@ std::string bytes_text(int64_t bytes) {
 }
 
 /// `lockstep::SimpleCnnImpl` is a SimpleCnn, `torch::nn::Conv2dImpl` a Conv2d.
-std::string kind_of(const torch::nn::Module& module) {
+std::string module_kind(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const size_t at = name.rfind("::"); at != std::string::npos) name = name.substr(at + 2);
   if (name.ends_with("Impl")) name.resize(name.size() - 4);
@@ -56,7 +56,7 @@ std::string own_shapes(const torch::nn::Module& module) {
 
 void add_rows(const torch::nn::Module& module, const std::string& name, int64_t depth,
               std::vector<Row>& rows) {
-  rows.push_back({name, kind_of(module), own_shapes(module), with_commas(count_parameters(module))});
+  rows.push_back({name, module_kind(module), own_shapes(module), with_commas(count_parameters(module))});
   if (depth == 0) return;
   for (const auto& child : module.named_children()) {
     add_rows(*child.value(), name.empty() ? child.key() : name + "." + child.key(), depth - 1, rows);

@@ -1,5 +1,7 @@
 #include "lockstep/apps/train_mnist/train_options.h"
 
+#include "lockstep/training/scaling_rule.h"
+
 namespace lockstep::apps {
 
 std::string model_name(ModelKind model) {
@@ -50,10 +52,6 @@ std::string precision_name(PrecisionKind precision) {
       return "float16";
   }
   return "";
-}
-
-double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size) {
-  return learning_rate * static_cast<double>(global_batch_size) / static_cast<double>(base_batch_size);
 }
 
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train) {

@@ -80,10 +80,6 @@ struct TrainPlan {
   int64_t num_steps = 0;     ///< of all epochs
 };
 
-/// The linear scaling rule (Goyal et al., "Accurate, Large Minibatch SGD", 2017): k times the examples a
-/// step, k times the learning rate.
-double scaled_learning_rate(double learning_rate, int64_t global_batch_size, int64_t base_batch_size);
-
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train);
 
 }  // namespace lockstep::apps

@@ -5,12 +5,6 @@
 namespace lockstep::apps {
 namespace {
 
-TEST(ScaledLearningRate, GrowsLinearlyWithTheGlobalBatch) {
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(0.001, 256, 32), 0.008);
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(0.001, 32, 32), 0.001);
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(0.001, 16, 32), 0.0005);
-}
-
 TEST(TrainPlan, ScalesTheLearningRateOnlyWhenAskedTo) {
   TrainOptions options{.global_batch_size = 256};
   EXPECT_DOUBLE_EQ(make_plan(options, 2, 1000).learning_rate, 0.001);
