@@ -13,6 +13,7 @@ namespace lockstep::benchmarks {
 namespace {
 
 using measurement::median;
+using measurement::median_with_interval;
 
 /// Values of one thing, a round each.
 using Series = std::vector<double>;
