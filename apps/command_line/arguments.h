@@ -91,6 +91,7 @@ Value Arguments::choice(const std::string& flag, const std::vector<std::pair<std
                         const Value& otherwise) const {
   if (!has(flag)) return otherwise;
   std::vector<std::string> names;
+  names.reserve(choices.size());
   for (const auto& choice : choices) names.push_back(choice.first);
   const std::string chosen = name(flag, names, "");
   for (const auto& [name, value] : choices) {

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "lockstep/measurement/machine.h"
 #include "lockstep/training/bar_plot.h"
 #include "lockstep/training/html_page.h"
 #include "lockstep/training/html_text.h"
@@ -40,11 +39,23 @@ std::string loss_figure(const ComparisonReport& report) {
   return line_plot_figure(plot);
 }
 
+/// Intervals with a dash, which takes less room than a word.
+std::string dashed(const std::string& cell) {
+  const std::string word = " to ";
+  const size_t at = cell.find(word);
+  return at == std::string::npos ? cell : cell.substr(0, at) + "\u2013" + cell.substr(at + word.size());
+}
+
 std::string table_of(const ComparisonReport& report) {
   const ComparisonTable table = comparison_table(report);
-  HtmlTable html{.columns = {}, .rows = table.rows};
+  HtmlTable html;
   for (const auto& name : table.header)
     html.columns.push_back({.name = name, .is_number = name != "strategy" && name != "error"});
+  for (const auto& row : table.rows) {
+    auto& cells = html.rows.emplace_back();
+    for (size_t i = 0; i < row.size(); ++i)
+      cells.push_back(html.columns[i].is_number ? dashed(row[i]) : row[i]);
+  }
   if (const int advised = advised_strategy(report.rows); advised >= 0)
     html.marked_rows.push_back(static_cast<size_t>(advised));
   return html_table(html);
