@@ -11,17 +11,14 @@
 #include "lockstep/apps/compare_strategies/measured_run.h"
 #include "lockstep/apps/compare_strategies/parameter_file.h"
 #include "lockstep/apps/train_mnist/image_data.h"
+#include "lockstep/apps/train_mnist/model_choice.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/measurement/machine.h"
-#include "lockstep/models/mobilenet_v2.h"
-#include "lockstep/models/simple_cnn.h"
 #include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/tf32.h"
-#include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/sync_batch_norm.h"
 
 namespace lockstep::apps {
 namespace {
@@ -155,20 +152,11 @@ Measured train_and_measure(const CompareOptions& options, Strategy& strategy, co
 Measured measure(const CompareOptions& options, Strategy& strategy, const ImageData& data) {
   const TrainOptions& work = options.work;
   if (work.model == ModelKind::kSimpleCnn) {
-    const SimpleCnnOptions cnn{.num_classes = data.num_classes,
-                               .in_channels = channels_of(work.model),
-                               .image_size = work.image_size};
+    const auto cnn = simple_cnn_options(work, data.num_classes);
     return train_and_measure<SimpleCnn>(options, strategy, data,
                                         [&](ReplicaContext&) { return SimpleCnn(cnn); });
   }
-  MobileNetV2Options mobilenet{.num_classes = data.num_classes,
-                               .in_channels = channels_of(work.model),
-                               .head = work.head == HeadKind::kFlattenedDense
-                                           ? MobileNetV2Head::kFlattenedDense
-                                           : MobileNetV2Head::kGlobalAverage,
-                               .image_size = work.image_size};
-  if (work.sync_batch_norm)
-    mobilenet.norm_layer = [](int64_t channels) { return torch::nn::AnyModule(SyncBatchNorm(channels)); };
+  const auto mobilenet = mobilenet_v2_options(work, data.num_classes);
   return train_and_measure<MobileNetV2>(options, strategy, data,
                                         [&](ReplicaContext&) { return MobileNetV2(mobilenet); });
 }
