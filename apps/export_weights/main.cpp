@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/apps/export_weights/command_line.h"
 #include "lockstep/apps/command_line/failure.h"
 #include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/export_weights/command_line.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep::apps {

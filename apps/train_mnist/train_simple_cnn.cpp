@@ -1,12 +1,10 @@
+#include "lockstep/apps/train_mnist/model_choice.h"
 #include "lockstep/apps/train_mnist/training_loop.h"
-#include "lockstep/models/simple_cnn.h"
 
 namespace lockstep::apps {
 
 History train_simple_cnn(const TrainingRun& run) {
-  const SimpleCnnOptions options{.num_classes = run.data.num_classes,
-                                 .in_channels = channels_of(run.options.model),
-                                 .image_size = run.options.image_size};
+  const auto options = simple_cnn_options(run.options, run.data.num_classes);
   return train_model<SimpleCnn>(run, [&](ReplicaContext&) { return SimpleCnn(options); });
 }
 
