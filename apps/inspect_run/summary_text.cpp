@@ -88,9 +88,10 @@ std::string headline(const RunSummary& summary) {
   if (!summary.end && !summary.owner) text += ": metrics.jsonl has no end, and no process uses the directory";
   text += "\n";
   if (!summary.end) {
-    const std::string planned =
-        summary.planned_epochs ? " of " + std::to_string(*summary.planned_epochs) : "";
-    return text + "  " + std::to_string(summary.epochs.size()) + planned + " epochs recorded\n";
+    const auto num_epochs = static_cast<double>(summary.epochs.size());
+    if (!summary.planned_epochs) return text + "  " + counted(num_epochs, "epoch") + " recorded\n";
+    return text + "  " + fixed_number(num_epochs, 0) + " of " +
+           counted(static_cast<double>(*summary.planned_epochs), "epoch") + " recorded\n";
   }
   const auto total = [&](const char* name) { return find_number(*summary.end, name); };
   std::vector<std::string> totals;

@@ -5,7 +5,7 @@
 
 #include <cmath>
 #include <limits>
-#include <regex>
+#include <sstream>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/training/bar_plot.h"
@@ -33,18 +33,23 @@ struct Place {
   double y = 0;
 };
 
+/// What stands between the first `before` and the next quotation mark, from `start` on.
+std::string quoted_after(const std::string& text, const std::string& before, size_t start = 0) {
+  const size_t at = text.find(before, start);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + before.size();
+  return text.substr(begin, text.find('"', begin) - begin);
+}
+
 /// The corners of the first line in a figure.
 std::vector<Place> corners_of_line(const std::string& figure) {
-  std::smatch path;
   // The legend's keys come first, in svg elements of their own.
-  const std::string plot = figure.substr(figure.find("class=\"plot\""));
-  if (!std::regex_search(plot, path, std::regex("class=\"line[^\"]*\" d=\"([^\"]*)\""))) return {};
-  const std::string data = path[1];
+  const size_t line = figure.find("<path class=\"line", figure.find("class=\"plot\""));
+  if (line == std::string::npos) return {};
+  std::istringstream data(quoted_after(figure, " d=\"", line));
   std::vector<Place> corners;
-  const std::regex corner("[ML]([-0-9.]+) ([-0-9.]+)");
-  for (std::sregex_iterator at(data.begin(), data.end(), corner), end; at != end; ++at) {
-    corners.push_back({std::stod((*at)[1]), std::stod((*at)[2])});
-  }
+  char command = 0;
+  for (Place place; data >> command >> place.x >> place.y;) corners.push_back(place);
   return corners;
 }
 
@@ -106,10 +111,11 @@ TEST(LinePlotTest, EscapesItsTexts) {
 
 /// The widths of a figure's bars.
 std::vector<double> bar_widths(const std::string& figure) {
+  const std::string bar = "class=\"bar\"";
   std::vector<double> widths;
-  const std::regex bar("class=\"bar\"[^>]* width=\"([0-9.]+)\"");
-  for (std::sregex_iterator at(figure.begin(), figure.end(), bar), end; at != end; ++at)
-    widths.push_back(std::stod((*at)[1]));
+  for (size_t at = figure.find(bar); at != std::string::npos; at = figure.find(bar, at + 1)) {
+    widths.push_back(std::stod(quoted_after(figure, " width=\"", at)));
+  }
   return widths;
 }
 
