@@ -129,6 +129,6 @@ inline MakeOptimizer momentum_sgd() {
 }
 
 /// one_device_equivalence_test.cpp gives the parameter's values to the tests of all files.
-class OneDeviceEquivalence : public testing::TestWithParam<ReplicasAndOps> {};
+class OneDeviceEquivalence : public ::testing::TestWithParam<ReplicasAndOps> {};
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ class EpochScript : public Callback {
   std::vector<double> losses_;
 };
 
-class ModelCheckpointTest : public testing::Test {
+class ModelCheckpointTest : public ::testing::Test {
  protected:
   Trainer<TanhNet> make_trainer() {
     return {strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy};
