@@ -83,7 +83,7 @@ std::string advice(const std::vector<ComparisonRow>& rows) {
   const std::string why = &chosen == &simplest
                               ? "it is the simplest"
                               : "it trained " + ratio_text(chosen, simplest) + ", the simplest";
-  if (&ahead == &chosen) return use + why + ", and none was faster.";
+  if (&ahead == &chosen) return use + why + ", and none was faster in most rounds.";
   return use + why + ", and none is clearly faster: " + ahead.strategy.label + " trained " +
          ratio_text(ahead, chosen) + ".";
 }

@@ -46,14 +46,16 @@ std::string dashed(const std::string& cell) {
   return at == std::string::npos ? cell : cell.substr(0, at) + "\u2013" + cell.substr(at + word.size());
 }
 
+/// Without the column of errors, which are lines of text.
 std::string table_of(const ComparisonReport& report) {
   const ComparisonTable table = comparison_table(report);
   HtmlTable html;
-  for (const auto& name : table.header)
-    html.columns.push_back({.name = name, .is_number = name != "strategy" && name != "error"});
+  for (const auto& name : table.header) {
+    if (name != "error") html.columns.push_back({.name = name, .is_number = name != "strategy"});
+  }
   for (const auto& row : table.rows) {
     auto& cells = html.rows.emplace_back();
-    for (size_t i = 0; i < row.size(); ++i)
+    for (size_t i = 0; i < html.columns.size(); ++i)
       cells.push_back(html.columns[i].is_number ? dashed(row[i]) : row[i]);
   }
   if (const int advised = advised_strategy(report.rows); advised >= 0)
@@ -70,6 +72,11 @@ std::string comparison_page(const ComparisonReport& report) {
   page.line(report.date + ", " + report.machine + ", Lockstep " + report.version);
   page.figures({speed_figure(report), loss_figure(report)});
   page.heading("Every figure").elements(table_of(report));
+  for (const auto& row : report.rows) {
+    if (!row.failure) continue;
+    page.paragraph(row.strategy.label + " failed with exit code " + std::to_string(row.failure->exit_code) +
+                   ": " + row.failure->message);
+  }
   page.paragraph(
       "Each strategy trained the same batches from the same weights, in processes of its own, once in every "
       "round. Losses and parameters are those of the first round. Data wait is the share of the time in "

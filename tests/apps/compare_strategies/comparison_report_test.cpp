@@ -75,7 +75,7 @@ TEST(ComparisonReport, EndsWithTheAdvice) {
   EXPECT_THAT(comparison_text(report_of_two()),
               ::testing::EndsWith(
                   "\n\nUse mirrored:2 here: it trained 2.00 times as many images a second as default (95 "
-                  "% interval 2.00 to 2.00), the simplest, and none was faster.\n"));
+                  "% interval 2.00 to 2.00), the simplest, and none was faster in most rounds.\n"));
 }
 
 TEST(ComparisonReport, NamesTheWork) {

@@ -147,7 +147,7 @@ TEST(Advice, NamesTheOneThatIsClearlyFaster) {
   EXPECT_EQ(advice(rows),
             "Use mirrored:2 here: it trained 1.56 times as many images a second as default (95 % interval "
             "1.49 to 1.70), "
-            "the simplest, and none was faster.");
+            "the simplest, and none was faster in most rounds.");
 }
 
 TEST(Advice, DoesNotNameAMoreComplexOneThatIsNotClearlyFasterThanASimplerOneThatIs) {
@@ -162,7 +162,7 @@ TEST(Advice, DoesNotNameAMoreComplexOneThatIsNotClearlyFasterThanASimplerOneThat
 TEST(Advice, SaysThatTheSimplestIsTheFastest) {
   const auto rows =
       rows_of({{kDefault, 1, {100, 100, 100, 100, 100, 100}}, {kMirrored, 2, {60, 50, 55, 58, 49, 70}}});
-  EXPECT_EQ(advice(rows), "Use default here: it is the simplest, and none was faster.");
+  EXPECT_EQ(advice(rows), "Use default here: it is the simplest, and none was faster in most rounds.");
 }
 
 TEST(Advice, TakesTheOneNamedFirstOfEquallySimpleOnes) {

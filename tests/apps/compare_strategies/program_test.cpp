@@ -131,7 +131,8 @@ TEST_F(CompareStrategiesProgram, GoesOnWithTheOthersWhereOneFails) {
   EXPECT_EQ(rows[1]["exit_code"], 2);
   EXPECT_THAT(rows[1]["error"].get<std::string>(), StartsWith("--replicas 3: expected 1"));
   EXPECT_EQ(rows[2]["images_per_second"]["rounds"].size(), 2U);
-  EXPECT_THAT(text_of(out_ + "/report.html"), HasSubstr("exit code 2"));
+  EXPECT_THAT(text_of(out_ + "/report.html"),
+              HasSubstr("one_device:3 failed with exit code 2: --replicas 3: expected 1"));
 }
 
 TEST_F(CompareStrategiesProgram, SaysWhichWorkerFailed) {
