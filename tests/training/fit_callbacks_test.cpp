@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// Writes down what it is called with.
 class CallRecorder : public Callback {
@@ -55,7 +55,7 @@ class ScriptedLoss : public Callback {
   std::vector<double> losses_;
 };
 
-class FitCallbacks : public testing::Test {
+class FitCallbacks : public ::testing::Test {
  protected:
   MirroredStrategy strategy_{cpu_devices(2), {.intra_op_threads = 1}};
   Example data_ = examples_of_three_classes();

@@ -48,7 +48,7 @@ TEST(FitTable, HasALineForEachEpochAndTheBestBelow) {
 TEST(FitTable, LeavesTheMiddleOfManyEpochsOut) {
   const auto text = fit_table(1, std::vector<Logs>(100, logs_of(0.5, 0.9)), {.names = {"loss"}});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 10 + 1 + 10 + 1);
-  EXPECT_THAT(text, testing::HasSubstr("   10  0.5000\n  ...     ...\n   91  0.5000\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("   10  0.5000\n  ...     ...\n   91  0.5000\n"));
 }
 
 TEST(FitTable, FindsTheBestLossWhereThereIsNoAccuracy) {

@@ -21,12 +21,12 @@ using torch::optim::AdamW;
 using torch::optim::AdamWOptions;
 
 // Small tensors: on a machine whose cores are busy, waiting for a second thread takes longer than the work.
-class OneThread : public testing::Environment {
+class OneThread : public ::testing::Environment {
  public:
   void SetUp() override { torch::set_num_threads(1); }
 };
 
-const auto* const kOneThread = testing::AddGlobalTestEnvironment(new OneThread);
+const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
 TEST(FusedAdamTest, EqualsTorchAdam) {
   expect_equal<FusedAdam, Adam>(FusedAdamOptions(1e-2), AdamOptions(1e-2));
@@ -212,7 +212,7 @@ TEST(FusedAdamTest, NamesTheParameterItCannotStep) {
     }
     return "nothing thrown";
   };
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(message(torch::ones({2, 2}), torch::ones({2, 2}).to_sparse()),
               HasSubstr("[FusedAdam] expected a dense gradient for parameter 1 of group 0, but got Sparse"));
   EXPECT_THAT(
@@ -229,7 +229,7 @@ TEST(FusedAdamTest, RefusesOptionsByName) {
     }
     return "nothing thrown";
   };
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(message(FusedAdamOptions(-1)),
               HasSubstr("[FusedAdam] expected lr to be at least 0, but got -1"));
   EXPECT_THAT(message(FusedAdamOptions().eps(-1)), HasSubstr("expected eps to be at least 0"));

@@ -119,7 +119,7 @@ TEST(FusedSgdTest, RefusesOptionsAndSparseGradientsByName) {
     }
     return "nothing thrown";
   };
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(message(FusedSgdOptions(-1)), HasSubstr("[FusedSgd] expected lr to be at least 0, but got -1"));
   EXPECT_THAT(message(FusedSgdOptions().momentum(-1)), HasSubstr("expected momentum to be at least 0"));
   EXPECT_THAT(message(FusedSgdOptions().weight_decay(-1)),

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TanhNet tanh_net_from_seed() {
   torch::manual_seed(17);
@@ -45,7 +45,7 @@ struct OneByOne : torch::data::datasets::Dataset<OneByOne> {
 };
 
 /// 1, 2 and 3 replicas: 13 examples in batches of 5 end with one of 3, which three of them share by one each.
-class TrainerOnReplicas : public testing::TestWithParam<int> {
+class TrainerOnReplicas : public ::testing::TestWithParam<int> {
  protected:
   MirroredStrategy strategy_{cpu_devices(GetParam()), {.intra_op_threads = 1}};
   Example data_ = examples_of_three_classes();
@@ -157,9 +157,9 @@ TEST_P(TrainerOnReplicas, RunsAStepOfTheUsersOwn) {
   EXPECT_THROW(trainer.fit(data_.data, data_.target, clipped), InvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Replicas, TrainerOnReplicas, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Replicas, TrainerOnReplicas, ::testing::Values(1, 2, 3));
 
-class TrainerTest : public testing::Test {
+class TrainerTest : public ::testing::Test {
  protected:
   MirroredStrategy strategy_{cpu_devices(2), {.intra_op_threads = 1}};
   Example data_ = examples_of_three_classes();
