@@ -15,15 +15,15 @@
 namespace lockstep {
 namespace {
 
-using ::testing::FileSizeLimit;
+using testing::FileSizeLimit;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::names_in;
-using ::testing::read_text;
+using testing::names_in;
+using testing::read_text;
 using ::testing::SizeIs;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
-using ::testing::write_text;
+using testing::write_text;
 
 TEST(EventFileTest, IsNamedAsTensorBoardExpects) {
   const TemporaryFolder folder;

@@ -16,15 +16,15 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::FileSizeLimit;
+using testing::FileSizeLimit;
 using ::testing::HasSubstr;
-using ::testing::kInfinity;
-using ::testing::kNan;
-using ::testing::names_in;
-using ::testing::read_text;
+using testing::kInfinity;
+using testing::kNan;
+using testing::names_in;
+using testing::read_text;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
-using ::testing::write_text;
+using testing::write_text;
 
 MetricRow one_epoch(int64_t epoch) {
   return {{"epoch", epoch}, {"loss", 0.1 * static_cast<double>(epoch)}};

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 TEST(ModelSummary, HasALineForEachModuleAndTheTotals) {
   SimpleCnn model(SimpleCnnOptions{.num_classes = 10, .in_channels = 1, .image_size = 28});
-  model->dense->weight.set_requires_grad(false);
+  model->named_parameters()["dense.weight"].set_requires_grad(false);
   EXPECT_EQ(model_summary(*model),
             "module       kind       shapes                              parameters\n"
             "(model)      SimpleCnn                                         693,962\n"

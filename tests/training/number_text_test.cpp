@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-using ::testing::kInfinity;
+using testing::kInfinity;
 
 TEST(NumberTextTest, RoundsToSignificantDigits) {
   EXPECT_EQ(short_number(0.98345678), "0.9835");

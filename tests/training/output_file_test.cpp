@@ -14,14 +14,14 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::FileSizeLimit;
+using testing::FileSizeLimit;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::names_in;
-using ::testing::read_text;
+using testing::names_in;
+using testing::read_text;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
-using ::testing::write_text;
+using testing::write_text;
 
 TEST(OutputFileTest, HasWrittenWhenAppendReturns) {
   const TemporaryFolder folder;

@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::read_text;
+using testing::read_text;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
 

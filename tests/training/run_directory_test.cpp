@@ -19,11 +19,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::names_in;
-using ::testing::read_text;
+using testing::names_in;
+using testing::read_text;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
-using ::testing::write_text;
+using testing::write_text;
 
 /// Runs `act` in a process of its own, and kills that one at the end.
 class OtherProcess {

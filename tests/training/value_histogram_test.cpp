@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::kInfinity;
-using ::testing::kNan;
+using testing::kInfinity;
+using testing::kNan;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 

@@ -19,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::kInfinity;
-using ::testing::kNan;
+using testing::kInfinity;
+using testing::kNan;
 
 /// A grey picture with a bright stroke.
 std::vector<uint8_t> draw_picture(int number) {
