@@ -36,9 +36,15 @@ class ModelCheckpointTest : public ::testing::Test {
   Trainer<TanhNet> make_trainer() {
     return {strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy};
   }
+  /// In the order of the module's parameters: a .safetensors file has one of its own.
   std::vector<torch::Tensor> weights_in(const std::string& name) const {
+    const auto weights = load_weights(folder_.path() + "/" + name);
     std::vector<torch::Tensor> values;
-    for (const auto& [key, tensor] : load_weights(folder_.path() + "/" + name)) values.push_back(tensor);
+    for (const auto& parameter : TanhNet()->named_parameters()) {
+      for (const auto& [key, tensor] : weights) {
+        if (key == parameter.key()) values.push_back(tensor);
+      }
+    }
     return values;
   }
   /// Shuffled, so that going on needs the right epoch.

@@ -20,7 +20,8 @@ namespace {
 std::map<int64_t, int> calls_of(const std::string& operation, const std::string& path) {
   std::ifstream file(path);
   std::map<int64_t, int> calls;
-  for (const auto& event : nlohmann::json::parse(file)["traceEvents"]) {
+  const auto trace = nlohmann::json::parse(file);
+  for (const auto& event : trace["traceEvents"]) {
     if (event.value("cat", "") == "cpu_op" && event.value("name", "") == operation)
       ++calls[event["tid"].get<int64_t>()];
   }
