@@ -23,7 +23,12 @@ template <typename Model>
 History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model) {
   const auto& options = run.options;
   const auto dtype = parameter_dtype(options.precision);
-  Trainer<Model> trainer(run.strategy, make_model,
+  const auto make_in_dtype = [&](ReplicaContext& replica) {
+    auto model = make_model(replica);
+    model->to(dtype);
+    return model;
+  };
+  Trainer<Model> trainer(run.strategy, make_in_dtype,
                          [&](std::vector<torch::Tensor> parameters) {
                            return make_optimizer(options, run.plan.learning_rate, std::move(parameters));
                          },
