@@ -15,7 +15,8 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
   }
 }
 
-void EarlyStopping::on_fit_begin(FitState&) {
+void EarlyStopping::on_fit_begin(FitState& state) {
+  if (state.global_step > 0) return;  // the run goes on
   monitor_ = Monitor("EarlyStopping", options_.monitor);
   best_epoch_ = epochs_without_ = 0;
   best_.clear();

@@ -15,7 +15,8 @@ struct EarlyStoppingOptions {
   bool restore_best = false;
 };
 
-/// Stops a fit whose monitored value no longer gets better. Equal on all workers, for the logs are.
+/// Stops a fit whose monitored value no longer gets better. A fit that goes on (FitOptions::steps_done)
+/// counts on from the one before it.
 class EarlyStopping : public Callback {
  public:
   /// Throws InvalidArgument for a patience below 1.

@@ -4,7 +4,6 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cluster_resolver.h"
-#include "lockstep/training/learning_rate.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +19,21 @@ void add_results(const std::string& prefix, const Evaluation& results, FitState&
   for (const auto& [name, value] : results.tensors) state.tensors.emplace_back(prefix + name, value);
 }
 
+/// Each worker has a clock of its own; what callbacks decide by must be the same on all.
+double of_first_worker(Strategy& strategy, double value) {
+  return strategy.reduce(ReduceOp::kSum,
+                         strategy.distribute_values_from_function([&](const ValueContext& replica) {
+                           return replica.replica_id_in_sync_group == 0 ? value : 0.0;
+                         }));
+}
+
 }  // namespace
+
+FitState::FitState(Objects objects) : objects_(std::move(objects)) {
+  const auto& groups = objects_.optimizers.front()->param_groups();
+  const double first = groups.front().options().get_lr();
+  for (const auto& group : groups) rate_shares_.push_back(first > 0 ? group.options().get_lr() / first : 1);
+}
 
 bool FitState::is_chief() const {
   const ClusterResolver* cluster = strategy().cluster_resolver();
@@ -32,7 +45,10 @@ double FitState::learning_rate() const {
 }
 
 void FitState::set_learning_rate(double learning_rate) const {
-  for (auto* optimizer : objects_.optimizers) lockstep::set_learning_rate(*optimizer, learning_rate);
+  for (auto* optimizer : objects_.optimizers) {
+    auto& groups = optimizer->param_groups();
+    for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(learning_rate * rate_shares_[i]);
+  }
 }
 
 History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
@@ -45,7 +61,8 @@ History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
     history.epochs.push_back(logs);
   }
   history.steps = global_step - steps_before;
-  if (stop_reason()) history.stop_reason = *stop_reason();
+  const auto all_epochs = static_cast<size_t>(epochs - first_epoch + 1);
+  if (stop_reason() && history.epochs.size() < all_epochs) history.stop_reason = *stop_reason();
   for (const auto& callback : callbacks) callback->on_fit_end(*this);
   return history;
 }
@@ -81,8 +98,8 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
 bool FitLoop::finish_epoch(const Callbacks& callbacks) {
   if (const auto norm = gradient_norm()) logs.set("gradient_norm", *norm);
   logs.set("learning_rate", learning_rate());
-  logs.set("examples_per_second", static_cast<double>(examples) / seconds);
-  logs.set("data_wait", wait_seconds / seconds);
+  logs.set("examples_per_second", of_first_worker(strategy(), static_cast<double>(examples) / seconds));
+  logs.set("data_wait", of_first_worker(strategy(), wait_seconds / seconds));
   for (const auto& callback : callbacks) callback->on_epoch_trained(*this);
   if (has_validation()) {
     test_step = test_examples = 0;

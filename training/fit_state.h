@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/grad_scaler.h"
@@ -58,22 +59,27 @@ struct FitState {
 
   /// Of the first parameter group.
   double learning_rate() const;
-  /// Of every group of every local replica's optimizer, from the next step on.
+  /// Of the first parameter group of every local replica's optimizer, from the next step on; the other groups
+  /// keep the ratio to it that they had when the fit began.
   void set_learning_rate(double learning_rate) const;
 
   /// Loss and metrics of this epoch so far, over this process's replicas. Waits for the devices.
   virtual Logs local_logs() const = 0;
+  /// The sum of the losses of this epoch so far, and their number, over this process's replicas. Waits for
+  /// the devices.
+  virtual std::pair<double, double> local_loss() const = 0;
   /// Counts of this process's replicas, or of all workers', which then call it together. Waits for the
   /// devices.
   virtual std::vector<FiniteCount> finite_counts(bool all_workers) const = 0;
-  /// Where the training data is: the next batch.
+  /// Where the training data's next batch is.
   virtual DatasetPosition position() const = 0;
 
  protected:
-  explicit FitState(Objects objects) : objects_(std::move(objects)) {}
+  explicit FitState(Objects objects);
 
  private:
   Objects objects_;
+  std::vector<double> rate_shares_;  // of each parameter group, relative to the first
   std::optional<std::string> stop_reason_;
 };
 

@@ -91,7 +91,8 @@ ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)
   }
 }
 
-void ReduceOnPlateau::on_fit_begin(FitState&) {
+void ReduceOnPlateau::on_fit_begin(FitState& state) {
+  if (state.global_step > 0) return;  // the run goes on
   monitor_ = Monitor("ReduceOnPlateau", options_.monitor);
   epochs_without_ = cooldown_left_ = 0;
 }

@@ -16,6 +16,11 @@ void check_same_shape(const char* loss, const torch::Tensor& outputs, const torc
                             : c10::str("[", loss, "] expected targets, but got a batch without"));
 }
 
+/// Under autocast outputs may come in a type too short for targets.
+torch::Tensor in_full(const torch::Tensor& outputs) {
+  return at::isReducedFloatingType(outputs.scalar_type()) ? outputs.to(torch::kFloat) : outputs;
+}
+
 torch::Tensor mean_of_each(const torch::Tensor& losses) {
   return losses.dim() < 2 ? losses : losses.flatten(1).mean(1);
 }
@@ -29,13 +34,15 @@ torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& ta
 
 torch::Tensor mean_squared_error(const torch::Tensor& outputs, const torch::Tensor& targets) {
   check_same_shape("mean_squared_error", outputs, targets);
-  return mean_of_each(torch::mse_loss(outputs, targets.to(outputs.scalar_type()), at::Reduction::None));
+  const auto exact = in_full(outputs);
+  return mean_of_each(torch::mse_loss(exact, targets.to(exact.scalar_type()), at::Reduction::None));
 }
 
-torch::Tensor binary_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets) {
-  check_same_shape("binary_cross_entropy", logits, targets);
-  return mean_of_each(torch::binary_cross_entropy_with_logits(logits, targets.to(logits.scalar_type()), {},
-                                                              {}, at::Reduction::None));
+torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets) {
+  check_same_shape("sigmoid_cross_entropy", logits, targets);
+  const auto exact = in_full(logits);
+  return mean_of_each(torch::binary_cross_entropy_with_logits(exact, targets.to(exact.scalar_type()), {}, {},
+                                                              at::Reduction::None));
 }
 
 }  // namespace lockstep

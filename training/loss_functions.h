@@ -16,6 +16,6 @@ torch::Tensor mean_squared_error(const torch::Tensor& outputs, const torch::Tens
 
 /// The mean over an example's elements of the cross entropy of a yes-or-no question whose logit is given:
 /// [n, ...] to [n]; targets from 0 to 1 of any type. Throws InvalidArgument for targets of another shape.
-torch::Tensor binary_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets);
+torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/training/average_buffers.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep {
@@ -19,8 +20,11 @@ ModelCheckpoint::ModelCheckpoint(const ModelCheckpointOptions& options) : option
 
 void ModelCheckpoint::on_fit_begin(FitState& state) {
   if (state.is_chief()) std::filesystem::create_directories(options_.folder);
-  monitor_.reset();
-  best_epoch_ = last_epoch_ = ended_epoch_ = 0;
+  if (state.global_step == 0) {  // else the run goes on
+    monitor_.reset();
+    best_epoch_ = 0;
+  }
+  last_epoch_ = ended_epoch_ = 0;
   training_.emplace(state.strategy());
   training_->add_model(state.objects().modules);
   training_->add_optimizer("optimizer", state.objects().optimizers);
@@ -33,6 +37,7 @@ void ModelCheckpoint::on_epoch_end(FitState& state) {
     if (!monitor_) {
       const std::string usual = state.logs.find("validation_loss") ? "validation_loss" : "loss";
       monitor_.emplace("ModelCheckpoint", options_.monitor.value_or(MonitorOptions{.name = usual}));
+      if (options_.best) monitor_->restore(*options_.best);
     }
     if (monitor_->improves(state.logs)) {
       save(state, "best");
@@ -52,11 +57,15 @@ void ModelCheckpoint::on_fit_end(FitState& state) {
 
 void ModelCheckpoint::save(FitState& state, const std::string& name) {
   const std::string path = options_.folder + "/" + name;
-  TrainingProgress progress{.epoch = state.epoch, .step = state.global_step};
+  const DatasetPosition position = state.position();
+  TrainingProgress progress{.epoch = state.epoch,
+                            .step = state.global_step,
+                            .dataset_epoch = position.epoch,
+                            .position = position.step};
   for (const auto& [metric, value] : state.logs) progress.metrics[metric] = value;
   training_->save(path + ".pt", progress);
-  average_buffers(state.objects().modules);
-  if (state.is_chief()) save_weights(path + ".safetensors", state_dict(*state.objects().modules.front()));
+  const auto weights = averaged_state_dict(state.strategy(), state.objects().modules);
+  if (state.is_chief()) save_weights(path + ".safetensors", weights);
 }
 
 }  // namespace lockstep

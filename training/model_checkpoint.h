@@ -13,15 +13,18 @@ struct ModelCheckpointOptions {
   std::string folder;  ///< made where it is missing
   /// By which number an epoch is the best; none: validation_loss, without validation loss.
   std::optional<MonitorOptions> monitor{};
+  /// The best value so far, where a run goes on that another process began; see TrainingProgress::metrics.
+  std::optional<double> best{};
   bool save_best = true;
   bool save_last = true;
   int64_t every_epochs = 1;  ///< for the last one; the fit's very last epoch is saved in any case
 };
 
 /// Saves the model at the ends of epochs, the best one and the last one: `best.safetensors` and
-/// `last.safetensors` hold the weights for use elsewhere (save_weights(), with the mean over the replicas of
-/// BatchNorm's statistics, which every replica then has), `best.pt` and `last.pt` all that training goes on
-/// from (TrainingState). A file takes the place of the one before it only when it is whole.
+/// `last.safetensors` hold the weights for use elsewhere (averaged_state_dict()), `best.pt` and `last.pt` all
+/// that training goes on from (TrainingState). A file takes the place of the one before it only when it is
+/// whole. Saving changes nothing of the run. A fit that goes on (FitOptions::steps_done) keeps the best of
+/// the fit before it.
 ///
 /// Worker 0 writes; with several workers its calls are collectives. Throws std::system_error naming a file
 /// that cannot be written.

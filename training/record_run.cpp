@@ -94,12 +94,10 @@ void RecordRun::on_step_end(FitState& state) {
 
 void RecordRun::add_step(const FitState& state, double seconds) {
   StepRecord step{.step = state.global_step, .learning_rate = state.learning_rate()};
-  const Window now{
-      .seconds = seconds,
-      .loss_sum = state.local_logs().find("loss").value_or(0) * static_cast<double>(state.examples),
-      .examples = state.examples};
+  const auto [loss_sum, losses] = state.local_loss();
+  const Window now{.seconds = seconds, .loss_sum = loss_sum, .losses = losses, .examples = state.examples};
   const auto examples = static_cast<double>(now.examples - last_.examples);
-  if (examples > 0) step.loss = (now.loss_sum - last_.loss_sum) / examples;
+  if (now.losses > last_.losses) step.loss = (now.loss_sum - last_.loss_sum) / (now.losses - last_.losses);
   if (now.seconds > last_.seconds) step.images_per_second = examples / (now.seconds - last_.seconds);
   last_ = now;
   json_lines_->write(with_kind("step", metric_row(step)));

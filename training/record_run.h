@@ -34,8 +34,9 @@ struct RecordRunOptions {
 /// event files for TensorBoard in tb/train and tb/validation, and report.html at its end. Of several workers
 /// worker 0 alone writes.
 ///
-/// A recorded step's loss is the mean over the steps since the last recorded one; reading it waits for the
-/// devices. Files that cannot be written end the fit by std::system_error naming them.
+/// A recorded step's loss is the mean over the steps since the last recorded one, of worker 0's replicas;
+/// reading it waits for the devices. Files that cannot be written end the fit by std::system_error naming
+/// them.
 class RecordRun : public Callback {
  public:
   /// `paths` are those of a RunDirectory that outlives it. Throws InvalidArgument for a log_every below 1.
@@ -71,7 +72,8 @@ class RecordRun : public Callback {
   std::chrono::steady_clock::time_point epoch_began_;
   struct Window {
     double seconds = 0;
-    double loss_sum = 0;
+    double loss_sum = 0;  // of this process's replicas, as the number of losses
+    double losses = 0;
     int64_t examples = 0;
   };
   Window last_;  // what the epoch had come to at its last recorded step

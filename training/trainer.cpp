@@ -29,8 +29,14 @@ void check_fit_options(const FitNumbers& numbers) {
 }
 
 void check_metrics(const MetricList& metrics, bool cuda_graph) {
-  std::set<std::string> names{"loss"};
+  static const std::set<std::string> kOwnNames{"loss", "learning_rate", "gradient_norm",
+                                               "examples_per_second", "data_wait"};
+  std::set<std::string> names;
   for (const auto& [name, metric] : metrics) {
+    if (kOwnNames.contains(name) || name.starts_with("validation_")) {
+      throw InvalidArgument(c10::str(
+          "[Trainer] expected a metric's name that the logs do not have anyway, but got '", name, "'"));
+    }
     if (!names.insert(name).second)
       throw InvalidArgument(
           c10::str("[Trainer] expected metrics of different names, but got '", name, "' twice"));

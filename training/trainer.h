@@ -19,6 +19,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cuda_graph.h"
 #include "lockstep/strategies/strategy.h"
+#include "lockstep/training/average_buffers.h"
 #include "lockstep/training/fit_loop.h"
 #include "lockstep/training/tensor_pairs.h"
 #include "lockstep/training/trainer_step.h"
@@ -185,8 +186,8 @@ class Trainer {
   }
 
   /// Loss and metrics over every example of `batches`, each counted once, as one device would have them;
-  /// BatchNorm uses the mean of the replicas' statistics (Mirrored::eval()). Leaves the model training.
-  /// Throws what the steps and the dataset throw.
+  /// BatchNorm uses the mean of the replicas' statistics, of all workers, which all of them then have. Leaves
+  /// the model training. Throws what the steps and the dataset throw.
   Evaluation evaluate(Batches& batches) {
     return evaluate(batches, [](int64_t, int64_t) { return true; });
   }
@@ -209,7 +210,7 @@ class Trainer {
   /// evaluate(), and InvalidArgument for no batches.
   template <typename B>
   torch::Tensor predict(DistributedDataset<B>& batches) {
-    const Evaluating evaluating(model_);
+    const Evaluating evaluating(strategy_, model_);
     std::vector<torch::Tensor> outputs;
     for (const auto& batch : batches) {
       outputs.push_back(
@@ -235,7 +236,10 @@ class Trainer {
   /// Evaluates while it lives, and trains again whatever ended it.
   class Evaluating {
    public:
-    explicit Evaluating(Mirrored<Model>& model) : model_(model) { model_.eval(); }
+    Evaluating(Strategy& strategy, Mirrored<Model>& model) : model_(model) {
+      average_buffers(strategy, module_pointers(model.local_values()));
+      model_.train(false);
+    }
     ~Evaluating() { model_.train(); }
     Evaluating(const Evaluating&) = delete;
     Evaluating& operator=(const Evaluating&) = delete;
@@ -319,7 +323,7 @@ class Trainer {
 
   /// `on_step(steps, examples)` after every step; ends early where it returns false.
   Evaluation evaluate(Batches& batches, const std::function<bool(int64_t, int64_t)>& on_step) {
-    const Evaluating evaluating(model_);
+    const Evaluating evaluating(strategy_, model_);
     reset(test_state_);
     int64_t steps = 0, examples = 0;
     for (const auto& batch : batches) {
@@ -327,6 +331,7 @@ class Trainer {
       examples += batch.batch_sizes()->global;
       if (!on_step(++steps, examples)) break;
     }
+    if (steps == 0) throw InvalidArgument("[evaluate] expected at least one batch, but got none");
     auto results = results_of(test_state_, /*all_workers=*/true);
     results.examples = examples;
     return results;
@@ -377,7 +382,20 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
     return count_finite(PerReplica(std::move(steps), trainer_.train_state_.devices()), trainer_.strategy_,
                         all_workers);
   }
-  DatasetPosition position() const override { return batches_.position(); }
+  std::pair<double, double> local_loss() const override {
+    std::pair<double, double> loss;
+    for (const auto& state : trainer_.train_state_.local_values()) {
+      loss.first += state.meters.loss.total();
+      loss.second += state.meters.loss.count();
+    }
+    return loss;
+  }
+  DatasetPosition position() const override {
+    const auto position = batches_.position();
+    // Behind an epoch's last batch is the next epoch's first.
+    const auto size = batches_.known_size();
+    return size && position.step >= *size ? DatasetPosition{position.epoch + 1, 0} : position;
+  }
 
  protected:
   void begin_epoch() override {

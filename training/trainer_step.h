@@ -118,7 +118,11 @@ void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
   const auto norm = replica.apply_gradients(
       *optimizer, {.clip_norm = settings.clip_norm, .scaler = settings.has_scaler ? &scaler : nullptr});
   if (settings.has_scaler) scaler.update();
-  if (norm.defined()) state.meters.gradient_norm.update(norm);
+  if (norm.defined()) {
+    // Of a step that the scaler left out there is none.
+    const auto is_finite = settings.has_scaler ? norm.isfinite() : torch::ones_like(norm, torch::kBool);
+    state.meters.gradient_norm.update(torch::where(is_finite, norm, torch::zeros_like(norm)), is_finite);
+  }
   state.meters.finite.update(count == 1 ? losses.front() : torch::cat(losses));
 }
 

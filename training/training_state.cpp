@@ -35,6 +35,7 @@ StateValue::Dict save_progress(const TrainingProgress& progress) {
   StateValue::Dict dict;
   dict.add("epoch", progress.epoch);
   dict.add("step", progress.step);
+  dict.add("dataset_epoch", progress.dataset_epoch);
   dict.add("position", progress.position);
   dict.add("shuffle_seed", progress.shuffle_seed);
   StateValue::Dict metrics;
@@ -46,6 +47,7 @@ StateValue::Dict save_progress(const TrainingProgress& progress) {
 TrainingProgress load_progress(const StateView& view) {
   TrainingProgress progress{.epoch = view.at("epoch").count(),
                             .step = view.at("step").count(),
+                            .dataset_epoch = view.at("dataset_epoch").count(),
                             .position = view.at("position").count(),
                             .shuffle_seed = view.at("shuffle_seed").integer(),
                             .metrics = {}};

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
 #include "lockstep/apps/train_mnist/decided_values.h"
@@ -65,6 +66,30 @@ void finish_record(RecordRun* record, const History& history, int signal) {
   }
 }
 
+/// The same where an error has ended it, which is to reach the caller rather than what the record comes to.
+void fail_record(RecordRun* record, RunStatus status, const std::string& reason) {
+  if (record == nullptr) return;
+  try {
+    record->finish(status, reason);
+  } catch (const std::exception& error) {
+    std::cerr << "train_mnist: the record has no end: " << error.what() << std::endl;
+  }
+}
+
+/// Whether worker 0 was given --run-dir: a collective of the workers. Throws UsageError on all of them where
+/// only others were.
+bool is_recorded_by_chief(Strategy& strategy, const std::string& run_dir, bool is_chief) {
+  const auto sum_over_workers = [&](bool here) {
+    return strategy.reduce(ReduceOp::kSum, strategy.distribute_values_from_function(
+                                               [&](const ValueContext&) { return here ? 1 : 0; }));
+  };
+  const bool by_chief = sum_over_workers(is_chief && !run_dir.empty()) > 0;
+  if (!by_chief && sum_over_workers(!run_dir.empty()) > 0)
+    throw UsageError(
+        "--run-dir: expected it for worker 0, which writes the record, but got it for others only");
+  return by_chief;
+}
+
 void print_weights(const std::string& path, const LoadReport& report) {
   print(c10::str("weights          ", report.loaded.size(), " tensors of ", path, "\n"));
   for (const auto& line : report.describe()) print("                 " + line + "\n");
@@ -81,8 +106,9 @@ int run_training(CommandLine line) {
   const ClusterResolver* cluster = strategy.cluster_resolver();
   const bool is_chief = cluster == nullptr || cluster->rank() == 0;  // all workers have the same to tell
   const bool is_silent = !is_chief || options.quiet;
+  const bool is_recorded = is_recorded_by_chief(strategy, options.run_dir, is_chief);
   std::optional<RunDirectory> directory;
-  if (is_chief && !options.run_dir.empty()) directory.emplace(options.run_dir);
+  if (is_chief && is_recorded) directory.emplace(options.run_dir);
 
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
@@ -105,7 +131,8 @@ int run_training(CommandLine line) {
   resolved.threads = threads.local_values().front();
 
   int64_t epoch = 1;
-  Callbacks callbacks = training_callbacks(options, plan);
+  Callbacks callbacks = training_callbacks(
+      options, plan, is_recorded ? std::optional(RunPaths{is_chief ? options.run_dir : "."}) : std::nullopt);
   auto display = display_of_stderr();
   display.is_silent = is_silent;
   std::ostream no_lines(nullptr);
@@ -138,26 +165,29 @@ int run_training(CommandLine line) {
                                 .plan = plan,
                                 .data = data,
                                 .callbacks = callbacks,
+                                .is_recorded = is_recorded,
                                 .record = record,
                                 .on_start = start,
-                                .on_weights = report_weights,
-                                .is_interrupted = [&] { return interruption.signal() != 0; }});
+                                .on_weights = report_weights});
     finish_record(record.get(), history, interruption.signal());
     if (interruption.signal() != 0) stop();
     if (!is_silent && !history.stop_reason.empty()) print("stopped early: " + history.stop_reason + "\n");
+  } catch (const Stopped&) {
+    throw;
   } catch (const NotFinite& error) {
     const auto told =
         loss_not_finite(error.epoch(), error.step(), error.replica(), error.device(), options, plan);
-    if (record) record->finish(RunStatus::kFailed, told.what());
+    fail_record(record.get(), RunStatus::kFailed, told.what());
     throw told;
-  } catch (const Stopped&) {
-    throw;
   } catch (const PeerLost& error) {
     // Signals come to all workers; another one may have stopped a step earlier.
     const bool was_stopped = interruption.signal() != 0;
-    if (record) record->finish(was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
+    fail_record(record.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
     if (!was_stopped) throw;
     stop();
+  } catch (const std::exception& error) {
+    fail_record(record.get(), RunStatus::kFailed, describe_failure(std::current_exception()).message);
+    throw;
   }
   return 0;
 }

@@ -33,12 +33,6 @@ torch::Tensor targets_of(const ImageDataset& dataset) {
 
 }  // namespace
 
-bool is_any_recorded(const TrainingRun& run) {
-  const auto mine = run.strategy.distribute_values_from_function(
-      [&](const ValueContext&) { return run.record == nullptr ? 0 : 1; });
-  return run.strategy.reduce(ReduceOp::kSum, mine) > 0;
-}
-
 void record_misclassified(const TrainingRun& run, const torch::Tensor& logits) {
   if (run.record == nullptr) return;
   const torch::NoGradGuard no_grad;

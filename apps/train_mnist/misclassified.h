@@ -6,9 +6,6 @@
 
 namespace lockstep::apps {
 
-/// Whether any worker records the run: a collective of theirs.
-bool is_any_recorded(const TrainingRun& run);
-
 /// Gives run.record, where there is one, the test images that `logits` [images, classes] are wrong about: the
 /// number of them, and those that the model was surest of.
 void record_misclassified(const TrainingRun& run, const torch::Tensor& logits);

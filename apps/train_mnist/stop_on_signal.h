@@ -8,6 +8,8 @@ namespace lockstep::apps {
 /// Ends a fit after the step in which SIGINT or SIGTERM came.
 class StopOnSignal : public Callback {
  public:
+  static constexpr const char* kReason = "a signal came";
+
   /// `interruption` outlives it.
   explicit StopOnSignal(const InterruptionGuard& interruption) : interruption_(interruption) {}
   void on_step_end(FitState& state) override { check(state); }
@@ -15,7 +17,7 @@ class StopOnSignal : public Callback {
 
  private:
   void check(FitState& state) const {
-    if (interruption_.signal() != 0) state.stop("a signal came");
+    if (interruption_.signal() != 0) state.stop(kReason);
   }
   const InterruptionGuard& interruption_;
 };

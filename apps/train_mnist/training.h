@@ -20,12 +20,12 @@ struct TrainingRun {
   const TrainPlan& plan;
   const ImageData& data;
   Callbacks callbacks;
-  std::shared_ptr<RecordRun> record;  ///< null: nothing is recorded
+  bool is_recorded = false;           ///< by worker 0: the same on all workers
+  std::shared_ptr<RecordRun> record;  ///< null: not by this one
   /// Called once, with the first replica's model as it starts, before the first step.
   std::function<void(torch::nn::Module&)> on_start;
   /// Called once before on_start where --init-weights was given.
   std::function<void(const LoadReport&)> on_weights;
-  std::function<bool()> is_interrupted;
 };
 
 /// Trains and tests for all epochs. Throws NotFinite, and what the strategy and the datasets throw.

@@ -40,20 +40,21 @@ void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks&
 
 }  // namespace
 
-Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan) {
+Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
+                             const std::optional<RunPaths>& paths) {
   Callbacks callbacks{std::make_shared<NanGuard>(NanGuardOptions{.every_steps = kStepsBetweenNanChecks})};
   add_schedule(options, plan, callbacks);
   if (options.early_stopping > 0) {
     callbacks.push_back(
         std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = options.early_stopping}));
   }
-  if (!options.run_dir.empty()) {
-    callbacks.push_back(std::make_shared<ModelCheckpoint>(
-        ModelCheckpointOptions{.folder = RunPaths{options.run_dir}.checkpoints()}));
+  if (paths) {
+    callbacks.push_back(
+        std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = paths->checkpoints()}));
   }
-  if (options.profile > 0) {
+  if (paths && options.profile > 0) {
     callbacks.push_back(std::make_shared<Profiler>(
-        ProfilerOptions{.path = options.run_dir + "/profile.json", .steps = options.profile}));
+        ProfilerOptions{.path = paths->folder + "/profile.json", .steps = options.profile}));
   }
   return callbacks;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "lockstep/apps/train_mnist/train_options.h"
 #include "lockstep/training/fit_loop.h"
 #include "lockstep/training/run_directory.h"
@@ -7,8 +9,10 @@
 
 namespace lockstep::apps {
 
-/// Learning rates, early stopping, the NaN guard and the profiler as the options ask for them.
-Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan);
+/// Learning rates, early stopping, the NaN guard, checkpoints and the profiler as the options ask for them.
+/// `paths` are those of the run's directory, which worker 0 alone writes into; none: the run is not recorded.
+Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
+                             const std::optional<RunPaths>& paths);
 
 /// How train_mnist speaks of a fit.
 ShowProgressOptions progress_options();

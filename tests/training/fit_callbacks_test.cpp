@@ -151,6 +151,32 @@ TEST_F(FitCallbacks, ReduceOnPlateauFallsWhereNothingGetsBetter) {
   EXPECT_THAT(recorder->rates, ElementsAre(0.1, 0.1, 0.1, 0.1, 0.05, 0.05));
 }
 
+TEST_F(FitCallbacks, KeepTheRatiosOfParameterGroups) {
+  Trainer<TanhNet> trainer(
+      strategy_, [](ReplicaContext&) { return TanhNet(); },
+      [](TanhNet& model) {
+        std::vector<torch::optim::OptimizerParamGroup> groups;
+        groups.emplace_back(model->first->parameters());
+        groups.emplace_back(model->second->parameters(), std::make_unique<torch::optim::SGDOptions>(0.4));
+        return torch::optim::SGD(groups, torch::optim::SGDOptions(0.1));
+      },
+      cross_entropy);
+  options_.callbacks = {constant_schedule(0.5)};
+  trainer.fit(data_.data, data_.target, options_);
+  for (auto& optimizer : trainer.optimizer().local_values()) {
+    EXPECT_DOUBLE_EQ(optimizer->param_groups()[0].options().get_lr(), 0.5);
+    EXPECT_DOUBLE_EQ(optimizer->param_groups()[1].options().get_lr(), 2.0);
+  }
+}
+
+TEST_F(FitCallbacks, TellNoReasonWhereTheLastEpochWasDone) {
+  const auto stopping =
+      std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = {.name = "loss"}, .patience = 1});
+  const auto history = fit_scripted({1, 2}, stopping);
+  EXPECT_EQ(history.epochs.size(), 2U);
+  EXPECT_EQ(history.stop_reason, "");
+}
+
 TEST_F(FitCallbacks, EarlyStoppingStopsAfterItsPatienceAndPutsTheBestBack) {
   /// Keeps the parameters of every epoch.
   class Keeper : public Callback {

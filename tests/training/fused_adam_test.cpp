@@ -100,7 +100,7 @@ TEST(FusedAdamTest, StepsParametersOfTwoTypesInOneGroup) {
     fused.step();
     plain.step();
   }
-  EXPECT_LE(largest_difference(fused_parameters, plain_parameters), 1e-6);
+  EXPECT_LE(largest_distance(fused_parameters, plain_parameters), 1e-6);
 }
 
 TEST(FusedAdamTest, MaximizeStepsAgainstTheNegatedGradient) {
@@ -117,7 +117,7 @@ TEST(FusedAdamTest, MaximizeStepsAgainstTheNegatedGradient) {
     maximizing.step();
     minimizing.step();
   }
-  EXPECT_LE(largest_difference(maximized, minimized), 1e-15);
+  EXPECT_LE(largest_distance(maximized, minimized), 1e-15);
 }
 
 TEST(FusedAdamTest, TakesAStridedStateOrGradientInTheLayoutOfItsParameter) {
@@ -183,7 +183,7 @@ TEST(FusedAdamTest, MovesIntoAVectorWithItsState) {
     set_gradients(plain_parameters, step);
     plain.step();
   }
-  EXPECT_LE(largest_difference(moved_parameters, plain_parameters), 1e-12);
+  EXPECT_LE(largest_distance(moved_parameters, plain_parameters), 1e-12);
 }
 
 TEST(FusedAdamTest, EvaluatesItsClosureWithGradientsAndReturnsTheLoss) {

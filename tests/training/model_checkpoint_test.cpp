@@ -91,13 +91,12 @@ TEST_F(ModelCheckpointTest, IsWhereAnotherFitGoesOnToTheSameBits) {
   };
   auto first = Trainer(
       strategy_, [&](ReplicaContext&) { return tanh_net_of(start); }, momentum_sgd(), cross_entropy);
+  // Epochs of two steps, of which the dataset has three in an epoch of its own.
   auto all = batches();
-  whole.fit(all, {.epochs = 4});
+  whole.fit(all, {.epochs = 4, .steps_per_epoch = 2});
   auto some = batches();
-  first.fit(
-      some,
-      {.epochs = 2,
-       .callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder_.path()})}});
+  const auto checkpoint = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder_.path()});
+  first.fit(some, {.epochs = 2, .steps_per_epoch = 2, .callbacks = {checkpoint}});
   auto resumed = make_trainer();
   TrainingState state(strategy_);
   state.add_model(resumed.model());
@@ -105,13 +104,35 @@ TEST_F(ModelCheckpointTest, IsWhereAnotherFitGoesOnToTheSameBits) {
   state.add_scaler(resumed.scaler());
   const auto progress = state.load(folder_.path() + "/last.pt");
   EXPECT_EQ(progress.epoch, 2);
-  EXPECT_EQ(progress.step, 6);
+  EXPECT_EQ(progress.step, 4);
+  EXPECT_EQ(progress.dataset_epoch, 1);
+  EXPECT_EQ(progress.position, 1);
   EXPECT_EQ(progress.metrics.count("loss"), 1U);
   auto rest = batches();
-  rest.restore({.epoch = progress.epoch});
-  resumed.fit(rest, {.epochs = 2, .epochs_done = progress.epoch, .steps_done = progress.step});
+  rest.restore({.epoch = progress.dataset_epoch, .step = progress.position});
+  resumed.fit(
+      rest, {.epochs = 2, .steps_per_epoch = 2, .epochs_done = progress.epoch, .steps_done = progress.step});
   EXPECT_TRUE(bit_equal(values_of(resumed.model().primary()->parameters()),
                         values_of(whole.model().primary()->parameters())));
+}
+
+TEST_F(ModelCheckpointTest, KeepsTheBestOfTheRunThatItGoesOnWith) {
+  for (const bool is_another : {false, true}) {
+    auto trainer = make_trainer();
+    const auto script = std::make_shared<EpochScript>(std::vector<double>{2, 1, 3, 2});
+    auto checkpoint = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder_.path()});
+    trainer.fit(data_.data, data_.target, options(2, {script, checkpoint}));
+    if (is_another) {
+      checkpoint =
+          std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder_.path(), .best = 1});
+    }
+    auto more = options(2, {script, checkpoint});
+    more.epochs_done = 2;
+    more.steps_done = 6;
+    trainer.fit(data_.data, data_.target, more);
+    EXPECT_TRUE(bit_equal(weights_in("best.safetensors"), script->parameters[1])) << is_another;
+    EXPECT_TRUE(bit_equal(weights_in("last.safetensors"), script->parameters[3])) << is_another;
+  }
 }
 
 TEST_F(ModelCheckpointTest, RefusesOptionsThatSaveNowhere) {

@@ -49,7 +49,7 @@ inline void set_gradients(const std::vector<torch::Tensor>& parameters, int step
   }
 }
 
-inline double largest_difference(const std::vector<torch::Tensor>& left,
+inline double largest_distance(const std::vector<torch::Tensor>& left,
                                  const std::vector<torch::Tensor>& right) {
   double largest = 0;
   for (size_t index = 0; index < left.size(); ++index) {
@@ -70,7 +70,7 @@ inline double tolerance(torch::Dtype dtype) {
 template <typename Fused, typename Plain>
 void expect_equal_steps(Fused& fused, const std::vector<torch::Tensor>& fused_parameters, Plain& plain,
                         const std::vector<torch::Tensor>& plain_parameters, bool scheduled = false) {
-  ASSERT_EQ(largest_difference(fused_parameters, plain_parameters), 0);
+  ASSERT_EQ(largest_distance(fused_parameters, plain_parameters), 0);
   const auto start = fused_parameters[0].detach().clone();
   torch::optim::StepLR fused_schedule(fused, 5, 0.5);
   torch::optim::StepLR plain_schedule(plain, 5, 0.5);
@@ -86,7 +86,7 @@ void expect_equal_steps(Fused& fused, const std::vector<torch::Tensor>& fused_pa
   }
   EXPECT_FALSE(torch::equal(fused_parameters[0], start));
   EXPECT_EQ(fused.param_groups()[0].options().get_lr(), plain.param_groups()[0].options().get_lr());
-  EXPECT_LE(largest_difference(fused_parameters, plain_parameters),
+  EXPECT_LE(largest_distance(fused_parameters, plain_parameters),
             tolerance(plain_parameters[0].scalar_type()));
 }
 
@@ -188,7 +188,7 @@ void expect_resumes(Trained& trained, const std::vector<torch::Tensor>& trained_
     trained.step();
     resumed.step();
   }
-  EXPECT_LE(largest_difference(trained_parameters, resumed_parameters), tolerated);
+  EXPECT_LE(largest_distance(trained_parameters, resumed_parameters), tolerated);
 }
 
 }  // namespace lockstep

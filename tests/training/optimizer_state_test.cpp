@@ -44,9 +44,9 @@ void expect_continues(torch::Dtype dtype, const Options& options) {
   run_gradient_steps(trained, parameters, 4, 7);
   run_gradient_steps(resumed, copies, 4, 7);
   if (std::is_same_v<Trained, Resumed>) {
-    EXPECT_EQ(largest_difference(parameters, copies), 0);
+    EXPECT_EQ(largest_distance(parameters, copies), 0);
   } else {
-    EXPECT_LT(largest_difference(parameters, copies), 1e-12);
+    EXPECT_LT(largest_distance(parameters, copies), 1e-12);
   }
 }
 

@@ -35,6 +35,13 @@ std::vector<torch::Tensor> parameters_of(Trainer<TanhNet>& trainer) {
   return values_of(trainer.model().primary()->parameters());
 }
 
+struct FloatNetImpl : torch::nn::Module {
+  FloatNetImpl() { dense = register_module("dense", torch::nn::Linear(6, 3)); }
+  torch::Tensor forward(const torch::Tensor& x) { return dense(x); }
+  torch::nn::Linear dense{nullptr};
+};
+TORCH_MODULE(FloatNet);
+
 struct OneByOne : torch::data::datasets::Dataset<OneByOne> {
   explicit OneByOne(Example all) : examples(std::move(all)) {}
   Example get(size_t index) override {
@@ -291,9 +298,28 @@ TEST_F(TrainerTest, RefusesOptionsOutOfRange) {
   EXPECT_THROW(trainer.fit(batches.repeat()), InvalidArgument);
   EXPECT_THROW(trainer.fit(batches.take(0)), InvalidArgument);
   EXPECT_THROW(trainer.fit(data_.data, data_.target.narrow(0, 0, 12)), InvalidArgument);
+  EXPECT_THROW(trainer.evaluate(batches.take(0)), InvalidArgument);
   EXPECT_THROW(trainer.predict(torch::zeros({0, 6}, torch::kDouble)), InvalidArgument);
   EXPECT_THROW(make_tanh_trainer(strategy_, {{"a", CategoricalAccuracy()}, {"a", CategoricalAccuracy()}}),
                InvalidArgument);
+  EXPECT_THROW(make_tanh_trainer(strategy_, {{"learning_rate", CategoricalAccuracy()}}), InvalidArgument);
+}
+
+TEST_F(TrainerTest, LeavesOverflowedStepsOutOfTheGradientNorm) {
+  // A scale that overflows float16 in the first steps, and halves at each.
+  TrainerOptions<FloatNet> options;
+  options.autocast = torch::kHalf;
+  Trainer trainer(
+      strategy_, [](ReplicaContext&) { return FloatNet(); },
+      [](const auto& parameters) { return FusedSgd(parameters, FusedSgdOptions(0.01)); }, cross_entropy, {},
+      options);
+  for (auto& scaler : trainer.scaler().local_values())
+    scaler.load_state({.scale = 0x1p40, .growth_tracker = 0});
+  const auto history =
+      trainer.fit(data_.data.to(torch::kFloat), data_.target,
+                  {.epochs = 2, .callbacks = {std::make_shared<GradientNorm>()}, .batches = batches_});
+  EXPECT_TRUE(std::isfinite(*history.epochs[0].find("gradient_norm")));
+  EXPECT_LT(trainer.scaler().primary().get_scale(), 0x1p40);
 }
 
 TEST_F(TrainerTest, RefusesMetricsThatACudaGraphCannotCapture) {

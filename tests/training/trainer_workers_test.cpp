@@ -1,13 +1,17 @@
 // Trainers over several workers, as threads.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 
+#include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/strategies/worker_training.h"
 #include "lockstep/training/auc.h"
 #include "lockstep/training/confusion_matrix.h"
 #include "lockstep/training/early_stopping.h"
 #include "lockstep/training/loss_functions.h"
+#include "lockstep/training/model_checkpoint.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/trainer.h"
+#include "lockstep/training/weights_file.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +52,56 @@ TEST(TrainerOverWorkers, FitsAndEvaluatesAsOneDevice) {
       EXPECT_LT((outputs - outputs_alone).abs().max().item<double>(), 1e-12);
     };
     expect_no_worker_failed(run_strategies(layout, train, [](int, WorkerSetUp&) {}));
+  }
+}
+
+/// A net whose output in evaluation depends on what BatchNorm has gathered.
+struct NormedNetImpl : torch::nn::Module {
+  NormedNetImpl() {
+    norm = register_module("norm", torch::nn::BatchNorm1d(6));
+    dense = register_module("dense", torch::nn::Linear(6, 3));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return dense(norm(x)); }
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear dense{nullptr};
+};
+TORCH_MODULE(NormedNet);
+
+TEST(TrainerOverWorkers, EvaluatesOneModelOfTheMeanOfAllReplicasStatistics) {
+  const auto data = examples_of_three_classes();
+  const ::lockstep::testing::TemporaryFolder folder;
+  std::vector<std::vector<torch::Tensor>> means(2), before(2);
+  std::vector<torch::Tensor> outputs(2);
+  const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
+    Trainer trainer(
+        strategy, [](ReplicaContext&) { return NormedNet(); },
+        [](const auto& parameters) { return torch::optim::SGD(parameters, 0.01); }, cross_entropy);
+    trainer.fit(
+        data.data.narrow(0, 0, 12), data.target.narrow(0, 0, 12),
+        {.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder.path()})},
+         .batches = {.global_batch_size = 12}});
+    for (const auto& model : trainer.model().local_values())
+      before[rank].push_back(model->norm->running_mean.clone());
+    outputs[rank] = trainer.predict(data.data, {.global_batch_size = 4});
+    for (const auto& model : trainer.model().local_values())
+      means[rank].push_back(model->norm->running_mean.clone());
+  };
+  expect_no_worker_failed(run_strategies({2, 1}, train, [](int, WorkerSetUp&) {}));
+  // Saving has changed nothing: each replica has the statistics of its own shard.
+  EXPECT_GT((before[0][0] - before[1][0]).abs().max().item<double>(), 1e-3);
+  const auto mean = (before[0][0] + before[0][1] + before[1][0]) / 3;
+  for (const auto& of_worker : means) {
+    for (const auto& own : of_worker) EXPECT_LT((own - mean).abs().max().item<double>(), 1e-15);
+  }
+  EXPECT_TRUE(outputs[0].equal(outputs[1]));
+  for (const std::string name : {"/last.safetensors", "/last.pt"}) {
+    for (const auto& [key, tensor] : load_weights(folder.path() + name)) {
+      if (key == "norm.running_mean") {
+        EXPECT_LT((tensor - mean).abs().max().item<double>(), 1e-15) << name;
+      }
+    }
   }
 }
 

@@ -55,7 +55,7 @@ class TrainingStatePythonTest(CheckpointCase):
 
     def test_progress_is_there(self):
         self.assertEqual(self.state["progress"], {
-            "epoch": 1, "step": 3, "position": 0, "shuffle_seed": 0, "metrics": {"loss": 0.5}})
+            "epoch": 1, "step": 3, "dataset_epoch": 0, "position": 0, "shuffle_seed": 0, "metrics": {"loss": 0.5}})
         self.assertEqual(self.state["lockstep"]["format"], 1)
 
     def test_the_document_names_every_key(self):
