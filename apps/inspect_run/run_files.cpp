@@ -7,13 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 namespace lockstep::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kLongestConfiguration = uint64_t{16} << 20;
+// What --config takes, too.
+constexpr uint64_t kLongestConfiguration = uint64_t{1} << 20;
+constexpr int kDeepest = 8;
 constexpr size_t kLongestLine = size_t{1} << 20;
 
 /// Opens a regular file, and notes why it cannot.
@@ -42,6 +45,26 @@ std::string parse_message(const Json::parse_error& error) {
   const std::string message = error.what();
   const size_t start = message.find("parse error");
   return start == std::string::npos ? message : message.substr(start);
+}
+
+/// Reads JSON whose arrays and objects lie at most kDeepest inside each other. Returns what is wrong with it,
+/// or nothing.
+template <typename Input>
+std::string parse_bounded(Input&& input, Json& value) {
+  bool is_too_deep = false;
+  const auto look = [&](int depth, Json::parse_event_t event, const Json&) {
+    is_too_deep = is_too_deep || (depth >= kDeepest && (event == Json::parse_event_t::object_start ||
+                                                        event == Json::parse_event_t::array_start));
+    return !is_too_deep;  // what lies deeper is not kept
+  };
+  try {
+    value = Json::parse(std::forward<Input>(input), look);
+  } catch (const Json::parse_error& error) {
+    return parse_message(error);
+  }
+  if (!is_too_deep) return "";
+  return "expected at most " + std::to_string(kDeepest) +
+         " arrays and objects inside each other, but got more";
 }
 
 /// As its flag would be typed.
@@ -82,11 +105,7 @@ std::optional<MetricValue> metric_value(const Json& value) {
 /// A line of metrics.jsonl, sorted by its kind. Returns what is wrong with it, or nothing.
 std::string add_line(const std::string& line, RunSummary& summary) {
   Json object;
-  try {
-    object = Json::parse(line);
-  } catch (const Json::parse_error& error) {
-    return parse_message(error);
-  }
+  if (std::string wrong = parse_bounded(line, object); !wrong.empty()) return wrong;
   if (!object.is_object()) return "expected an object, but got " + std::string(object.type_name());
   MetricRow row;
   for (const auto& [name, value] : object.items()) {
@@ -135,23 +154,21 @@ void read_run_configuration(const std::string& path, RunSummary& summary) {
     return;
   }
   Json root;
-  try {
-    root = Json::parse(*file);
-  } catch (const Json::parse_error& parse_error) {
-    summary.damages.push_back("config.json: " + parse_message(parse_error));
+  if (const std::string wrong = parse_bounded(*file, root); !wrong.empty()) {
+    summary.damages.push_back("config.json: " + wrong);
     return;
   }
-  const Json values = root.is_object() ? root.value("values", Json()) : Json();
-  if (!values.is_object()) {
+  const auto values = root.find("values");
+  if (!root.is_object() || values == root.end() || !values->is_object()) {
     summary.damages.push_back("config.json: expected an object with the object \"values\"");
     return;
   }
   summary.program = text_of(root, "program");
   summary.version = text_of(root, "version");
-  for (const auto& [name, entry] : values.items()) {
+  for (const auto& [name, entry] : values->items()) {
     summary.configuration.push_back(configuration_entry(name, entry));
     if (name != "epochs") continue;
-    const Json value = entry.is_object() ? entry.value("value", Json()) : entry;
+    const Json& value = entry.is_object() && entry.contains("value") ? entry["value"] : entry;
     if (value.is_number_integer()) summary.planned_epochs = value.get<int64_t>();
   }
 }

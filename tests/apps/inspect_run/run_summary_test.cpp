@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -145,8 +146,28 @@ TEST(RunSummaryTest, SaysWhatIsWrongWithAConfiguration) {
   EXPECT_THAT(damage_of("[]"), HasSubstr("expected an object with the object \"values\""));
   EXPECT_THAT(damage_of("{\"values\": 5}"), HasSubstr("expected an object with the object \"values\""));
   EXPECT_EQ(damage_of("{\"values\": {\"epochs\": 5, \"seed\": {\"origin\": 7}}}"), "");
-  EXPECT_THAT(damage_of(std::string((16 << 20) + 1, ' ')),
-              HasSubstr("config.json: expected at most 16777216 bytes"));
+  EXPECT_THAT(damage_of(std::string((1 << 20) + 1, ' ')),
+              HasSubstr("config.json: expected at most 1048576 bytes"));
+}
+
+TEST(RunSummaryTest, RefusesWhatLiesTooDeep) {
+  const auto damages_of = [](const std::string& name, const std::string& before, size_t depth) {
+    const TemporaryFolder folder;
+    write_text(folder.path() + "/" + name,
+               before + std::string(depth, '[') + std::string(depth, ']') +
+                   std::string(std::count(before.begin(), before.end(), '{'), '}') + "\n");
+    return summarise_run(folder.path()).damages;
+  };
+  const std::string too_deep = "expected at most 8 arrays and objects inside each other, but got more";
+  const std::string values = "{\"values\": {\"a\": ";
+  EXPECT_THAT(damages_of("config.json", values, 6), IsEmpty());
+  for (const size_t depth : {7, 500'000})
+    EXPECT_THAT(damages_of("config.json", values, depth), ElementsAre("config.json: " + too_deep)) << depth;
+  for (const size_t depth : {8, 500'000}) {
+    EXPECT_THAT(damages_of("metrics.jsonl", "{\"a\": ", depth),
+                ElementsAre("metrics.jsonl, line 1: " + too_deep))
+        << depth;
+  }
 }
 
 TEST(RunSummaryTest, SaysThatAPartIsNoFile) {
