@@ -18,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotStart = 127;
-constexpr int kExitBySignal = 128;
 constexpr std::chrono::milliseconds kPause{10};
 
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& variables) {

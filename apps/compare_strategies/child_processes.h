@@ -10,6 +10,9 @@
 
 namespace lockstep::apps {
 
+/// The exit code of a process that a signal ended is this and the signal's number.
+constexpr int kExitBySignal = 128;
+
 struct ChildCommand {
   std::vector<std::string> arguments;  ///< the program's path first
   /// On top of this process's environment; an empty value takes a variable away.

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kPeerLost = 5;
 constexpr int kTimedOut = 124;
-constexpr int kExitBySignal = 128;
 
 /// What launchers say about a job that this process may be part of, which its children are not.
 constexpr std::array<const char*, 9> kLauncherVariables{
