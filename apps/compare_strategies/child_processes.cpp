@@ -18,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotStart = 127;
+constexpr int kUnknownEnd = 1;
 constexpr std::chrono::milliseconds kPause{10};
 
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& variables) {
@@ -88,6 +89,23 @@ int exit_code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kExitBySignal + WTERMSIG(status);
 }
 
+/// Where a program starts with SIGCHLD ignored, its children's ends are lost: for a while they are not.
+class ChildSignalGuard {
+ public:
+  ChildSignalGuard() {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCHLD, &action, &before_);
+  }
+  ~ChildSignalGuard() { sigaction(SIGCHLD, &before_, nullptr); }
+  ChildSignalGuard(const ChildSignalGuard&) = delete;
+  ChildSignalGuard& operator=(const ChildSignalGuard&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
 /// The children that run, killed and waited for at the end.
 class Children {
  public:
@@ -107,9 +125,12 @@ class Children {
   void look() {
     for (size_t i = 0; i < processes_.size(); ++i) {
       int status = 0;
-      if (processes_[i] < 0 || waitpid(processes_[i], &status, WNOHANG) != processes_[i]) continue;
+      if (processes_[i] < 0) continue;
+      const pid_t ended = waitpid(processes_[i], &status, WNOHANG);
+      const bool is_lost = ended < 0 && errno == ECHILD;  // nobody can say how it ended
+      if (ended != processes_[i] && !is_lost) continue;
       processes_[i] = -1;
-      ends_[i].exit_code = exit_code_of(status);
+      ends_[i].exit_code = is_lost ? kUnknownEnd : exit_code_of(status);
       if (ends_[i].exit_code != 0 && !ends_[i].is_killed && first_failed_ < 0)
         first_failed_ = static_cast<int>(i);
     }
@@ -146,6 +167,7 @@ class Children {
 }  // namespace
 
 ChildEnds run_children(const std::vector<ChildCommand>& commands, const ChildLimits& limits) {
+  const ChildSignalGuard child_signal;
   Children children(commands);
   ChildEnds result;
   auto deadline = Clock::now() + limits.timeout;

@@ -30,7 +30,7 @@ struct ChildLimits {
 
 /// How a child ended.
 struct ChildEnd {
-  int exit_code = 0;       ///< 128 and its number where a signal ended it
+  int exit_code = 0;       ///< kExitBySignal and its number where a signal ended it, 1 where nobody can say
   bool is_killed = false;  ///< by us, because of the others, the timeout or a cancellation
 };
 
@@ -42,9 +42,9 @@ struct ChildEnds {
 };
 
 /// Runs all commands at the same time, and blocks until each has ended. None outlives the call, nor, on
-/// Linux, this process, however that ends; a terminal's signals reach this process alone. Throws
-/// std::system_error where a process cannot be started, once those that were have ended. Called by a thread
-/// that stays.
+/// Linux, this process, however that ends; a terminal's signals reach this process alone. Meanwhile SIGCHLD
+/// has its default action. Throws std::system_error where a process cannot be started, once those that were
+/// have ended. Called by a thread that stays.
 ChildEnds run_children(const std::vector<ChildCommand>& commands, const ChildLimits& limits);
 
 }  // namespace lockstep::apps

@@ -58,6 +58,28 @@ TEST_F(ChildProcesses, EndBySignals) {
   EXPECT_EQ(run_children({shell("kill -TERM $$")}, {}).ends[0].exit_code, 128 + SIGTERM);
 }
 
+TEST_F(ChildProcesses, EndAsElsewhereWhereTheirSignalIsIgnored) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const auto ends = run_children({shell("exit 3")}, {.timeout = seconds(60)});
+  EXPECT_EQ(ends.ends[0].exit_code, 3);
+  EXPECT_EQ(std::signal(SIGCHLD, before), SIG_IGN) << "it is as it was";
+}
+
+TEST_F(ChildProcesses, HaveFailedWhereNobodyCanSayHowTheyEnded) {
+  const auto before = std::signal(SIGCHLD, SIG_DFL);
+  ChildEnds ends;
+  const auto ignore_ends = [asked = 0]() mutable {
+    std::signal(SIGCHLD, SIG_IGN);
+    return ++asked > 2000;
+  };
+  EXPECT_LT(seconds_of([&] { ends = run_children({shell("sleep 0.2")}, {.is_cancelled = ignore_ends}); }),
+            15);
+  EXPECT_FALSE(ends.is_cancelled);
+  EXPECT_EQ(ends.ends[0].exit_code, 1);
+  EXPECT_EQ(ends.first_failed, 0);
+  std::signal(SIGCHLD, before);
+}
+
 TEST_F(ChildProcesses, GetVariablesAndNoInput) {
   setenv("LOCKSTEP_TEST_TAKEN", "theirs", 1);
   auto command = shell("echo \"$LOCKSTEP_TEST_GIVEN ${LOCKSTEP_TEST_TAKEN-gone} $(cat | wc -c)\"");
