@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -75,6 +76,7 @@ std::string csv_header(const std::vector<std::string>& columns) {
 /// The records after the header of the CSV file at `path`, each with `num_cells` empty cells more at its end.
 std::string widened_records(const std::string& path, size_t num_cells) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::system_error(errno, std::generic_category(), "cannot open '" + path + "'");
   const std::string cells(num_cells, ',');
   std::string records;
   bool is_quoted = false;

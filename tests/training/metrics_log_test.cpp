@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <system_error>
 
@@ -82,6 +83,21 @@ TEST(CsvLogTest, KeepsWholeRowsOnAFullDisk) {
   }
   log.write(one_epoch(2));
   EXPECT_EQ(read_text(path), "epoch,loss\n1,0.1\n2,0.2\n");
+}
+
+TEST(CsvLogTest, KeepsItsRowsWhereTheyCannotBeReadAgain) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/metrics.csv";
+  CsvLog log(path);
+  log.write(one_epoch(1));
+  std::filesystem::rename(path, folder.path() + "/moved.csv");
+  EXPECT_THAT(
+      [&] {
+        log.write({{"epoch", int64_t{2}}, {"accuracy", 0.5}});
+      },
+      ThrowsMessage<std::system_error>(HasSubstr("cannot open '" + path + "'")));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("moved.csv"));
+  EXPECT_EQ(read_text(folder.path() + "/moved.csv"), "epoch,loss\n1,0.1\n");
 }
 
 TEST(CsvLogTest, RefusesRowsThatAreNone) {
