@@ -69,7 +69,8 @@ std::string this_process() {
 }  // namespace
 
 std::optional<std::string> run_directory_owner(const RunPaths& paths) {
-  const int file = ::open(paths.lock().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  // Another user's lock file can be read, not written, and looking at a lock takes no more.
+  const int file = ::open(paths.lock().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return std::nullopt;
   struct flock lock = whole_file_lock();
   const bool is_held = ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
