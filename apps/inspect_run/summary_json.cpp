@@ -34,7 +34,9 @@ Json best_json(const RunSummary& summary) {
   const auto best = best_epoch(summary.epochs);
   if (!best) return {};
   const auto number = find_number(summary.epochs[best->index], "epoch");
-  const auto epoch = number ? static_cast<int64_t>(*number) : static_cast<int64_t>(best->index) + 1;
+  constexpr double kMostEpochs = 1e15;  // a double holds every number up to there; false for NaN
+  const bool is_number = number && *number >= 0 && *number <= kMostEpochs;
+  const auto epoch = is_number ? static_cast<int64_t>(*number) : static_cast<int64_t>(best->index) + 1;
   return {{"epoch", epoch}, {"metric", best->metric}, {"value", best->value}};
 }
 

@@ -89,6 +89,14 @@ TEST(SummaryJsonTest, HasEveryEpochAndWhatIsNotFiniteAsText) {
   EXPECT_EQ(json["checkpoints"][0]["name"], "bad\xEF\xBF\xBDname");
 }
 
+TEST(SummaryJsonTest, CountsEpochsWhoseNumbersAreNone) {
+  for (const double number : {1e300, -1e300, std::nan(""), HUGE_VAL}) {
+    RunSummary summary{.folder = "run"};
+    summary.epochs = {{{"epoch", int64_t{1}}, {"loss", 0.5}}, {{"epoch", number}, {"loss", 0.25}}};
+    EXPECT_EQ(nlohmann::json::parse(summary_json(summary))["best_epoch"]["epoch"], 2) << number;
+  }
+}
+
 TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
   const TemporaryFolder folder;
   record_run(folder.path(),
