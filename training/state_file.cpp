@@ -52,7 +52,8 @@ constexpr std::array<std::pair<const char*, torch::ScalarType>, 20> kDtypesByNam
     {"float8_e8m0fnu", torch::kFloat8_e8m0fnu},
 }};
 
-/// Gives each memory that tensors lie in a record.
+/// Gives each memory that tensors lie in a record, and one for each dtype that they see in it: Python gives
+/// all tensors of a record the dtype of the first.
 class StorageTable {
  public:
   PickledTensor add(const torch::Tensor& tensor) {
@@ -66,7 +67,8 @@ class StorageTable {
                                      tensor.scalar_type()));
     }
     const torch::Tensor whole = whole_of(tensor);
-    const auto [place, is_new] = places_.emplace(whole.storage().unsafeGetStorageImpl(), storages_.size());
+    const auto [place, is_new] =
+        places_.emplace(Key(whole.storage().unsafeGetStorageImpl(), whole.scalar_type()), storages_.size());
     if (is_new) {
       // The copy has the same bytes in the same order: of a tensor without gaps strides are preserved.
       storages_.push_back(whole.to(torch::kCPU));
@@ -83,6 +85,8 @@ class StorageTable {
   const std::vector<torch::Tensor>& storages() const { return storages_; }
 
  private:
+  using Key = std::pair<const c10::StorageImpl*, torch::ScalarType>;
+
   /// The tensor itself where it fills its memory, else a copy that does.
   static torch::Tensor whole_of(const torch::Tensor& tensor) {
     const torch::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
@@ -90,7 +94,7 @@ class StorageTable {
     return is_whole ? plain : plain.clone(at::MemoryFormat::Contiguous);
   }
 
-  std::map<const c10::StorageImpl*, size_t> places_;
+  std::map<Key, size_t> places_;
   std::vector<torch::Tensor> storages_;
   std::vector<torch::Tensor> kept_;  // so that no address comes again
 };

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <random>
+#include <set>
 #include <string>
 #include <system_error>
 
@@ -58,6 +59,28 @@ TEST(StateFileTest, ComesBackWithStridesAndSharedMemory) {
   EXPECT_TRUE(torch::equal(tensors[3], weight[1]));
   EXPECT_EQ(tensors[3].storage().nbytes(), 16U);
   EXPECT_TRUE(torch::equal(tensors[4], torch::ones({5})));
+}
+
+/// Python gives all tensors of a record the dtype of the first.
+TEST(StateFileTest, TensorsOfOtherDtypesOverOneMemoryHaveRecordsOfTheirOwn) {
+  const CheckpointFolder folder;
+  const auto path = folder.file("state.pt");
+  const auto numbers = torch::randn({4});
+  const auto complex = torch::randn({3}, torch::kComplexFloat);
+  const std::vector<torch::Tensor> saved{numbers, numbers.view(torch::kInt), complex,
+                                         torch::view_as_real(complex)};
+  save_state_file(path, StateValue::List(saved.begin(), saved.end()));
+  const auto state = load_state_file(path);
+  std::set<const void*> places;
+  const auto& loaded = std::get<StateValue::List>(state.data());
+  ASSERT_EQ(loaded.size(), saved.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const auto& tensor = *loaded[i].get_if<torch::Tensor>();
+    EXPECT_EQ(tensor.scalar_type(), saved[i].scalar_type());
+    EXPECT_TRUE(torch::equal(tensor, saved[i]));
+    places.insert(tensor.const_data_ptr());
+  }
+  EXPECT_EQ(places.size(), saved.size());
 }
 
 TEST(StateFileTest, TensorsThatPythonCannotReadAreRefusedAndNothingIsWritten) {
