@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/configuration_value.h"
 #include "lockstep/training/checkpoint_error.h"
 
 namespace lockstep {
 namespace {
+
+constexpr size_t kMostDescribed = 50;
 
 void visit_in_order_of_python(const torch::nn::Module& module, const std::string& prefix,
                               NamedTensors& result) {
@@ -36,7 +39,7 @@ std::map<std::string, torch::Tensor> by_name(const NamedTensors& tensors, const 
   std::map<std::string, torch::Tensor> result;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || !result.emplace(name, tensor).second) {
-      throw CheckpointError(source, "tensor '" + name + "'", "one tensor of this name",
+      throw CheckpointError(source, "tensor " + quoted_excerpt(name), "one tensor of this name",
                             tensor.defined() ? "two" : "an undefined one");
     }
   }
@@ -48,7 +51,8 @@ LoadReport compare(const NamedTensors& targets, const std::map<std::string, torc
                    const NamedTensors& given_in_order, const LoadStateOptions& options) {
   LoadReport report;
   const auto refuse = [&](const std::string& name, const std::string& expected, const std::string& actual) {
-    if (options.strict) throw CheckpointError(options.source, "tensor '" + name + "'", expected, actual);
+    if (options.strict)
+      throw CheckpointError(options.source, "tensor " + quoted_excerpt(name), expected, actual);
   };
   std::set<std::string> names;
   for (const auto& [name, target] : targets) {
@@ -82,10 +86,15 @@ NamedTensors state_dict(const torch::nn::Module& module) {
 
 std::vector<std::string> LoadReport::describe() const {
   std::vector<std::string> lines;
-  for (const auto& name : missing) lines.push_back(name + ": not in the file");
+  const auto add = [&](const std::string& name, const std::string& words) {
+    if (lines.size() < kMostDescribed) lines.push_back(excerpt(name) + ": " + words);
+  };
+  for (const auto& name : missing) add(name, "not in the file");
   for (const auto& difference : differing)
-    lines.push_back(difference.name + ": expected " + difference.expected + ", but got " + difference.actual);
-  for (const auto& name : unexpected) lines.push_back(name + ": not in the model");
+    add(difference.name, "expected " + difference.expected + ", but got " + difference.actual);
+  for (const auto& name : unexpected) add(name, "not in the model");
+  const size_t num_all = missing.size() + differing.size() + unexpected.size();
+  if (num_all > lines.size()) lines.push_back("and " + std::to_string(num_all - lines.size()) + " more");
   return lines;
 }
 

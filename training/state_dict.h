@@ -36,7 +36,8 @@ struct LoadReport {
   std::vector<Difference> differing;    ///< in shape, or in a dtype that does not convert
 
   bool is_complete() const { return missing.empty() && unexpected.empty() && differing.empty(); }
-  /// One line for each tensor that was not loaded.
+  /// One line for each tensor that was not loaded, of which the first 50, and how many more there are. Names
+  /// are shortened and control characters escaped: they may come from a file that is not trusted.
   std::vector<std::string> describe() const;
 };
 

@@ -150,6 +150,26 @@ TEST(StateDictTest, OtherwiseWhatMatchesIsLoadedAndTheRestIsListed) {
   EXPECT_TRUE(torch::equal(net->named_parameters()["body.0.bias"], state_tensor(state, "body.0.bias")));
 }
 
+/// A file may name its tensors as it likes, and hold as many as it likes.
+TEST(StateDictTest, NamesThatAreNoTextAreEscapedAndLongListsEnd) {
+  TiedNet net;
+  auto state = state_dict(*net);
+  const std::string hostile = "\x1b[2J\n" + std::string(1000, 'x');
+  for (int i = 0; i < 60; ++i) state.emplace_back(hostile + std::to_string(i), torch::ones({3}));
+  const auto message =
+      error_of<CheckpointError>([&] { load_state_dict(*net, state, {.source = "a.safetensors"}); });
+  EXPECT_THAT(message, HasSubstr("tensor '\\x1b[2J\\x0axxx"));
+  EXPECT_LT(message.size(), 250U);
+  const auto lines = load_state_dict(*net, state, {.strict = false}).describe();
+  ASSERT_EQ(lines.size(), 51U);
+  EXPECT_THAT(lines[0], ::testing::StartsWith("\\x1b[2J\\x0axxx"));
+  EXPECT_LT(lines[0].size(), 110U);
+  EXPECT_EQ(lines[50], "and 10 more");
+  state.emplace_back(hostile + "0", torch::ones({3}));
+  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(*net, state); }),
+              HasSubstr("tensor '\\x1b[2J\\x0axxx"));
+}
+
 TEST(StateDictTest, LoadsIntoEveryReplica) {
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   auto model = strategy.scope([](ReplicaContext&) { return TiedNet(); });
