@@ -1,5 +1,6 @@
 #include "lockstep/training/optimizer_state.h"
 
+#include <c10/util/Exception.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -7,6 +8,7 @@
 #include <concepts>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,8 +25,9 @@ using torch::optim::Optimizer;
 using Betas = std::tuple<double, double>;
 
 /// Adam and AdamW, of which Python has one state, too.
-template <typename OptionsOf, typename StateOf, bool kIsDecoupled>
+template <typename OptimizerOf, typename OptionsOf, typename StateOf, bool kIsDecoupled>
 struct AdamKind {
+  using Class = OptimizerOf;
   using Options = OptionsOf;
   using State = StateOf;
 
@@ -85,8 +88,9 @@ struct AdamKind {
   }
 };
 
-template <typename OptionsOf, typename StateOf>
+template <typename OptimizerOf, typename OptionsOf, typename StateOf>
 struct SgdKind {
+  using Class = OptimizerOf;
   using Options = OptionsOf;
   using State = StateOf;
 
@@ -130,15 +134,17 @@ auto with_kind(const Optimizer& optimizer, const Work& work) {
   namespace optim = torch::optim;
   const auto is = [&]<typename T>(const T*) { return dynamic_cast<const T*>(&optimizer) != nullptr; };
   if (is(static_cast<FusedAdam*>(nullptr)))
-    return work(AdamKind<FusedAdamOptions, FusedAdamParamState, /*kIsDecoupled=*/false>());
+    return work(AdamKind<FusedAdam, FusedAdamOptions, FusedAdamParamState, /*kIsDecoupled=*/false>());
   if (is(static_cast<FusedAdamW*>(nullptr)))
-    return work(AdamKind<FusedAdamWOptions, FusedAdamParamState, /*kIsDecoupled=*/true>());
-  if (is(static_cast<FusedSgd*>(nullptr))) return work(SgdKind<FusedSgdOptions, FusedSgdParamState>());
+    return work(AdamKind<FusedAdamW, FusedAdamWOptions, FusedAdamParamState, /*kIsDecoupled=*/true>());
+  if (is(static_cast<FusedSgd*>(nullptr)))
+    return work(SgdKind<FusedSgd, FusedSgdOptions, FusedSgdParamState>());
   if (is(static_cast<optim::Adam*>(nullptr)))
-    return work(AdamKind<optim::AdamOptions, optim::AdamParamState, /*kIsDecoupled=*/false>());
+    return work(AdamKind<optim::Adam, optim::AdamOptions, optim::AdamParamState, /*kIsDecoupled=*/false>());
   if (is(static_cast<optim::AdamW*>(nullptr)))
-    return work(AdamKind<optim::AdamWOptions, optim::AdamWParamState, /*kIsDecoupled=*/true>());
-  if (is(static_cast<optim::SGD*>(nullptr))) return work(SgdKind<optim::SGDOptions, optim::SGDParamState>());
+    return work(AdamKind<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState, /*kIsDecoupled=*/true>());
+  if (is(static_cast<optim::SGD*>(nullptr)))
+    return work(SgdKind<optim::SGD, optim::SGDOptions, optim::SGDParamState>());
   throw InvalidArgument(
       "[optimizer_state] expected FusedAdam, FusedAdamW, FusedSgd, or torch::optim's Adam, AdamW or SGD, but "
       "got "
@@ -207,6 +213,20 @@ StateValue::Dict save_as(const Optimizer& optimizer) {
   return result;
 }
 
+/// By the checks that the optimizer itself makes when it is constructed.
+template <typename Kind>
+void check_options(const typename Kind::Options& options, const StateView& saved) {
+  const std::string expected = "options that the optimizer takes";
+  try {
+    const std::vector<torch::Tensor> parameters{torch::zeros({1})};
+    const typename Kind::Class checked(parameters, options);
+  } catch (const c10::Error& error) {
+    saved.fail(expected, error.what_without_backtrace());
+  } catch (const std::invalid_argument& error) {
+    saved.fail(expected, error.what());
+  }
+}
+
 /// The options of one group, of a copy.
 template <typename Kind>
 std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim::OptimizerParamGroup& group,
@@ -223,6 +243,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim:
   });
   const auto maximize = saved.find("maximize");
   if (!can_maximize && maximize && maximize->truth()) maximize->fail("False, for this optimizer cannot");
+  check_options<Kind>(*options, saved);
   return options;
 }
 

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -121,6 +124,36 @@ TEST(OptimizerStateTest, StatesOfOtherKindsOfOptimizersAreRefused) {
   torch::optim::Adagrad adagrad({weight});
   EXPECT_THAT(error_of<InvalidArgument>([&] { optimizer_state(adagrad); }),
               StartsWith("[optimizer_state] expected FusedAdam"));
+}
+
+template <typename Optimizer>
+void expect_options_refused(const std::string& name, const StateValue& value) {
+  const auto weight = torch::ones({2}, torch::requires_grad());
+  Optimizer optimizer({weight}, 0.25);
+  auto state = optimizer_state(optimizer);
+  auto group =
+      std::get<StateValue::Dict>(std::get<StateValue::List>(state.entries[1].value.data())[0].data());
+  for (auto& entry : group.entries)
+    if (entry.key == StateValue::Key(name)) entry.value = value;
+  state.entries[1].value = StateValue::List{StateValue(group)};
+  EXPECT_THAT(
+      state_refusal(optimizer, state),
+      StartsWith("run.pt: state['param_groups'][0]: expected options that the optimizer takes, but got "))
+      << name;
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
+}
+
+TEST(OptimizerStateTest, OptionsThatTheOptimizerItselfRefusesAreRefused) {
+  const double nan = std::nan("");
+  const StateValue betas = StateValue::Tuple{{0.9, 1.0}};
+  expect_options_refused<FusedAdam>("lr", nan);
+  expect_options_refused<FusedAdam>("betas", betas);
+  expect_options_refused<FusedAdamW>("eps", -1e-8);
+  expect_options_refused<FusedSgd>("momentum", -0.5);
+  expect_options_refused<FusedSgd>("nesterov", true);
+  expect_options_refused<torch::optim::Adam>("lr", nan);
+  expect_options_refused<torch::optim::AdamW>("betas", betas);
+  expect_options_refused<torch::optim::SGD>("lr", -1.0);
 }
 
 TEST(OptimizerStateTest, WhatIsNoStateIsRefused) {
