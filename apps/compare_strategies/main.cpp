@@ -26,6 +26,8 @@ void write_file(const std::string& path, const std::string& text) {
 
 int compare_and_report(const CompareOptions& options, const std::vector<std::string>& arguments) {
   const InterruptionGuard interruption;
+  std::error_code ignored;
+  const bool is_users_folder = !options.out.empty() && std::filesystem::exists(options.out, ignored);
   const std::string folder = make_result_folder(options.out);
   try {
     const auto report = compare({.options = options,
@@ -40,8 +42,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
               << comparison_text(report) << "\nSee " << folder << "/report.html" << std::endl;
     return exit_code_of(report);
   } catch (const TrialCancelled&) {
-    std::error_code ignored;
-    std::filesystem::remove(folder, ignored);  // it is empty
+    if (!is_users_folder) std::filesystem::remove(folder, ignored);  // it is empty
     const bool is_interrupt = interruption.signal() == SIGINT;
     std::cerr << "compare_strategies: stopped by " << (is_interrupt ? "SIGINT" : "SIGTERM") << std::endl;
     return static_cast<int>(is_interrupt ? ExitCode::kInterrupted : ExitCode::kTerminated);
