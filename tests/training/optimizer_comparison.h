@@ -50,7 +50,7 @@ inline void set_gradients(const std::vector<torch::Tensor>& parameters, int step
 }
 
 inline double largest_distance(const std::vector<torch::Tensor>& left,
-                                 const std::vector<torch::Tensor>& right) {
+                               const std::vector<torch::Tensor>& right) {
   double largest = 0;
   for (size_t index = 0; index < left.size(); ++index) {
     const auto difference = (left[index] - right[index]).abs().max().item<double>();
