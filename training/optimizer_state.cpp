@@ -215,7 +215,7 @@ StateValue::Dict save_as(const Optimizer& optimizer) {
 
 /// By the checks that the optimizer itself makes when it is constructed.
 template <typename Kind>
-void check_options(const typename Kind::Options& options, const StateView& saved) {
+void check_loaded_options(const typename Kind::Options& options, const StateView& saved) {
   const std::string expected = "options that the optimizer takes";
   try {
     const std::vector<torch::Tensor> parameters{torch::zeros({1})};
@@ -243,7 +243,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim:
   });
   const auto maximize = saved.find("maximize");
   if (!can_maximize && maximize && maximize->truth()) maximize->fail("False, for this optimizer cannot");
-  check_options<Kind>(*options, saved);
+  check_loaded_options<Kind>(*options, saved);
   return options;
 }
 
