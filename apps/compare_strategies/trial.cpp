@@ -21,9 +21,10 @@ constexpr int kPeerLost = 5;
 constexpr int kTimedOut = 124;
 
 /// What launchers say about a job that this process may be part of, which its children are not.
-constexpr std::array<const char*, 9> kLauncherVariables{
-    "TF_CONFIG",   "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN",   "RANK",         "WORLD_SIZE",
-    "MASTER_ADDR", "MASTER_PORT",        "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"};
+constexpr std::array<const char*, 12> kLauncherVariables{
+    "TF_CONFIG",     "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "RANK",
+    "WORLD_SIZE",    "MASTER_ADDR",        "MASTER_PORT",        "OMPI_COMM_WORLD_RANK",
+    "SLURM_STEP_ID", "PET_NNODES",         "PET_NODE_RANK",      "PET_RDZV_ENDPOINT"};
 
 std::string make_token() {
   std::random_device random;
@@ -103,9 +104,10 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
                          .parameters = trial.wants_parameters && worker == 0 ? base + ".parameters" : ""});
     std::filesystem::remove(processes.back().result);
     ChildCommand command{.arguments = {setup.program}, .output = fmt::format("{}_{}.log", base, worker)};
-    command.arguments.insert(command.arguments.end(), setup.arguments.begin(), setup.arguments.end());
+    // First: behind a "--" among the user's arguments flags would be none.
     const auto flags = measuring_flags(processes.back());
     command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
+    command.arguments.insert(command.arguments.end(), setup.arguments.begin(), setup.arguments.end());
     for (const char* variable : kLauncherVariables) command.variables[variable] = "";
     commands.push_back(std::move(command));
   }

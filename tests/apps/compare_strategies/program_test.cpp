@@ -165,6 +165,12 @@ TEST_F(CompareStrategiesProgram, RefusesBeforeAnythingRuns) {
   EXPECT_THAT(refused("default", {}), HasSubstr("there are files in it"));
 }
 
+TEST_F(CompareStrategiesProgram, MeasuresWhereItsArgumentsEndWithTwoDashes) {
+  const auto result = compare_shortly("default", {"--"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_EQ(results()["strategies"][0]["losses"].size(), 4U);
+}
+
 /// Processes of this program that measure, by their working on `out`.
 int num_measuring(const std::string& out) {
   int count = 0;
