@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "lockstep/training/callback.h"
-#include "lockstep/training/event_file.h"
+#include "lockstep/training/fit_records.h"
 #include "lockstep/training/metrics_log.h"
 #include "lockstep/training/run_directory.h"
 #include "lockstep/training/run_record.h"
+#include "lockstep/training/tensorboard.h"
 
 namespace lockstep {
 
@@ -57,8 +58,6 @@ class RecordRun : public Callback {
   const RunRecord& record() const { return record_; }
 
  private:
-  void add_step(const FitState& state, double seconds);
-  void write_histograms(const FitState& state);
   void write_epoch(const EpochRecord& epoch);
 
   RunPaths paths_;
@@ -66,17 +65,9 @@ class RecordRun : public Callback {
   RunRecord record_;
   std::optional<CsvLog> csv_;
   std::optional<JsonLinesLog> json_lines_;
-  std::optional<EventFileWriter> train_events_;
-  std::optional<EventFileWriter> validation_events_;
+  TensorBoard tensorboard_;
+  StepRecorder steps_;
   std::chrono::steady_clock::time_point fit_began_;
-  std::chrono::steady_clock::time_point epoch_began_;
-  struct Window {
-    double seconds = 0;
-    double loss_sum = 0;  // of this process's replicas, as the number of losses
-    double losses = 0;
-    int64_t examples = 0;
-  };
-  Window last_;  // what the epoch had come to at its last recorded step
 };
 
 }  // namespace lockstep

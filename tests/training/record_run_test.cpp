@@ -14,6 +14,7 @@
 #include "lockstep/training/confusion_matrix.h"
 #include "lockstep/training/image_tensor.h"
 #include "lockstep/training/loss_functions.h"
+#include "lockstep/training/metrics_logger.h"
 #include "lockstep/training/trainer.h"
 
 namespace lockstep {
@@ -133,6 +134,31 @@ TEST_F(RecordedFit, WritesEventFilesForTrainingAndValidation) {
     }
     EXPECT_EQ(files, 1) << part;
   }
+}
+
+TEST_F(RecordedFit, IsWrittenByLoggersAlone) {
+  const std::string csv = folder_.path() + "/log.csv", lines = folder_.path() + "/log.jsonl";
+  auto both = std::make_shared<CsvLogger>(csv);
+  const auto history = fit(both);
+  fit(std::make_shared<JsonLinesLogger>(JsonLinesLoggerOptions{.path = lines, .log_every = 2}));
+  const auto text = content_of(csv);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text, HasSubstr("validation_accuracy"));
+  std::vector<std::string> kinds;
+  for (const auto& line : json_lines_of(lines)) kinds.push_back(line["kind"]);
+  EXPECT_EQ(kinds, (std::vector<std::string>{"step", "epoch", "step", "step", "epoch"}));  // steps 2, 4, 6
+  EXPECT_THROW(fit(both), std::system_error);  // there is a file already
+  EXPECT_EQ(content_of(csv), text);
+  EXPECT_THROW(JsonLinesLogger({.path = lines, .log_every = -1}), InvalidArgument);
+}
+
+TEST_F(RecordedFit, IsWrittenForTensorBoardAlone) {
+  const std::string tb = folder_.path() + "/tb";
+  fit(std::make_shared<TensorBoard>(TensorBoardOptions{.folder = tb, .log_every = 1}));
+  for (const std::string part : {"/train", "/validation"})
+    EXPECT_FALSE(std::filesystem::is_empty(tb + part)) << part;
+  EXPECT_THROW(TensorBoard({.folder = ""}), InvalidArgument);
+  EXPECT_THROW(TensorBoard({.folder = tb, .log_every = 0}), InvalidArgument);
 }
 
 TEST_F(RecordedFit, RefusesToRecordNoSteps) {
