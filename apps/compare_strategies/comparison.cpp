@@ -31,7 +31,8 @@ std::vector<double> speeds_of(const std::vector<MeasuredRun>& runs) {
 }  // namespace
 
 Spread spread_of(std::vector<double> rounds) {
-  Spread spread{.median = measurement::median(rounds), .interval = std::nullopt, .rounds = std::move(rounds)};
+  const double median = measurement::median(rounds);
+  Spread spread{.median = median, .interval = std::nullopt, .rounds = std::move(rounds)};
   if (spread.rounds.size() >= kFewestForAnInterval)
     spread.interval = measurement::median_with_interval(spread.rounds);
   return spread;

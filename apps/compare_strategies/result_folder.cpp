@@ -49,7 +49,7 @@ std::string make_result_folder(const std::string& out) {
   fs::create_directories("comparisons", error);
   // Two comparisons may begin in the same second: whoever makes a folder has it.
   for (int number = 1; !error; ++number) {
-    const std::string path = number == 1 ? base : fmt::format("{}-{}", base, number);
+    std::string path = number == 1 ? base : fmt::format("{}-{}", base, number);
     if (fs::create_directory(path, error)) return path;
   }
   throw UsageError(fmt::format("{}: expected a folder that can be made, but: {}; --out names another", base,

@@ -120,6 +120,7 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
   if (ends.is_cancelled) throw TrialCancelled{};
   if (ends.has_timed_out || ends.first_failed >= 0) throw failure_of(ends, commands, setup);
   std::vector<MeasuredRun> runs;
+  runs.reserve(processes.size());
   for (const auto& process : processes) runs.push_back(read_measured_run(process.result));
   TrialResult result{.run = merge_workers(runs), .parameters = {}};
   if (trial.wants_parameters) result.parameters = read_parameter_file(processes.front().parameters);
