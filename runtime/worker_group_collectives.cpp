@@ -63,7 +63,9 @@ std::vector<std::vector<at::Tensor>> WorkerGroup::gather_tensors(const std::vect
       std::vector<int64_t> sizes(dim);
       for (int64_t& size : sizes) header >> size;
       const at::Tensor tensor = at::empty(sizes, static_cast<at::ScalarType>(dtype));
-      std::memcpy(tensor.mutable_data_ptr(), of_worker.data() + offset, tensor.nbytes());
+      // An empty tensor may have no memory at all.
+      if (tensor.nbytes() > 0)
+        std::memcpy(tensor.mutable_data_ptr(), of_worker.data() + offset, tensor.nbytes());
       offset += tensor.nbytes();
       tensors.push_back(tensor);
     }

@@ -28,6 +28,7 @@ void average_buffers(Strategy& strategy, const std::vector<ModulePointer>& repli
     average_buffers(replicas);  // without a way over the host
     return;
   }
+  if (replicas.front()->buffers().empty()) return;  // on every worker
   const torch::NoGradGuard no_grad;
   const auto means = mean_buffers(strategy, replicas);
   for (const auto& module : replicas) {
