@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/broken_pipes.h"
+#include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/mutex.h"
 
 namespace gloo::transport::tcp {
@@ -78,7 +78,7 @@ class GlooBackend : public c10d::ProcessGroupGloo {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GlooOptions& options) {
-  const WithoutBrokenPipes without_broken_pipes;
+  const WithoutSignal without_broken_pipes(SIGPIPE);
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo->threads = 1;  // collectives come one after another
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));

@@ -118,21 +118,25 @@ void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flag
   visit(module);
 }
 
+at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values) {
+  if (!values.front().is_floating_point()) return values.front();
+  at::Tensor sum = values.front().to(at::kDouble);
+  for (size_t replica = 1; replica < values.size(); ++replica)
+    sum = sum + values[replica].to(sum.device(), at::kDouble);
+  return (sum / static_cast<double>(values.size())).to(values.front().scalar_type());
+}
+
 void average_buffers(const std::vector<ModulePointer>& replicas) {
   if (replicas.size() < 2) return;
   const at::NoGradGuard no_grad;
   std::vector<std::vector<at::Tensor>> buffers;
   for (const auto& replica : replicas) buffers.push_back(replica->buffers());
   for (size_t i = 0; i < buffers[0].size(); ++i) {
-    at::Tensor value = buffers[0][i];
-    if (!value.defined()) continue;
-    if (value.is_floating_point()) {
-      at::Tensor sum = value.to(at::kDouble);
-      for (size_t replica = 1; replica < buffers.size(); ++replica)
-        sum = sum + buffers[replica][i].to(sum.device(), at::kDouble);
-      value = sum / static_cast<double>(buffers.size());
-    }
-    for (auto& replica : buffers) replica[i].copy_(value);
+    if (!buffers[0][i].defined()) continue;
+    std::vector<at::Tensor> values;
+    for (const auto& of_replica : buffers) values.push_back(of_replica[i]);
+    const at::Tensor mean = mean_of_replicas(values);
+    for (const auto& value : values) value.copy_(mean);
   }
 }
 

@@ -25,8 +25,12 @@ void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source
 std::vector<bool> training_flags(const torch::nn::Module& module);
 void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flags);
 
+/// The mean of the replicas' values of one buffer, taken in float64 in replica order, in the buffer's dtype
+/// and on the first one's device; of a buffer that is not floating-point the first.
+at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values);
+
 /// Writes the mean over the replicas of every floating-point buffer into all of them; other buffers come from
-/// the first replica. The mean is taken in float64 in replica order.
+/// the first replica. See mean_of_replicas().
 void average_buffers(const std::vector<ModulePointer>& replicas);
 
 /// A copy of `module` on `device`, with what Module::clone() alone loses: requires_grad and training flags;

@@ -8,7 +8,7 @@
 #include <exception>
 #include <thread>
 
-#include "lockstep/runtime/broken_pipes.h"
+#include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/tcp_listener.h"
@@ -98,7 +98,7 @@ void WorkerGroup::open_store(const JoinOptions& options) {
                         : TcpListener(options.master_host, options.master_port);
     store.masterListenFd = listener.release();
   }
-  const WithoutBrokenPipes without_broken_pipes;
+  const WithoutSignal without_broken_pipes(SIGPIPE);
   try {
     server_ = c10::make_intrusive<c10d::TCPStore>(options.master_host, store);
     store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,10 +16,15 @@ namespace lockstep {
 template <typename T>
 class Mirrored : public PerReplica<T> {
  public:
-  /// `attachment` is what the strategy keeps alive together with the objects.
+  /// Averages the buffers of one module for each local replica over all replicas.
+  using AverageBuffers = std::function<void(const std::vector<ModulePointer>&)>;
+
+  /// `attachment` is what the strategy keeps alive together with the objects; `average` serves eval().
   Mirrored(std::vector<T> values, typename PerReplica<T>::Devices devices,
-           std::shared_ptr<void> attachment = nullptr)
-      : PerReplica<T>(std::move(values), std::move(devices)), attachment_(std::move(attachment)) {}
+           std::shared_ptr<void> attachment = nullptr, AverageBuffers average = {})
+      : PerReplica<T>(std::move(values), std::move(devices)),
+        attachment_(std::move(attachment)),
+        average_(std::move(average)) {}
 
   /// Replica 0's object; the others hold the same values.
   const T& primary() const { return this->local_values().front(); }
@@ -26,10 +32,10 @@ class Mirrored : public PerReplica<T> {
 
   /// Switches every replica's module to evaluation, after writing the mean over the replicas of the
   /// floating-point buffers (BatchNorm's running statistics, which each replica gathers from its own shards)
-  /// into all of them.
+  /// into all of them: over those of all workers, too, which call it together.
   void eval() requires ModuleLike<T> {
     const auto modules = module_pointers(this->local_values());
-    average_buffers(modules);
+    average_ ? average_(modules) : average_buffers(modules);
     for (const auto& module : modules) module->eval();
   }
 
@@ -40,6 +46,7 @@ class Mirrored : public PerReplica<T> {
 
  private:
   std::shared_ptr<void> attachment_;
+  AverageBuffers average_;
 };
 
 }  // namespace lockstep

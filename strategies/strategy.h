@@ -87,7 +87,7 @@ class Strategy : public GradientHandler {
     } else if constexpr (std::is_same_v<T, torch::Tensor>) {
       adopt_tensors(values);
     }
-    return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment));
+    return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment), average_buffers());
   }
 
   /// Clones a finished module onto every device, and leaves it and the random state as they were. Tensors in
@@ -119,7 +119,7 @@ class Strategy : public GradientHandler {
       refuse_probe();
     }
     adopt_modules(module_pointers(copies));
-    return Mirrored<T>(std::move(copies), shared_devices());
+    return Mirrored<T>(std::move(copies), shared_devices(), nullptr, average_buffers());
   }
 
   /// Calls `fn(replica, args...)` on every replica at the same time, each in its own thread, and blocks until
@@ -313,6 +313,9 @@ class Strategy : public GradientHandler {
   explicit Strategy(StrategyConfig config);
 
  private:
+  friend class StopAgreement;
+  friend class StrategyExtended;
+
   template <typename R>
   PerReplica<R> per_replica(std::vector<std::optional<R>> results) const {
     std::vector<R> values;
@@ -335,6 +338,8 @@ class Strategy : public GradientHandler {
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                     detail::GraphObjects& objects, const std::function<void()>& call);
   static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);
+  /// What Mirrored::eval() calls.
+  std::function<void(const std::vector<ModulePointer>&)> average_buffers() const;
   void adopt_modules(const std::vector<ModulePointer>& modules);
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
   std::shared_ptr<void> adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers);

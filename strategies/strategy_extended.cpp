@@ -1,6 +1,8 @@
 #include "lockstep/strategies/strategy_extended.h"
 
+#include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/strategy_core.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +54,18 @@ Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& valu
     if (copy.is_alias_of(value)) copy = copy.clone();
   }
   return Mirrored<torch::Tensor>(std::move(copies), std::make_shared<const Devices>(strategy_.devices()));
+}
+
+std::vector<std::vector<torch::Tensor>> StrategyExtended::gather_tensors(
+    const std::vector<torch::Tensor>& own) const {
+  if (const auto& workers = strategy_.core_->config.workers) return workers->gather_tensors(own);
+  std::vector<torch::Tensor> here;
+  for (const auto& tensor : own) here.push_back(tensor.detach().cpu());
+  return {here};
+}
+
+void StrategyExtended::broadcast_from_chief_(const std::vector<torch::Tensor>& tensors) const {
+  if (const auto& workers = strategy_.core_->config.workers) workers->broadcast_(tensors);
 }
 
 }  // namespace lockstep

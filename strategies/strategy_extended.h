@@ -15,7 +15,8 @@ namespace lockstep {
 class Strategy;
 
 /// tf.distribute's lower-level calls, between runs. Refers to its strategy. With several workers reduce_to(),
-/// batch_reduce_to() and broadcast_to() are collectives of theirs, and throw as Strategy::reduce() does.
+/// batch_reduce_to(), broadcast_to(), gather_tensors() and broadcast_from_chief_() are collectives of theirs,
+/// and throw as Strategy::reduce() does.
 class StrategyExtended {
  public:
   explicit StrategyExtended(Strategy& strategy) : strategy_(strategy) {}
@@ -37,6 +38,13 @@ class StrategyExtended {
   /// A copy on every replica's device, in memory of its own. With several workers worker 0's value, which the
   /// others must have in the same shape and dtype.
   Mirrored<torch::Tensor> broadcast_to(const torch::Tensor& value) const;
+
+  /// What each worker process brings, on the CPU, in the order of workers: any number of tensors of any
+  /// shapes and dtypes. Without other workers `own` itself, on the CPU.
+  std::vector<std::vector<torch::Tensor>> gather_tensors(const std::vector<torch::Tensor>& own) const;
+
+  /// Puts worker 0's values into the tensors, which all workers bring in the same number, shapes and dtypes.
+  void broadcast_from_chief_(const std::vector<torch::Tensor>& tensors) const;
 
   /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica
   /// arguments give each its own part. For changes between runs that must be the same everywhere.

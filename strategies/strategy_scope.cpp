@@ -101,6 +101,34 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
   }
 }
 
+std::function<void(const std::vector<ModulePointer>&)> Strategy::average_buffers() const {
+  const auto workers = core_->config.workers;
+  if (!workers) return lockstep::average_buffers;
+  return [workers](const std::vector<ModulePointer>& modules) {
+    const torch::NoGradGuard no_grad;
+    std::vector<std::vector<torch::Tensor>> buffers;  // of each local replica
+    std::vector<torch::Tensor> here;
+    for (const auto& module : modules) {
+      auto& own = buffers.emplace_back();
+      for (const auto& buffer : module->buffers()) {
+        if (buffer.defined()) own.push_back(buffer);
+      }
+      here.insert(here.end(), own.begin(), own.end());
+    }
+    const size_t count = buffers.front().size();
+    if (count == 0) return;  // on every worker: their models are the same
+    const auto everywhere = workers->gather_tensors(here);
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<torch::Tensor> values;
+      for (const auto& of_worker : everywhere) {
+        for (size_t at = i; at < of_worker.size(); at += count) values.push_back(of_worker[at]);
+      }
+      const torch::Tensor mean = mean_of_replicas(values);
+      for (const auto& own : buffers) own[i].copy_(mean);
+    }
+  };
+}
+
 void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
   if (const auto& workers = core_->config.workers) {
     workers->check_same("tensor", {describe_tensor(tensors[0])});

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <utility>
 #include <vector>
 
 #include "lockstep/training/metric.h"
@@ -25,6 +26,7 @@ class Auc {
 
   /// {[n, 3]}: score, target and weight of each example, in float64.
   MetricState state() const;
+  void restore(MetricState state) { updates_ = std::move(state); }
   /// NaN where one of the classes has no example, and where a score is NaN.
   double value(const MetricState& state) const;
 

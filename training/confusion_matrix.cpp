@@ -31,13 +31,7 @@ void ConfusionMatrix::update(const torch::Tensor& logits, const torch::Tensor& t
 }
 
 void ConfusionMatrix::reset() {
-  const torch::NoGradGuard no_grad;
-  if (!counts_.defined()) return;
-  if (counts_.is_inference()) {
-    counts_.reset();
-  } else {
-    counts_.zero_();
-  }
+  clear_state(counts_);
 }
 
 MetricState ConfusionMatrix::state() const {

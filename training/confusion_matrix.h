@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/training/metric.h"
 
@@ -24,6 +25,7 @@ class ConfusionMatrix {
 
   int64_t num_classes() const { return num_classes_; }
   MetricState state() const;
+  void restore(MetricState state) { counts_ = std::move(state[0]); }
   /// [num_classes, num_classes] in float64 on the CPU: the sum of the weights, or the number, of the examples
   /// of class `row` whose largest logit was at class `column`.
   torch::Tensor value(const MetricState& state) const;

@@ -25,10 +25,15 @@ class EarlyStopping : public Callback {
   void on_fit_begin(FitState& state) override;
   void on_epoch_end(FitState& state) override;
   void on_fit_end(FitState& state) override;
+  StateValue state(FitState& fit) override;
+  void restore(FitState& fit, const StateView& saved) override;
+  std::string name() const override { return "EarlyStopping"; }
 
   int64_t best_epoch() const { return best_epoch_; }
 
  private:
+  void stop_where_due(FitState& state) const;
+
   EarlyStoppingOptions options_;
   Monitor monitor_;
   int64_t best_epoch_ = 0;

@@ -3,6 +3,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <utility>
+#include <vector>
+
 namespace lockstep {
 
 /// Counts a replica's steps up to the first whose losses are not all finite, without waiting for the device:
@@ -34,6 +37,18 @@ class FiniteSteps {
   int64_t count() const { return count_.defined() ? count_.item<int64_t>() : 0; }
   /// All updates. Waits for the device.
   int64_t steps() const { return steps_.defined() ? steps_.item<int64_t>() : 0; }
+
+  /// {count(), steps()} as int64 scalars, on the device.
+  std::vector<torch::Tensor> state() const {
+    if (!count_.defined()) return {torch::zeros({}, torch::kLong), torch::zeros({}, torch::kLong)};
+    return {count_, steps_};
+  }
+  /// Goes on from a state, which lies on the replica's device and is its to keep.
+  void restore(std::vector<torch::Tensor> state) {
+    count_ = std::move(state[0]);
+    steps_ = std::move(state[1]);
+    unbroken_ = count_.eq(steps_);
+  }
 
   /// Calls `visit(tensor)` for the tensors of the state, which are changed in place.
   template <typename Visit>

@@ -1,9 +1,14 @@
 #include "lockstep/training/fit_loop.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/training/meter_states.h"
+#include "lockstep/training/state_view.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +30,44 @@ double of_first_worker(Strategy& strategy, double value) {
                          strategy.distribute_values_from_function([&](const ValueContext& replica) {
                            return replica.replica_id_in_sync_group == 0 ? value : 0.0;
                          }));
+}
+
+/// Each with a name of its own: the second EarlyStopping is "EarlyStopping 2".
+std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named_callbacks(const Callbacks& callbacks) {
+  std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named;
+  std::map<std::string, int> counts;
+  for (const auto& callback : callbacks) {
+    const std::string name = callback->name();
+    const int count = ++counts[name];
+    named.emplace_back(count == 1 ? name : name + " " + std::to_string(count), callback);
+  }
+  return named;
+}
+
+std::vector<std::pair<std::string, StateValue>> states_of_callbacks(FitState& fit,
+                                                                    const Callbacks& callbacks) {
+  std::vector<std::pair<std::string, StateValue>> states;
+  for (const auto& [name, callback] : named_callbacks(callbacks)) {
+    StateValue state = callback->state(fit);
+    if (state.get_if<std::monostate>() == nullptr) states.emplace_back(name, std::move(state));
+  }
+  return states;
+}
+
+StateValue::Dict save_logs(const Logs& logs) {
+  StateValue::Dict dict;
+  for (const auto& [name, value] : logs) dict.add(name, value);
+  return dict;
+}
+
+Logs load_logs(const StateView& saved) {
+  Logs logs;
+  for (const auto& [key, value] : saved.entries()) {
+    const auto* name = std::get_if<std::string>(&key);
+    if (name == nullptr) value.fail("a name as the key", "a number");
+    logs.set(*name, value.number());
+  }
+  return logs;
 }
 
 }  // namespace
@@ -52,29 +95,59 @@ void FitState::set_learning_rate(double learning_rate) const {
 }
 
 History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
-  History history;
-  const int64_t steps_before = global_step;
+  callbacks_ = &callbacks;
+  epoch = first_epoch;
   for (const auto& callback : callbacks) callback->on_fit_begin(*this);
-  for (int64_t number = first_epoch; number <= epochs && !stop_reason(); ++number) {
+  if (resumed()) resume(callbacks);
+  const int64_t steps_before = global_step;
+  for (int64_t number = epoch; number <= epochs && !stop_reason(); ++number) {
     epoch = number;
-    if (!train_epoch(callbacks) || !finish_epoch(callbacks)) break;
-    history.epochs.push_back(logs);
+    const bool is_whole = train_epoch(callbacks) && finish_epoch(callbacks);
+    if (is_whole) {
+      history_.epochs.push_back(logs);
+      stage_ = Stage::kBegin;
+    }
+    call_save_point(callbacks);
+    if (!is_whole) break;
   }
-  history.steps = global_step - steps_before;
+  epoch = std::min(epoch, epochs);  // a fit that was at its end is resumed behind it
+  history_.steps = global_step - steps_before;
   const auto all_epochs = static_cast<size_t>(epochs - first_epoch + 1);
-  if (stop_reason() && history.epochs.size() < all_epochs) history.stop_reason = *stop_reason();
+  if (stop_reason() && history_.epochs.size() < all_epochs) history_.stop_reason = *stop_reason();
   for (const auto& callback : callbacks) callback->on_fit_end(*this);
-  return history;
+  return std::move(history_);
+}
+
+void FitLoop::call_save_point(const Callbacks& callbacks) {
+  for (const auto& callback : callbacks) callback->on_save_point(*this);
 }
 
 bool FitLoop::train_epoch(const Callbacks& callbacks) {
-  step = examples = 0;
-  seconds = wait_seconds = 0;
+  if (stage_ == Stage::kBegin) {
+    step = examples = 0;
+    seconds = wait_seconds = 0;
+    begin_epoch();
+  }
   logs = {};
   tensors.clear();
-  begin_epoch();
   for (const auto& callback : callbacks) callback->on_epoch_begin(*this);
+  if (stop_reason()) return false;
   const auto begin = Clock::now();
+  const double seconds_before = seconds;
+  const bool was_trained = stage_ == Stage::kTrained;
+  if (!was_trained && !run_steps(callbacks)) return false;
+  if (step == 0) throw InvalidArgument("[fit] expected a dataset with at least one batch, but got none");
+  stage_ = Stage::kTrained;
+  const Evaluation results = training_results();  // reads the devices: the steps are done after it
+  if (!was_trained) seconds = seconds_before + seconds_since(begin);
+  add_results("", results, *this);
+  return true;
+}
+
+bool FitLoop::run_steps(const Callbacks& callbacks) {
+  stage_ = Stage::kTraining;
+  const auto begin = Clock::now();
+  const double seconds_before = seconds;
   while (!steps_per_epoch || step < *steps_per_epoch) {
     const auto asked = Clock::now();
     const bool has_batch = next_batch();
@@ -84,14 +157,11 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
     examples += train_step();
     ++step;
     ++global_step;
-    seconds = seconds_since(begin);
+    seconds = seconds_before + seconds_since(begin);
     for (const auto& callback : callbacks) callback->on_step_end(*this);
     if (stop_reason()) return false;
+    call_save_point(callbacks);
   }
-  if (step == 0) throw InvalidArgument("[fit] expected a dataset with at least one batch, but got none");
-  const Evaluation results = training_results();  // reads the devices: the steps are done after it
-  seconds = seconds_since(begin);
-  add_results("", results, *this);
   return true;
 }
 
@@ -113,6 +183,52 @@ bool FitLoop::finish_epoch(const Callbacks& callbacks) {
   }
   for (const auto& callback : callbacks) callback->on_epoch_end(*this);
   return true;
+}
+
+StateValue::Dict FitLoop::resume_state() {
+  StateValue::Dict state;
+  const bool is_begun = stage_ != Stage::kBegin;
+  state.add("epoch", is_begun ? epoch : epoch + 1);
+  state.add("is_trained", stage_ == Stage::kTrained);
+  state.add("step", is_begun ? step : 0);
+  state.add("global_step", global_step);
+  state.add("examples", is_begun ? examples : 0);
+  state.add("seconds", is_begun ? seconds : 0.0);
+  state.add("wait_seconds", is_begun ? wait_seconds : 0.0);
+  const DatasetPosition next = position();
+  state.add("dataset_epoch", next.epoch);
+  state.add("position", next.step);
+  state.add("meters", is_begun ? save_meters(strategy(), meters()) : StateValue());
+  StateValue::Dict states;
+  for (auto& [name, value] : states_of_callbacks(*this, *callbacks_)) states.add(name, std::move(value));
+  state.add("callbacks", std::move(states));
+  StateValue::List epochs_before;
+  for (const auto& of_epoch : history_.epochs) epochs_before.emplace_back(save_logs(of_epoch));
+  state.add("history", std::move(epochs_before));
+  return state;
+}
+
+void FitLoop::resume(const Callbacks& callbacks) {
+  const auto& [value, source] = *resumed();
+  const StateView saved(value, source);
+  epoch = saved.at("epoch").count();
+  step = saved.at("step").count();
+  global_step = saved.at("global_step").count();
+  examples = saved.at("examples").count();
+  seconds = saved.at("seconds").number();
+  wait_seconds = saved.at("wait_seconds").number();
+  go_to({saved.at("dataset_epoch").count(), saved.at("position").count()});
+  const StateView of_meters = saved.at("meters");
+  if (!of_meters.is_none()) {
+    stage_ = saved.at("is_trained").truth() ? Stage::kTrained : Stage::kTraining;
+    load_meters(strategy(), of_meters, meters());
+  }
+  const StateView states = saved.at("callbacks");
+  for (const auto& [name, callback] : named_callbacks(callbacks)) {
+    const auto state = states.find(name);
+    if (state && !state->is_none()) callback->restore(*this, *state);
+  }
+  for (const auto& of_epoch : saved.at("history").items()) history_.epochs.push_back(load_logs(of_epoch));
 }
 
 }  // namespace lockstep

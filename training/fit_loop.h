@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/training/callback.h"
+#include "lockstep/training/step_meters.h"
 
 namespace lockstep {
 
@@ -28,6 +29,9 @@ class FitLoop : public FitState {
   /// Trains from epoch `first_epoch` (from 1) to the last, `epochs`.
   History run(int64_t first_epoch, const Callbacks& callbacks);
 
+  bool is_epoch_done() const override { return stage_ == Stage::kBegin; }
+  StateValue::Dict resume_state() override;
+
  protected:
   /// Begins an epoch's training.
   virtual void begin_epoch() = 0;
@@ -42,11 +46,25 @@ class FitLoop : public FitState {
   virtual Evaluation validate(const std::function<bool()>& on_step) = 0;
   /// The mean over this epoch's steps; nothing where it was not taken. A collective.
   virtual std::optional<double> gradient_norm() = 0;
+  /// Of each local replica.
+  virtual std::vector<StepMeters*> meters() = 0;
+  /// The next batch is the one at `position`.
+  virtual void go_to(const DatasetPosition& position) = 0;
 
  private:
+  /// How far an epoch has come.
+  enum class Stage { kBegin, kTraining, kTrained };
+
   /// Whether the epoch's training came to its end, and its validation.
   bool train_epoch(const Callbacks& callbacks);
+  bool run_steps(const Callbacks& callbacks);
   bool finish_epoch(const Callbacks& callbacks);
+  void call_save_point(const Callbacks& callbacks);
+  void resume(const Callbacks& callbacks);
+
+  Stage stage_ = Stage::kBegin;
+  const Callbacks* callbacks_ = nullptr;  // while it runs
+  History history_;
 };
 
 }  // namespace lockstep

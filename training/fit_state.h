@@ -15,6 +15,7 @@
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/training/evaluation.h"
 #include "lockstep/training/finite_count.h"
+#include "lockstep/training/state_file.h"
 
 namespace lockstep {
 
@@ -56,6 +57,12 @@ struct FitState {
   /// at the same step.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   const std::optional<std::string>& stop_reason() const { return stop_reason_; }
+  /// The same for a fit that is meant to go on later, in another process: saved, and not at its end.
+  void interrupt(std::string reason) {
+    is_interrupted_ = true;
+    stop(std::move(reason));
+  }
+  bool is_interrupted() const { return is_interrupted_; }
 
   /// Of the first parameter group.
   double learning_rate() const;
@@ -74,13 +81,32 @@ struct FitState {
   /// Where the training data's next batch is.
   virtual DatasetPosition position() const = 0;
 
+  /// Whether `epoch` is at its end, validation and all.
+  virtual bool is_epoch_done() const = 0;
+
+  /// What this fit goes on from in another process besides what TrainingState holds: how far it is, what its
+  /// epoch's loss and metrics have summed up, its callbacks' states, its history. For on_save_point(). A
+  /// collective of the workers. Throws InvalidArgument for a metric that cannot be restored.
+  virtual StateValue::Dict resume_state() = 0;
+  /// For on_fit_begin(): the fit is to go on from such a state, which the file `source` held. Models and
+  /// optimizers must be as they were then already. With another number of replicas the sums of the epoch so
+  /// far are replica 0's.
+  void resume_from(StateValue saved, std::string source) {
+    resumed_.emplace(std::move(saved), std::move(source));
+  }
+
  protected:
   explicit FitState(Objects objects);
 
+  /// What resume_from() was given.
+  const std::optional<std::pair<StateValue, std::string>>& resumed() const { return resumed_; }
+
  private:
   Objects objects_;
+  std::optional<std::pair<StateValue, std::string>> resumed_;
   std::vector<double> rate_shares_;  // of each parameter group, relative to the first
   std::optional<std::string> stop_reason_;
+  bool is_interrupted_ = false;
 };
 
 }  // namespace lockstep

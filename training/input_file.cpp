@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -29,8 +30,11 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   throw_system_error("read the size");
 }
 
+InputFile::InputFile(std::string path, std::string_view bytes)
+    : path_(std::move(path)), bytes_(bytes.data()), size_(bytes.size()) {}
+
 InputFile::~InputFile() {
-  ::close(descriptor_);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void InputFile::read(uint64_t offset, void* bytes, size_t count) const {
@@ -38,6 +42,10 @@ void InputFile::read(uint64_t offset, void* bytes, size_t count) const {
     throw CheckpointError(path_, "file size",
                           "at least " + std::to_string(offset) + " + " + std::to_string(count) + " bytes",
                           std::to_string(size_));
+  }
+  if (bytes_ != nullptr) {
+    if (count > 0) std::memcpy(bytes, bytes_ + offset, count);
+    return;
   }
   auto* target = static_cast<char*>(bytes);
   size_t done = 0;

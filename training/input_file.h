@@ -5,15 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
-/// A regular file that is read at any place. Its functions throw CheckpointError naming the file.
+/// A regular file, or what was read of one, that is read at any place. Its functions throw CheckpointError
+/// naming the file.
 class InputFile {
  public:
   /// Throws where the file is missing, unreadable or no regular file. Does not wait for anybody who writes to
   /// a named pipe.
   explicit InputFile(std::string path);
+  /// Reads `bytes`, which outlive it, as the content of the file `path`.
+  InputFile(std::string path, std::string_view bytes);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -30,6 +34,7 @@ class InputFile {
 
   std::string path_;
   int descriptor_ = -1;
+  const char* bytes_ = nullptr;  // in the place of a descriptor
   uint64_t size_ = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/training/learning_rate.h"
+#include "lockstep/training/state_view.h"
 
 namespace lockstep {
 namespace {
@@ -109,6 +110,20 @@ void ReduceOnPlateau::on_epoch_end(FitState& state) {
   state.set_learning_rate(std::max(state.learning_rate() * options_.factor, options_.min_learning_rate));
   epochs_without_ = 0;
   cooldown_left_ = options_.cooldown;
+}
+
+StateValue ReduceOnPlateau::state(FitState&) {
+  StateValue::Dict state;
+  state.add("best", saved_number(monitor_.best()));
+  state.add("epochs_without", epochs_without_);
+  state.add("cooldown_left", cooldown_left_);
+  return state;
+}
+
+void ReduceOnPlateau::restore(FitState&, const StateView& saved) {
+  monitor_.restore(number_in(saved.at("best")));
+  epochs_without_ = saved.at("epochs_without").count();
+  cooldown_left_ = saved.at("cooldown_left").count();
 }
 
 }  // namespace lockstep

@@ -63,6 +63,9 @@ class ReduceOnPlateau : public Callback {
   explicit ReduceOnPlateau(const ReduceOnPlateauOptions& options = {});
   void on_fit_begin(FitState& state) override;
   void on_epoch_end(FitState& state) override;
+  StateValue state(FitState& fit) override;
+  void restore(FitState& fit, const StateView& saved) override;
+  std::string name() const override { return "ReduceOnPlateau"; }
 
  private:
   ReduceOnPlateauOptions options_;

@@ -38,6 +38,16 @@ MetricState unpacked(const torch::Tensor& values, const MetricState& shapes) {
 
 }  // namespace
 
+void clear_state(torch::Tensor& state) {
+  const torch::NoGradGuard no_grad;
+  if (!state.defined()) return;
+  if (state.is_inference()) {
+    state.reset();  // made under InferenceMode, where alone it may be changed
+  } else {
+    state.zero_();
+  }
+}
+
 MetricState merge_states(StateMerge merge, const std::vector<MetricState>& states) {
   const torch::NoGradGuard no_grad;
   MetricState merged;

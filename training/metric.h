@@ -23,8 +23,19 @@ enum class StateMerge {
 /// updated or not.
 using MetricState = std::vector<torch::Tensor>;
 
+template <typename M>
+concept RestorableMetric = requires(M& metric, MetricState state) {
+  metric.restore(std::move(state));
+};
+
+/// Sets a tensor of a metric's state to 0 where it lies, for reset(); leaves an undefined one alone.
+void clear_state(torch::Tensor& state);
+
 /// What result() and reset() need of a metric: the state of a replica's updates, how states are merged, and
 /// the value of a merged state, which lies on the CPU.
+///
+/// One that has `restore(state)` too goes on from a state of its own or a merged one, which lies on its
+/// replica's device and is its to keep: training that is resumed within an epoch needs that.
 template <typename M>
 concept Metric = requires(M& metric, const M& constant, const MetricState& state) {
   { M::kMerge } -> std::convertible_to<StateMerge>;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/errors.h"
 #include "lockstep/training/metric.h"
 
 namespace lockstep {
@@ -46,6 +47,9 @@ class AnyMetric {
   void reset() { metric_->reset(); }
   MetricState state() const { return metric_->state(); }
   StateMerge merge() const { return metric_->merge(); }
+  bool is_restorable() const { return metric_->is_restorable(); }
+  /// Throws InvalidArgument where it is not restorable.
+  void restore(MetricState state) { metric_->restore(std::move(state)); }
   /// A float64 scalar for a number, else what the metric gives.
   torch::Tensor value(const MetricState& state) const { return metric_->value(state); }
   /// Whether a CUDA graph can capture its updates: whether it has for_each_tensor().
@@ -62,6 +66,8 @@ class AnyMetric {
     virtual void reset() = 0;
     virtual MetricState state() const = 0;
     virtual StateMerge merge() const = 0;
+    virtual bool is_restorable() const = 0;
+    virtual void restore(MetricState state) = 0;
     virtual torch::Tensor value(const MetricState& state) const = 0;
     virtual bool is_capturable() const = 0;
     virtual void for_each_tensor(const std::function<void(const torch::Tensor&)>& visit) const = 0;
@@ -77,6 +83,14 @@ class AnyMetric {
     void reset() override { metric.reset(); }
     MetricState state() const override { return metric.state(); }
     StateMerge merge() const override { return M::kMerge; }
+    bool is_restorable() const override { return RestorableMetric<M>; }
+    void restore(MetricState state) override {
+      if constexpr (RestorableMetric<M>) {
+        metric.restore(std::move(state));
+      } else {
+        throw InvalidArgument("[metric] expected one with restore(), but got one without");
+      }
+    }
     torch::Tensor value(const MetricState& state) const override {
       if constexpr (std::is_arithmetic_v<decltype(metric.value(state))>) {
         return torch::scalar_tensor(static_cast<double>(metric.value(state)), torch::kDouble);

@@ -47,15 +47,8 @@ void Mean::update(const torch::Tensor& values, const torch::Tensor& weights) {
 }
 
 void Mean::reset() {
-  const torch::NoGradGuard no_grad;
-  for (auto* state : {&total_, &weight_}) {
-    if (!state->defined()) continue;
-    if (state->is_inference()) {
-      state->reset();  // made under InferenceMode, where alone it may be changed
-    } else {
-      state->zero_();
-    }
-  }
+  clear_state(total_);
+  clear_state(weight_);
 }
 
 double Mean::total() const {
@@ -69,6 +62,11 @@ double Mean::count() const {
 MetricState Mean::state() const {
   if (!total_.defined()) return {torch::zeros({}, torch::kDouble), torch::zeros({}, torch::kDouble)};
   return {total_, weight_};
+}
+
+void Mean::restore(MetricState state) {
+  total_ = std::move(state[0]);
+  weight_ = std::move(state[1]);
 }
 
 double Mean::value(const MetricState& state) const {

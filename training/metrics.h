@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/training/metric.h"
 
@@ -30,6 +31,7 @@ class Mean {
 
   /// {total, count}, float64 scalars.
   MetricState state() const;
+  void restore(MetricState state);
   /// total / count; 0 where nothing was added.
   double value(const MetricState& state) const;
 
@@ -65,6 +67,7 @@ class TopKCategoricalAccuracy {
   double total() const { return matches_.total(); }
   double count() const { return matches_.count(); }
   MetricState state() const { return matches_.state(); }
+  void restore(MetricState state) { matches_.restore(std::move(state)); }
   double value(const MetricState& state) const { return matches_.value(state); }
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {

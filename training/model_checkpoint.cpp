@@ -3,9 +3,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <filesystem>
+#include <variant>
 
 #include "lockstep/runtime/errors.h"
-#include "lockstep/training/average_buffers.h"
+#include "lockstep/training/state_view.h"
 #include "lockstep/training/weights_file.h"
 
 namespace lockstep {
@@ -33,39 +34,67 @@ void ModelCheckpoint::on_fit_begin(FitState& state) {
 
 void ModelCheckpoint::on_epoch_end(FitState& state) {
   ended_epoch_ = state.epoch;
-  if (options_.save_best) {
-    if (!monitor_) {
-      const std::string usual = state.logs.find("validation_loss") ? "validation_loss" : "loss";
-      monitor_.emplace("ModelCheckpoint", options_.monitor.value_or(MonitorOptions{.name = usual}));
-      if (options_.best) monitor_->restore(*options_.best);
-    }
-    if (monitor_->improves(state.logs)) {
-      save(state, "best");
-      best_epoch_ = state.epoch;
-    }
+  std::vector<std::string> names;
+  if (options_.save_best && monitor(state.logs).improves(state.logs)) {
+    names.emplace_back("best");
+    best_epoch_ = state.epoch;
   }
   if (options_.save_last && state.epoch % options_.every_epochs == 0) {
-    save(state, "last");
+    names.emplace_back("last");
     last_epoch_ = state.epoch;
   }
+  if (!names.empty()) save(state, names);
+}
+
+Monitor& ModelCheckpoint::monitor(const Logs& logs) {
+  if (!monitor_) {
+    const std::string usual = logs.find("validation_loss") ? "validation_loss" : "loss";
+    monitor_.emplace("ModelCheckpoint", options_.monitor.value_or(MonitorOptions{.name = usual}));
+    if (options_.best) monitor_->restore(*options_.best);
+  }
+  return *monitor_;
+}
+
+StateValue ModelCheckpoint::state(FitState&) {
+  StateValue::Dict state;
+  state.add("best", saved_number(monitor_ ? monitor_->best() : options_.best));
+  state.add("best_epoch", best_epoch_);
+  state.add("last_epoch", last_epoch_);
+  state.add("ended_epoch", ended_epoch_);
+  return state;
+}
+
+void ModelCheckpoint::restore(FitState&, const StateView& saved) {
+  options_.best = number_in(saved.at("best"));
+  monitor_.reset();
+  best_epoch_ = saved.at("best_epoch").count();
+  last_epoch_ = saved.at("last_epoch").count();
+  ended_epoch_ = saved.at("ended_epoch").count();
 }
 
 void ModelCheckpoint::on_fit_end(FitState& state) {
   // Of an epoch that was cut short nothing is saved: the file would say that it was finished.
-  if (options_.save_last && last_epoch_ != ended_epoch_ && state.epoch == ended_epoch_) save(state, "last");
+  if (options_.save_last && last_epoch_ != ended_epoch_ && state.epoch == ended_epoch_) save(state, {"last"});
+  state.strategy().extended().gather_tensors({});  // the files are there where fit() returns, on all workers
 }
 
-void ModelCheckpoint::save(FitState& state, const std::string& name) {
-  const std::string path = options_.folder + "/" + name;
+void ModelCheckpoint::save(FitState& state, const std::vector<std::string>& names) {
   const DatasetPosition position = state.position();
   TrainingProgress progress{.epoch = state.epoch,
                             .step = state.global_step,
                             .dataset_epoch = position.epoch,
                             .position = position.step};
   for (const auto& [metric, value] : state.logs) progress.metrics[metric] = value;
-  training_->save(path + ".pt", progress);
-  const auto weights = averaged_state_dict(state.strategy(), state.objects().modules);
-  if (state.is_chief()) save_weights(path + ".safetensors", weights);
+  const StateValue::Dict snapshot = training_->snapshot(progress);
+  if (!state.is_chief()) return;
+  NamedTensors weights;
+  for (const auto& entry : snapshot.find("model")->get_if<StateValue::Dict>()->entries)
+    weights.emplace_back(std::get<std::string>(entry.key), *entry.value.get_if<torch::Tensor>());
+  for (const auto& name : names) {
+    const std::string path = options_.folder + "/" + name;
+    save_state_file(path + ".pt", snapshot);
+    save_weights(path + ".safetensors", weights);
+  }
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/training/callback.h"
 #include "lockstep/training/monitor.h"
@@ -21,10 +22,10 @@ struct ModelCheckpointOptions {
 };
 
 /// Saves the model at the ends of epochs, the best one and the last one: `best.safetensors` and
-/// `last.safetensors` hold the weights for use elsewhere (averaged_state_dict()), `best.pt` and `last.pt` all
-/// that training goes on from (TrainingState). A file takes the place of the one before it only when it is
-/// whole. Saving changes nothing of the run. A fit that goes on (FitOptions::steps_done) keeps the best of
-/// the fit before it.
+/// `last.safetensors` hold the weights for use elsewhere, with the mean of all replicas' buffers, `best.pt`
+/// and `last.pt` all that training goes on from (TrainingState). A file takes the place of the one before it
+/// only when it is whole. Saving changes nothing of the run. A fit that goes on (FitOptions::steps_done)
+/// keeps the best of the fit before it.
 ///
 /// Worker 0 writes; with several workers its calls are collectives. Throws std::system_error naming a file
 /// that cannot be written.
@@ -36,12 +37,16 @@ class ModelCheckpoint : public Callback {
   void on_fit_begin(FitState& state) override;
   void on_epoch_end(FitState& state) override;
   void on_fit_end(FitState& state) override;
+  StateValue state(FitState& fit) override;
+  void restore(FitState& fit, const StateView& saved) override;
+  std::string name() const override { return "ModelCheckpoint"; }
 
   /// The epoch that best.* are of; 0: none yet.
   int64_t best_epoch() const { return best_epoch_; }
 
  private:
-  void save(FitState& state, const std::string& name);
+  Monitor& monitor(const Logs& logs);
+  void save(FitState& state, const std::vector<std::string>& names);
 
   ModelCheckpointOptions options_;
   std::optional<Monitor> monitor_;

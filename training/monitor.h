@@ -32,7 +32,7 @@ class Monitor {
   /// InvalidArgument naming what there is where the logs do not have it.
   bool improves(const Logs& logs);
   /// Goes on from a value that was the best.
-  void restore(double best) { best_ = best; }
+  void restore(std::optional<double> best) { best_ = best; }
 
  private:
   std::string who_;

@@ -104,4 +104,24 @@ NestedValue<To> map_tensors(const NestedValue<From>& value, const Convert& conve
   return Target();
 }
 
+/// `visit(name, tensor)` for each tensor, in the order of map_tensors(): its name is the way to it,
+/// model.conv1.weight or optimizers.adam.state.0.exp_avg.
+template <typename Tensor, typename Visit>
+void visit_tensors(const NestedValue<Tensor>& value, const Visit& visit, const std::string& name = "") {
+  using Value = NestedValue<Tensor>;
+  const auto below = [&](const std::string& key) { return name.empty() ? key : name + "." + key; };
+  const auto visit_items = [&](const std::vector<Value>& items) {
+    for (size_t i = 0; i < items.size(); ++i) visit_tensors(items[i], visit, below(std::to_string(i)));
+  };
+  if (const auto* tensor = value.template get_if<Tensor>()) visit(name, *tensor);
+  if (const auto* list = value.template get_if<typename Value::List>()) visit_items(*list);
+  if (const auto* tuple = value.template get_if<typename Value::Tuple>()) visit_items(tuple->items);
+  if (const auto* dict = value.template get_if<typename Value::Dict>()) {
+    for (const auto& [key, item] : dict->entries) {
+      const auto* text = std::get_if<std::string>(&key);
+      visit_tensors(item, visit, below(text != nullptr ? *text : std::to_string(std::get<int64_t>(key))));
+    }
+  }
+}
+
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/without_signal.h"
+
 namespace lockstep {
 namespace {
 
@@ -47,6 +49,7 @@ void OutputFile::close() {
 }
 
 void OutputFile::append(std::span<const uint8_t> bytes) {
+  const WithoutSignal without_signal(SIGXFSZ);
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t count = ::write(descriptor_, bytes.data() + done, bytes.size() - done);

@@ -51,13 +51,7 @@ void PredictionCounts::update(const torch::Tensor& outputs, const torch::Tensor&
 }
 
 void PredictionCounts::reset() {
-  const torch::NoGradGuard no_grad;
-  if (!counts_.defined()) return;
-  if (counts_.is_inference()) {
-    counts_.reset();
-  } else {
-    counts_.zero_();
-  }
+  clear_state(counts_);
 }
 
 MetricState PredictionCounts::state() const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "lockstep/training/metric.h"
 
@@ -36,6 +37,7 @@ class PredictionCounts {
   void reset();
   /// [3, classes]: true positives, false positives, false negatives, in float64.
   MetricState state() const;
+  void restore(MetricState state) { counts_ = std::move(state[0]); }
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {
     visit(counts_);

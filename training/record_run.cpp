@@ -44,16 +44,15 @@ void RecordRun::on_fit_begin(FitState& state) {
   tensorboard_.on_fit_begin(state);
 }
 
-void RecordRun::on_epoch_begin(FitState& state) {
+void RecordRun::on_epoch_begin(FitState&) {
   steps_.begin_epoch();
-  tensorboard_.on_epoch_begin(state);
 }
 
 void RecordRun::on_step_end(FitState& state) {
-  tensorboard_.on_step_end(state);
   if (!json_lines_ || state.global_step % options_.log_every != 0) return;
   record_.steps.push_back(steps_.next(state));
   json_lines_->write(with_kind("step", metric_row(record_.steps.back())));
+  tensorboard_.add_step(record_.steps.back());
 }
 
 void RecordRun::on_epoch_end(FitState& state) {

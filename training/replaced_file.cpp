@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/without_signal.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,7 @@ ReplacedFile::~ReplacedFile() {
 }
 
 void ReplacedFile::write(const void* bytes, size_t count) {
+  const WithoutSignal without_signal(SIGXFSZ);
   const auto* source = static_cast<const char*>(bytes);
   while (count > 0) {
     const ssize_t written = ::write(descriptor_, source, count);

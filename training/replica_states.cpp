@@ -66,12 +66,4 @@ NamedTensors stack_buffers(const torch::nn::Module& module, const std::vector<to
   return stacked;
 }
 
-torch::Tensor mean_of_replicas(const torch::Tensor& stacked) {
-  if (!stacked.is_floating_point()) return stacked[0].clone();
-  torch::Tensor sum = stacked[0].to(torch::kFloat64);
-  for (int64_t replica = 1; replica < stacked.size(0); ++replica)
-    sum = sum + stacked[replica].to(torch::kFloat64);
-  return (sum / stacked.size(0)).to(stacked.scalar_type());
-}
-
 }  // namespace lockstep

@@ -27,7 +27,4 @@ torch::Tensor buffer_bytes(const torch::nn::Module& module);
 /// of modules like this one.
 NamedTensors stack_buffers(const torch::nn::Module& module, const std::vector<torch::Tensor>& bytes);
 
-/// The mean over the first dimension, taken in float64 in replica order; of integers the first.
-torch::Tensor mean_of_replicas(const torch::Tensor& stacked);
-
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/training/folder_lock.h"
+
 namespace lockstep {
 
 /// A run directory that cannot be used: it cannot be written, another process uses it, or it holds another
@@ -26,7 +28,7 @@ struct RunPaths {
   std::string lock() const { return folder + "/.lock"; }  ///< there as long as a process owns the folder
 };
 
-/// A folder for the record of one run, which this process owns from here to the destructor. Workers of one
+/// A folder for the record of one run, which this process owns as long as the object lives. Workers of one
 /// job share a run, and one of them, rank 0, makes its directory.
 class RunDirectory {
  public:
@@ -34,19 +36,11 @@ class RunDirectory {
   /// nothing is overwritten. Throws RunDirectoryError where it is not, where it cannot be written, and where
   /// another process owns it, naming that one's id; the folder is then as before.
   explicit RunDirectory(const std::string& folder);
-  /// Gives the folder up; what lies in it stays.
-  ~RunDirectory();
-  RunDirectory(const RunDirectory&) = delete;
-  RunDirectory& operator=(const RunDirectory&) = delete;
-
   const RunPaths& paths() const { return paths_; }
 
  private:
-  void take_lock();
-  void release();
-
   RunPaths paths_;
-  int lock_ = -1;
+  std::optional<FolderLock> lock_;
 };
 
 /// Who owns a run directory now, such as "process 4711 on host-a"; nothing where nobody does, also where its

@@ -19,6 +19,7 @@
 #include "lockstep/training/pickle_reader.h"
 #include "lockstep/training/pickle_writer.h"
 #include "lockstep/training/replaced_file.h"
+#include "lockstep/training/state_archive.h"
 #include "lockstep/training/tensor_size.h"
 #include "lockstep/training/zip_directory.h"
 
@@ -56,7 +57,7 @@ constexpr std::array<std::pair<const char*, torch::ScalarType>, 20> kDtypesByNam
 /// all tensors of a record the dtype of the first.
 class StorageTable {
  public:
-  PickledTensor add(const torch::Tensor& tensor) {
+  PickledTensor add(const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined() || tensor.layout() != torch::kStrided)
       throw InvalidArgument("[save_state_file] expected dense tensors, but got a sparse or undefined one");
     std::string dtype;
@@ -73,6 +74,7 @@ class StorageTable {
       // The copy has the same bytes in the same order: of a tensor without gaps strides are preserved.
       storages_.push_back(whole.to(torch::kCPU));
       kept_.push_back(whole);
+      names_.push_back(name);
     }
     return {.dtype = dtype,
             .storage = std::to_string(place->second),
@@ -83,6 +85,8 @@ class StorageTable {
   }
 
   const std::vector<torch::Tensor>& storages() const { return storages_; }
+  /// Of each storage's first tensor.
+  const std::vector<std::string>& names() const { return names_; }
 
  private:
   using Key = std::pair<const c10::StorageImpl*, torch::ScalarType>;
@@ -96,20 +100,32 @@ class StorageTable {
 
   std::map<Key, size_t> places_;
   std::vector<torch::Tensor> storages_;
+  std::vector<std::string> names_;
   std::vector<torch::Tensor> kept_;  // so that no address comes again
+};
+
+/// A file whose parts nobody asks for.
+class FileSink : public PartSink {
+ public:
+  explicit FileSink(ReplacedFile& file) : file_(file) {}
+  void write(const void* bytes, size_t count) override { file_.write(bytes, count); }
+  void end_part(const std::string&) override {}
+
+ private:
+  ReplacedFile& file_;
 };
 
 class StateReader {
  public:
-  explicit StateReader(const std::string& path) : file_(path), records_(read_zip_directory(file_)) {
+  explicit StateReader(const InputFile& file) : file_(file), records_(read_zip_directory(file_)) {
     for (const auto& [name, record] : records_) {
       const size_t slash = name.find('/');
       if (slash != std::string::npos && name.substr(slash) == "/data.pkl")
         folder_ = name.substr(0, slash + 1);
     }
-    if (folder_.empty()) throw CheckpointError(path, "archive", "a record data.pkl", "none");
+    if (folder_.empty()) throw CheckpointError(file_.path(), "archive", "a record data.pkl", "none");
     if (records_.contains(folder_ + "constants.pkl")) {
-      throw CheckpointError(path, "archive", "what Lockstep or Python's torch.save() wrote",
+      throw CheckpointError(file_.path(), "archive", "what Lockstep or Python's torch.save() wrote",
                             "a TorchScript archive, of torch::save() or torch.jit.save()");
     }
   }
@@ -210,7 +226,7 @@ class StateReader {
     throw std::logic_error("a dtype that find_pickled_dtype() knows is missing here: " + name);
   }
 
-  InputFile file_;
+  const InputFile& file_;
   std::map<std::string, ZipRecord> records_;
   std::string folder_;
   std::map<std::string, torch::Tensor> storages_;
@@ -218,38 +234,58 @@ class StateReader {
 
 }  // namespace
 
-void save_state_file(const std::string& path, const StateValue& state) {
+void write_state_archive(const StateValue& state, PartSink& sink) {
+  std::vector<std::string> names;
+  visit_tensors(state, [&](const std::string& name, const torch::Tensor&) { names.push_back(name); });
   StorageTable table;
-  const std::string pickle = write_pickle(
-      map_tensors<PickledTensor>(state, [&](const torch::Tensor& tensor) { return table.add(tensor); }));
-  ReplacedFile file(path);
+  size_t place = 0;
+  const std::string pickle = write_pickle(map_tensors<PickledTensor>(
+      state, [&](const torch::Tensor& tensor) { return table.add(names[place++], tensor); }));
   std::exception_ptr failure;
   // The archive's destructor must not meet a failure: after one, it is told that all goes well.
-  const auto write = [&](const void* bytes, size_t count) -> size_t {
+  const auto guarded = [&](const auto& act) {
     try {
-      if (!failure) file.write(bytes, count);
+      if (!failure) act();
     } catch (...) {
       failure = std::current_exception();
     }
-    return count;
   };
   {
-    caffe2::serialize::PyTorchStreamWriter archive(write);
-    archive.writeRecord("data.pkl", pickle.data(), pickle.size());
-    archive.writeRecord("byteorder", kByteOrder, std::char_traits<char>::length(kByteOrder));
+    caffe2::serialize::PyTorchStreamWriter archive([&](const void* bytes, size_t count) {
+      guarded([&] { sink.write(bytes, count); });
+      return count;
+    });
+    const auto add = [&](const std::string& record, const std::string& part, const void* bytes,
+                         size_t count) {
+      archive.writeRecord(record, bytes, count);
+      guarded([&] { sink.end_part(part); });
+    };
+    add("data.pkl", "data.pkl", pickle.data(), pickle.size());
+    add("byteorder", "byteorder", kByteOrder, std::char_traits<char>::length(kByteOrder));
     for (size_t i = 0; i < table.storages().size() && !failure; ++i) {
       const torch::Tensor& tensor = table.storages()[i];
-      archive.writeRecord("data/" + std::to_string(i), tensor.numel() == 0 ? "" : tensor.const_data_ptr(),
-                          tensor.nbytes());
+      add("data/" + std::to_string(i), table.names()[i], tensor.numel() == 0 ? "" : tensor.const_data_ptr(),
+          tensor.nbytes());
     }
     archive.writeEndOfFile();
   }
+  guarded([&] { sink.end_part("directory"); });
   if (failure) std::rethrow_exception(failure);
+}
+
+StateValue read_state_archive(const InputFile& file) {
+  return StateReader(file).read();
+}
+
+void save_state_file(const std::string& path, const StateValue& state) {
+  ReplacedFile file(path);
+  FileSink sink(file);
+  write_state_archive(state, sink);
   file.commit();
 }
 
 StateValue load_state_file(const std::string& path) {
-  return StateReader(path).read();
+  return read_state_archive(InputFile(path));
 }
 
 }  // namespace lockstep

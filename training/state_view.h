@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,5 +49,13 @@ class StateView {
   std::string file_;
   std::string path_;
 };
+
+/// A number that may not be there, as a value: None then.
+inline StateValue saved_number(std::optional<double> number) {
+  return number ? StateValue(*number) : StateValue();
+}
+inline std::optional<double> number_in(const StateView& saved) {
+  return saved.is_none() ? std::nullopt : std::optional(saved.number());
+}
 
 }  // namespace lockstep

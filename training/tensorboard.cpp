@@ -52,10 +52,11 @@ void TensorBoard::on_epoch_begin(FitState&) {
 }
 
 void TensorBoard::on_step_end(FitState& state) {
-  if (training_ && state.global_step % options_.log_every == 0) write_step(steps_.next(state));
+  if (training_ && state.global_step % options_.log_every == 0) add_step(steps_.next(state));
 }
 
-void TensorBoard::write_step(const StepRecord& step) {
+void TensorBoard::add_step(const StepRecord& step) {
+  if (!training_) return;
   const EventTime when{.step = step.step};
   if (step.loss) training_->scalar("step/loss", *step.loss, when);
   if (step.images_per_second) training_->scalar("step/images_per_second", *step.images_per_second, when);

@@ -33,6 +33,8 @@ class TensorBoard : public Callback {
   /// Ends the session, unless end_session() has.
   void on_fit_end(FitState& state) override;
 
+  /// Writes a step that somebody else has recorded; on_step_end() makes records of its own.
+  void add_step(const StepRecord& step);
   /// A whole PNG file beside what the validation came to.
   void add_validation_image(const std::string& tag, const std::vector<uint8_t>& png, int64_t step);
   /// Says in the HPARAMS tab how the run has ended. Once.
@@ -41,7 +43,6 @@ class TensorBoard : public Callback {
   void keep_session() { ends_session_ = false; }
 
  private:
-  void write_step(const StepRecord& step);
   void write_histograms(const FitState& state);
 
   TensorBoardOptions options_;

@@ -4,11 +4,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,98 +17,13 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cuda_graph.h"
 #include "lockstep/strategies/strategy.h"
-#include "lockstep/training/average_buffers.h"
 #include "lockstep/training/fit_loop.h"
 #include "lockstep/training/tensor_pairs.h"
+#include "lockstep/training/trainer_model.h"
+#include "lockstep/training/trainer_options.h"
 #include "lockstep/training/trainer_step.h"
 
 namespace lockstep {
-
-template <typename Model, typename Batch = Example>
-struct TrainerOptions {
-  /// Forward and losses are computed in it where that is accurate enough, see ReplicaContext::autocast();
-  /// with float16 the loss is scaled.
-  at::ScalarType autocast = torch::kFloat;
-  /// Captures the steps as CUDA graphs, see CudaGraph, whose conditions they then have to meet.
-  bool cuda_graph = false;
-  /// Forward and losses, in place of `loss(model->forward(batch.data), batch.target)`: for models with
-  /// several inputs, and for batches of another type.
-  ComputeStep<Model, Batch> compute;
-  /// Taken over validation and evaluate() only, besides the metrics.
-  MetricList evaluation_metrics{};
-  /// A whole training step of the user's own. FitOptions' clip_norm and micro_batches, autocast and float16's
-  /// scaling are then its own affair.
-  TrainStep<Model, Batch> train_step;
-};
-
-template <typename Batch = Example>
-struct FitOptions {
-  int64_t epochs = 1;
-  /// Steps of an epoch; the next one goes on in the dataset where this one stopped. None: one pass over it.
-  std::optional<int64_t> steps_per_epoch;
-  /// Evaluated after every epoch.
-  std::optional<DistributedDataset<Batch>> validation;
-  Callbacks callbacks;
-  /// Of datasets that are not distributed yet, and of tensors.
-  DistributeOptions batches = {.global_batch_size = 32, .shuffle_seed = 1};
-  /// Scales the summed gradients so that their common L2 norm is at most this.
-  std::optional<double> clip_norm;
-  /// Gradient accumulation: each replica computes its shard in so many pieces, whose gradients are added up
-  /// before they are summed over the replicas, so that a larger global batch fits into memory. The step is
-  /// the one that the whole shard would make, but for rounding, and for BatchNorm, which sees the pieces.
-  int64_t micro_batches = 1;
-  /// Epochs that an earlier fit has done already, and steps: numbers and schedules go on from there.
-  int64_t epochs_done = 0;
-  int64_t steps_done = 0;
-};
-
-namespace detail {
-
-template <typename Source>
-struct ModelOf;
-template <typename Model>
-struct ModelOf<Mirrored<Model>> {
-  using Type = Model;
-};
-template <ModuleLike Model>
-struct ModelOf<Model> {
-  using Type = Model;
-};
-template <typename Factory>
-requires std::invocable<const Factory&, ReplicaContext&>
-struct ModelOf<Factory> {
-  using Type = std::invoke_result_t<const Factory&, ReplicaContext&>;
-};
-
-template <typename Source>
-auto mirrored_model(Strategy& strategy, Source source) {
-  if constexpr (std::invocable<const Source&, ReplicaContext&>) {
-    return strategy.scope(source);
-  } else if constexpr (ModuleLike<Source>) {
-    return strategy.mirror(source);
-  } else {
-    return source;
-  }
-}
-
-/// What FitOptions and the dataset say in numbers.
-struct FitNumbers {
-  int64_t epochs;
-  std::optional<int64_t> steps_per_epoch;
-  std::optional<double> clip_norm;
-  int64_t micro_batches;
-  int64_t epochs_done;
-  int64_t steps_done;
-  bool has_own_step;
-  bool is_endless;
-};
-
-/// Throws InvalidArgument for one out of range.
-void check_fit_options(const FitNumbers& numbers);
-/// Throws InvalidArgument for two of the same name, and for one that a CUDA graph cannot capture.
-void check_metrics(const MetricList& metrics, bool cuda_graph);
-
-}  // namespace detail
 
 /// Trains, evaluates and uses a model on any strategy, for those who do not want to write the loop:
 ///
@@ -186,7 +99,7 @@ class Trainer {
   }
 
   /// Loss and metrics over every example of `batches`, each counted once, as one device would have them;
-  /// BatchNorm uses the mean of the replicas' statistics, of all workers, which all of them then have. Leaves
+  /// BatchNorm uses the mean of all replicas' statistics, see Mirrored::eval(). Leaves
   /// the model training. Throws what the steps and the dataset throw.
   Evaluation evaluate(Batches& batches) {
     return evaluate(batches, [](int64_t, int64_t) { return true; });
@@ -210,7 +123,7 @@ class Trainer {
   /// evaluate(), and InvalidArgument for no batches.
   template <typename B>
   torch::Tensor predict(DistributedDataset<B>& batches) {
-    const Evaluating evaluating(strategy_, model_);
+    const Evaluating evaluating(model_);
     std::vector<torch::Tensor> outputs;
     for (const auto& batch : batches) {
       outputs.push_back(
@@ -236,10 +149,7 @@ class Trainer {
   /// Evaluates while it lives, and trains again whatever ended it.
   class Evaluating {
    public:
-    Evaluating(Strategy& strategy, Mirrored<Model>& model) : model_(model) {
-      average_buffers(strategy, module_pointers(model.local_values()));
-      model_.train(false);
-    }
+    explicit Evaluating(Mirrored<Model>& model) : model_(model) { model_.eval(); }
     ~Evaluating() { model_.train(); }
     Evaluating(const Evaluating&) = delete;
     Evaluating& operator=(const Evaluating&) = delete;
@@ -323,7 +233,7 @@ class Trainer {
 
   /// `on_step(steps, examples)` after every step; ends early where it returns false.
   Evaluation evaluate(Batches& batches, const std::function<bool(int64_t, int64_t)>& on_step) {
-    const Evaluating evaluating(strategy_, model_);
+    const Evaluating evaluating(model_);
     reset(test_state_);
     int64_t steps = 0, examples = 0;
     for (const auto& batch : batches) {
@@ -355,105 +265,6 @@ template <typename Source, typename MakeOptimizer, typename Model, typename Batc
 Trainer(Strategy&, Source, const MakeOptimizer&, LossFunction, MetricList, TrainerOptions<Model, Batch>)
     -> Trainer<Model, Batch>;
 
-/// fit()'s loop with its types.
-template <typename Model, typename Batch>
-class Trainer<Model, Batch>::Loop : public FitLoop {
- public:
-  Loop(Trainer& trainer, Batches& batches, const FitOptions<Batch>& options)
-      : FitLoop(objects_of(trainer)), trainer_(trainer), batches_(batches), validation_(options.validation) {
-    epochs = options.epochs_done + options.epochs;
-    global_step = options.steps_done;
-    goes_on_ = options.steps_per_epoch.has_value();
-    steps_per_epoch = goes_on_ ? options.steps_per_epoch : batches.known_size();
-    if (validation_) test_steps = validation_->known_size();
-    settings_ = trainer.settings();
-    settings_.clip_norm = options.clip_norm;
-    settings_.micro_batches = options.micro_batches;
-    const bool measures = std::any_of(options.callbacks.begin(), options.callbacks.end(),
-                                      [](const auto& callback) { return callback->needs_gradient_norm(); });
-    if (measures && !settings_.clip_norm) settings_.clip_norm = std::numeric_limits<double>::infinity();
-    trainer.model_.train();
-  }
-
-  Logs local_logs() const override { return trainer_.results_of(trainer_.train_state_, false).logs; }
-  std::vector<FiniteCount> finite_counts(bool all_workers) const override {
-    std::vector<FiniteSteps> steps;
-    for (const auto& state : trainer_.train_state_.local_values()) steps.push_back(state.meters.finite);
-    return count_finite(PerReplica(std::move(steps), trainer_.train_state_.devices()), trainer_.strategy_,
-                        all_workers);
-  }
-  std::pair<double, double> local_loss() const override {
-    std::pair<double, double> loss;
-    for (const auto& state : trainer_.train_state_.local_values()) {
-      loss.first += state.meters.loss.total();
-      loss.second += state.meters.loss.count();
-    }
-    return loss;
-  }
-  DatasetPosition position() const override {
-    const auto position = batches_.position();
-    // Behind an epoch's last batch is the next epoch's first.
-    const auto size = batches_.known_size();
-    return size && position.step >= *size ? DatasetPosition{position.epoch + 1, 0} : position;
-  }
-
- protected:
-  void begin_epoch() override {
-    Trainer::reset(trainer_.train_state_);
-    if (!goes_on_) iterator_.reset();
-  }
-
-  bool next_batch() override {
-    if (iterator_) {
-      ++*iterator_;
-    } else {
-      iterator_.emplace(batches_.begin());
-    }
-    if (*iterator_ != batches_.end()) return true;
-    iterator_.reset();
-    if (!goes_on_) return false;
-    iterator_.emplace(batches_.begin());
-    return *iterator_ != batches_.end();
-  }
-
-  int64_t train_step() override {
-    auto& batch = **iterator_;
-    trainer_.strategy_.run(trainer_.fit_step_, trainer_.model_, trainer_.optimizer_, trainer_.scaler_,
-                           trainer_.train_state_, settings_, batch);
-    return batch.batch_sizes()->global;
-  }
-
-  Evaluation training_results() override { return trainer_.results_of(trainer_.train_state_, true); }
-  std::optional<double> gradient_norm() override {
-    if (!settings_.clip_norm || trainer_.options_.train_step) return std::nullopt;
-    // The same on every replica.
-    const Mean& norm = trainer_.train_state_.primary().meters.gradient_norm;
-    return norm.value(norm.state());
-  }
-
-  bool has_validation() const override { return validation_.has_value(); }
-  Evaluation validate(const std::function<bool()>& on_step) override {
-    return trainer_.evaluate(*validation_, [&](int64_t steps, int64_t examples_done) {
-      test_step = steps;
-      test_examples = examples_done;
-      return on_step();
-    });
-  }
-
- private:
-  static Objects objects_of(Trainer& trainer) {
-    Objects objects{trainer.strategy_, module_pointers(trainer.model_.local_values()), {}, {}};
-    for (auto& optimizer : trainer.optimizer_.local_values()) objects.optimizers.push_back(optimizer.get());
-    for (auto& scaler : trainer.scaler_.local_values()) objects.scalers.push_back(&scaler);
-    return objects;
-  }
-
-  Trainer& trainer_;
-  Batches& batches_;
-  std::optional<Batches> validation_;
-  std::optional<typename Batches::Iterator> iterator_;
-  detail::StepSettings settings_;
-  bool goes_on_ = false;  // steps_per_epoch is given: an epoch begins where the one before it stopped
-};
-
 }  // namespace lockstep
+
+#include "lockstep/training/trainer_loop.h"  // its fit(), which needs the whole of the class

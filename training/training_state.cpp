@@ -62,7 +62,7 @@ TrainingProgress load_progress(const StateView& view) {
 /// Replica 0's parameters, and the mean of the buffers: the model as it is evaluated.
 StateValue::Dict save_model(const torch::nn::Module& module, const NamedTensors& stacked_buffers) {
   std::map<std::string, torch::Tensor> means;
-  for (const auto& [name, stacked] : stacked_buffers) means.emplace(name, mean_of_replicas(stacked));
+  for (const auto& [name, stacked] : stacked_buffers) means.emplace(name, mean_of_replicas(stacked.unbind()));
   NamedTensors tensors = state_dict(module);
   for (auto& [name, tensor] : tensors)
     if (const auto mean = means.find(name); mean != means.end()) tensor = mean->second;
@@ -107,13 +107,13 @@ void TrainingState::add_scaler(std::vector<GradScaler*> replicas) {
   scalers_ = std::move(replicas);
 }
 
-void TrainingState::save(const std::string& path, const TrainingProgress& progress) {
+StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress) {
   if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
   StateValue::Dict lockstep;
   lockstep.add("format", kFormat);
   lockstep.add("version", LOCKSTEP_VERSION);
   StateValue::Dict replicas = save_replicas();
-  if (strategy_->first_local_replica() != 0) return;
+  if (strategy_->first_local_replica() != 0) return {};
 
   StateValue::Dict state;
   state.add("lockstep", std::move(lockstep));
@@ -133,31 +133,39 @@ void TrainingState::save(const std::string& path, const TrainingProgress& progre
     state.add("scaler", std::move(scaler));
   }
   state.add("progress", save_progress(progress));
-  save_state_file(path, state);
+  return state;
+}
+
+void TrainingState::save(const std::string& path, const TrainingProgress& progress) {
+  const StateValue::Dict state = snapshot(progress);
+  if (strategy_->first_local_replica() == 0) save_state_file(path, state);
 }
 
 TrainingProgress TrainingState::load(const std::string& path) {
+  return restore(load_state_file(path), path);
+}
+
+TrainingProgress TrainingState::restore(const StateValue& state, const std::string& source) {
   if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
-  const StateValue state = load_state_file(path);
-  const StateView view(state, path);
+  const StateView view(state, source);
   const StateView format = view.at("lockstep").at("format");
   if (format.count() > kFormat) {
     format.fail("at most " + std::to_string(kFormat),
                 std::to_string(format.count()) + ", of Lockstep " + view.at("lockstep").at("version").text());
   }
   const TrainingProgress progress = load_progress(view.at("progress"));
-  load_state_dict(model_, tensors_of(view.at("model")), {.source = path});
-  load_optimizers(view.at("optimizers"), path);
+  load_state_dict(model_, tensors_of(view.at("model")), {.source = source});
+  load_optimizers(view.at("optimizers"), source);
   if (!scalers_.empty()) load_scalers(view.at("scaler"));
   load_replicas(view.at("replicas"));
   return progress;
 }
 
-void TrainingState::load_optimizers(const StateView& saved, const std::string& path) {
+void TrainingState::load_optimizers(const StateView& saved, const std::string& source) {
   for (const auto& [name, of_replicas] : optimizers_) {
     const StateView state = saved.at(name);
     for (auto* optimizer : of_replicas)
-      load_optimizer_state(*optimizer, state.value(), path + ": optimizer '" + name + "'");
+      load_optimizer_state(*optimizer, state.value(), source + ": optimizer '" + name + "'");
   }
 }
 

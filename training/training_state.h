@@ -62,6 +62,11 @@ class TrainingState {
   void add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> replicas);
   void add_scaler(std::vector<GradScaler*> replicas);
 
+  /// What save() writes, as it is now: a collective with several workers, of which the one with replica 0
+  /// gets it and the others an empty one. Tensors share the memory of the optimizers and parameters: write it
+  /// before the next step.
+  StateValue::Dict snapshot(const TrainingProgress& progress);
+
   /// Writes the file, beside `path` first, so that a failure leaves what was there. With several workers it
   /// is a collective: all call it, and the one with replica 0 writes. Waits for the devices and the disk.
   ///
@@ -76,10 +81,12 @@ class TrainingState {
   /// Throws CheckpointError for a damaged file, one of a later format, and one of another model or optimizer,
   /// naming the first tensor that differs with both shapes; parts before that have been restored then.
   TrainingProgress load(const std::string& path);
+  /// The same of what a file `source` held.
+  TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
   StateValue::Dict save_replicas();
-  void load_optimizers(const StateView& saved, const std::string& path);
+  void load_optimizers(const StateView& saved, const std::string& source);
   void load_scalers(const StateView& saved);
   void load_replicas(const StateView& saved);
 

@@ -12,7 +12,7 @@
 #include "lockstep/apps/compare_strategies/measured_training.h"
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
-#include "lockstep/apps/train_mnist/interruption.h"
+#include "lockstep/training/interruption.h"
 #include "lockstep/strategies/make_strategy.h"
 
 namespace lockstep::apps {

@@ -25,6 +25,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
     read_model(given, line.options);
     read_training(given, line.options);
     read_record(given, line.options);
+    read_backup(given, line.options);
     line.origins = given.origins();
   }
   return line;

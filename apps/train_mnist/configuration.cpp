@@ -120,6 +120,10 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("learning rate", learning_rate_text(run));
   text += row("seed", fmt::format("{}", run.options.seed));
   if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
+  if (!run.options.backup_dir.empty()) {
+    const std::string& every = run.options.save_every;
+    text += row("saved in", run.options.backup_dir + ", every " + every);
+  }
   return text;
 }
 

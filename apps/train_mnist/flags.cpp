@@ -118,6 +118,17 @@ std::vector<Flag> record_flags() {
       {"Run", "log-every", "N", "Steps between two whose metrics are recorded there",
        number(defaults.log_every)},
       {"Run", "profile", "N", "Record a profile of N steps there (default: none)"},
+      {"Run", "backup-dir", "DIR",
+       "Save the training in a folder as it goes, so that the same command goes on where it ended, to the "
+       "step: "
+       "after a signal, a crash or a lost machine. Worker 0 writes there",
+       "", FlagRole::kProcess},
+      {"Run", "save-every", "TIME", "Between two checkpoints there: epoch, 3 epochs, 500 steps, 10 minutes",
+       defaults.save_every},
+      {"Run", "resume", "FROM",
+       "auto (the newest whole checkpoint in --backup-dir, if there is one), never, or the path of a "
+       "checkpoint or of a folder with some",
+       defaults.resume, FlagRole::kProcess},
       {"Run", "quiet", "", "Print errors only"},
   };
 }
@@ -169,8 +180,10 @@ constexpr const char* kExamples =
     "  train_mnist --run-dir runs/a --early-stopping 3      # recorded, to be seen in runs/a/report.html\n"
     "  train_mnist --config runs/a/config.json --run-dir runs/b --seed 2\n"
     "                                                       # the same with another seed\n"
+    "  train_mnist --backup-dir b --save-every '500 steps'  # goes on where it ended when run again\n"
     "  scripts/launch_local.sh 2 train_mnist                # two worker processes on this machine\n"
-    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 5 replicas or workers that lost each "
+    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder, 5 replicas or "
+    "workers that lost each "
     "other,\n"
     "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
     "by SIGINT or SIGTERM after the step it was in.\n";
@@ -196,7 +209,9 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                                  {"schedule-factor", "learning-rate-schedule"},
                                  {"base-batch-size", "scale-learning-rate"},
                                  {"log-every", "run-dir"},
-                                 {"profile", "run-dir"}}};
+                                 {"profile", "run-dir"},
+                                 {"save-every", "backup-dir"},
+                                 {"resume", "backup-dir"}}};
   append(table.flags, data_flags());
   append(table.flags, model_flags());
   append(table.flags, training_flags());

@@ -13,18 +13,20 @@
 #include "lockstep/apps/train_mnist/decided_values.h"
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
+#include "lockstep/apps/train_mnist/resume_command.h"
 #include "lockstep/apps/train_mnist/run_recording.h"
-#include "lockstep/apps/train_mnist/stop_on_signal.h"
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/train_settings.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/apps/train_mnist/training_callbacks.h"
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/tf32.h"
+#include "lockstep/training/backup_and_restore.h"
 #include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/run_directory.h"
 #include "lockstep/training/show_progress.h"
+#include "lockstep/training/stop_on_signal.h"
 
 namespace lockstep::apps {
 namespace {
@@ -76,17 +78,17 @@ void fail_record(RecordRun* record, RunStatus status, const std::string& reason)
   }
 }
 
-/// Whether worker 0 was given --run-dir: a collective of the workers. Throws UsageError on all of them where
-/// only others were.
-bool is_recorded_by_chief(Strategy& strategy, const std::string& run_dir, bool is_chief) {
+/// Whether worker 0 was given `folder` by a flag: a collective of the workers. Throws UsageError on all of
+/// them where only others were.
+bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder,
+                       bool is_chief) {
   const auto sum_over_workers = [&](bool here) {
     return strategy.reduce(ReduceOp::kSum, strategy.distribute_values_from_function(
                                                [&](const ValueContext&) { return here ? 1 : 0; }));
   };
-  const bool by_chief = sum_over_workers(is_chief && !run_dir.empty()) > 0;
-  if (!by_chief && sum_over_workers(!run_dir.empty()) > 0)
-    throw UsageError(
-        "--run-dir: expected it for worker 0, which writes the record, but got it for others only");
+  const bool by_chief = sum_over_workers(is_chief && !folder.empty()) > 0;
+  if (!by_chief && sum_over_workers(!folder.empty()) > 0)
+    throw UsageError(flag + ": expected it for worker 0, which writes there, but got it for others only");
   return by_chief;
 }
 
@@ -95,7 +97,7 @@ void print_weights(const std::string& path, const LoadReport& report) {
   for (const auto& line : report.describe()) print("                 " + line + "\n");
 }
 
-int run_training(CommandLine line) {
+int run_training(CommandLine line, const std::string& resume) {
   const TrainOptions& options = line.options;
   const InterruptionGuard interruption;
   torch::manual_seed(options.seed);
@@ -106,7 +108,8 @@ int run_training(CommandLine line) {
   const ClusterResolver* cluster = strategy.cluster_resolver();
   const bool is_chief = cluster == nullptr || cluster->rank() == 0;  // all workers have the same to tell
   const bool is_silent = !is_chief || options.quiet;
-  const bool is_recorded = is_recorded_by_chief(strategy, options.run_dir, is_chief);
+  const bool is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
+  const bool is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, is_chief);
   std::optional<RunDirectory> directory;
   if (is_chief && is_recorded) directory.emplace(options.run_dir);
 
@@ -143,12 +146,26 @@ int run_training(CommandLine line) {
   if (record) callbacks.push_back(record);
   callbacks.push_back(progress);
   callbacks.push_back(std::make_shared<EpochCounter>(epoch));
-  callbacks.push_back(std::make_shared<StopOnSignal>(interruption));
-  const auto stop = [&] {
+  const auto stopper = std::make_shared<StopOnSignal>(interruption);
+  callbacks.push_back(stopper);
+  const auto say = [&](const std::string& text) {
     progress->clear();
-    std::cerr << "train_mnist: stopped by " << (interruption.signal() == SIGINT ? "SIGINT" : "SIGTERM")
-              << " in epoch " << epoch << "/" << options.epochs << std::endl;
-    throw Stopped{interruption.signal()};
+    std::cerr << "train_mnist: " << text << std::endl;
+  };
+  if (is_saved) {
+    callbacks.push_back(std::make_shared<BackupAndRestore>(
+        BackupOptions{.folder = options.backup_dir.empty() ? "." : options.backup_dir,
+                      .save_every = SaveEvery::parse(options.save_every),
+                      .resume = options.resume,
+                      .configuration = run_configuration(resolved, line.origins, LOCKSTEP_VERSION),
+                      .on_message = say}));
+  }
+  const auto stop = [&](int signal) {
+    say(c10::str("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " in epoch ", epoch, "/",
+                 options.epochs));
+    if (is_saved && is_chief && stopper->signal() != 0)
+      say("saved in " + options.backup_dir + "; to go on from there: " + resume);
+    throw Stopped{signal};
   };
   const auto start = [&](torch::nn::Module& model) {
     resolved.num_parameters = count_parameters(model);
@@ -168,9 +185,10 @@ int run_training(CommandLine line) {
                                 .is_recorded = is_recorded,
                                 .record = record,
                                 .on_start = start,
-                                .on_weights = report_weights});
-    finish_record(record.get(), history, interruption.signal());
-    if (interruption.signal() != 0) stop();
+                                .on_weights = report_weights,
+                                .is_interrupted = [&] { return stopper->signal() != 0; }});
+    finish_record(record.get(), history, stopper->signal());
+    if (stopper->signal() != 0) stop(stopper->signal());
     if (!is_silent && !history.stop_reason.empty()) print("stopped early: " + history.stop_reason + "\n");
   } catch (const Stopped&) {
     throw;
@@ -180,11 +198,11 @@ int run_training(CommandLine line) {
     fail_record(record.get(), RunStatus::kFailed, told.what());
     throw told;
   } catch (const PeerLost& error) {
-    // Signals come to all workers; another one may have stopped a step earlier.
+    // Signals come to all workers; another one may have got two, and ended at once.
     const bool was_stopped = interruption.signal() != 0;
     fail_record(record.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
     if (!was_stopped) throw;
-    stop();
+    stop(interruption.signal());
   } catch (const std::exception& error) {
     fail_record(record.get(), RunStatus::kFailed, describe_failure(std::current_exception()).message);
     throw;
@@ -192,7 +210,7 @@ int run_training(CommandLine line) {
   return 0;
 }
 
-int run_program(const std::vector<std::string>& arguments) {
+int run_program(const std::string& program, const std::vector<std::string>& arguments) {
   const CommandLine line = parse_command_line(arguments, strategy_names());
   switch (line.action) {
     case Action::kHelp:
@@ -206,7 +224,7 @@ int run_program(const std::vector<std::string>& arguments) {
     case Action::kTrain:
       break;
   }
-  return run_training(line);
+  return run_training(line, resume_command(program, arguments));
 }
 
 }  // namespace
@@ -214,7 +232,7 @@ int run_program(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::apps::run_program({argv + 1, argv + argc});
+    return lockstep::apps::run_program(argv[0], {argv + 1, argv + argc});
   } catch (const lockstep::apps::Stopped& stopped) {
     return static_cast<int>(stopped.signal == SIGINT ? lockstep::ExitCode::kInterrupted
                                                      : lockstep::ExitCode::kTerminated);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/runtime/errors.h"
+#include "lockstep/training/save_every.h"
+
 namespace lockstep::apps {
 namespace {
 
@@ -139,6 +142,21 @@ void read_record(const Arguments& given, TrainOptions& options) {
   options.log_every = given.integer("log-every", kCounts, options.log_every);
   options.profile = given.integer("profile", kProfiledSteps, options.profile);
   options.quiet = given.is_on("quiet");
+}
+
+void read_backup(const Arguments& given, TrainOptions& options) {
+  options.backup_dir = given.text("backup-dir", "");
+  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
+  given.require_beside("save-every", "backup-dir");
+  given.require_beside("resume", "backup-dir");
+  options.save_every = given.text("save-every", options.save_every);
+  try {
+    SaveEvery::parse(options.save_every);
+  } catch (const InvalidArgument&) {
+    given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
+  }
+  options.resume = given.text("resume", options.resume);
+  if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
 }
 
 }  // namespace lockstep::apps

@@ -26,6 +26,8 @@ struct TrainingRun {
   std::function<void(torch::nn::Module&)> on_start;
   /// Called once before on_start where --init-weights was given.
   std::function<void(const LoadReport&)> on_weights;
+  /// Whether a signal has stopped it; the same on all workers.
+  std::function<bool()> is_interrupted;
 };
 
 /// Trains and tests for all epochs. Throws NotFinite, and what the strategy and the datasets throw.

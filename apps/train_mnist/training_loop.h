@@ -10,7 +10,6 @@
 #include "lockstep/apps/train_mnist/misclassified.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
-#include "lockstep/apps/train_mnist/stop_on_signal.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/training/confusion_matrix.h"
 #include "lockstep/training/loss_functions.h"
@@ -56,8 +55,7 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                    .micro_batches = options.accumulate_steps};
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   auto history = trainer.fit(images, fit);
-  if (run.is_recorded && history.stop_reason != StopOnSignal::kReason)
-    record_misclassified(run, trainer.predict(test_images));
+  if (run.is_recorded && !run.is_interrupted()) record_misclassified(run, trainer.predict(test_images));
   return history;
 }
 

@@ -29,7 +29,9 @@ using ::testing::HasSubstr;
 
 /// Dropout draws from each replica's stream, BatchNorm has statistics of each replica's own.
 torch::nn::Sequential make_noisy_net(int64_t outputs = 2) {
-  return torch::nn::Sequential(torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6), torch::nn::Dropout(0.5),
+  // Without a bias in front of BatchNorm: its gradient is rounding, which Adam would magnify.
+  return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(4, 6).bias(false)),
+                               torch::nn::BatchNorm1d(6), torch::nn::Dropout(0.5),
                                torch::nn::Linear(6, outputs));
 }
 

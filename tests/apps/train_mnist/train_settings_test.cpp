@@ -67,6 +67,9 @@ Words good_values(const Flag& flag) {
       {"gradient-compression", {"none", "float16", "bfloat16"}},
       {"init-weights", {"a.safetensors", "b/c.pt"}},
       {"run-dir", {"runs/a"}},
+      {"backup-dir", {"backups/a"}},
+      {"save-every", {"epoch", "5 steps", "2.5 minutes"}},
+      {"resume", {"auto", "never", "backups/b"}},
       {"devices", {"cpu:0", "cpu:0,cpu:1", "gpu:0"}},
       {"worker-hosts", {"a:1,b:2"}},
       {"image-size", {"33", "64", "2048"}},
@@ -86,6 +89,11 @@ TrainOptions lasting(TrainOptions options) {
     options.run_dir.clear();
     options.log_every = defaults.log_every;
     options.profile = defaults.profile;
+  }
+  if (!options.backup_dir.empty()) {
+    options.backup_dir.clear();
+    options.save_every = defaults.save_every;
+    options.resume = defaults.resume;
   }
   options.task_index = -1;
   return options;

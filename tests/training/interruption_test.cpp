@@ -1,10 +1,10 @@
-#include "lockstep/apps/train_mnist/interruption.h"
+#include "lockstep/training/interruption.h"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 class Interruption : public ::testing::TestWithParam<int> {};
@@ -37,4 +37,4 @@ INSTANTIATE_TEST_SUITE_P(Signals, Interruption, ::testing::Values(SIGINT, SIGTER
                          [](const auto& info) { return info.param == SIGINT ? "SIGINT" : "SIGTERM"; });
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,10 +1,10 @@
 #pragma once
 
-namespace lockstep::apps {
+namespace lockstep {
 
 /// While it lives, SIGINT and SIGTERM are remembered instead of ending the process, so that a step can be
-/// finished first; a second one ends it at once with the signal's exit code. One at a time: signals belong to
-/// the process.
+/// finished and saved first; a second one ends the process at once with the signal's exit code, 130 or 143.
+/// One at a time: signals belong to the process.
 class InterruptionGuard {
  public:
   InterruptionGuard();
@@ -12,8 +12,8 @@ class InterruptionGuard {
   InterruptionGuard(const InterruptionGuard&) = delete;
   InterruptionGuard& operator=(const InterruptionGuard&) = delete;
 
-  /// SIGINT or SIGTERM if it has come, else 0.
+  /// SIGINT or SIGTERM if it has come, else 0. Thread-safe.
   int signal() const;
 };
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,11 +1,11 @@
-#include "lockstep/apps/train_mnist/interruption.h"
+#include "lockstep/training/interruption.h"
 
 #include <unistd.h>
 
 #include <csignal>
 #include <initializer_list>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 // A signal handler reaches nothing but a global.
@@ -40,4 +40,4 @@ int InterruptionGuard::signal() const {
   return received;
 }
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+#include "lockstep/strategies/stop_agreement.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/worker_group.h"
+#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/strategy_core.h"
+
+namespace lockstep {
+namespace {
+
+// Soon enough for those who are given half a minute to end, seldom enough for a store with a thousand
+// clients.
+constexpr std::chrono::milliseconds kRequestPoll{100};
+constexpr std::chrono::milliseconds kLimitPoll{10};
+
+std::string limit_key(int worker) {
+  return "limit/" + std::to_string(worker);
+}
+
+}  // namespace
+
+/// Once a worker knows of a request, it says by which step it will wait: its limit, the one after the step it
+/// is in. The largest limit is where all stop. Nobody goes beyond its own before it knows those of all, and
+/// threads of their own learn them, so that a worker which waits in a step for another one keeps nobody from
+/// getting there.
+class StopAgreement::Workers {
+ public:
+  Workers(const std::shared_ptr<WorkerGroup>& group, const std::function<int()>& reason)
+      : group_(group),
+        store_(group->open_key_space()->clone()),
+        reason_(reason),
+        thread_([this] { agree(); }) {}
+
+  ~Workers() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_over_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int should_stop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++steps_;
+    if (limit_ && steps_ >= *limit_) changed_.wait(lock, [this] { return stop_ || is_failed_; });
+    return stop_ && steps_ >= *stop_ ? agreed_reason_ : 0;
+  }
+
+ private:
+  void agree() {
+    try {
+      if (!await_request()) return;
+      const int64_t limit = make_limit();
+      const auto& layout = *group_->layout();
+      store_->set(limit_key(layout.worker()), std::to_string(limit));
+      int64_t stop = limit;
+      for (int worker = 0; worker < layout.num_workers(); ++worker) {
+        const auto other = await_limit(worker);
+        if (!other) return;
+        stop = std::max(stop, *other);
+      }
+      const auto reason = static_cast<int>(number_at("request"));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      agreed_reason_ = reason;
+      stop_ = stop;
+    } catch (const std::exception&) {
+      // A worker or the store is gone, which whoever needs it says better.
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_failed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  /// False: the training has come to its end without one. Then there is a limit, too, for those who hear of a
+  /// request later than this one ends.
+  bool await_request() {
+    for (;;) {
+      // Whoever is first: all others then find that it is there.
+      if (const int reason = reason_(); reason != 0) {
+        const std::string text = std::to_string(reason);
+        store_->compareSet("request", std::vector<uint8_t>(), std::vector<uint8_t>(text.begin(), text.end()));
+      }
+      if (store_->check({"request"})) return true;
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!changed_.wait_for(lock, kRequestPoll, [this] { return is_over_; })) continue;
+      const int64_t end = steps_;
+      lock.unlock();
+      store_->set(limit_key(group_->layout()->worker()), std::to_string(end));
+      return false;
+    }
+  }
+
+  int64_t make_limit() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    limit_ = is_over_ ? steps_ : steps_ + 1;
+    return *limit_;
+  }
+
+  /// Nothing: nobody needs it any more.
+  std::optional<int64_t> await_limit(int worker) {
+    while (!store_->check({limit_key(worker)})) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (changed_.wait_for(lock, kLimitPoll, [this] { return is_over_; })) return std::nullopt;
+    }
+    return number_at(limit_key(worker));
+  }
+
+  int64_t number_at(const std::string& key) {
+    const auto text = store_->get(key);
+    return std::stoll(std::string(text.begin(), text.end()));
+  }
+
+  const std::shared_ptr<WorkerGroup> group_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::function<int()> reason_;
+  std::mutex mutex_;  // guards all below but the thread
+  std::condition_variable changed_;
+  int64_t steps_ = 0;
+  std::optional<int64_t> limit_;
+  std::optional<int64_t> stop_;
+  int agreed_reason_ = 0;
+  bool is_over_ = false;
+  bool is_failed_ = false;
+  std::thread thread_;  // last, as it uses all the others
+};
+
+StopAgreement::StopAgreement(Strategy& strategy, std::function<int()> reason) : reason_(std::move(reason)) {
+  const auto& workers = strategy.core_->config.workers;
+  if (workers && workers->layout()->num_workers() > 1) workers_ = std::make_unique<Workers>(workers, reason_);
+}
+
+StopAgreement::~StopAgreement() = default;
+
+int StopAgreement::should_stop() {
+  return workers_ ? workers_->should_stop() : reason_();
+}
+
+}  // namespace lockstep

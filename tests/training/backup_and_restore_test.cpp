@@ -1,0 +1,343 @@
+#include "lockstep/training/backup_and_restore.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/datasets/tensor_dataset.h"
+#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/training/checkpoint_files.h"
+#include "lockstep/tests/training/text_files.h"
+#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/checkpoint_store.h"
+#include "lockstep/training/confusion_matrix.h"
+#include "lockstep/training/early_stopping.h"
+#include "lockstep/training/fused_adam.h"
+#include "lockstep/training/learning_rate_schedule.h"
+#include "lockstep/training/loss_functions.h"
+#include "lockstep/training/optimizer_state.h"
+#include "lockstep/training/trainer.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Draws from its replica's stream, and has statistics of its replica's own, of shards of any size.
+struct NoisyNetImpl : torch::nn::Module {
+  NoisyNetImpl() {
+    dropout = register_module("dropout", torch::nn::Dropout(0.3));
+    dense = register_module("dense", torch::nn::Linear(6, 3));
+    seen = register_buffer("seen", torch::zeros({6}));
+    to(torch::kDouble);
+    // Not drawn: workers that are threads share the process's generator.
+    const torch::NoGradGuard no_grad;
+    dense->weight.copy_(torch::linspace(-1, 1, 18, torch::kDouble).reshape({3, 6}));
+    dense->bias.zero_();
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (is_training()) {
+      const torch::NoGradGuard no_grad;
+      seen.add_(x.sum(0));
+    }
+    return dense(dropout(x * (1 + 0.1 * seen.tanh())));
+  }
+  torch::nn::Dropout dropout{nullptr};
+  torch::nn::Linear dense{nullptr};
+  torch::Tensor seen;
+};
+TORCH_MODULE(NoisyNet);
+
+constexpr int64_t kFitEpochs = 3;
+/// Of kExamples by kBatchSize.
+constexpr int64_t kStepsOfFit = kFitEpochs * ((kExamples + kBatchSize - 1) / kBatchSize);
+
+/// Interrupts a fit after a step, as a signal does.
+class InterruptAfter : public Callback {
+ public:
+  explicit InterruptAfter(int64_t step) : step_(step) {}
+  void on_step_end(FitState& state) override {
+    if (state.global_step == step_) state.interrupt("enough");
+  }
+
+ private:
+  int64_t step_;
+};
+
+/// The same in the validation of an epoch.
+class InterruptValidation : public Callback {
+ public:
+  explicit InterruptValidation(int64_t epoch) : epoch_(epoch) {}
+  void on_test_step_end(FitState& state) override {
+    if (state.epoch == epoch_) state.interrupt("enough");
+  }
+
+ private:
+  int64_t epoch_;
+};
+
+/// All that a fit comes to, for comparison bit by bit.
+struct Outcome {
+  std::vector<torch::Tensor> tensors;  // parameters, buffers and optimizer state of every local replica
+  std::vector<Logs> epochs;
+  bool is_at_end = false;
+  double learning_rate = 0;
+
+  void expect_equal(const Outcome& expected, const std::string& what) const {
+    EXPECT_TRUE(bit_equal(tensors, expected.tensors)) << what;
+    EXPECT_EQ(learning_rate, expected.learning_rate) << what;
+    ASSERT_EQ(epochs.size(), expected.epochs.size()) << what;
+    for (size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+      for (const auto& [name, value] : expected.epochs[epoch]) {
+        if (name == "examples_per_second" || name == "data_wait") continue;  // of a clock
+        EXPECT_EQ(epochs[epoch].find(name), value) << what << ", epoch " << epoch + 1 << ", " << name;
+      }
+    }
+  }
+};
+
+struct FitSetUp {
+  Callbacks callbacks{};  // before those of every fit
+  std::optional<BackupOptions> backup{};
+  int64_t epochs = kFitEpochs;
+  int64_t batch_size = kBatchSize;
+};
+
+Outcome fit_noisily(Strategy& strategy, const FitSetUp& set_up) {
+  static const Example data = examples_of_three_classes();
+  Trainer trainer(
+      strategy, [](ReplicaContext&) { return NoisyNet(); },
+      [](const auto& parameters) { return FusedAdam(parameters, FusedAdamOptions(0.02)); }, cross_entropy,
+      {{"accuracy", CategoricalAccuracy()}, {"confusion", ConfusionMatrix(3)}});
+  auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
+                                             {.global_batch_size = set_up.batch_size, .shuffle_seed = 5});
+  Callbacks callbacks = set_up.callbacks;
+  callbacks.push_back(std::make_shared<ReduceOnPlateau>(
+      ReduceOnPlateauOptions{.monitor = {.name = "validation_accuracy", .min_delta = 0.9}, .patience = 1}));
+  callbacks.push_back(std::make_shared<EarlyStopping>(
+      EarlyStoppingOptions{.monitor = {.name = "loss"}, .patience = 10, .restore_best = true}));
+  if (set_up.backup) callbacks.push_back(std::make_shared<BackupAndRestore>(*set_up.backup));
+  const auto history =
+      trainer.fit(batches, {.epochs = set_up.epochs,
+                            .validation = strategy.distribute_dataset(TensorDataset(data.data, data.target),
+                                                                      {.global_batch_size = 4}),
+                            .callbacks = callbacks,
+                            .clip_norm = 1.0});
+  Outcome outcome{.epochs = history.epochs, .is_at_end = history.stop_reason.empty()};
+  for (const auto& model : trainer.model().local_values()) {
+    for (const auto& tensor : model->parameters()) outcome.tensors.push_back(tensor.detach().clone());
+    for (const auto& tensor : model->buffers()) outcome.tensors.push_back(tensor.clone());
+  }
+  for (const auto& optimizer : trainer.optimizer().local_values()) {
+    outcome.learning_rate = optimizer->param_groups().front().options().get_lr();
+    visit_tensors(
+        StateValue(optimizer_state(*optimizer)),
+        [&](const std::string&, const torch::Tensor& tensor) { outcome.tensors.push_back(tensor.clone()); });
+  }
+  return outcome;
+}
+
+BackupOptions quiet_backup(const std::string& folder) {
+  return {.folder = folder, .on_message = [](const std::string&) {}};
+}
+
+class BackupAndRestoreOnReplicas : public ::testing::TestWithParam<int> {
+ protected:
+  MirroredStrategy make_strategy() {
+    return MirroredStrategy(cpu_devices(GetParam()), {.intra_op_threads = 1, .seed = 7});
+  }
+};
+
+TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedAfterAnyStepComesToTheSameEnd) {
+  auto whole_strategy = make_strategy();
+  const Outcome whole = fit_noisily(whole_strategy, {});
+  for (int64_t step = 1; step < kStepsOfFit; ++step) {
+    const CheckpointFolder folder;
+    const auto backup = quiet_backup(folder.file("backup"));
+    {
+      auto strategy = make_strategy();
+      const auto part =
+          fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(step)}, .backup = backup});
+      ASSERT_FALSE(part.is_at_end);
+    }
+    auto strategy = make_strategy();
+    const auto resumed = fit_noisily(strategy, {.backup = backup});
+    EXPECT_TRUE(resumed.is_at_end);
+    resumed.expect_equal(whole, "interrupted after step " + std::to_string(step));
+  }
+}
+
+TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedInValidationComesToTheSameEnd) {
+  auto whole_strategy = make_strategy();
+  const Outcome whole = fit_noisily(whole_strategy, {});
+  for (int64_t epoch = 1; epoch <= kFitEpochs; ++epoch) {
+    const CheckpointFolder folder;
+    const auto backup = quiet_backup(folder.file("backup"));
+    {
+      auto strategy = make_strategy();
+      fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptValidation>(epoch)}, .backup = backup});
+    }
+    auto strategy = make_strategy();
+    fit_noisily(strategy, {.backup = backup}).expect_equal(whole, "epoch " + std::to_string(epoch));
+  }
+}
+
+/// Throws after a step, as a failure does: nothing is saved then.
+class FailAfter : public Callback {
+ public:
+  explicit FailAfter(int64_t step) : step_(step) {}
+  void on_step_end(FitState& state) override {
+    if (state.global_step == step_) throw std::runtime_error("a failure");
+  }
+
+ private:
+  int64_t step_;
+};
+
+TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
+  auto whole_strategy = make_strategy();
+  const Outcome whole = fit_noisily(whole_strategy, {});
+  for (const auto& every : {SaveEvery::epochs(1), SaveEvery::steps(2), SaveEvery::minutes(1e-9)}) {
+    for (const bool asynchronous : {false, true}) {
+      const CheckpointFolder folder;
+      auto backup = quiet_backup(folder.file("backup"));
+      backup.save_every = every;
+      backup.asynchronous = asynchronous;
+      {
+        auto strategy = make_strategy();
+        EXPECT_THROW(fit_noisily(strategy, {.callbacks = {std::make_shared<FailAfter>(kStepsOfFit - 1)},
+                                            .backup = backup}),
+                     std::runtime_error);
+      }
+      const auto newest = list_checkpoints(backup.folder);
+      ASSERT_FALSE(newest.empty());
+      const int64_t steps_per_epoch = kStepsOfFit / kFitEpochs;
+      const int64_t saved = every.unit == SaveUnit::kEpochs  ? (kFitEpochs - 1) * steps_per_epoch
+                            : every.unit == SaveUnit::kSteps ? (kStepsOfFit - 2) / 2 * 2
+                                                             : kStepsOfFit - 2;
+      EXPECT_EQ(read_manifest(newest.front()).step, saved);
+      auto strategy = make_strategy();
+      fit_noisily(strategy, {.backup = backup}).expect_equal(whole, every.str());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Replicas, BackupAndRestoreOnReplicas, ::testing::Values(1, 2, 3));
+
+TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) {
+  // Without noise and own statistics any number of replicas comes to the same within rounding.
+  for (const auto& [before, after] : std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {3, 2}}) {
+    const CheckpointFolder folder;
+    const auto data = examples_of_three_classes();
+    const auto fit = [&](int replicas, const Callbacks& callbacks, bool is_backed_up) {
+      MirroredStrategy strategy(cpu_devices(replicas), {.intra_op_threads = 1, .seed = 7});
+      torch::manual_seed(17);
+      Trainer trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy,
+                      {{"accuracy", CategoricalAccuracy()}, {"confusion", ConfusionMatrix(3)}});
+      auto all = callbacks;
+      if (is_backed_up)
+        all.push_back(std::make_shared<BackupAndRestore>(quiet_backup(folder.file("backup"))));
+      const auto history = trainer.fit(TensorDataset(data.data, data.target),
+                                       {.epochs = kFitEpochs,
+                                        .callbacks = all,
+                                        .batches = {.global_batch_size = kBatchSize, .shuffle_seed = 5}});
+      return std::pair(values_of(trainer.model().primary()->parameters()), history);
+    };
+    const auto [expected, whole] = fit(1, {}, false);
+    fit(before, {std::make_shared<InterruptAfter>(5)}, true);
+    const auto [parameters, history] = fit(after, {}, true);
+    EXPECT_LT(largest_difference(parameters, expected), 1e-12) << before << " to " << after;
+    ASSERT_EQ(history.epochs.size(), whole.epochs.size());
+    for (size_t epoch = 0; epoch < history.epochs.size(); ++epoch) {
+      // Over all examples of the epoch, those before the interruption too.
+      EXPECT_NEAR(*history.epochs[epoch].find("loss"), *whole.epochs[epoch].find("loss"), 1e-12);
+      EXPECT_EQ(history.epochs[epoch].find("accuracy"), whole.epochs[epoch].find("accuracy"));
+    }
+  }
+}
+
+TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
+  const CheckpointFolder folder;
+  auto backup = quiet_backup(folder.file("backup"));
+  backup.save_every = SaveEvery::steps(1000);
+  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  const Outcome whole = fit_noisily(strategy, {.backup = backup});
+  MirroredStrategy other({"cpu:0", "cpu:1"});
+  fit_noisily(other, {.backup = backup}).expect_equal(whole, "at its end");
+  // With more epochs it goes on: as one that had them from the beginning.
+  MirroredStrategy third({"cpu:0", "cpu:1"});
+  const Outcome longer = fit_noisily(third, {.backup = backup, .epochs = kFitEpochs + 2});
+  EXPECT_EQ(longer.epochs.size(), kFitEpochs + 2);
+}
+
+TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
+  const CheckpointFolder folder;
+  auto backup = quiet_backup(folder.file("backup"));
+  backup.delete_on_success = true;
+  MirroredStrategy strategy({"cpu:0"});
+  fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(5)}, .backup = backup});
+  EXPECT_FALSE(list_checkpoints(backup.folder).empty());
+  fit_noisily(strategy, {.backup = backup});
+  EXPECT_THAT(testing::names_in(backup.folder), IsEmpty());
+}
+
+TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
+  for (const std::vector<int> layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
+    const CheckpointFolder folder;
+    std::vector<Outcome> whole(layout.size()), resumed(layout.size());
+    const auto fit_into = [&](std::vector<Outcome>& outcomes, const Callbacks& callbacks, bool is_backed_up) {
+      expect_no_worker_failed(run_strategies(
+          layout,
+          [&](MultiWorkerMirroredStrategy& strategy) {
+            const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
+            FitSetUp set_up{.callbacks = callbacks};
+            // Only worker 0's is used: the others' cannot be made.
+            if (is_backed_up)
+              set_up.backup = quiet_backup(rank == 0 ? folder.file("backup") : "/proc/none/backup");
+            outcomes[rank] = fit_noisily(strategy, set_up);
+          },
+          [](int, WorkerSetUp& set_up) { set_up.options.seed = 7; }));
+    };
+    fit_into(whole, {}, false);
+    std::vector<Outcome> part(layout.size());
+    fit_into(part, {std::make_shared<InterruptAfter>(5)}, true);
+    fit_into(resumed, {}, true);
+    for (size_t rank = 0; rank < layout.size(); ++rank)
+      resumed[rank].expect_equal(whole[rank], "worker " + std::to_string(rank));
+  }
+}
+
+/// A metric without restore().
+struct Fixed {
+  static constexpr StateMerge kMerge = StateMerge::kSum;
+  void update(const torch::Tensor&, const torch::Tensor&) {}
+  void reset() {}
+  MetricState state() const { return {torch::zeros({})}; }
+  double value(const MetricState&) const { return 0; }
+};
+
+TEST(BackupAndRestoreTest, AMetricThatCannotBeRestoredIsNamed) {
+  const CheckpointFolder folder;
+  MirroredStrategy strategy({"cpu:0"});
+  const auto data = examples_of_three_classes();
+  Trainer trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy,
+                  {{"fixed", Fixed()}});
+  auto backup = quiet_backup(folder.file("backup"));
+  backup.save_every = SaveEvery::steps(1);
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                trainer.fit(data.data, data.target,
+                            {.callbacks = {std::make_shared<BackupAndRestore>(backup)}});
+              }),
+              HasSubstr("'fixed' has none"));
+}
+
+}  // namespace
+}  // namespace lockstep

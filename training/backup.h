@@ -1,0 +1,137 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/training/save_every.h"
+#include "lockstep/training/state_file.h"
+#include "lockstep/training/training_state.h"
+
+namespace lockstep {
+
+class CheckpointStore;
+
+struct BackupOptions {
+  /// Where the checkpoints lie: worker 0 alone reads and writes there.
+  std::string folder;
+  SaveEvery save_every{};
+  int64_t keep_last = 2;  ///< checkpoints, besides the best one
+  /// Removes the checkpoints once the training is at its end.
+  bool delete_on_success = false;
+  /// Writes in a thread of its own, from a copy in the host's memory, while training goes on.
+  bool asynchronous = true;
+  /// auto: from the newest whole checkpoint in the folder, where there is one; never; or the path of a
+  /// checkpoint, or of a folder with some.
+  std::string resume = "auto";
+  /// Kept in every checkpoint, for whoever looks at it.
+  std::string configuration{};
+  /// Gets a line for each thing that a person should know: what the training goes on from, what was found
+  /// damaged, what could not be saved. Called by the thread that uses the backup. Null: they go to stderr.
+  std::function<void(const std::string&)> on_message{};
+};
+
+/// Keeps a training alive over the end of its process, in two calls: restore() before the first step, and
+/// step_done() after each.
+///
+///     Backup backup(strategy, {.folder = "backup", .save_every = SaveEvery::steps(500)});
+///     backup.state().add_model(model);
+///     backup.state().add_optimizer("optimizer", optimizer);
+///     TrainingProgress progress;
+///     if (auto restored = backup.restore()) progress = restored->progress;
+///     batches.restore({progress.dataset_epoch, progress.position});
+///     for (...) {
+///       ... one step ...
+///       ++progress.step;
+///       backup.step_done(progress);
+///     }
+///     backup.finish();
+///
+/// What was saved after a step is what an uninterrupted training had there, bit by bit: goes on with as many
+/// replicas, it comes to the same end.
+///
+/// A checkpoint is a folder of its own, with a checksum of every tensor, see CheckpointStore. Between runs of
+/// the strategy, by one thread; with several workers all call it together, and worker 0 alone reads and
+/// writes.
+class Backup {
+ public:
+  /// Takes the folder. Throws InvalidArgument for options out of range, CheckpointError where another process
+  /// owns the folder, naming it, or where `resume` is never and there are checkpoints already, and
+  /// std::system_error where it cannot be written.
+  Backup(Strategy& strategy, const BackupOptions& options);
+  /// Waits for what is being written; says where it failed.
+  ~Backup();
+  Backup(const Backup&) = delete;
+  Backup& operator=(const Backup&) = delete;
+
+  /// What is saved: to be filled before the calls below.
+  TrainingState& state() { return training_; }
+
+  struct Restored {
+    TrainingProgress progress;
+    std::string path;  ///< the checkpoint's folder
+    StateValue more;   ///< what save() was given besides; None: nothing
+  };
+  /// Restores every replica from the newest checkpoint that is whole, or the one that was asked for; nothing
+  /// where there is none to go on from. Damaged ones are passed over, with a message that names file and
+  /// tensor. Later ones in the folder are set aside. A collective.
+  ///
+  /// Throws CheckpointError on all workers where there are checkpoints and none is whole, where the one that
+  /// was asked for is not, and where one is of another model or optimizer.
+  std::optional<Restored> restore();
+
+  /// Whether step_done() would save. A collective where it goes by minutes.
+  bool is_due(const TrainingProgress& progress);
+  /// Saves where it is due, in the background where that was asked for. A checkpoint that cannot be written,
+  /// because the disk is full for one, is a message: the training goes on, and those from before stay. Throws
+  /// CheckpointError where a later start of this job has taken the folder. A collective.
+  void step_done(const TrainingProgress& progress);
+  /// Saves now, due or not, in the background where that was asked for. As step_done().
+  void save(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
+  /// Saves now, and waits until it is on the disk. Throws std::system_error where it cannot be.
+  void save_and_wait(const TrainingProgress& progress, StateValue more = {});
+  /// The last step that was saved, or restored; none: nothing was.
+  std::optional<int64_t> saved_step() const { return saved_step_; }
+
+  /// Waits for what is being written. Whether the last checkpoint that was saved is on the disk, the same on
+  /// all workers: a collective.
+  bool settle();
+
+  /// The training is at its end: waits for what is being written, and removes the checkpoints if that was
+  /// asked for.
+  void finish();
+
+ private:
+  struct Loaded {
+    std::string path;
+    std::string bytes;
+  };
+
+  bool is_chief() const;
+  void say(const std::string& line) const;
+  Loaded find_checkpoint();
+  std::string read_from_chief(std::string& path);
+  void note(const TrainingProgress& progress);
+  StateValue::Dict take(const TrainingProgress& progress, StateValue more);
+  void write(const TrainingProgress& progress, const StateValue::Dict& state, bool is_best);
+  void await_writing();
+  template <typename Act>
+  void attempt(const Act& act, const char* consequence = "");
+
+  Strategy& strategy_;
+  BackupOptions options_;
+  TrainingState training_;
+  std::unique_ptr<CheckpointStore> store_;  // worker 0's
+  std::optional<int64_t> saved_step_;
+  int64_t saved_epoch_ = 0;
+  std::chrono::steady_clock::time_point saved_at_;
+  std::future<void> writing_;
+  bool is_written_ = true;  // or being so
+};
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include "lockstep/training/backup.h"
+#include "lockstep/training/callback.h"
+
+namespace lockstep {
+
+/// Makes a fit go on where an earlier process of it ended, to the step: it saves the model, the optimizers,
+/// the scalers, every replica's random stream and buffers, the place in the dataset, what the epoch has
+/// summed up so far, the callbacks' states and the history, and restores them as the next fit begins. With as
+/// many replicas that fit comes to the same end, bit by bit, as one that was never interrupted; with another
+/// number each example still comes exactly once an epoch.
+///
+/// A fit that StopOnSignal ends is saved after that step. See Backup for what is written, and for what is
+/// thrown; a checkpoint that cannot be written at the end of the fit ends it with std::system_error.
+class BackupAndRestore : public Callback {
+ public:
+  explicit BackupAndRestore(const BackupOptions& options) : options_(options) {}
+
+  void on_fit_begin(FitState& state) override;
+  void on_save_point(FitState& state) override;
+  void on_fit_end(FitState& state) override;
+
+  /// How far the checkpoint was that the fit went on from; nothing: it began anew.
+  const std::optional<TrainingProgress>& restored() const { return restored_; }
+
+ private:
+  BackupOptions options_;
+  std::optional<Backup> backup_;  // while the fit runs
+  std::optional<TrainingProgress> restored_;
+  std::optional<int64_t> saved_epoch_;  // of the last checkpoint: the epochs that were done
+};
+
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+#include "lockstep/training/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/folder_lock.h"
+#include "lockstep/training/part_sink.h"
+#include "lockstep/training/replaced_file.h"
+#include "lockstep/training/sha256.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+// So that names in their order are in the order of steps.
+constexpr size_t kStepDigits = 12;
+// What is being made, or removed: nobody reads it.
+constexpr std::string_view kUnfinished = ".unfinished-";
+
+[[noreturn]] void throw_store_error(const std::string& action, const std::string& path, int error) {
+  throw std::system_error(error, std::generic_category(), "cannot " + action + " '" + path + "'");
+}
+
+std::string name_of_step(int64_t step) {
+  const std::string digits = std::to_string(step);
+  return std::string(kPrefix) + std::string(kStepDigits - std::min(kStepDigits, digits.size()), '0') + digits;
+}
+
+bool is_checkpoint_name(const std::string& name) {
+  return name.starts_with(kPrefix) && name.size() >= kPrefix.size() + kStepDigits &&
+         name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
+}
+
+/// Of a checkpoint's folder.
+int64_t step_of(const std::string& path) {
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  const std::string name = fs::path(path).filename().string();
+  int64_t step = kFar;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  return step;
+}
+
+/// So that the names in it outlive a power failure.
+void synchronize(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw_store_error("open", folder, errno);
+  const bool is_done = ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const int error = errno;
+  ::close(descriptor);
+  if (!is_done) throw_store_error("write", folder, error);
+}
+
+/// A file of a checkpoint, with the checksums of its parts.
+class CheckpointFileWriter : public PartSink {
+ public:
+  explicit CheckpointFileWriter(const std::string& path) : file_(path) {}
+
+  void write(const void* bytes, size_t count) override {
+    file_.write(bytes, count);
+    digest_.update(bytes, count);
+    size_ += count;
+  }
+  void end_part(const std::string& name) override {
+    parts_.push_back({.name = name, .size = size_, .sha256 = digest_.finish()});
+    size_ = 0;
+  }
+
+  /// The parts, once all is on the disk.
+  std::vector<CheckpointPart> commit() {
+    if (size_ > 0) end_part("end");
+    file_.commit();
+    return std::move(parts_);
+  }
+
+ private:
+  ReplacedFile file_;
+  Sha256 digest_;
+  uint64_t size_ = 0;
+  std::vector<CheckpointPart> parts_;
+};
+
+void write_text_file(const std::string& path, const std::string& text) {
+  ReplacedFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+std::vector<std::string> names_in_folder(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw CheckpointError(folder + ": cannot list the checkpoints in it: " + error.message());
+  }
+  return names;
+}
+
+}  // namespace
+
+bool is_checkpoint(const std::string& folder) {
+  return is_checkpoint_name(fs::path(folder).filename().string()) ||
+         ::access((folder + "/manifest.json").c_str(), F_OK) == 0;
+}
+
+std::vector<std::string> list_checkpoints(const std::string& folder) {
+  std::vector<std::string> names = names_in_folder(folder);
+  std::erase_if(names, [](const auto& name) { return !is_checkpoint_name(name); });
+  // Longer numbers are larger ones.
+  std::sort(names.begin(), names.end(),
+            [](const auto& a, const auto& b) { return a.size() != b.size() ? a.size() > b.size() : a > b; });
+  for (auto& name : names) name = folder + "/" + name;
+  return names;
+}
+
+CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : options_(options) {
+  if (options.folder.empty()) throw InvalidArgument("[CheckpointStore] expected a folder, but got ''");
+  if (options.keep_last < 1) {
+    throw InvalidArgument("[CheckpointStore] expected to keep 1 or more checkpoints, but got " +
+                          std::to_string(options.keep_last));
+  }
+  std::error_code error;
+  fs::create_directories(options.folder, error);
+  if (error) throw_store_error("make", options.folder, error.value());
+  try {
+    lock_ = std::make_unique<FolderLock>(options.folder + "/lock",
+                                         FolderOwner::here(options.job, options.generation));
+  } catch (const FolderInUse& owner) {
+    throw CheckpointError("[CheckpointStore] expected a folder that no process writes to, but '" +
+                          options.folder + "' is in use by " + owner.what());
+  }
+  for (const auto& name : names_in_folder(options.folder))
+    if (name.starts_with(kUnfinished)) remove(options.folder + "/" + name);
+}
+
+CheckpointStore::~CheckpointStore() = default;
+
+void CheckpointStore::check_owned() const {
+  if (lock_->holds()) return;
+  throw CheckpointError(
+      "[CheckpointStore] expected to own '" + options_.folder +
+      "', but a later start of this job has taken it: " + folder_owner(options_.folder + "/lock"));
+}
+
+std::string CheckpointStore::save(CheckpointManifest manifest, const std::string& file_name,
+                                  const std::function<void(PartSink&)>& write) {
+  check_owned();
+  const std::string made = options_.folder + "/" + std::string(kUnfinished) +
+                           std::to_string(options_.generation) + "-" + std::to_string(::getpid()) + "-" +
+                           std::to_string(num_saved_++);
+  if (::mkdir(made.c_str(), 0777) != 0) throw_store_error("make", made, errno);
+  const std::string name = name_of_step(manifest.step);
+  try {
+    CheckpointFileWriter file(made + "/" + file_name);
+    write(file);
+    manifest.generation = options_.generation;
+    manifest.files = {{.name = file_name, .parts = file.commit()}};
+    const std::string text = manifest_text(manifest);
+    write_text_file(made + "/manifest.json", text);
+    write_text_file(made + "/manifest.sha256", sha256(text) + "  manifest.json\n");
+    synchronize(made);
+    check_owned();
+    publish(made, name);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(made, ignored);
+    throw;
+  }
+  remove_superfluous();
+  return options_.folder + "/" + name;
+}
+
+/// Gives `made` its name. Another checkpoint of that name is exchanged for it, at once where the system can.
+void CheckpointStore::publish(const std::string& made, const std::string& name) const {
+  const std::string path = options_.folder + "/" + name;
+  if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
+    const bool is_there = ::access(path.c_str(), F_OK) == 0;
+    if (!is_there) {
+      // A file system without that flag.
+      if (std::rename(made.c_str(), path.c_str()) != 0) throw_store_error("make", path, errno);
+    } else if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+      remove(made);
+    } else {
+      remove(path);
+      if (std::rename(made.c_str(), path.c_str()) != 0) throw_store_error("make", path, errno);
+    }
+  }
+  synchronize(options_.folder);
+}
+
+/// Under its name until it is gone, half of it would look like a damaged one.
+void CheckpointStore::remove(const std::string& path) const {
+  std::string target = path;
+  if (!fs::path(path).filename().string().starts_with(kUnfinished)) {
+    target =
+        options_.folder + "/" + std::string(kUnfinished) + "removed-" + fs::path(path).filename().string();
+    std::error_code ignored;
+    fs::remove_all(target, ignored);
+    if (std::rename(path.c_str(), target.c_str()) != 0) throw_store_error("remove", path, errno);
+  }
+  std::error_code error;
+  fs::remove_all(target, error);
+  if (error) throw_store_error("remove", target, error.value());
+}
+
+void CheckpointStore::remove_superfluous() const {
+  int64_t kept = 0;
+  bool has_best = false;
+  for (const auto& path : list_checkpoints(options_.folder)) {
+    // Of a damaged one nothing is known, and somebody may want to look at it: it counts as any other.
+    bool is_best = false;
+    if (!has_best) {
+      try {
+        is_best = read_manifest(path).is_best;
+      } catch (const CheckpointError&) {
+      }
+    }
+    has_best = has_best || is_best;
+    if (kept < options_.keep_last) {
+      ++kept;
+    } else if (!is_best) {
+      remove(path);
+    }
+  }
+}
+
+void CheckpointStore::clear() {
+  check_owned();
+  for (const auto& path : list_checkpoints(options_.folder)) remove(path);
+}
+
+int64_t CheckpointStore::set_aside_after(int64_t step) {
+  check_owned();
+  int64_t count = 0;
+  for (const auto& path : list_checkpoints(options_.folder)) {
+    if (step_of(path) <= step) continue;
+    const std::string aside = options_.folder + "/set-aside-" + fs::path(path).filename().string();
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    if (std::rename(path.c_str(), aside.c_str()) != 0) throw_store_error("rename", path, errno);
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace lockstep

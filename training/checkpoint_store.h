@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/training/checkpoint_manifest.h"
+
+namespace lockstep {
+
+class FolderLock;
+class PartSink;
+
+struct CheckpointStoreOptions {
+  std::string folder;     ///< made where it is missing
+  int64_t keep_last = 2;  ///< besides the best one
+  /// What the processes of a job have in common over its restarts; empty: nothing.
+  std::string job;
+  int64_t generation = 0;  ///< how often the job had been started before
+};
+
+/// Checkpoints in a folder, of which this process alone writes some as long as the object lives. Each is a
+/// folder of its own, checkpoint-<step>, which gets its name only when all of it is on the disk: a process
+/// that is killed at any moment leaves whole ones only, and what else it left the next owner removes.
+///
+/// The folder may lie on a file system that several hosts share. Used by one thread at a time.
+class CheckpointStore {
+ public:
+  /// Takes the folder. Throws InvalidArgument without a folder and for keep_last below 1, CheckpointError
+  /// where another process owns it, naming that one, and std::system_error where the folder cannot be
+  /// written.
+  explicit CheckpointStore(const CheckpointStoreOptions& options);
+  /// Gives it up.
+  ~CheckpointStore();
+  CheckpointStore(const CheckpointStore&) = delete;
+  CheckpointStore& operator=(const CheckpointStore&) = delete;
+
+  /// A new checkpoint, in the place of one of the same step. `write(sink)` gives the content of its file
+  /// `file_name`. Blocks until it is on the disk, then removes those that are not kept any more. Returns its
+  /// folder.
+  ///
+  /// Throws what `write` throws, std::system_error naming the file where the disk is full or refuses, and
+  /// CheckpointError where a later generation of the job has taken the folder; the checkpoints from before
+  /// are as they were then.
+  std::string save(CheckpointManifest manifest, const std::string& file_name,
+                   const std::function<void(PartSink&)>& write);
+
+  /// Gives those behind `step` another name, set-aside-checkpoint-<step>: a run that goes on from an earlier
+  /// one will make its own. Returns how many there were. Throws as save().
+  int64_t set_aside_after(int64_t step);
+
+  /// Removes all checkpoints. Throws as save().
+  void clear();
+
+ private:
+  void check_owned() const;
+  void publish(const std::string& made, const std::string& name) const;
+  void remove(const std::string& path) const;
+  void remove_superfluous() const;
+
+  CheckpointStoreOptions options_;
+  std::unique_ptr<FolderLock> lock_;
+  int64_t num_saved_ = 0;
+};
+
+/// The folders of the checkpoints in `folder`, the newest first; none where it does not exist. Throws
+/// CheckpointError where it cannot be read.
+std::vector<std::string> list_checkpoints(const std::string& folder);
+
+/// Whether `folder` is a checkpoint's, rather than one that holds some.
+bool is_checkpoint(const std::string& folder);
+
+}  // namespace lockstep

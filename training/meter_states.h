@@ -1,0 +1,22 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <vector>
+
+#include "lockstep/training/state_file.h"
+#include "lockstep/training/state_view.h"
+#include "lockstep/training/step_meters.h"
+
+namespace lockstep {
+
+/// What the meters of all replicas have summed up, those of other workers included, of which each brings its
+/// local replicas': a collective. Waits for the devices. Throws InvalidArgument for a metric without
+/// restore().
+StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local);
+
+/// Puts it back. With another number of replicas than it was saved of, replica 0 gets it all. Throws
+/// CheckpointError for meters of other metrics.
+void load_meters(Strategy& strategy, const StateView& saved, const std::vector<StepMeters*>& local);
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "lockstep/training/save_every.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMostSteps = 1e15;  // so that a count is exact as a double
+
+bool is_unit(std::string text, const std::string& unit) {
+  return text == unit || text == unit + "s";
+}
+
+}  // namespace
+
+SaveEvery SaveEvery::parse(const std::string& text) {
+  SaveEvery every;
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [after, error] = std::from_chars(begin, end, every.count);
+  std::string unit(after, end);
+  if (unit.starts_with(' ')) unit.erase(0, 1);
+  const bool has_count = error == std::errc();
+  if (!has_count) every.count = 1;
+  if (is_unit(unit, "epoch")) {
+    every.unit = SaveUnit::kEpochs;
+  } else if (is_unit(unit, "step")) {
+    every.unit = SaveUnit::kSteps;
+  } else if (is_unit(unit, "minute")) {
+    every.unit = SaveUnit::kMinutes;
+  } else {
+    unit.clear();
+  }
+  const bool is_whole = every.unit == SaveUnit::kMinutes || every.count == std::floor(every.count);
+  if (unit.empty() || !is_whole || !(every.count > 0) || every.count > kMostSteps) {
+    throw InvalidArgument("expected epoch, N epochs, N steps or N minutes, N being positive, but got '" +
+                          text + "'");
+  }
+  return every;
+}
+
+std::string SaveEvery::str() const {
+  const char* name = unit == SaveUnit::kEpochs ? "epoch" : unit == SaveUnit::kSteps ? "step" : "minute";
+  if (count == 1) return name;
+  std::array<char, 32> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), count).ptr;
+  return std::string(digits.data(), end) + " " + name + "s";
+}
+
+}  // namespace lockstep
