@@ -1,0 +1,142 @@
+"""How launch_local.sh starts its workers: what each of them finds, and how its end is told."""
+
+import ctypes
+import errno
+import functools
+import json
+import os
+import re
+import resource
+import secrets
+import signal
+import socket
+import subprocess
+
+from launch_local_options import LaunchError, NO_RESOURCES, WRONG_USAGE
+from launch_local_output import STDERR, STDOUT, Stream
+
+# What other launchers, or another launch_local.sh around this one, say about the job.
+OTHER_LAUNCHERS = re.compile(
+    "(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|"
+    "SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS.*|NPROCS|TASKS_PER_NODE|NNODES|NODELIST|JOB_NUM_NODES|JOB_NODELIST|STEP_.*)|"
+    "OMPI_(COMM_WORLD|UNIVERSE)_.*|PMIX?_.*|TF_CONFIG|LOCKSTEP_LISTEN_FD")
+PR_SET_PDEATHSIG = 1
+
+
+def tf_configs(ports, chief):
+    """The TF_CONFIG of each worker, in the order of `ports`."""
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    chiefs, workers = addresses[:int(chief)], addresses[int(chief):]
+    cluster = {job: members for job, members in (("chief", chiefs), ("worker", workers)) if members}
+    tasks = [{"type": job, "index": index} for job, members in cluster.items() for index in range(len(members))]
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
+
+
+def job_environment():
+    """This process's own, without what other launchers said, and with the job's token."""
+    environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.fullmatch(name)}
+    if not environment.get("LOCKSTEP_JOB_TOKEN"):
+        environment["LOCKSTEP_JOB_TOKEN"] = secrets.token_hex(32)
+    return environment
+
+
+def raise_file_limit(needed):
+    """Returns the limits of open files that the workers are to have: those from before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise LaunchError(f"N: so many workers take {needed} open files, but the limit is {hard}", NO_RESOURCES)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return soft, hard
+
+
+def prepare_worker(launcher, prctl, file_limit):
+    """Runs in the worker before it becomes the program: from here on it dies with the launcher."""
+    if prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != launcher:  # It died before it could be said.
+        os._exit(1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)
+
+
+class Worker:
+    def __init__(self, index, process, streams):
+        self.index = index
+        self.process = process
+        self.streams = streams
+        self.code = None  # as subprocess has it: less than 0 for a signal
+
+    def send_to_group(self, number):
+        """To every process of the worker. Its id is not another's until it is reaped."""
+        try:
+            os.killpg(self.process.pid, number)
+        except OSError:
+            pass
+
+    def __str__(self):
+        end = f"exit code {self.code}"
+        if self.code < 0:
+            known = -self.code in list(signal.Signals)
+            end = f"killed by {signal.Signals(-self.code).name if known else f'signal {-self.code}'}"
+        return f"worker {self.index} (pid {self.process.pid}) {end}"
+
+
+class WorkerStarter:
+    def __init__(self, options):
+        self.options = options
+        self.environment = job_environment()
+        # Each has a socket and then two pipes, and may have two files.
+        self.file_limit = raise_file_limit(4 * options.workers + 64)
+        self.prctl = ctypes.CDLL(None, use_errno=True).prctl
+        self.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+
+    def open_files(self):
+        """The descriptors of each worker's own files."""
+        if not self.options.output:
+            return [(None, None)] * self.options.workers
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            os.makedirs(self.options.output, exist_ok=True)
+            return [
+                tuple(os.open(os.path.join(self.options.output, f"worker-{index}.{end}"), flags, 0o666)
+                      for end in ("out", "err")) for index in range(self.options.workers)
+            ]
+        except OSError as error:
+            raise LaunchError(
+                f"--output: expected a folder to write to, but got '{error.filename}': {error.strerror}") from error
+
+    def start(self):
+        """Yields each worker as soon as it runs the program. Where one does not start, those before it go on."""
+        files = self.open_files()
+        # A bound socket reserves its port, and refuses connections until the worker listens.
+        sockets = []
+        for _ in range(self.options.workers):
+            sockets.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sockets[-1].bind(("127.0.0.1", 0))
+        configs = tf_configs([bound.getsockname()[1] for bound in sockets], self.options.chief)
+        for index, (bound, config) in enumerate(zip(sockets, configs)):
+            own = {
+                "TF_CONFIG": config,
+                "LOCKSTEP_LISTEN_FD": str(bound.fileno()),
+                "LOCAL_RANK": str(index),
+                "LOCAL_WORLD_SIZE": str(self.options.workers),
+            }
+            process = self.start_process(index, {**self.environment, **own}, bound.fileno())
+            # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and
+            # connections to it then fail instead of waiting for a listener that nobody serves.
+            bound.close()
+            printed_to = (None, None) if self.options.quiet and index != 0 else (STDOUT, STDERR)
+            yield Worker(index, process, list(map(Stream, (process.stdout, process.stderr), files[index], printed_to)))
+
+    def start_process(self, index, environment, inherited):
+        try:
+            return subprocess.Popen(
+                self.options.command, executable=self.options.executable, env=environment, bufsize=0,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[inherited],
+                start_new_session=True,
+                preexec_fn=functools.partial(prepare_worker, os.getpid(), self.prctl, self.file_limit))
+        except (OSError, subprocess.SubprocessError) as error:
+            no_resources = getattr(error, "errno", None) in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+            raise LaunchError(
+                f"program: cannot start '{self.options.command[0]}' as worker {index}: {error}",
+                NO_RESOURCES if no_resources else WRONG_USAGE) from error
