@@ -21,9 +21,9 @@ constexpr int kPeerLost = 5;
 constexpr int kTimedOut = 124;
 
 /// What launchers say about a job that this process may be part of, which its children are not.
-constexpr std::array<const char*, 12> kLauncherVariables{
-    "TF_CONFIG",     "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "RANK",
-    "WORLD_SIZE",    "MASTER_ADDR",        "MASTER_PORT",        "OMPI_COMM_WORLD_RANK",
+constexpr std::array<const char*, 14> kLauncherVariables{
+    "TF_CONFIG",     "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_JOB_ID",  "LOCKSTEP_RESTART_COUNT",
+    "RANK",          "WORLD_SIZE",         "MASTER_ADDR",        "MASTER_PORT",      "OMPI_COMM_WORLD_RANK",
     "SLURM_STEP_ID", "PET_NNODES",         "PET_NODE_RANK",      "PET_RDZV_ENDPOINT"};
 
 std::string make_token() {

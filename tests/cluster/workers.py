@@ -14,7 +14,8 @@ BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 
 # What launchers set, and what would decide in their place.
 OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "PET_",
-                "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_ADDRESS")
+                "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
+                "LOCKSTEP_ADDRESS")
 
 
 def clean_environment():

@@ -132,6 +132,31 @@ TEST(TFConfigClusterResolver, ReadsTheVariable) {
             "[TF_CONFIG] expected TF_CONFIG to be set, but it is not set");
 }
 
+const Variables kTwoWorkers = {
+    {"TF_CONFIG", R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})"}};
+
+TEST(TFConfigClusterResolver, ReadsTheJobsNameAndItsRestarts) {
+  const TFConfigClusterResolver first(environment_of(kTwoWorkers));
+  EXPECT_EQ(first.restart_count(), 0);
+  EXPECT_EQ(first.job_id(), "");
+  const TFConfigClusterResolver later(
+      environment_of(changed(kTwoWorkers, {{"LOCKSTEP_RESTART_COUNT", "2"}, {"LOCKSTEP_JOB_ID", "a3"}})));
+  EXPECT_EQ(later.restart_count(), 2);
+  EXPECT_EQ(later.job_id(), "a3");
+  EXPECT_EQ(later.rank(), 1);
+}
+
+TEST(TFConfigClusterResolver, RefusesARestartCountThatIsNoNumber) {
+  for (const std::string count : {"", "-1", "2x", "99999999999"}) {
+    EXPECT_EQ(message_of<InvalidArgument>([&] {
+                TFConfigClusterResolver resolver(
+                    environment_of(changed(kTwoWorkers, {{"LOCKSTEP_RESTART_COUNT", count}})));
+              }),
+              "[TF_CONFIG] expected LOCKSTEP_RESTART_COUNT to be a whole number of 0 or more, but got '" +
+                  count + "'");
+  }
+}
+
 std::shared_ptr<const ClusterResolver> simple_resolver(const ClusterSpec& spec, const std::string& type,
                                                        int index) {
   return std::make_shared<SimpleClusterResolver>(spec, type, index);
