@@ -32,7 +32,7 @@ RUN apt-get update -q \
 COPY --from=build /runtime /
 # Starts several workers in one container.
 COPY scripts/launch_local.sh scripts/launch_local.py scripts/launch_local_options.py scripts/launch_local_output.py \
-     scripts/launch_local_worker.py /opt/lockstep/bin/
+     scripts/launch_local_restarts.py scripts/launch_local_worker.py /opt/lockstep/bin/
 ENV PATH=/opt/lockstep/bin:$PATH
 USER lockstep
 WORKDIR /home/lockstep

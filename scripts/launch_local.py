@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What launch_local.sh runs: starts the workers of one training job on this machine, see USAGE."""
+"""What launch_local.sh runs: starts the workers of one training job on this machine, and looks after them; see USAGE."""
 
 import errno
 import os
@@ -10,6 +10,7 @@ import time
 
 from launch_local_options import LaunchError, NO_RESOURCES, PEER_LOST, USAGE, parse
 from launch_local_output import Printer, STDERR, STDOUT, write_all
+from launch_local_restarts import forbids_another_start, workers_of_next_start
 from launch_local_worker import WorkerStarter
 
 SECONDS_TO_KILL = 3  # from SIGTERM to SIGKILL
@@ -24,8 +25,10 @@ class Launcher:
     def __init__(self, options):
         self.options = options
         self.starter = WorkerStarter(options)
+        self.generation = 0  # how often the job was started before
+        self.launch_error = None
         self.running = {}  # workers by process id
-        self.workers = []
+        self.workers = []  # of this generation
         self.first_failure = None
         self.deadlines = []  # (time, signal that the workers get at it), the next one first
         self.signals = []  # received, and not yet passed on
@@ -58,14 +61,17 @@ class Launcher:
 
     # Start
 
-    def start(self):
-        """Starts all workers, or none."""
+    def start(self, count):
+        """Starts all workers, or none that stays."""
+        self.workers, self.first_failure, self.deadlines = [], None, []
         try:
-            for worker in self.starter.start():
+            for worker in self.starter.start(count, self.generation):
                 self.add(worker)
-        except LaunchError:
+        except LaunchError as error:
+            self.launch_error = error
+            self.say(str(error))
             self.send_to_all(signal.SIGKILL)
-            raise
+            self.killed = True
 
     def add(self, worker):
         self.workers.append(worker)
@@ -127,6 +133,7 @@ class Launcher:
 
     def send_to_all(self, number):
         for worker in self.running.values():
+            worker.sent.add(number)
             worker.send_to_group(number)
 
     def stop(self, number):
@@ -183,25 +190,8 @@ class Launcher:
             else:
                 self.read(*key.data)
 
-    def summarize(self):
-        if any(worker.code != 0 for worker in self.workers):
-            for worker in self.workers:
-                self.say(str(worker))
-
-    def exit_code(self):
-        if self.stopped_by is not None:
-            return 128 + self.stopped_by
-        if self.first_failure is not None:
-            code = self.first_failure.code
-            return code if code > 0 else 128 - code
-        return NO_RESOURCES if self.output_is_lost else 0
-
-    def run(self):
-        """Returns the exit code once all workers have ended and all output is written."""
-        self.handle_signals()
-        self.start()
-        # A process with threads is not to be forked.
-        self.printer.start()
+    def watch(self):
+        """Until all workers have ended."""
         while self.running:
             self.wait(max(0.0, self.deadlines[0][0] - time.monotonic()) if self.deadlines else None)
             self.look_after_printer()
@@ -216,13 +206,67 @@ class Launcher:
             for stream in worker.streams:
                 if not stream.pipe.closed:
                     self.close(worker, stream)
-        self.summarize()
+
+    def workers_to_start_again(self):
+        """How many; 0: the job is over."""
+        most, failed = self.options.max_restarts, self.first_failure
+        if not most or failed is None or self.stopped_by is not None:
+            return 0
+        lasting = next(filter(forbids_another_start, self.workers), None)
+        if lasting is not None:
+            self.say(f"worker {lasting.index} {lasting.end()}: the job is not started again")
+            return 0
+        if self.generation == most:
+            self.say(f"worker {failed.index} {failed.end()}: generation {most} of {most} was the last")
+            return 0
+        count = workers_of_next_start(self.workers, self.options.min_workers)
+        fewer = f", with {count} of {self.options.workers} workers" if count < self.options.workers else ""
+        self.say(f"worker {failed.index} {failed.end()}: the job is started again as generation {self.generation + 1} of "
+                 f"{most}{fewer}")
+        return count
+
+    def summarize(self):
+        if self.launch_error is None and any(worker.code != 0 for worker in self.workers):
+            for worker in self.workers:
+                self.say(str(worker))
+
+    def finish_printing(self):
         # A signal ends the wait for a reader that has stalled.
         while self.printer.queued and not self.signals:
             for key, _ in self.alarms.select():
                 os.read(key.fd, PIPE_CAPACITY)
         self.look_after_printer()
-        return self.exit_code()
+
+    def exit_code(self):
+        if self.launch_error is not None:
+            # What could be started before was no wrong usage.
+            return NO_RESOURCES if self.generation else self.launch_error.code
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        if self.first_failure is not None:
+            code = self.first_failure.code
+            return code if code > 0 else 128 - code
+        return NO_RESOURCES if self.output_is_lost else 0
+
+    def run(self):
+        """Returns the exit code once all workers have ended and all output is written."""
+        self.handle_signals()
+        count = self.options.workers
+        while True:
+            self.start(count)
+            self.printer.start()
+            self.watch()
+            count = self.workers_to_start_again()
+            if not count:
+                self.summarize()
+            self.finish_printing()
+            if count and self.signals:
+                self.stop(self.signals.pop(0))
+            if not count or self.stopped_by is not None:
+                return self.exit_code()
+            # A process with threads is not to be forked.
+            self.printer.stop()
+            self.generation += 1
 
 
 def main():

@@ -16,16 +16,22 @@ port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its s
   --quiet            prints only what worker 0 writes
   --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
                      SIGKILL 3 s later
+  --max-restarts R   when a worker fails and all have ended, starts them all again, R times at most (0); not after the
+                     exit codes 2, 3, 4, 6, 130 and 143, which another start would not mend
+  --min-workers M    with --max-restarts: for each worker that was killed from outside the next start has one less, but
+                     M at least (N)
   --help             prints this
 
-The exit code is that of the first worker that failed (128 + signal where a signal killed it), and 0 where none did.
-SIGINT and SIGTERM are passed on to the workers, and the exit code is 130 or 143 once they have ended; a second one kills
-them. Exit code 2 is wrong usage; 7 means that the workers could not be started, or their output not be written.
+The exit code is that of the first worker that failed in the last start (128 + signal where a signal killed it), and 0
+where none did. SIGINT and SIGTERM are passed on to the workers, nothing is started any more, and the exit code is 130 or
+143 once they have ended; a second one kills them. Exit code 2 is wrong usage; 7 means that the workers could not be
+started, or their output not be written.
 
 Example: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
 """
 
 MOST_WORKERS = 1024
+MOST_RESTARTS = 1000000
 LONGEST_GRACE = 86400
 WRONG_USAGE, PEER_LOST, NO_RESOURCES = 2, 5, 7  # exit codes
 
@@ -44,6 +50,8 @@ class Options:
     output: str = ""
     quiet: bool = False
     grace: float = 10
+    max_restarts: int = 0
+    min_workers: int = 0  # 0: every start has as many
     workers: int = 0
     command: list = dataclasses.field(default_factory=list)
     executable: str = ""
@@ -53,6 +61,12 @@ def parse_folder(text):
     if not text:
         raise LaunchError("--output: expected a folder, but got ''")
     return text
+
+
+def parse_count(name, what, text, least, most):
+    if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
+        raise LaunchError(f"{name}: expected a number of {what} from {least} to {most}, but got '{text}'")
+    return int(text)
 
 
 def parse_grace(text):
@@ -80,11 +94,12 @@ def find_executable(program):
 def parse(arguments):
     """The options; those after N belong to the program. None where help was asked for."""
     options = Options()
+    min_workers = None  # N comes later
     rest = list(arguments)
     while rest and re.match("-[^0-9]", rest[0]):
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
-        if name in ("--output", "--grace") and not equals and rest:
+        if name in ("--output", "--grace", "--max-restarts", "--min-workers") and not equals and rest:
             value = rest.pop(0)
         if argument in ("--help", "-h"):
             return None
@@ -96,14 +111,22 @@ def parse(arguments):
             options.output = parse_folder(value)
         elif name == "--grace":
             options.grace = parse_grace(value)
+        elif name == "--max-restarts":
+            options.max_restarts = parse_count(name, "restarts", value, 0, MOST_RESTARTS)
+        elif name == "--min-workers":
+            min_workers = value
         else:
-            raise LaunchError(f"expected --chief, --output, --quiet, --grace, --help or N, but got '{argument}'")
+            raise LaunchError("expected --chief, --output, --quiet, --grace, --max-restarts, --min-workers, --help or N, "
+                              f"but got '{argument}'")
     if not rest:
         raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
-    if not re.fullmatch("[0-9]{1,9}", rest[0]) or not 1 <= int(rest[0]) <= MOST_WORKERS:
-        raise LaunchError(f"N: expected a number of workers from 1 to {MOST_WORKERS}, but got '{rest[0]}'")
+    options.workers = parse_count("N", "workers", rest[0], 1, MOST_WORKERS)
+    if min_workers is not None:
+        options.min_workers = parse_count("--min-workers", "workers", min_workers, 1, options.workers)
+        if not options.max_restarts:
+            raise LaunchError("--min-workers: expected --max-restarts with it, but got none")
     if len(rest) == 1:
         raise LaunchError("program: expected a program to run, but got none; --help says more")
-    options.workers, options.command = int(rest[0]), rest[1:]
+    options.command = rest[1:]
     options.executable = find_executable(rest[1])
     return options

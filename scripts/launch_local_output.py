@@ -15,11 +15,12 @@ def write_all(descriptor, data):
         data = data[os.write(descriptor, data):]
 
 
-class Printer(threading.Thread):
+class Printer:
     """Writes to stdout and stderr in a thread of its own: a reader that stalls holds up no signal and no deadline."""
 
     def __init__(self, wake):
-        super().__init__(daemon=True)
+        self.thread = None
+        self.is_ending = False
         self.wake = wake  # called after each write, in the thread
         self.terminals = {
             descriptor for descriptor in (STDOUT, STDERR)
@@ -30,6 +31,18 @@ class Printer(threading.Thread):
         self.queue = []  # (descriptor, bytes)
         self.queued = 0  # bytes, those that are being written included
         self.errors = {}  # of each descriptor that is written to no more
+
+    def start(self):
+        self.is_ending = False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        """Ends the thread, which writes everything before that. Lines may be printed on; start() writes them."""
+        with self.changed:
+            self.is_ending = True
+            self.changed.notify()
+        self.thread.join()
 
     def print_line(self, descriptor, line, end=b"\n"):
         """`end` is a carriage return for a progress line, which on a terminal the next line takes the place of."""
@@ -47,7 +60,9 @@ class Printer(threading.Thread):
     def run(self):
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.queue)
+                self.changed.wait_for(lambda: self.queue or self.is_ending)
+                if not self.queue:
+                    return
                 batch, self.queue = self.queue, []
             for descriptor, lines in itertools.groupby(batch, key=lambda entry: entry[0]):
                 data = b"".join(line for _, line in lines)

@@ -19,7 +19,8 @@ from launch_local_output import STDERR, STDOUT, Stream
 OTHER_LAUNCHERS = re.compile(
     "(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|"
     "SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS.*|NPROCS|TASKS_PER_NODE|NNODES|NODELIST|JOB_NUM_NODES|JOB_NODELIST|STEP_.*)|"
-    "OMPI_(COMM_WORLD|UNIVERSE)_.*|PMIX?_.*|TF_CONFIG|LOCKSTEP_LISTEN_FD")
+    "OMPI_(COMM_WORLD|UNIVERSE)_.*|PMIX?_.*|TF_CONFIG|"
+    "LOCKSTEP_(LISTEN_FD|JOB_ID|RESTART_COUNT)")
 PR_SET_PDEATHSIG = 1
 
 
@@ -33,10 +34,12 @@ def tf_configs(ports, chief):
 
 
 def job_environment():
-    """This process's own, without what other launchers said, and with the job's token."""
+    """This process's own, without what other launchers said, and with the job's token and name."""
     environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.fullmatch(name)}
     if not environment.get("LOCKSTEP_JOB_TOKEN"):
         environment["LOCKSTEP_JOB_TOKEN"] = secrets.token_hex(32)
+    # Never one that was set before: who finds the name in a lock may take it for that of an earlier start of this job.
+    environment["LOCKSTEP_JOB_ID"] = secrets.token_hex(16)
     return environment
 
 
@@ -65,6 +68,7 @@ class Worker:
         self.process = process
         self.streams = streams
         self.code = None  # as subprocess has it: less than 0 for a signal
+        self.sent = set()  # signals from the launcher, while it ran
 
     def send_to_group(self, number):
         """To every process of the worker. Its id is not another's until it is reaped."""
@@ -73,15 +77,19 @@ class Worker:
         except OSError:
             pass
 
+    def end(self):
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        known = -self.code in list(signal.Signals)
+        return f"killed by {signal.Signals(-self.code).name if known else f'signal {-self.code}'}"
+
     def __str__(self):
-        end = f"exit code {self.code}"
-        if self.code < 0:
-            known = -self.code in list(signal.Signals)
-            end = f"killed by {signal.Signals(-self.code).name if known else f'signal {-self.code}'}"
-        return f"worker {self.index} (pid {self.process.pid}) {end}"
+        return f"worker {self.index} (pid {self.process.pid}) {self.end()}"
 
 
 class WorkerStarter:
+    """Starts the workers of a job, as often as it takes: with one token and one name, and each time on new ports."""
+
     def __init__(self, options):
         self.options = options
         self.environment = job_environment()
@@ -90,27 +98,27 @@ class WorkerStarter:
         self.prctl = ctypes.CDLL(None, use_errno=True).prctl
         self.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
-    def open_files(self):
-        """The descriptors of each worker's own files."""
+    def open_files(self, count, generation):
+        """The descriptors of each worker's own files, which every later start goes on with."""
         if not self.options.output:
-            return [(None, None)] * self.options.workers
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            return [(None, None)] * count
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if generation else os.O_TRUNC)
         try:
             os.makedirs(self.options.output, exist_ok=True)
             return [
                 tuple(os.open(os.path.join(self.options.output, f"worker-{index}.{end}"), flags, 0o666)
-                      for end in ("out", "err")) for index in range(self.options.workers)
+                      for end in ("out", "err")) for index in range(count)
             ]
         except OSError as error:
             raise LaunchError(
                 f"--output: expected a folder to write to, but got '{error.filename}': {error.strerror}") from error
 
-    def start(self):
+    def start(self, count, generation):
         """Yields each worker as soon as it runs the program. Where one does not start, those before it go on."""
-        files = self.open_files()
+        files = self.open_files(count, generation)
         # A bound socket reserves its port, and refuses connections until the worker listens.
         sockets = []
-        for _ in range(self.options.workers):
+        for _ in range(count):
             sockets.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             sockets[-1].bind(("127.0.0.1", 0))
         configs = tf_configs([bound.getsockname()[1] for bound in sockets], self.options.chief)
@@ -119,7 +127,8 @@ class WorkerStarter:
                 "TF_CONFIG": config,
                 "LOCKSTEP_LISTEN_FD": str(bound.fileno()),
                 "LOCAL_RANK": str(index),
-                "LOCAL_WORLD_SIZE": str(self.options.workers),
+                "LOCAL_WORLD_SIZE": str(count),
+                "LOCKSTEP_RESTART_COUNT": str(generation),
             }
             process = self.start_process(index, {**self.environment, **own}, bound.fileno())
             # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and

@@ -70,6 +70,15 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
             self.assertRegex(next(iter(token)), "^[0-9a-f]{64}$")
         self.assertNotEqual(*tokens)
 
+    def test_a_job_has_a_name_of_its_own_and_begins_with_no_restart(self):
+        environments = [[worker["environment"] for worker in self.tell_all()] for job in range(2)]
+        names = [{environment["LOCKSTEP_JOB_ID"] for environment in job} for job in environments]
+        for job, name in zip(environments, names):
+            self.assertEqual(len(name), 1)
+            self.assertRegex(next(iter(name)), "^[0-9a-f]{32}$")
+            self.assertEqual([environment["LOCKSTEP_RESTART_COUNT"] for environment in job], ["0"] * 3)
+        self.assertNotEqual(*names)
+
     def test_a_token_of_ones_own_is_kept(self):
         told = self.tell_all(LOCKSTEP_JOB_TOKEN="mine")
         self.assertEqual([worker["environment"]["LOCKSTEP_JOB_TOKEN"] for worker in told], ["mine"] * 3)
@@ -79,7 +88,10 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
             "RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_PROCID",
             "SLURM_NTASKS", "SLURM_STEP_NODELIST", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PET_NNODES",
         ]
-        theirs = {name: "999" for name in others + ["TF_CONFIG", "LOCKSTEP_LISTEN_FD", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]}
+        replaced = [
+            "TF_CONFIG", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_ID", "LOCKSTEP_RESTART_COUNT", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
+        ]
+        theirs = {name: "999" for name in others + replaced}
         own = {"OMP_NUM_THREADS": "3", "SLURM_JOB_ID": "7", "OMPI_MCA_btl": "tcp", "SOMETHING": "else"}
         for worker in self.tell_all(**theirs, **own):
             environment = worker["environment"]
@@ -178,11 +190,22 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
             (["2", self.folder / "text"], file + f"'{self.folder}/text' is not executable"),
             (["2", self.folder], file + f"'{self.folder}' is a folder"),
             (["2", self.folder / "no_program"], f"program: cannot start '{self.folder}/no_program' as worker 0: "),
-            (["--loud", "2", "true"], "expected --chief, --output, --quiet, --grace, --help or N, but got '--loud'"),
+            (["--loud", "2", "true"], "expected --chief, --output, --quiet, --grace, --max-restarts, --min-workers, --help "
+             "or N, but got '--loud'"),
             (["--quiet=1", "2", "true"], "but got '--quiet=1'"),
             (["--grace", "soon", "2", "true"], "--grace: expected seconds from 0 to 86400, but got 'soon'"),
             (["--grace=-1", "2", "true"], "--grace: expected seconds from 0 to 86400, but got '-1'"),
             (["--grace", "86401", "2", "true"], "--grace: expected seconds from 0 to 86400, but got '86401'"),
+            (["--max-restarts", "often", "2", "true"],
+             "--max-restarts: expected a number of restarts from 0 to 1000000, but got 'often'"),
+            (["--max-restarts=-1", "2", "true"],
+             "--max-restarts: expected a number of restarts from 0 to 1000000, but got '-1'"),
+            (["--max-restarts"], "--max-restarts: expected a number of restarts from 0 to 1000000, but got ''"),
+            (["--max-restarts", "1", "--min-workers", "0", "2", "true"],
+             "--min-workers: expected a number of workers from 1 to 2, but got '0'"),
+            (["--max-restarts", "1", "--min-workers=3", "2", "true"],
+             "--min-workers: expected a number of workers from 1 to 2, but got '3'"),
+            (["--min-workers=1", "2", "true"], "--min-workers: expected --max-restarts with it, but got none"),
             (["--output"], "--output: expected a folder, but got ''"),
             (["--output", self.folder / "text", "2", "true"], "--output: expected a folder to write to, but got "),
         ]:
@@ -205,7 +228,7 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
     def test_help_names_every_option(self):
         process = self.expect_success(self.launch("--help"))
         self.assertTrue(process.stdout.startswith("usage: launch_local.sh [option...] N program [argument...]\n"))
-        for option in ["--chief", "--output FOLDER", "--quiet", "--grace SECONDS"]:
+        for option in ["--chief", "--output FOLDER", "--quiet", "--grace SECONDS", "--max-restarts R", "--min-workers M"]:
             self.assertIn(f"\n  {option} ", process.stdout)
 
     @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")
