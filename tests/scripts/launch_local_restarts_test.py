@@ -294,7 +294,9 @@ class LaunchLocalRestartsTest(launch_local_case.LaunchLocalCase):
         self.expect_soon(lambda: not os.path.exists(f"/proc/{worker}"))
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGTERM)
-        self.expect_end_by(process, signal.SIGTERM)
+        _, errors = self.expect_end_by(process, signal.SIGTERM)
+        # Workers that had been started and then ended at once would be told of, before they left a record.
+        self.assertNotIn("(pid", errors)
 
     def test_workers_of_a_later_generation_die_with_a_launcher_that_is_killed(self):
         process = self.start("--max-restarts", 1, 2, *self.worker("""
