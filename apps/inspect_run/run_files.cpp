@@ -41,10 +41,10 @@ std::optional<std::ifstream> open_file(const std::string& path, RunSummary& summ
 }
 
 /// Without what the parser puts in front of its messages.
-std::string parse_message(const Json::parse_error& error) {
+std::string parse_message(const Json::exception& error) {
   const std::string message = error.what();
-  const size_t start = message.find("parse error");
-  return start == std::string::npos ? message : message.substr(start);
+  const size_t start = message.find("] ");
+  return start == std::string::npos ? message : message.substr(start + 2);
 }
 
 /// Reads JSON whose arrays and objects lie at most kDeepest inside each other. Returns what is wrong with it,
@@ -59,7 +59,7 @@ std::string parse_bounded(Input&& input, Json& value) {
   };
   try {
     value = Json::parse(std::forward<Input>(input), look);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // a number beyond a double's range is no parse_error
     return parse_message(error);
   }
   if (!is_too_deep) return "";

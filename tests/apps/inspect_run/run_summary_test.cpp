@@ -123,6 +123,17 @@ TEST(RunSummaryTest, NamesTheLinesThatAreDamagedAndReadsTheOthers) {
                           "metrics.jsonl: 2 more such lines"));
 }
 
+TEST(RunSummaryTest, TakesANumberBeyondADoubleForDamage) {
+  const TemporaryFolder folder;
+  write_text(folder.path() + "/config.json", "{\"values\": {\"learning-rate\": 1e999}}");
+  write_text(folder.path() + "/metrics.jsonl",
+             "{\"kind\": \"epoch\", \"loss\": -1e999}\n{\"kind\": \"epoch\", \"epoch\": 1}\n");
+  const RunSummary summary = summarise_run(folder.path());
+  EXPECT_THAT(summary.epochs, SizeIs(1));
+  EXPECT_THAT(summary.damages, ElementsAre("config.json: number overflow parsing '1e999'",
+                                           "metrics.jsonl, line 1: number overflow parsing '-1e999'"));
+}
+
 TEST(RunSummaryTest, ReadsNoLineWithoutBounds) {
   const TemporaryFolder folder;
   write_text(folder.path() + "/metrics.jsonl", "{\"a\": \"" + std::string(3 << 20, 'x') +
