@@ -1,5 +1,6 @@
 #include "lockstep/strategies/slurm_nodes.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <utility>
@@ -60,7 +61,9 @@ class NodeListReader {
         for (const std::string& part : parts) longer.push_back(name + part);
       }
       names = std::move(longer);
-      if (names.back().size() > kMaxNodeName) refuse("names of at most 253 characters");
+      const bool is_too_long = std::any_of(
+          names.begin(), names.end(), [](const std::string& name) { return name.size() > kMaxNodeName; });
+      if (is_too_long) refuse("names of at most 253 characters");
     }
     if (position_ == begin) refuse("a list of nodes without an empty name");
     return names;

@@ -62,6 +62,9 @@ TEST(SlurmNodes, RefusesWhatIsNoList) {
       {"n[99999999999]", numbers + ", but got 'n[99999999999]' (wrong at character 3)"},
       {std::string(254, 'n'),
        "names of at most 253 characters, but got '" + std::string(77, 'n') + "...' (wrong at character 255)"},
+      // The last name is the short one.
+      {"n[" + std::string(252, '0') + "1,2]", "names of at most 253 characters, but got 'n[" +
+                                                  std::string(75, '0') + "...' (wrong at character 259)"},
   };
   for (const auto& [text, message] : cases) {
     EXPECT_EQ(message_of<InvalidArgument>([&text = text] { expand_slurm_nodes(text, kSlurmNodeList); }),
