@@ -11,6 +11,9 @@ namespace {
 
 // Lines of a name, a tab and a value; the first ones are the card's own fields.
 constexpr size_t kNumFields = 4;
+constexpr int kLastPort = 65535;
+// Of one worker; those of all workers are added up.
+constexpr int kMostReplicas = 65536;
 
 void append_escaped(std::string& to, const std::string& text) {
   for (const char character : text) {
@@ -47,10 +50,11 @@ std::string unescaped(std::string_view text) {
   throw InvalidArgument("[join] expected what a worker tells of itself, but got other bytes");
 }
 
-int card_number(const std::string& text) {
+int card_number(const std::string& text, int least, int most) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) refuse_card();
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
+    refuse_card();
   return number;
 }
 
@@ -87,9 +91,11 @@ WorkerCard WorkerCard::parse(const std::string& text) {
     refuse_card();
   WorkerCard card{.host = lines[0].second,
                   .address = lines[1].second,
-                  .heartbeat_port = card_number(lines[2].second),
-                  .num_replicas = card_number(lines[3].second)};
+                  .heartbeat_port = card_number(lines[2].second, 0, kLastPort),
+                  .num_replicas = card_number(lines[3].second, 1, kMostReplicas)};
   card.facts.assign(lines.begin() + kNumFields, lines.end());
+  // Such as 007 for a number, or an escape of a character that needs none.
+  if (card.text() != text) refuse_card();
   return card;
 }
 

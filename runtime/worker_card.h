@@ -19,7 +19,8 @@ struct WorkerCard {
   std::vector<std::pair<std::string, std::string>> facts;
 
   std::string text() const;
-  /// Reads what text() wrote. Throws InvalidArgument for anything else.
+  /// Reads what text() wrote, from whoever reaches the store. Throws InvalidArgument for anything else, for a
+  /// port above 65535 and for less than one replica or more than 65536.
   static WorkerCard parse(const std::string& text);
 
   struct Difference {
