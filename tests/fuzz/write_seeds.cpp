@@ -1,0 +1,230 @@
+// Writes valid inputs for the fuzz programs, made by the project's own writers and those of its tests:
+//   write_seeds <folder>    each as <folder>/<program>/<name>
+// What they make is the same each time. Inputs that are text, and those that once failed, lie in corpus/.
+
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "lockstep/runtime/heartbeat_message.h"
+#include "lockstep/runtime/worker_card.h"
+#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/training/pickle_writer.h"
+#include "lockstep/training/safetensors_header.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+using testing::Bytes;
+
+class SeedFolder {
+ public:
+  explicit SeedFolder(std::string path) : path_(std::move(path)) {}
+
+  void write(const std::string& name, std::string_view bytes) const {
+    const auto file = std::filesystem::path(path_) / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (!stream.flush()) throw std::runtime_error("cannot write " + file.string());
+  }
+  void write(const std::string& name, const Bytes& bytes) const {
+    write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+
+ private:
+  std::string path_;
+};
+
+void append_big_endian(Bytes& out, uint64_t value, size_t num_bytes = 4) {
+  for (size_t i = num_bytes; i-- > 0;) out.push_back(static_cast<uint8_t>(value >> (8 * i)));
+}
+
+/// In zlib's format or, with `window_bits` 31, gzip's.
+Bytes deflated(const Bytes& plain, int window_bits = 15) {
+  z_stream stream{};
+  if (deflateInit2(&stream, 9, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::bad_alloc();
+  Bytes bytes(deflateBound(&stream, plain.size()) + 32);
+  stream.next_in = const_cast<Bytef*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = bytes.data();
+  stream.avail_out = static_cast<uInt>(bytes.size());
+  deflate(&stream, Z_FINISH);
+  bytes.resize(stream.total_out);
+  deflateEnd(&stream);
+  return bytes;
+}
+
+void append_png_chunk(Bytes& out, std::string_view type, const Bytes& content) {
+  append_big_endian(out, content.size());
+  const size_t begin = out.size();
+  out.insert(out.end(), type.begin(), type.end());
+  out.insert(out.end(), content.begin(), content.end());
+  append_big_endian(out, crc32(0, out.data() + begin, static_cast<uInt>(out.size() - begin)));
+}
+
+struct PngKind {
+  uint8_t depth;
+  uint8_t colour;  ///< as in its header: 0 grey, 2 RGB, 3 palette, 4 and 6 with alpha
+  bool is_interlaced = false;
+};
+
+/// Eight pixels by eight, of any kind. Their bytes are as many as the kind needs at the most, which a decoder
+/// takes with a warning.
+Bytes png_of(const PngKind& kind) {
+  Bytes bytes = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+  Bytes header;
+  append_big_endian(header, 8);
+  append_big_endian(header, 8);
+  header.insert(header.end(), {kind.depth, kind.colour, 0, 0, static_cast<uint8_t>(kind.is_interlaced)});
+  append_png_chunk(bytes, "IHDR", header);
+  if (kind.colour == 3) append_png_chunk(bytes, "PLTE", {0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
+  const size_t channels = kind.colour == 2 ? 3 : kind.colour == 4 ? 2 : kind.colour == 6 ? 4 : 1;
+  const auto row_bytes = [&](size_t width) { return 1 + (width * channels * kind.depth + 7) / 8; };
+  Bytes rows;
+  if (kind.is_interlaced) {
+    // Width and number of the rows of Adam7's passes over eight by eight pixels.
+    constexpr std::pair<size_t, size_t> kPasses[] = {{1, 1}, {1, 1}, {2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 4}};
+    for (const auto& [width, count] : kPasses) rows.resize(rows.size() + count * row_bytes(width));
+  } else {
+    rows.resize(8 * row_bytes(8));
+  }
+  append_png_chunk(bytes, "IDAT", deflated(rows));
+  append_png_chunk(bytes, "IEND", {});
+  return bytes;
+}
+
+Bytes idx_of(const std::vector<uint32_t>& dimensions) {
+  Bytes bytes = {0, 0, 8, static_cast<uint8_t>(dimensions.size())};
+  size_t count = 1;
+  for (const uint32_t dimension : dimensions) {
+    append_big_endian(bytes, dimension);
+    count *= dimension;
+  }
+  for (size_t i = 0; i < count; ++i) bytes.push_back(static_cast<uint8_t>(i));
+  return bytes;
+}
+
+void write_image_seeds(const SeedFolder& folder) {
+  for (const int64_t channels : {1, 3}) {
+    const auto image = testing::make_image(9, 7, channels);
+    const std::string name = std::to_string(channels) + "_channels";
+    folder.write("png_decoder/" + name, testing::encode_png(image));
+    folder.write("jpeg_decoder/" + name, testing::encode_jpeg(image));
+    folder.write("jpeg_decoder/" + name + "_progressive", testing::encode_jpeg(image, /*progressive=*/true));
+  }
+  folder.write("jpeg_decoder/4_channels", testing::encode_jpeg(testing::make_image(2, 2, 4)));
+  int number = 0;
+  for (const PngKind& kind : {PngKind{1, 0}, PngKind{2, 0}, PngKind{16, 0}, PngKind{2, 3}, PngKind{8, 4},
+                              PngKind{16, 6}, PngKind{4, 0, true}, PngKind{8, 2, true}})
+    folder.write("png_decoder/kind_" + std::to_string(number++), png_of(kind));
+}
+
+/// A state of one tensor. A zero for a checksum stands for none: changes reach what comes behind it.
+Bytes checkpoint_of(PickledTensor tensor) {
+  tensor.storage = "0";
+  const Bytes content(tensor.storage_bytes, 1);
+  PickleValue::Dict state;
+  state.add("weight", std::move(tensor));
+  std::vector<testing::RawZipEntry> entries = {
+      testing::stored_entry("state/data.pkl", testing::to_bytes(write_pickle(state))),
+      testing::stored_entry("state/byteorder", testing::to_bytes("little")),
+      testing::stored_entry("state/data/0", content)};
+  for (auto& entry : entries) entry.checksum = 0;
+  return testing::make_raw_zip(entries);
+}
+
+void write_archive_seeds(const SeedFolder& folder) {
+  const Bytes image = testing::encode_png(testing::make_image(2, 2, 1));
+  const Bytes text = testing::to_bytes(std::string(300, 'a'));
+  Bytes raw = deflated(text);
+  raw = Bytes(raw.begin() + 2, raw.end() - 4);  // a zip has neither zlib's head nor its checksum
+  const Bytes classes = testing::make_raw_zip(
+      {testing::stored_entry("train/0/a.png", image),
+       {.name = "train/1/b.png",
+        .content = raw,
+        .size = text.size(),
+        .checksum = static_cast<uint32_t>(crc32(0, text.data(), static_cast<uInt>(text.size()))),
+        .is_deflated = true}});
+  const Bytes checkpoint =
+      testing::make_raw_zip({testing::stored_entry("state/data.pkl", {0x80, 2, 'N', '.'}),
+                             testing::stored_entry("state/data/0", Bytes(8, 1))});
+  for (const std::string program : {"zip_archive", "zip_directory"}) {
+    folder.write(program + "/classes", classes);
+    folder.write(program + "/checkpoint", checkpoint);
+    folder.write(program + "/empty", testing::make_raw_zip({}));
+  }
+  folder.write("state_file/checkpoint", checkpoint);
+  folder.write(
+      "state_file/untyped",
+      checkpoint_of({.dtype = "uint16", .storage_bytes = 12, .offset = 1, .shape = {5}, .strides = {1}}));
+}
+
+void write_checkpoint_seeds(const SeedFolder& folder) {
+  PickleValue::Dict dict;
+  dict.add("none", PickleValue());
+  dict.add("numbers", PickleValue::List{true, false, 0, -1, 300, int64_t{1} << 40, INT64_MIN, 1.5});
+  dict.add(7, PickleValue::Tuple{{"text", PickleValue::Tuple{}, PickleValue::Dict()}});
+  dict.add("typed", PickledTensor{.dtype = "float32",
+                                  .storage = "0",
+                                  .storage_bytes = 24,
+                                  .offset = 0,
+                                  .shape = {2, 3},
+                                  .strides = {3, 1}});
+  dict.add("untyped", PickledTensor{.dtype = "uint16", .storage = "1", .storage_bytes = 2});
+  folder.write("pickle/every_kind", write_pickle(dict));
+
+  const auto header = place_safetensors({{.name = "weight", .dtype = "F32", .shape = {2, 3}},
+                                         {.name = "bias", .dtype = "BF16", .shape = {3}},
+                                         {.name = "empty", .dtype = "I64", .shape = {0, 4}}},
+                                        {{"format", "pt"}});
+  const auto data_size = header.tensors.back().end;
+  folder.write("safetensors_header/three_tensors",
+               std::string{static_cast<char>(data_size), '\0'} +
+                   write_safetensors_header(header).substr(kSafetensorsLengthBytes));
+}
+
+void write_message_seeds(const SeedFolder& folder) {
+  const auto packet = seal_heartbeat({.kind = HeartbeatKind::kLeaving,
+                                      .incarnation = 1,
+                                      .sequence = 2,
+                                      .sender = 3,
+                                      .receiver = 4,
+                                      .lost = 5,
+                                      .reason = LossReason::kSilent},
+                                     JobToken::from_text("a secret of the job's processes"));
+  folder.write("heartbeat_message/packet", Bytes(packet.begin(), packet.end()));
+  // The program seals what it is given.
+  folder.write("heartbeat_message/fields",
+               Bytes(packet.begin(), packet.end() - std::tuple_size_v<JobToken::Tag>));
+  folder.write("worker_card/card", WorkerCard{.host = "node\t1",
+                                              .address = "10.0.0.1",
+                                              .heartbeat_port = 4711,
+                                              .num_replicas = 2,
+                                              .facts = {{"world size", "2"}, {"line\nend", "a\\b"}}}
+                                       .text());
+}
+
+void write_seeds(const SeedFolder& folder) {
+  write_image_seeds(folder);
+  write_archive_seeds(folder);
+  write_checkpoint_seeds(folder);
+  write_message_seeds(folder);
+  folder.write("idx_file/labels", idx_of({3}));
+  folder.write("idx_file/images", idx_of({2, 3, 4}));
+  folder.write("idx_file/images_gzip", deflated(idx_of({2, 3, 4}), 31));
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "expected a folder, but got " << argc - 1 << " arguments\n";
+    return 2;
+  }
+  lockstep::fuzz::write_seeds(lockstep::fuzz::SeedFolder(argv[1]));
+}
