@@ -6,7 +6,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_fuzz[@]}"
 need_libtorch
 need_test_python
 say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda \

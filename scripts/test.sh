@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
 # sources, the tests of runtime/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer with
-# UndefinedBehaviorSanitizer. With --release only the first. LOCKSTEP_MNIST_DIR names a folder with the real MNIST;
+# UndefinedBehaviorSanitizer, after each parser was fuzzed for seconds. With --release only the first. LOCKSTEP_MNIST_DIR names a folder with the real MNIST;
 # tests that need it are skipped without. LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests
 # compare with (3 GB), and these tests.
 set -euo pipefail
@@ -30,7 +30,7 @@ build_tests() {
   build "$preset" "${targets[@]}"
 }
 
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_fuzz[@]}"
 need_libtorch
 need_test_python
 # Starting a process for each test would take longer than most tests.
@@ -43,4 +43,10 @@ for preset in ${sanitizers[@]+"${sanitizers[@]}"}; do
   build_tests "$preset" "${layers[@]}"
 done
 
+# A finding does not keep the tests from being run.
+fuzz_status=0
+if ((${#sanitizers[@]})); then
+  scripts/fuzz.sh --seconds 12 --libtorch || fuzz_status=$?
+fi
 run_tests "${folders[@]}"
+exit $fuzz_status
