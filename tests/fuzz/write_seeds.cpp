@@ -1,9 +1,12 @@
-// Writes valid inputs for the fuzz programs, made by the project's own writers and those of its tests:
+// Writes inputs for the fuzz programs, made by the project's own writers and those of its tests: valid ones,
+// and some that lie in one way each, which chance would hardly hit upon:
 //   write_seeds <folder>    each as <folder>/<program>/<name>
 // What they make is the same each time. Inputs that are text, and those that once failed, lie in corpus/.
 
 #include <zlib.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -163,6 +166,59 @@ void write_archive_seeds(const SeedFolder& folder) {
       checkpoint_of({.dtype = "uint16", .storage_bytes = 12, .offset = 1, .shape = {5}, .strides = {1}}));
 }
 
+/// The directory's second entry says that it lies where the first one does.
+Bytes overlapping(Bytes archive) {
+  constexpr std::array<uint8_t, 4> kEntry = {'P', 'K', 1, 2};
+  constexpr ptrdiff_t kPlace = 42;
+  auto entry = std::search(archive.begin(), archive.end(), kEntry.begin(), kEntry.end());
+  entry = std::search(entry + 1, archive.end(), kEntry.begin(), kEntry.end());
+  std::fill_n(entry + kPlace, 4, uint8_t{0});
+  return archive;
+}
+
+void write_lying_archives(const SeedFolder& folder) {
+  const auto entry = testing::stored_entry("a", {1, 2, 3});
+  auto link = entry;
+  link.unix_mode = 0120777;
+  auto encrypted = entry;
+  encrypted.is_encrypted = true;
+  auto large = entry;
+  large.size = uint64_t{1} << 31;
+  large.is_deflated = true;
+  auto damaged = entry;
+  ++damaged.checksum;
+  int number = 0;
+  for (const auto& lie : {link, encrypted, large, damaged})
+    folder.write("zip_archive/lie_" + std::to_string(number++), testing::make_raw_zip({lie}));
+  for (const std::string name :
+       {"", "..", "../a", "a/../b", "./a", "a//b", "/a", "a\\b", "C:a", "a/", "a/.."})
+    folder.write("zip_archive/name_" + std::to_string(number++),
+                 testing::make_raw_zip({testing::stored_entry(name, {1})}));
+  const Bytes twice = testing::make_raw_zip({entry, entry});
+  const Bytes shared = overlapping(testing::make_raw_zip({entry, testing::stored_entry("b", {1, 2, 3})}));
+  for (const std::string program : {"zip_archive", "zip_directory"}) {
+    folder.write(program + "/name_twice", twice);
+    folder.write(program + "/overlapping", shared);
+  }
+}
+
+/// A list that repeats a text at two bytes a time, one that does so at each of many levels, and one in
+/// itself.
+void write_repeating_pickles(const SeedFolder& folder) {
+  const std::string begin = "\x80\x02";
+  std::string list =
+      begin + "X" + '\xE8' + '\x03' + std::string(2, '\0') + std::string(1000, 'x') + "q" + '\0' + "](";
+  for (int i = 0; i < 1000; ++i) list += std::string("h") + '\0';
+  folder.write("pickle/repeated_text", list + "e.");
+  std::string levels = begin + "N";
+  for (int level = 0; level < 14; ++level) {
+    const std::string place(1, static_cast<char>(level));
+    levels += "q" + place + "](" + "h" + place + "h" + place + "e";
+  }
+  folder.write("pickle/doubled_levels", levels + ".");
+  folder.write("pickle/list_in_itself", begin + "]q" + '\0' + "h" + '\0' + "a.");
+}
+
 void write_checkpoint_seeds(const SeedFolder& folder) {
   PickleValue::Dict dict;
   dict.add("none", PickleValue());
@@ -185,6 +241,13 @@ void write_checkpoint_seeds(const SeedFolder& folder) {
   folder.write("safetensors_header/three_tensors",
                std::string{static_cast<char>(data_size), '\0'} +
                    write_safetensors_header(header).substr(kSafetensorsLengthBytes));
+  const auto two_tensors = [](const std::string& second) {
+    return std::string("\x0C\0", 2) + R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":)" +
+           second + "}";
+  };
+  folder.write("safetensors_header/gap", two_tensors(R"({"dtype":"F32","shape":[1],"data_offsets":[8,12]})"));
+  folder.write("safetensors_header/overlap",
+               two_tensors(R"({"dtype":"F64","shape":[1,1],"data_offsets":[4,12]})"));
 }
 
 void write_message_seeds(const SeedFolder& folder) {
@@ -211,6 +274,8 @@ void write_message_seeds(const SeedFolder& folder) {
 void write_seeds(const SeedFolder& folder) {
   write_image_seeds(folder);
   write_archive_seeds(folder);
+  write_lying_archives(folder);
+  write_repeating_pickles(folder);
   write_checkpoint_seeds(folder);
   write_message_seeds(folder);
   folder.write("idx_file/labels", idx_of({3}));

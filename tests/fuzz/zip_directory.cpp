@@ -1,5 +1,9 @@
 #include "lockstep/training/zip_directory.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 #include "lockstep/training/checkpoint_error.h"
@@ -14,18 +18,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   memory.expect_at_most(20, size, 10'000);
   if (!records) return 0;
 
-  uint64_t sum = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> places;
   std::vector<testing::RawZipEntry> entries;
   for (const auto& [name, record] : *records) {
     expect(record.begin <= size && record.size <= size - record.begin, "a record within the file");
-    sum += record.size;
+    places.emplace_back(record.begin, record.begin + record.size);
     entries.push_back({.name = name,
                        .content = {data + record.begin, data + record.begin + record.size},
                        .size = record.size,
                        .checksum = record.crc32,
                        .is_deflated = !record.is_plain});
   }
-  expect(sum <= size, "records that do not overlap");
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); ++i)
+    expect(places[i - 1].second <= places[i].first, "records that do not overlap");
 
   const auto plain = testing::make_raw_zip(entries);
   const MemoryFile plain_file(plain);
