@@ -21,6 +21,8 @@ namespace {
 // clients.
 constexpr std::chrono::milliseconds kRequestPoll{100};
 constexpr std::chrono::milliseconds kLimitPoll{10};
+// For an exchange with the store that answers.
+constexpr std::chrono::milliseconds kLeaving{300};
 
 std::string limit_key(int worker) {
   return "limit/" + std::to_string(worker);
@@ -34,22 +36,9 @@ std::string limit_key(int worker) {
 /// getting there.
 class StopAgreement::Workers {
  public:
-  Workers(const std::shared_ptr<WorkerGroup>& group, const std::function<int()>& reason)
-      : group_(group),
-        store_(group->open_key_space()->clone()),
-        reason_(reason),
-        thread_([this] { agree(); }) {}
-
-  ~Workers() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      is_over_ = true;
-      changed_.notify_all();
-    }
-    thread_.join();
-  }
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
+  Workers(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const WorkerLayout> layout,
+          std::function<int()> reason)
+      : store_(std::move(store)), layout_(std::move(layout)), reason_(std::move(reason)) {}
 
   int should_stop() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -58,37 +47,36 @@ class StopAgreement::Workers {
     return stop_ && steps_ >= *stop_ ? agreed_reason_ : 0;
   }
 
- private:
+  /// The thread's work.
   void agree() {
     try {
-      if (!await_request()) return;
-      const int64_t limit = make_limit();
-      const auto& layout = *group_->layout();
-      store_->set(limit_key(layout.worker()), std::to_string(limit));
-      int64_t stop = limit;
-      for (int worker = 0; worker < layout.num_workers(); ++worker) {
-        const auto other = await_limit(worker);
-        if (!other) return;
-        stop = std::max(stop, *other);
-      }
-      const auto reason = static_cast<int>(number_at("request"));
-      const std::lock_guard<std::mutex> lock(mutex_);
-      agreed_reason_ = reason;
-      stop_ = stop;
+      if (await_request()) find_stop();
     } catch (const std::exception&) {
       // A worker or the store is gone, which whoever needs it says better.
       const std::lock_guard<std::mutex> lock(mutex_);
       is_failed_ = true;
     }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_done_ = true;
     changed_.notify_all();
   }
 
+  /// Lets the thread come to its end. A store whose machine does not answer any more may hold it for good.
+  void leave() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    is_over_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, kLeaving, [this] { return is_done_; });
+    reason_ = nullptr;
+  }
+
+ private:
   /// False: the training has come to its end without one. Then there is a limit, too, for those who hear of a
   /// request later than this one ends.
   bool await_request() {
     for (;;) {
       // Whoever is first: all others then find that it is there.
-      if (const int reason = reason_(); reason != 0) {
+      if (const int reason = own_reason(); reason != 0) {
         const std::string text = std::to_string(reason);
         store_->compareSet("request", std::vector<uint8_t>(), std::vector<uint8_t>(text.begin(), text.end()));
       }
@@ -97,9 +85,29 @@ class StopAgreement::Workers {
       if (!changed_.wait_for(lock, kRequestPoll, [this] { return is_over_; })) continue;
       const int64_t end = steps_;
       lock.unlock();
-      store_->set(limit_key(group_->layout()->worker()), std::to_string(end));
+      store_->set(limit_key(layout_->worker()), std::to_string(end));
       return false;
     }
+  }
+
+  int own_reason() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return reason_ ? reason_() : 0;
+  }
+
+  void find_stop() {
+    const int64_t limit = make_limit();
+    store_->set(limit_key(layout_->worker()), std::to_string(limit));
+    int64_t stop = limit;
+    for (int worker = 0; worker < layout_->num_workers(); ++worker) {
+      const auto other = await_limit(worker);
+      if (!other) return;
+      stop = std::max(stop, *other);
+    }
+    const auto reason = static_cast<int>(number_at("request"));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    agreed_reason_ = reason;
+    stop_ = stop;
   }
 
   int64_t make_limit() {
@@ -122,26 +130,31 @@ class StopAgreement::Workers {
     return std::stoll(std::string(text.begin(), text.end()));
   }
 
-  const std::shared_ptr<WorkerGroup> group_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::function<int()> reason_;
-  std::mutex mutex_;  // guards all below but the thread
+  const std::shared_ptr<const WorkerLayout> layout_;
+  std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
+  std::function<int()> reason_;
   int64_t steps_ = 0;
   std::optional<int64_t> limit_;
   std::optional<int64_t> stop_;
   int agreed_reason_ = 0;
   bool is_over_ = false;
   bool is_failed_ = false;
-  std::thread thread_;  // last, as it uses all the others
+  bool is_done_ = false;
 };
 
 StopAgreement::StopAgreement(Strategy& strategy, std::function<int()> reason) : reason_(std::move(reason)) {
   const auto& workers = strategy.core_->config.workers;
-  if (workers && workers->layout()->num_workers() > 1) workers_ = std::make_unique<Workers>(workers, reason_);
+  if (!workers || workers->layout()->num_workers() == 1) return;
+  workers_ = std::make_shared<Workers>(workers->open_key_space()->clone(), workers->layout(), reason_);
+  // Not joined: see leave().
+  std::thread([workers = workers_] { workers->agree(); }).detach();
 }
 
-StopAgreement::~StopAgreement() = default;
+StopAgreement::~StopAgreement() {
+  if (workers_) workers_->leave();
+}
 
 int StopAgreement::should_stop() {
   return workers_ ? workers_->should_stop() : reason_();

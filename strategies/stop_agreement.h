@@ -24,7 +24,7 @@ class StopAgreement {
   /// `reason` says why this worker is asked to stop, as a number such as a signal's; 0: it is not. It is
   /// called by two threads. A collective where there are several workers. The strategy outlives the object.
   StopAgreement(Strategy& strategy, std::function<int()> reason);
-  /// Does not wait for the others.
+  /// Does not wait for the others, nor for long where their store does not answer.
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
@@ -37,7 +37,7 @@ class StopAgreement {
  private:
   class Workers;
   std::function<int()> reason_;
-  std::unique_ptr<Workers> workers_;  // null: this process decides alone
+  std::shared_ptr<Workers> workers_;  // null: this process decides alone
 };
 
 }  // namespace lockstep

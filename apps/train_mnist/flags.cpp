@@ -129,6 +129,9 @@ std::vector<Flag> record_flags() {
        "auto (the newest whole checkpoint in --backup-dir, if there is one), never, or the path of a "
        "checkpoint or of a folder with some",
        defaults.resume, FlagRole::kProcess},
+      {"Run", "check-replicas", "N",
+       "Steps between two comparisons of all replicas' parameters and optimizer states, bit by bit; 0: none",
+       number(defaults.check_replicas)},
       {"Run", "quiet", "", "Print errors only"},
   };
 }

@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 
 #include "lockstep/apps/command_line/failure.h"
@@ -22,6 +23,7 @@
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/tf32.h"
 #include "lockstep/training/backup_and_restore.h"
+#include "lockstep/training/inject_faults.h"
 #include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/run_directory.h"
@@ -92,6 +94,22 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
   return by_chief;
 }
 
+/// What LOCKSTEP_FAULTS asks for, in a build that is made for tests.
+std::vector<Fault> requested_faults() {
+  const char* text =
+      std::getenv("LOCKSTEP_FAULTS");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
+  if (text == nullptr || *text == '\0') return {};
+#ifdef LOCKSTEP_FAULT_INJECTION
+  try {
+    return parse_faults(text);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(std::string("LOCKSTEP_FAULTS: ") + error.what());
+  }
+#else
+  throw UsageError("LOCKSTEP_FAULTS: expected none, as this build injects no faults; those with tests do");
+#endif
+}
+
 void print_weights(const std::string& path, const LoadReport& report) {
   print(c10::str("weights          ", report.loaded.size(), " tensors of ", path, "\n"));
   for (const auto& line : report.describe()) print("                 " + line + "\n");
@@ -146,6 +164,8 @@ int run_training(CommandLine line, const std::string& resume) {
   if (record) callbacks.push_back(record);
   callbacks.push_back(progress);
   callbacks.push_back(std::make_shared<EpochCounter>(epoch));
+  if (auto faults = requested_faults(); !faults.empty())
+    callbacks.insert(callbacks.begin(), std::make_shared<InjectFaults>(std::move(faults)));
   const auto stopper = std::make_shared<StopOnSignal>(interruption);
   callbacks.push_back(stopper);
   const auto say = [&](const std::string& text) {

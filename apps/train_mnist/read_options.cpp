@@ -145,6 +145,7 @@ void read_record(const Arguments& given, TrainOptions& options) {
 }
 
 void read_backup(const Arguments& given, TrainOptions& options) {
+  options.check_replicas = given.integer("check-replicas", kCountsOrNone, options.check_replicas);
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
   given.require_beside("save-every", "backup-dir");

@@ -19,7 +19,7 @@ void read_model(const Arguments& given, TrainOptions& options);
 void read_training(const Arguments& given, TrainOptions& options);
 /// What of the run is recorded, and where.
 void read_record(const Arguments& given, TrainOptions& options);
-/// What the run is saved for, so that it can go on.
+/// What the run is checked for, and saved for, so that it can go on.
 void read_backup(const Arguments& given, TrainOptions& options);
 
 }  // namespace lockstep::apps

@@ -69,6 +69,8 @@ struct TrainOptions {
   int64_t log_every = 10;  ///< steps between two that are recorded there
   int64_t profile = 0;     ///< steps whose profile is recorded there
 
+  int64_t check_replicas = 1000;  ///< steps between two comparisons of the replicas' bits; 0: none
+
   std::string backup_dir;            ///< where the training is saved to go on from; empty: nowhere
   std::string save_every = "epoch";  ///< as SaveEvery::parse() reads it
   std::string resume = "auto";       ///< auto, never, or a path: BackupOptions::resume

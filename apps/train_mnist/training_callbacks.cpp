@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 
+#include "lockstep/training/divergence_check.h"
 #include "lockstep/training/early_stopping.h"
 #include "lockstep/training/learning_rate_schedule.h"
 #include "lockstep/training/model_checkpoint.h"
@@ -43,6 +44,10 @@ void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks&
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
                              const std::optional<RunPaths>& paths) {
   Callbacks callbacks{std::make_shared<NanGuard>(NanGuardOptions{.every_steps = kStepsBetweenNanChecks})};
+  if (options.check_replicas > 0) {
+    callbacks.push_back(
+        std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = options.check_replicas}));
+  }
   add_schedule(options, plan, callbacks);
   if (options.early_stopping > 0) {
     callbacks.push_back(

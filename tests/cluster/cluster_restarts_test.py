@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Jobs that lose a worker and are started again by launch_local.sh come to an undisturbed job's end, bit by bit."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import workers
+
+LAUNCHER = workers.ROOT / "scripts/launch_local.sh"
+TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--data",
+            "generated", "--epochs", "2", "--limit-train", "1280", "--limit-test", "64", "--threads", "1",
+            "--check-replicas", "10"]
+STEPS = 40
+
+
+class RestartsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def launch(self, name, *options, faults="", restarts=3, count=2):
+        """The job's exit code, its output, and its last checkpoint's step and checksums."""
+        backup = self.folder / name
+        environment = {**workers.clean_environment(), "LOCKSTEP_FAULTS": faults}
+        result = subprocess.run(
+            [str(LAUNCHER), "--max-restarts", str(restarts), *options, str(count), *TRAINING, "--save-every", "3 steps",
+             "--backup-dir", str(backup)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=300, check=False)
+        checkpoints = sorted(backup.glob("checkpoint-*"))
+        if not checkpoints:
+            return result.returncode, result.stdout, None
+        manifest = json.loads((checkpoints[-1] / "manifest.json").read_text(encoding="utf-8"))
+        state = {part["name"]: part["sha256"] for part in manifest["files"][0]["parts"]
+                 if part["name"].startswith(("model.", "optimizers.", "replicas."))}
+        return result.returncode, result.stdout, (manifest["step"], state)
+
+    def test_killed_and_stopped_workers_cost_no_bit(self):
+        # Folders of equally long names: checkpoints hold their configuration.
+        code, output, expected = self.launch("job-0")
+        self.assertEqual((code, expected[0]), (0, STEPS), output)
+        faults = ("kill@rank0:step17", "kill@rank1:step17", "kill@rank0:step2", f"kill@rank1:step{STEPS}",
+                  "stop@rank0:step9", "stop@rank1:step9", "throw@rank1:step11")
+        for number, fault in enumerate(faults, start=1):
+            with self.subTest(fault):
+                code, output, state = self.launch(f"job-{number}", faults=fault)
+                self.assertEqual(code, 0, output)
+                self.assertIn("the job is started again as generation 1 of 3", output)
+                self.assertEqual(state, expected, output)
+
+    def test_the_survivor_names_the_lost_worker_and_the_next_start_the_checkpoint(self):
+        code, output, _ = self.launch("job", faults="kill@rank1:step17")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"\[0\] train_mnist: error: .*worker 1 \(\S+\) was lost: its process ended")
+        self.assertRegex(output, r"\[0\] train_mnist: goes on after step 1[25] from \S+/checkpoint-0000000000")
+
+    def test_with_fewer_workers_it_goes_on_too(self):
+        code, output, state = self.launch("job", "--min-workers", "1", faults="kill@rank2:step17", count=3)
+        self.assertEqual(code, 0, output)
+        self.assertIn("with 2 of 3 workers", output)
+        self.assertEqual(state[0], STEPS)
+
+    def test_a_replica_that_drifts_by_one_ulp_ends_the_job_with_6(self):
+        for replica in range(4):
+            with self.subTest(replica=replica):
+                code, output, _ = self.launch(f"job{replica}", faults=f"ulp@replica{replica}:step7")
+                self.assertEqual(code, 6, output)
+                # What one summed gradient cannot tell it from, it stays apart from until the next comparison.
+                self.assertRegex(output, r"expected the same bits on all replicas, but after step 10 replica \d has "
+                                         r"other ones in parameter convolution.weight")
+                self.assertNotIn("is started again as", output)
+
+    def test_faults_that_cannot_be_read_are_wrong_usage(self):
+        code, output, _ = self.launch("job", faults="explode@rank0:step1")
+        self.assertEqual(code, 2, output)
+        self.assertIn("LOCKSTEP_FAULTS", output)
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    unittest.main()
