@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/without_signal.h"
 
 namespace gloo::transport::tcp {
 

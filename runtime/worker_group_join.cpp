@@ -8,10 +8,10 @@
 #include <exception>
 #include <thread>
 
-#include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/tcp_listener.h"
+#include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/worker_card.h"
 #include "lockstep/runtime/worker_group.h"
 

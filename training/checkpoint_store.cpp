@@ -123,7 +123,7 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
   // Longer numbers are larger ones.
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return a.size() != b.size() ? a.size() > b.size() : a > b; });
-  for (auto& name : names) name = folder + "/" + name;
+  for (auto& name : names) name.insert(0, folder + "/");
   return names;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMostSteps = 1e15;  // so that a count is exact as a double
 
-bool is_unit(std::string text, const std::string& unit) {
+bool is_unit(const std::string& text, const std::string& unit) {
   return text == unit || text == unit + "s";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: the end of trainer.h.
+// Not to be included alone: the end of trainer.h.
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: part of trainer.h.
+// Not to be included alone: part of trainer.h.
 
 #include <concepts>
 #include <type_traits>

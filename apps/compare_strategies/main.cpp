@@ -12,8 +12,8 @@
 #include "lockstep/apps/compare_strategies/measured_training.h"
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
-#include "lockstep/training/interruption.h"
 #include "lockstep/strategies/make_strategy.h"
+#include "lockstep/training/interruption.h"
 
 namespace lockstep::apps {
 namespace {

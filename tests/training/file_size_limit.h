@@ -13,9 +13,7 @@ class FileSizeLimit {
     const rlimit limit{bytes, old_.rlim_max};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &old_); }
   FileSizeLimit(const FileSizeLimit&) = delete;
   FileSizeLimit& operator=(const FileSizeLimit&) = delete;
 
