@@ -202,7 +202,7 @@ def try_fault(arguments, fault, moments, expected, longest):
         wrong = f"ended with {code}"
     elif job.state() != expected:
         wrong = "came to another end"
-    elif job.damaged and f"passed over a damaged checkpoint: {job.damaged}" not in job.output:
+    elif job.damaged and f"passed over a damaged checkpoint: {job.damaged.parent}/" not in job.output:
         wrong = f"did not name {job.damaged.name}"
     if wrong:
         kept = pathlib.Path(arguments.folder) / f"failed-{moments.randrange(10**9)}"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ namespace {
 // clients.
 constexpr std::chrono::milliseconds kRequestPoll{100};
 constexpr std::chrono::milliseconds kLimitPoll{10};
+constexpr std::chrono::milliseconds kLossPoll{500};
 // For an exchange with the store that answers.
 constexpr std::chrono::milliseconds kLeaving{300};
 
@@ -37,13 +39,23 @@ std::string limit_key(int worker) {
 class StopAgreement::Workers {
  public:
   Workers(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const WorkerLayout> layout,
-          std::function<int()> reason)
-      : store_(std::move(store)), layout_(std::move(layout)), reason_(std::move(reason)) {}
+          std::function<std::exception_ptr()> find_cause, std::function<int()> reason)
+      : store_(std::move(store)),
+        layout_(std::move(layout)),
+        find_cause_(std::move(find_cause)),
+        reason_(std::move(reason)) {}
 
   int should_stop() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++steps_;
-    if (limit_ && steps_ >= *limit_) changed_.wait(lock, [this] { return stop_ || is_failed_; });
+    // The store may be that of the worker that is lost, and then answer nothing.
+    const auto is_over = [this] { return stop_ || is_failed_; };
+    while (limit_ && steps_ >= *limit_ && !changed_.wait_for(lock, kLossPoll, is_over)) {
+      lock.unlock();
+      const bool is_lost = find_cause_() != nullptr;
+      lock.lock();
+      is_failed_ = is_failed_ || is_lost;
+    }
     return stop_ && steps_ >= *stop_ ? agreed_reason_ : 0;
   }
 
@@ -132,6 +144,7 @@ class StopAgreement::Workers {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<const WorkerLayout> layout_;
+  const std::function<std::exception_ptr()> find_cause_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::function<int()> reason_;
@@ -147,7 +160,8 @@ class StopAgreement::Workers {
 StopAgreement::StopAgreement(Strategy& strategy, std::function<int()> reason) : reason_(std::move(reason)) {
   const auto& workers = strategy.core_->config.workers;
   if (!workers || workers->layout()->num_workers() == 1) return;
-  workers_ = std::make_shared<Workers>(workers->open_key_space()->clone(), workers->layout(), reason_);
+  workers_ = std::make_shared<Workers>(workers->open_key_space()->clone(), workers->layout(),
+                                       workers->cause_finder(), reason_);
   // Not joined: see leave().
   std::thread([workers = workers_] { workers->agree(); }).detach();
 }

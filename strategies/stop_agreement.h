@@ -31,7 +31,8 @@ class StopAgreement {
 
   /// To be called after each step, by one thread, on all workers as often. From the same call on it gives the
   /// same reason on all of them, the one of the worker that was asked first, and 0 before. Where a worker is
-  /// lost meanwhile it gives 0: the next collective says why.
+  /// lost meanwhile it gives 0: the next collective says why. A request in a loop's very last step may be
+  /// told to some only: there is nothing left to stop.
   int should_stop();
 
  private:

@@ -64,18 +64,30 @@ Backup::Backup(Strategy& strategy, const BackupOptions& options)
   }
   if (!is_chief()) return;
   store_ = std::make_unique<CheckpointStore>(store_options(strategy, options_));
-  if (options_.resume != "never") return;
   const auto there = list_checkpoints(options_.folder);
-  if (there.empty()) return;
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  // A job that is started again goes on from where its earlier start came to.
+  if (!there.empty() && cluster != nullptr && cluster->restart_count() > 0) options_.resume = "auto";
+  if (there.empty() || options_.resume != "never") return;
   throw CheckpointError("[Backup] expected a folder without checkpoints, as nothing is to be resumed, but " +
                         there.front() + " is there: resume from it, or take another folder");
 }
 
+/// A checkpoint that cannot be written is no reason to end a training.
+template <typename Act>
+void Backup::attempt(const Act& act, const char* consequence) {
+  try {
+    act();
+  } catch (const std::system_error& error) {
+    say(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
+  }
+}
+
 Backup::~Backup() {
   try {
-    await_writing();
+    attempt([&] { await_writing(); });
   } catch (const std::exception& error) {
-    say(std::string("a checkpoint could not be saved: ") + error.what());
+    std::cerr << "a checkpoint could not be saved: " << error.what() << std::endl;
   }
 }
 
@@ -106,6 +118,8 @@ Backup::Loaded Backup::find_checkpoint() {
       for (const auto& file : manifest.files)
         if (file.name == kStateFile) return {path, read_checkpoint_file(path, file)};
       throw CheckpointError(path + "/manifest.json", "files", kStateFile, "others");
+    } catch (const CheckpointUnreadable&) {
+      throw;  // it may be whole
     } catch (const CheckpointError& error) {
       if (is_one) throw;
       if (damage.empty()) damage = error.what();
@@ -210,23 +224,11 @@ void Backup::write(const TrainingProgress& progress, const StateValue::Dict& sta
       kStateFile, [&](PartSink& sink) { write_state_archive(state, sink); });
 }
 
-/// A checkpoint that cannot be written is no reason to end a training.
-template <typename Act>
-void Backup::attempt(const Act& act, const char* consequence) {
-  try {
-    act();
-  } catch (const std::system_error& error) {
-    is_written_ = false;
-    say(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
-  }
-}
-
 void Backup::save(const TrainingProgress& progress, StateValue more, bool is_best) {
   constexpr const char* kGoesOn = ", the training goes on";
   StateValue::Dict state = take(progress, std::move(more));
   if (!store_) return;
   attempt([&] { await_writing(); }, kGoesOn);
-  is_written_ = true;
   if (!options_.asynchronous) return attempt([&] { write(progress, state, is_best); }, kGoesOn);
   attempt(
       [&] {
@@ -242,18 +244,10 @@ void Backup::save_and_wait(const TrainingProgress& progress, StateValue more) {
   if (!store_) return;
   attempt([&] { await_writing(); });
   write(progress, state, /*is_best=*/false);
-  is_written_ = true;
 }
 
 void Backup::await_writing() {
   if (writing_.valid()) writing_.get();
-}
-
-bool Backup::settle() {
-  if (store_) attempt([&] { await_writing(); });
-  const auto is_written = torch::tensor({int64_t{is_written_}}, torch::kLong);
-  strategy_.extended().broadcast_from_chief_({is_written});
-  return is_written.item<int64_t>() != 0;
 }
 
 void Backup::finish() {

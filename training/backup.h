@@ -21,13 +21,14 @@ struct BackupOptions {
   /// Where the checkpoints lie: worker 0 alone reads and writes there.
   std::string folder;
   SaveEvery save_every{};
-  int64_t keep_last = 2;  ///< checkpoints, besides the best one
+  int64_t keep_last = 2;  ///< checkpoints, besides the newest that save() was told is the best
   /// Removes the checkpoints once the training is at its end.
   bool delete_on_success = false;
   /// Writes in a thread of its own, from a copy in the host's memory, while training goes on.
   bool asynchronous = true;
   /// auto: from the newest whole checkpoint in the folder, where there is one; never; or the path of a
-  /// checkpoint, or of a folder with some.
+  /// checkpoint, or of a folder with some. A job that its launcher has started again goes by auto where its
+  /// folder has a checkpoint.
   std::string resume = "auto";
   /// Kept in every checkpoint, for whoever looks at it.
   std::string configuration{};
@@ -98,10 +99,6 @@ class Backup {
   /// The last step that was saved, or restored; none: nothing was.
   std::optional<int64_t> saved_step() const { return saved_step_; }
 
-  /// Waits for what is being written. Whether the last checkpoint that was saved is on the disk, the same on
-  /// all workers: a collective.
-  bool settle();
-
   /// The training is at its end: waits for what is being written, and removes the checkpoints if that was
   /// asked for.
   void finish();
@@ -131,7 +128,6 @@ class Backup {
   int64_t saved_epoch_ = 0;
   std::chrono::steady_clock::time_point saved_at_;
   std::future<void> writing_;
-  bool is_written_ = true;  // or being so
 };
 
 }  // namespace lockstep

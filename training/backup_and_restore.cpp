@@ -1,30 +1,29 @@
 #include "lockstep/training/backup_and_restore.h"
 
-#include <c10/util/StringUtil.h>
+#include <utility>
 
 #include "lockstep/strategies/strategy.h"
-#include "lockstep/training/state_view.h"
+#include "lockstep/training/divergence_check.h"
+#include "lockstep/training/nan_guard.h"
 
 namespace lockstep {
 namespace {
 
-TrainingProgress progress_of(FitState& state, const StateValue::Dict& fit) {
-  // What resume_state() calls the epoch in work is one more than are done.
-  const StateValue value(fit);
-  const StateView view(value, "fit");
-  TrainingProgress progress{.epoch = view.at("epoch").integer() - 1,
+TrainingProgress progress_of(const FitState& state) {
+  const DatasetPosition position = state.position();
+  TrainingProgress progress{.epoch = state.epochs_done(),
                             .step = state.global_step,
-                            .dataset_epoch = view.at("dataset_epoch").integer(),
-                            .position = view.at("position").integer()};
-  for (const auto& [name, value_of] : state.logs) progress.metrics[name] = value_of;
+                            .dataset_epoch = position.epoch,
+                            .position = position.step};
+  for (const auto& [name, value] : state.logs) progress.metrics[name] = value;
   return progress;
 }
 
 }  // namespace
 
 void BackupAndRestore::on_fit_begin(FitState& state) {
+  state.check_resumable();
   restored_.reset();
-  saved_epoch_.reset();
   backup_.emplace(state.strategy(), options_);
   const auto& objects = state.objects();
   backup_->state().add_model(objects.modules);
@@ -32,36 +31,27 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
   if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
   if (auto found = backup_->restore()) {
     restored_ = found->progress;
-    saved_epoch_ = found->progress.epoch;
     state.resume_from(std::move(found->more), found->path + "/state.pt: ['more']");
   }
 }
 
 void BackupAndRestore::on_save_point(FitState& state) {
-  const bool ends = state.stop_reason().has_value();
-  // How many epochs are done, for what is saved once in so many.
-  const TrainingProgress reached{.epoch = state.is_epoch_done() ? state.epoch : state.epoch - 1,
-                                 .step = state.global_step};
-  if (!ends && !backup_->is_due(reached)) return;
-  StateValue::Dict fit = state.resume_state();
-  const TrainingProgress progress = progress_of(state, fit);
-  saved_epoch_ = progress.epoch;
+  const TrainingProgress progress = progress_of(state);
+  // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
+  const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
+  const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
+  if (is_removed || (!ends && !backup_->is_due(progress))) return;
+  // What is broken must not take the place of what is not.
+  NanGuard::check(state.epoch, state.finite_counts(/*all_workers=*/true));
+  check_divergence(state.strategy(), state.global_step, state.objects().modules, state.objects().optimizers);
   if (ends) {
-    backup_->save_and_wait(progress, std::move(fit));
+    backup_->save_and_wait(progress, state.resume_state());
   } else {
-    backup_->save(progress, std::move(fit));
+    backup_->save(progress, state.resume_state());
   }
 }
 
 void BackupAndRestore::on_fit_end(FitState& state) {
-  // What was saved after the last step has yet to be validated.
-  const bool is_saved =
-      backup_->settle() && backup_->saved_step() == state.global_step && saved_epoch_ == state.epoch;
-  if (!is_saved && !state.is_interrupted() && !options_.delete_on_success) {
-    StateValue::Dict fit = state.resume_state();
-    const TrainingProgress progress = progress_of(state, fit);
-    backup_->save_and_wait(progress, std::move(fit));
-  }
   if (!state.is_interrupted()) backup_->finish();
   backup_.reset();
 }

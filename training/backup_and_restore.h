@@ -14,7 +14,10 @@ namespace lockstep {
 /// number each example still comes exactly once an epoch.
 ///
 /// A fit that StopOnSignal ends is saved after that step. See Backup for what is written, and for what is
-/// thrown; a checkpoint that cannot be written at the end of the fit ends it with std::system_error.
+/// thrown; a checkpoint that cannot be written at the end of the fit ends it with std::system_error. A state
+/// whose losses were not all finite, or that differs between replicas, is not saved: NotFinite and
+/// InconsistentReplicas end the fit. Throws InvalidArgument as the fit begins for a metric that has no
+/// restore().
 class BackupAndRestore : public Callback {
  public:
   explicit BackupAndRestore(const BackupOptions& options) : options_(options) {}
@@ -30,7 +33,6 @@ class BackupAndRestore : public Callback {
   BackupOptions options_;
   std::optional<Backup> backup_;  // while the fit runs
   std::optional<TrainingProgress> restored_;
-  std::optional<int64_t> saved_epoch_;  // of the last checkpoint: the epochs that were done
 };
 
 }  // namespace lockstep

@@ -18,4 +18,10 @@ class CheckpointError : public std::runtime_error {
       : std::runtime_error(file + ": " + part + ": expected " + expected + ", but got " + actual) {}
 };
 
+/// The system or this version of Lockstep cannot read a file, which may be whole all the same.
+class CheckpointUnreadable : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 }  // namespace lockstep

@@ -45,8 +45,8 @@ class ManifestReader {
     const auto json = parse(text);
     const int64_t format = count(json, "format");
     if (format > kManifestFormat) {
-      throw CheckpointError(path_, "format", "at most " + std::to_string(kManifestFormat),
-                            std::to_string(format));
+      throw CheckpointUnreadable(path_, "format", "at most " + std::to_string(kManifestFormat),
+                                 std::to_string(format));
     }
     CheckpointManifest manifest{.step = count(json, "step"),
                                 .epoch = count(json, "epoch"),

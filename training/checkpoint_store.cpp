@@ -30,6 +30,7 @@ constexpr std::string_view kPrefix = "checkpoint-";
 constexpr size_t kStepDigits = 12;
 // What is being made, or removed: nobody reads it.
 constexpr std::string_view kUnfinished = ".unfinished-";
+constexpr std::string_view kSetAside = "set-aside-";
 
 [[noreturn]] void throw_store_error(const std::string& action, const std::string& path, int error) {
   throw std::system_error(error, std::generic_category(), "cannot " + action + " '" + path + "'");
@@ -136,6 +137,7 @@ CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : option
   std::error_code error;
   fs::create_directories(options.folder, error);
   if (error) throw_store_error("make", options.folder, error.value());
+  synchronize(fs::absolute(options.folder).lexically_normal().parent_path().string());
   try {
     lock_ = std::make_unique<FolderLock>(options.folder + "/lock",
                                          FolderOwner::here(options.job, options.generation));
@@ -144,7 +146,8 @@ CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : option
                           options.folder + "' is in use by " + owner.what());
   }
   for (const auto& name : names_in_folder(options.folder))
-    if (name.starts_with(kUnfinished)) remove(options.folder + "/" + name);
+    if (name.starts_with(kUnfinished) || name.starts_with("lock.generation-"))
+      remove(options.folder + "/" + name);
 }
 
 CheckpointStore::~CheckpointStore() = default;
@@ -184,6 +187,10 @@ std::string CheckpointStore::save(CheckpointManifest manifest, const std::string
   return options_.folder + "/" + name;
 }
 
+std::string CheckpointStore::removed_name(const std::string& name) const {
+  return options_.folder + "/" + std::string(kUnfinished) + "removed-" + name;
+}
+
 /// Gives `made` its name. Another checkpoint of that name is exchanged for it, at once where the system can.
 void CheckpointStore::publish(const std::string& made, const std::string& name) const {
   const std::string path = options_.folder + "/" + name;
@@ -195,8 +202,10 @@ void CheckpointStore::publish(const std::string& made, const std::string& name) 
     } else if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
       remove(made);
     } else {
-      remove(path);
+      const std::string old = removed_name(name);
+      if (std::rename(path.c_str(), old.c_str()) != 0) throw_store_error("replace", path, errno);
       if (std::rename(made.c_str(), path.c_str()) != 0) throw_store_error("make", path, errno);
+      remove(old);
     }
   }
   synchronize(options_.folder);
@@ -206,8 +215,7 @@ void CheckpointStore::publish(const std::string& made, const std::string& name) 
 void CheckpointStore::remove(const std::string& path) const {
   std::string target = path;
   if (!fs::path(path).filename().string().starts_with(kUnfinished)) {
-    target =
-        options_.folder + "/" + std::string(kUnfinished) + "removed-" + fs::path(path).filename().string();
+    target = removed_name(fs::path(path).filename().string());
     std::error_code ignored;
     fs::remove_all(target, ignored);
     if (std::rename(path.c_str(), target.c_str()) != 0) throw_store_error("remove", path, errno);
@@ -241,6 +249,8 @@ void CheckpointStore::remove_superfluous() const {
 void CheckpointStore::clear() {
   check_owned();
   for (const auto& path : list_checkpoints(options_.folder)) remove(path);
+  for (const auto& name : names_in_folder(options_.folder))
+    if (name.starts_with(kSetAside)) remove(options_.folder + "/" + name);
 }
 
 int64_t CheckpointStore::set_aside_after(int64_t step) {
@@ -248,12 +258,14 @@ int64_t CheckpointStore::set_aside_after(int64_t step) {
   int64_t count = 0;
   for (const auto& path : list_checkpoints(options_.folder)) {
     if (step_of(path) <= step) continue;
-    const std::string aside = options_.folder + "/set-aside-" + fs::path(path).filename().string();
+    const std::string aside =
+        options_.folder + "/" + std::string(kSetAside) + fs::path(path).filename().string();
     std::error_code ignored;
     fs::remove_all(aside, ignored);
     if (std::rename(path.c_str(), aside.c_str()) != 0) throw_store_error("rename", path, errno);
     ++count;
   }
+  if (count > 0) synchronize(options_.folder);
   return count;
 }
 

@@ -22,8 +22,9 @@ struct CheckpointStoreOptions {
 };
 
 /// Checkpoints in a folder, of which this process alone writes some as long as the object lives. Each is a
-/// folder of its own, checkpoint-<step>, which gets its name only when all of it is on the disk: a process
-/// that is killed at any moment leaves whole ones only, and what else it left the next owner removes.
+/// folder of its own, checkpoint-000000001500 after step 1500, which gets its name only when all of it is on
+/// the disk: a process that is killed at any moment leaves whole ones only, and what else it left the next
+/// owner removes.
 ///
 /// The folder may lie on a file system that several hosts share. Used by one thread at a time.
 class CheckpointStore {
@@ -47,15 +48,16 @@ class CheckpointStore {
   std::string save(CheckpointManifest manifest, const std::string& file_name,
                    const std::function<void(PartSink&)>& write);
 
-  /// Gives those behind `step` another name, set-aside-checkpoint-<step>: a run that goes on from an earlier
+  /// Gives those behind `step` another name, set-aside-checkpoint-...: a run that goes on from an earlier
   /// one will make its own. Returns how many there were. Throws as save().
   int64_t set_aside_after(int64_t step);
 
-  /// Removes all checkpoints. Throws as save().
+  /// Removes all checkpoints, those that were set aside too. Throws as save().
   void clear();
 
  private:
   void check_owned() const;
+  std::string removed_name(const std::string& name) const;
   void publish(const std::string& made, const std::string& name) const;
   void remove(const std::string& path) const;
   void remove_superfluous() const;

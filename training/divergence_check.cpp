@@ -30,14 +30,23 @@ torch::Tensor words_of(const torch::Tensor& tensor) {
   }
 }
 
+/// An odd number for each place, in no order: differences that have one, such as of neighbours, must not
+/// cancel.
+torch::Tensor factors(const torch::Tensor& words) {
+  // 2^64 over the golden ratio, and a multiplier of SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+  // Pseudorandom Number Generators", 2014).
+  constexpr auto kStep = static_cast<int64_t>(0x9E3779B97F4A7C15U);
+  constexpr auto kMix = static_cast<int64_t>(0xBF58476D1CE4E5B9U);
+  constexpr int64_t kShift = 29;
+  auto mixed = torch::arange(1, words.numel() + 1, words.options()).mul_(kStep);
+  mixed = mixed.bitwise_xor_(mixed.bitwise_right_shift(kShift)).mul_(kMix);
+  return mixed.bitwise_xor_(mixed.bitwise_right_shift(kShift)).bitwise_or_(1);
+}
+
 /// An int64 scalar on the tensor's device.
 torch::Tensor digest_of(const torch::Tensor& tensor) {
-  // 2^64 over the golden ratio: neighbouring words get far factors. It is odd, as the numbers of a sequence
-  // 1, 3, 5, ... are, and a product with an odd number tells all words apart.
-  constexpr auto kFactor = static_cast<int64_t>(0x9E3779B97F4A7C15U);
   const auto words = words_of(tensor).to(torch::kLong);
-  const auto odd = torch::arange(1, 2 * words.numel(), 2, words.options());
-  return words.mul(odd).mul_(kFactor).sum();
+  return factors(words).mul_(words).sum();
 }
 
 struct NamedDigests {

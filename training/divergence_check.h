@@ -14,8 +14,8 @@ namespace lockstep {
 /// go unnoticed for days. Buffers are left out: those of BatchNorm are each replica's own.
 ///
 /// Of each tensor a number of 64 bits travels, the sum of its words times odd numbers modulo 2^64: where one
-/// word differs it always does, where several do but for a chance of about 2^-64. `objects` are one each for
-/// every local replica. A collective, which waits for the devices.
+/// word differs it always does, and where several do unless by a coincidence. `modules` and `optimizers`,
+/// which may be left out, are one each for every local replica. A collective, which waits for the devices.
 ///
 /// Throws InconsistentReplicas on all workers, naming the replica that differs from most others and its first
 /// tensor that does; `step` is what the message calls this moment.

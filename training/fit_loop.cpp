@@ -1,12 +1,12 @@
 #include "lockstep/training/fit_loop.h"
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/meter_states.h"
 #include "lockstep/training/state_view.h"
 
@@ -96,21 +96,21 @@ void FitState::set_learning_rate(double learning_rate) const {
 
 History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
   callbacks_ = &callbacks;
-  epoch = first_epoch;
+  epochs_done_ = epoch = first_epoch - 1;
   for (const auto& callback : callbacks) callback->on_fit_begin(*this);
   if (resumed()) resume(callbacks);
   const int64_t steps_before = global_step;
-  for (int64_t number = epoch; number <= epochs && !stop_reason(); ++number) {
-    epoch = number;
+  while (epochs_done_ < epochs && !stop_reason()) {
+    epoch = epochs_done_ + 1;
     const bool is_whole = train_epoch(callbacks) && finish_epoch(callbacks);
     if (is_whole) {
       history_.epochs.push_back(logs);
+      epochs_done_ = epoch;
       stage_ = Stage::kBegin;
     }
     call_save_point(callbacks);
     if (!is_whole) break;
   }
-  epoch = std::min(epoch, epochs);  // a fit that was at its end is resumed behind it
   history_.steps = global_step - steps_before;
   const auto all_epochs = static_cast<size_t>(epochs - first_epoch + 1);
   if (stop_reason() && history_.epochs.size() < all_epochs) history_.stop_reason = *stop_reason();
@@ -188,7 +188,7 @@ bool FitLoop::finish_epoch(const Callbacks& callbacks) {
 StateValue::Dict FitLoop::resume_state() {
   StateValue::Dict state;
   const bool is_begun = stage_ != Stage::kBegin;
-  state.add("epoch", is_begun ? epoch : epoch + 1);
+  state.add("epochs_done", epochs_done_);
   state.add("is_trained", stage_ == Stage::kTrained);
   state.add("step", is_begun ? step : 0);
   state.add("global_step", global_step);
@@ -198,6 +198,9 @@ StateValue::Dict FitLoop::resume_state() {
   const DatasetPosition next = position();
   state.add("dataset_epoch", next.epoch);
   state.add("position", next.step);
+  const auto steps = dataset_steps();
+  state.add("dataset_steps", steps ? StateValue(*steps) : StateValue());
+  state.add("validation_epoch", validation_epoch());
   state.add("meters", is_begun ? save_meters(strategy(), meters()) : StateValue());
   StateValue::Dict states;
   for (auto& [name, value] : states_of_callbacks(*this, *callbacks_)) states.add(name, std::move(value));
@@ -208,16 +211,30 @@ StateValue::Dict FitLoop::resume_state() {
   return state;
 }
 
+void FitLoop::check_resumable() {
+  for (auto* of_replica : meters()) check_restorable(*of_replica);
+}
+
 void FitLoop::resume(const Callbacks& callbacks) {
   const auto& [value, source] = *resumed();
   const StateView saved(value, source);
-  epoch = saved.at("epoch").count();
+  epochs_done_ = epoch = saved.at("epochs_done").count();
   step = saved.at("step").count();
   global_step = saved.at("global_step").count();
   examples = saved.at("examples").count();
   seconds = saved.at("seconds").number();
   wait_seconds = saved.at("wait_seconds").number();
-  go_to({saved.at("dataset_epoch").count(), saved.at("position").count()});
+  const DatasetPosition next{saved.at("dataset_epoch").count(), saved.at("position").count()};
+  const StateView steps_then = saved.at("dataset_steps");
+  const auto steps_now = dataset_steps();
+  if (next.step > 0 && steps_now && !steps_then.is_none() && steps_then.count() != *steps_now) {
+    // The place in a pass is counted in batches.
+    throw CheckpointError(
+        source, "dataset_steps",
+        "to go on within an epoch with as many batches in it: " + std::to_string(steps_then.count()),
+        std::to_string(*steps_now) + "; the global batch size and the data must be the same");
+  }
+  go_to(next, saved.at("validation_epoch").count());
   const StateView of_meters = saved.at("meters");
   if (!of_meters.is_none()) {
     stage_ = saved.at("is_trained").truth() ? Stage::kTrained : Stage::kTraining;

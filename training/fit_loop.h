@@ -29,7 +29,8 @@ class FitLoop : public FitState {
   /// Trains from epoch `first_epoch` (from 1) to the last, `epochs`.
   History run(int64_t first_epoch, const Callbacks& callbacks);
 
-  bool is_epoch_done() const override { return stage_ == Stage::kBegin; }
+  int64_t epochs_done() const override { return epochs_done_; }
+  void check_resumable() override;
   StateValue::Dict resume_state() override;
 
  protected:
@@ -48,8 +49,12 @@ class FitLoop : public FitState {
   virtual std::optional<double> gradient_norm() = 0;
   /// Of each local replica.
   virtual std::vector<StepMeters*> meters() = 0;
+  /// Batches of a pass over the training data; nothing where that is not known.
+  virtual std::optional<int64_t> dataset_steps() const = 0;
+  /// The pass over the validation data that comes next, each in an order of its own where it is shuffled.
+  virtual int64_t validation_epoch() const = 0;
   /// The next batch is the one at `position`.
-  virtual void go_to(const DatasetPosition& position) = 0;
+  virtual void go_to(const DatasetPosition& position, int64_t validation_epoch) = 0;
 
  private:
   /// How far an epoch has come.
@@ -63,6 +68,7 @@ class FitLoop : public FitState {
   void resume(const Callbacks& callbacks);
 
   Stage stage_ = Stage::kBegin;
+  int64_t epochs_done_ = 0;
   const Callbacks* callbacks_ = nullptr;  // while it runs
   History history_;
 };

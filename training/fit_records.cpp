@@ -1,5 +1,7 @@
 #include "lockstep/training/fit_records.h"
 
+#include <tuple>
+
 #include <utility>
 
 namespace lockstep {
@@ -26,9 +28,12 @@ EpochRecord epoch_record(const FitState& state, double seconds) {
   return epoch;
 }
 
-void StepRecorder::begin_epoch() {
-  began_ = std::chrono::steady_clock::now();
-  last_ = {};
+void StepRecorder::begin_epoch(const FitState& state) {
+  const std::chrono::duration<double> before(state.seconds);
+  began_ = std::chrono::steady_clock::now() -
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(before);
+  last_ = {.seconds = state.seconds, .examples = state.examples};
+  if (state.examples > 0) std::tie(last_.loss_sum, last_.losses) = state.local_loss();
 }
 
 double StepRecorder::seconds() const {

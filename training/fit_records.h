@@ -14,11 +14,12 @@ EpochRecord epoch_record(const FitState& state, double seconds);
 /// Makes records of steps, each of what came since the one before it in the same epoch.
 class StepRecorder {
  public:
-  void begin_epoch();
+  /// Of an epoch that is resumed in its middle, what came before belongs to no step.
+  void begin_epoch(const FitState& state);
   /// The mean loss of this process's replicas, the speed over all workers, and the learning rate. Waits for
   /// the devices.
   StepRecord next(const FitState& state);
-  /// Since begin_epoch().
+  /// Since the epoch began, without the time between two processes of it.
   double seconds() const;
 
  private:

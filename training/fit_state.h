@@ -81,8 +81,11 @@ struct FitState {
   /// Where the training data's next batch is.
   virtual DatasetPosition position() const = 0;
 
-  /// Whether `epoch` is at its end, validation and all.
-  virtual bool is_epoch_done() const = 0;
+  /// How many epochs are at their end, validation and all, those of an earlier fit included.
+  virtual int64_t epochs_done() const = 0;
+
+  /// Throws InvalidArgument where resume_state() would: for a metric that cannot be restored.
+  virtual void check_resumable() = 0;
 
   /// What this fit goes on from in another process besides what TrainingState holds: how far it is, what its
   /// epoch's loss and metrics have summed up, its callbacks' states, its history. For on_save_point(). A

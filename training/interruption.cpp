@@ -2,19 +2,42 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <initializer_list>
 
 namespace lockstep {
 namespace {
 
-// A signal handler reaches nothing but a global.
-volatile std::sig_atomic_t received = 0;
+// A signal handler reaches nothing but globals.
+std::atomic<int> received{0};
+std::atomic<int64_t> received_at{0};  // milliseconds
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+/// Some launchers, GNU timeout among them, send one signal to the process and then to its group.
+constexpr int64_t kSameSignal = 200;  // milliseconds
+
+int64_t milliseconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
 
 extern "C" void lockstep_remember_signal(int signal) {
   constexpr int kExitBySignal = 128;
-  if (received != 0) _exit(kExitBySignal + signal);
-  received = signal;
+  const int error = errno;  // of what was interrupted
+  const int64_t now = milliseconds_now();
+  const int before = received;
+  if (before == 0) {
+    received_at = now;
+    received = signal;
+  } else if (before != signal || now - received_at > kSameSignal) {
+    _exit(kExitBySignal + signal);
+  }
+  errno = error;
 }
 
 void set_handler(void (*handler)(int)) {

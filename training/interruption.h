@@ -4,7 +4,8 @@ namespace lockstep {
 
 /// While it lives, SIGINT and SIGTERM are remembered instead of ending the process, so that a step can be
 /// finished and saved first; a second one ends the process at once with the signal's exit code, 130 or 143.
-/// One at a time: signals belong to the process.
+/// The same signal again within a fifth of a second counts as one: some launchers send it twice. One guard at
+/// a time: signals belong to the process.
 class InterruptionGuard {
  public:
   InterruptionGuard();

@@ -1,5 +1,6 @@
 #include "lockstep/training/meter_states.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -16,18 +17,21 @@ struct Meter {
   StateMerge merge;
   std::function<MetricState()> state;
   std::function<void(MetricState)> restore;
+  /// Counts the steps, which all replicas make, rather than the examples, of which each has its own.
+  bool is_of_steps = false;
 };
 
 template <typename M>
-Meter meter_of(const std::string& name, StateMerge merge, M& metric) {
+Meter meter_of(const std::string& name, StateMerge merge, M& metric, bool is_of_steps = false) {
   return {name, merge, [&metric] { return metric.state(); },
-          [&metric](MetricState state) { metric.restore(std::move(state)); }};
+          [&metric](MetricState state) { metric.restore(std::move(state)); }, is_of_steps};
 }
 
 std::vector<Meter> meters_of(StepMeters& meters) {
-  std::vector<Meter> all{meter_of("loss", StateMerge::kSum, meters.loss),
-                         meter_of("gradient_norm", StateMerge::kSum, meters.gradient_norm),
-                         meter_of("finite", StateMerge::kSum, meters.finite)};
+  std::vector<Meter> all{
+      meter_of("loss", StateMerge::kSum, meters.loss),
+      meter_of("gradient_norm", StateMerge::kSum, meters.gradient_norm, /*is_of_steps=*/true),
+      meter_of("finite", StateMerge::kSum, meters.finite, /*is_of_steps=*/true)};
   for (auto& [name, metric] : meters.metrics) {
     if (!metric.is_restorable()) {
       throw InvalidArgument("[resume_state] expected metrics with restore(), but '" + name +
@@ -38,17 +42,27 @@ std::vector<Meter> meters_of(StepMeters& meters) {
   return all;
 }
 
-/// The tensors that a replica's meter goes on from, of those of all replicas.
-MetricState state_for(int replica, bool is_same_number, StateMerge merge,
-                      const std::vector<MetricState>& of_replicas, const MetricState& empty) {
-  if (is_same_number) return of_replicas[static_cast<size_t>(replica)];
+/// The tensors that a replica's meter goes on from, of those of another number of replicas; none: it begins
+/// at 0.
+MetricState state_for(int replica, const Meter& meter, const std::vector<MetricState>& of_replicas,
+                      const MetricState& empty) {
+  if (meter.is_of_steps) {
+    // Of the steps up to the first that was not finite, those of the replica where that was earliest.
+    return *std::min_element(of_replicas.begin(), of_replicas.end(), [](const auto& a, const auto& b) {
+      return a[0].template item<double>() < b[0].template item<double>();
+    });
+  }
   if (replica != 0) return {};
-  MetricState merged = merge_states(merge, of_replicas);
+  MetricState merged = merge_states(meter.merge, of_replicas);
   for (size_t i = 0; i < merged.size(); ++i) merged[i] = merged[i].to(empty[i].scalar_type());
   return merged;
 }
 
 }  // namespace
+
+void check_restorable(StepMeters& meters) {
+  meters_of(meters);
+}
 
 StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local) {
   std::vector<torch::Tensor> own;
@@ -105,7 +119,8 @@ void load_meters(Strategy& strategy, const StateView& saved, const std::vector<S
       }
       if (of_replicas.empty()) replicas.fail("the state of a replica at least", "none");
       const bool is_same_number = static_cast<int>(of_replicas.size()) == strategy.num_replicas_in_sync();
-      MetricState state = state_for(replica, is_same_number, meter.merge, of_replicas, empty);
+      MetricState state = is_same_number ? of_replicas[static_cast<size_t>(replica)]
+                                         : state_for(replica, meter, of_replicas, empty);
       if (state.empty()) continue;
       for (auto& tensor : state) tensor = tensor.to(device).clone();
       meter.restore(std::move(state));

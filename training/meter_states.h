@@ -15,6 +15,9 @@ namespace lockstep {
 /// restore().
 StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local);
 
+/// Throws InvalidArgument for a metric without restore().
+void check_restorable(StepMeters& meters);
+
 /// Puts it back. With another number of replicas than it was saved of, replica 0 gets it all. Throws
 /// CheckpointError for meters of other metrics.
 void load_meters(Strategy& strategy, const StateView& saved, const std::vector<StepMeters*>& local);

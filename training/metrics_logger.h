@@ -18,7 +18,7 @@ class CsvLogger : public Callback {
   /// std::system_error names it.
   explicit CsvLogger(std::string path) : path_(std::move(path)) {}
   void on_fit_begin(FitState& state) override;
-  void on_epoch_begin(FitState&) override { clock_.begin_epoch(); }
+  void on_epoch_begin(FitState& state) override { clock_.begin_epoch(state); }
   void on_epoch_end(FitState& state) override;
 
  private:
@@ -39,7 +39,7 @@ class JsonLinesLogger : public Callback {
   /// Throws InvalidArgument for a negative log_every.
   explicit JsonLinesLogger(const JsonLinesLoggerOptions& options);
   void on_fit_begin(FitState& state) override;
-  void on_epoch_begin(FitState&) override { steps_.begin_epoch(); }
+  void on_epoch_begin(FitState& state) override { steps_.begin_epoch(state); }
   void on_step_end(FitState& state) override;
   void on_epoch_end(FitState& state) override;
 

@@ -23,6 +23,7 @@ void ModelCheckpoint::on_fit_begin(FitState& state) {
   if (state.is_chief()) std::filesystem::create_directories(options_.folder);
   if (state.global_step == 0) {  // else the run goes on
     monitor_.reset();
+    resumed_best_.reset();
     best_epoch_ = 0;
   }
   last_epoch_ = ended_epoch_ = 0;
@@ -50,14 +51,16 @@ Monitor& ModelCheckpoint::monitor(const Logs& logs) {
   if (!monitor_) {
     const std::string usual = logs.find("validation_loss") ? "validation_loss" : "loss";
     monitor_.emplace("ModelCheckpoint", options_.monitor.value_or(MonitorOptions{.name = usual}));
-    if (options_.best) monitor_->restore(*options_.best);
+    monitor_->restore(resumed_best_ ? resumed_best_ : options_.best);
   }
   return *monitor_;
 }
 
 StateValue ModelCheckpoint::state(FitState&) {
   StateValue::Dict state;
-  state.add("best", saved_number(monitor_ ? monitor_->best() : options_.best));
+  state.add("best", saved_number(monitor_        ? monitor_->best()
+                                 : resumed_best_ ? resumed_best_
+                                                 : options_.best));
   state.add("best_epoch", best_epoch_);
   state.add("last_epoch", last_epoch_);
   state.add("ended_epoch", ended_epoch_);
@@ -65,7 +68,7 @@ StateValue ModelCheckpoint::state(FitState&) {
 }
 
 void ModelCheckpoint::restore(FitState&, const StateView& saved) {
-  options_.best = number_in(saved.at("best"));
+  resumed_best_ = number_in(saved.at("best"));
   monitor_.reset();
   best_epoch_ = saved.at("best_epoch").count();
   last_epoch_ = saved.at("last_epoch").count();

@@ -50,6 +50,7 @@ class ModelCheckpoint : public Callback {
 
   ModelCheckpointOptions options_;
   std::optional<Monitor> monitor_;
+  std::optional<double> resumed_best_;
   std::optional<TrainingState> training_;
   int64_t best_epoch_ = 0;
   int64_t last_epoch_ = 0;  // that last.* are of

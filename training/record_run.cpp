@@ -44,8 +44,8 @@ void RecordRun::on_fit_begin(FitState& state) {
   tensorboard_.on_fit_begin(state);
 }
 
-void RecordRun::on_epoch_begin(FitState&) {
-  steps_.begin_epoch();
+void RecordRun::on_epoch_begin(FitState& state) {
+  steps_.begin_epoch(state);
 }
 
 void RecordRun::on_step_end(FitState& state) {

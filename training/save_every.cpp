@@ -25,8 +25,7 @@ SaveEvery SaveEvery::parse(const std::string& text) {
   const auto [after, error] = std::from_chars(begin, end, every.count);
   std::string unit(after, end);
   if (unit.starts_with(' ')) unit.erase(0, 1);
-  const bool has_count = error == std::errc();
-  if (!has_count) every.count = 1;
+  if (error == std::errc::invalid_argument) every.count = 1;
   if (is_unit(unit, "epoch")) {
     every.unit = SaveUnit::kEpochs;
   } else if (is_unit(unit, "step")) {
@@ -37,7 +36,8 @@ SaveEvery SaveEvery::parse(const std::string& text) {
     unit.clear();
   }
   const bool is_whole = every.unit == SaveUnit::kMinutes || every.count == std::floor(every.count);
-  if (unit.empty() || !is_whole || !(every.count > 0) || every.count > kMostSteps) {
+  if (unit.empty() || error == std::errc::result_out_of_range || !is_whole || !(every.count > 0) ||
+      every.count > kMostSteps) {
     throw InvalidArgument("expected epoch, N epochs, N steps or N minutes, N being positive, but got '" +
                           text + "'");
   }

@@ -47,8 +47,8 @@ void TensorBoard::on_fit_begin(FitState& state) {
   training_->start_session(session);
 }
 
-void TensorBoard::on_epoch_begin(FitState&) {
-  steps_.begin_epoch();
+void TensorBoard::on_epoch_begin(FitState& state) {
+  steps_.begin_epoch(state);
 }
 
 void TensorBoard::on_step_end(FitState& state) {

@@ -94,9 +94,12 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
     for (auto& state : trainer_.train_state_.local_values()) of_replicas.push_back(&state.meters);
     return of_replicas;
   }
-  void go_to(const DatasetPosition& position) override {
+  std::optional<int64_t> dataset_steps() const override { return batches_.known_size(); }
+  int64_t validation_epoch() const override { return validation_ ? validation_->position().epoch : 0; }
+  void go_to(const DatasetPosition& position, int64_t validation_epoch) override {
     iterator_.reset();
     batches_.restore(position);
+    if (validation_) validation_->restore({validation_epoch, 0});
   }
 
   bool has_validation() const override { return validation_.has_value(); }

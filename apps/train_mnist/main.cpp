@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "lockstep/apps/command_line/failure.h"
@@ -23,6 +24,7 @@
 #include "lockstep/runtime/device.h"
 #include "lockstep/runtime/tf32.h"
 #include "lockstep/training/backup_and_restore.h"
+#include "lockstep/training/checkpoint_store.h"
 #include "lockstep/training/inject_faults.h"
 #include "lockstep/training/model_summary.h"
 #include "lockstep/training/nan_guard.h"
@@ -94,6 +96,20 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
   return by_chief;
 }
 
+/// Where to record: a training that goes on from a backup has a folder of its own beside the one that its
+/// earlier start has filled, such as runs/a-2.
+std::string record_folder(const TrainOptions& options) {
+  const bool goes_on = !options.backup_dir.empty() && options.resume != "never" &&
+                       (options.resume != "auto" || !list_checkpoints(options.backup_dir).empty());
+  std::string folder = options.run_dir;
+  const auto is_used = [&] {
+    std::error_code error;
+    return !std::filesystem::is_empty(folder, error) && !error;
+  };
+  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(options.run_dir, "-", number);
+  return folder;
+}
+
 /// What LOCKSTEP_FAULTS asks for, in a build that is made for tests.
 std::vector<Fault> requested_faults() {
   const char* text =
@@ -129,7 +145,10 @@ int run_training(CommandLine line, const std::string& resume) {
   const bool is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
   const bool is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, is_chief);
   std::optional<RunDirectory> directory;
-  if (is_chief && is_recorded) directory.emplace(options.run_dir);
+  if (is_chief && is_recorded) {
+    line.options.run_dir = record_folder(options);
+    directory.emplace(options.run_dir);
+  }
 
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
@@ -168,7 +187,7 @@ int run_training(CommandLine line, const std::string& resume) {
     callbacks.insert(callbacks.begin(), std::make_shared<InjectFaults>(std::move(faults)));
   const auto stopper = std::make_shared<StopOnSignal>(interruption);
   callbacks.push_back(stopper);
-  const auto say = [&](const std::string& text) {
+  const auto say = [progress](const std::string& text) {
     progress->clear();
     std::cerr << "train_mnist: " << text << std::endl;
   };

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/learning_rate_schedule.h"
 #include "lockstep/training/loss_functions.h"
+#include "lockstep/training/nan_guard.h"
 #include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/trainer.h"
 
@@ -268,14 +270,68 @@ TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
   const CheckpointFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveEvery::steps(1000);
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
-  const Outcome whole = fit_noisily(strategy, {.backup = backup});
-  MirroredStrategy other({"cpu:0", "cpu:1"});
-  fit_noisily(other, {.backup = backup}).expect_equal(whole, "at its end");
-  // With more epochs it goes on: as one that had them from the beginning.
-  MirroredStrategy third({"cpu:0", "cpu:1"});
-  const Outcome longer = fit_noisily(third, {.backup = backup, .epochs = kFitEpochs + 2});
-  EXPECT_EQ(longer.epochs.size(), kFitEpochs + 2);
+  const auto fit = [](const FitSetUp& set_up) {
+    MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.seed = 7});
+    return fit_noisily(strategy, set_up);
+  };
+  const Outcome whole = fit({.backup = backup});
+  fit({.backup = backup}).expect_equal(whole, "at its end");
+  // With fewer epochs there is nothing to do, and nothing is lost by it.
+  EXPECT_EQ(fit({.backup = backup, .epochs = 1}).epochs.size(), kFitEpochs);
+  // With more epochs it goes on as one that had them from the beginning, whatever the end of the first one,
+  // where EarlyStopping puts back the best weights, has made of the model.
+  fit({.backup = backup, .epochs = kFitEpochs + 2})
+      .expect_equal(fit({.epochs = kFitEpochs + 2}), "with two more epochs");
+}
+
+TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted) {
+  const CheckpointFolder folder;
+  const auto backup = quiet_backup(folder.file("backup"));
+  const auto fit = [&](int64_t patience) {
+    MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+    // No value is better than the first.
+    const MonitorOptions never{.name = "loss", .min_delta = 1000};
+    return fit_noisily(strategy, {.callbacks = {std::make_shared<EarlyStopping>(
+                                      EarlyStoppingOptions{.monitor = never, .patience = patience})},
+                                  .backup = backup,
+                                  .epochs = 10});
+  };
+  EXPECT_EQ(fit(2).epochs.size(), 3);
+  for (int start = 0; start < 3; ++start) {
+    EXPECT_EQ(fit(2).epochs.size(), 3);
+    EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).epoch, 3);
+  }
+  // With more patience it goes on where it stopped.
+  EXPECT_EQ(fit(4).epochs.size(), 5);
+}
+
+TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
+  const CheckpointFolder folder;
+  const auto backup = quiet_backup(folder.file("backup"));
+  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(4)}, .backup = backup});
+  EXPECT_THAT(error_of<CheckpointError>(
+                  [&] { fit_noisily(strategy, {.backup = backup, .batch_size = kBatchSize - 1}); }),
+              HasSubstr("as many batches in it: 3, but got 4"));
+}
+
+TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
+  /// The loss is NaN from a step on.
+  class Break : public Callback {
+   public:
+    void on_step_end(FitState& state) override {
+      const torch::NoGradGuard no_grad;
+      if (state.global_step == 3) state.objects().modules.front()->parameters().front().fill_(NAN);
+    }
+  };
+  const CheckpointFolder folder;
+  auto backup = quiet_backup(folder.file("backup"));
+  backup.save_every = SaveEvery::steps(1);
+  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  EXPECT_THROW(fit_noisily(strategy, {.callbacks = {std::make_shared<Break>()}, .backup = backup}),
+               NotFinite);
+  // What step 3 left was not known to be broken before step 4.
+  EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).step, 3);
 }
 
 TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {

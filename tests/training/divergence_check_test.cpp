@@ -114,6 +114,11 @@ TEST(DivergenceCheckTest, TellsZerosOfBothSignsAndExchangedElementsApart) {
   EXPECT_TRUE(differ(of({0.0}), of({-0.0})));
   EXPECT_TRUE(differ(of({1, 2}), of({2, 1})));
   EXPECT_TRUE(differ(of({1, 1, 2}), of({2, 1, 1})));
+  const auto bits = [](std::vector<int64_t> words) {
+    return torch::tensor(words, torch::kLong).view(torch::kDouble);
+  };
+  EXPECT_TRUE(differ(bits({5, 7}), bits({8, 6})));
+  EXPECT_TRUE(differ(bits({10, 10, 10}), bits({11, 8, 11})));
   EXPECT_FALSE(differ(of({NAN}), of({NAN})));
   EXPECT_FALSE(differ(of({1, 2}), of({1, 2})));
 }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -20,9 +22,27 @@ TEST_P(Interruption, EndsTheProcessTheSecondTime) {
   const auto interrupt_twice = [] {
     const InterruptionGuard guard;
     raise(GetParam());
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
     raise(GetParam());
   };
   EXPECT_EXIT(interrupt_twice(), ::testing::ExitedWithCode(128 + GetParam()), "");
+}
+
+TEST_P(Interruption, EndsTheProcessByTheOtherSignalAtOnce) {
+  const int other = GetParam() == SIGINT ? SIGTERM : SIGINT;
+  const auto interrupt_twice = [&] {
+    const InterruptionGuard guard;
+    raise(GetParam());
+    raise(other);
+  };
+  EXPECT_EXIT(interrupt_twice(), ::testing::ExitedWithCode(128 + other), "");
+}
+
+TEST_P(Interruption, TheSameSignalTwiceAtOnceIsOne) {
+  const InterruptionGuard guard;
+  raise(GetParam());
+  raise(GetParam());
+  EXPECT_EQ(guard.signal(), GetParam());
 }
 
 TEST_P(Interruption, IsTheSystemsAgainAfterwards) {

@@ -25,7 +25,7 @@ TEST(SaveEveryTest, ReadsWhatItWrites) {
 TEST(SaveEveryTest, RefusesAnythingElse) {
   for (const std::string text :
        {"", "epochss", "0 steps", "-1 steps", "1.5 steps", "nan minutes", "inf epochs", "1e16 steps", "5",
-        "5 hours", "steps 5", "5  steps", "0 minutes"}) {
+        "5 hours", "steps 5", "5  steps", "1e400 steps", "1e-400 minutes", "0 minutes"}) {
     EXPECT_THAT([&] { SaveEvery::parse(text); }, ThrowsMessage<InvalidArgument>(HasSubstr("'" + text + "'")))
         << text;
   }

@@ -175,7 +175,7 @@ class BackupTest(unittest.TestCase):
     def test_a_full_disk_is_a_warning_and_at_the_end_exit_code_7(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
         self.run_on("--steps-per-epoch", "2")
-        result = self.run_on("--steps-per-epoch", "2", "--epochs", "4", preexec_fn=limit)
+        result = self.run_on("--steps-per-epoch", "2", "--epochs", "5", preexec_fn=limit)
         self.assertEqual(result.returncode, 7, result.stderr)
         self.assertIn("a checkpoint could not be saved, the training goes on", result.stderr)
         self.assertEqual(state_of(newest(self.folder))[0], 4)
