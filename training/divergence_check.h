@@ -27,7 +27,7 @@ struct DivergenceCheckOptions {
   int64_t every_steps = 1000;
 };
 
-/// Calls check_divergence() now and then. What it costs is a pass over the state, see docs/performance.md.
+/// Calls check_divergence() now and then, which costs some passes over the state.
 class DivergenceCheck : public Callback {
  public:
   /// Throws InvalidArgument for less than one step.
