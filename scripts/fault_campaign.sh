@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Short trainings of two workers with two replicas each, which are killed, stopped, terminated, denied the disk and
-# given damaged checkpoints at random moments: each must come to the undisturbed training's end, bit by bit. Installs
+# Short trainings of two workers with two replicas each, which are killed, stopped, terminated, cut off, denied the disk
+# and given damaged checkpoints at random moments: each must come to the undisturbed training's end, bit by bit. Installs
 # what is missing, builds train_mnist, and prints a table (--help lists the flags).
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-need_packages "${packages_to_build[@]}"
+need_packages "${packages_to_build[@]}" iproute2
 need_libtorch
 configure release
 build release train_mnist

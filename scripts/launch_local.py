@@ -31,6 +31,7 @@ class Launcher:
         self.workers = []  # of this generation
         self.first_failure = None
         self.deadlines = []  # (time, signal that the workers get at it), the next one first
+        self.only_stopped_are_left = False
         self.signals = []  # received, and not yet passed on
         self.stopped_by = None
         self.stopped_at = 0.0
@@ -64,6 +65,7 @@ class Launcher:
     def start(self, count):
         """Starts all workers, or none that stays."""
         self.workers, self.first_failure, self.deadlines = [], None, []
+        self.only_stopped_are_left = False
         try:
             for worker in self.starter.start(count, self.generation):
                 self.add(worker)
@@ -181,6 +183,22 @@ class Launcher:
                 if self.running:
                     self.say(f"worker {worker.index} has failed, the others have {self.options.grace:g} s to end")
 
+    def look_for_stopped(self):
+        """Takes note of workers that are stopped (SIGSTOP) when all others have ended well: they do not wait for these any
+        more, and so do not notice."""
+        if self.first_failure is not None or self.stopped_by is not None or self.killed:
+            return
+        are_left = 0 < len(self.running) < len(self.workers) and all(
+            worker.is_stopped() for worker in self.running.values())
+        if are_left == self.only_stopped_are_left:
+            return
+        self.only_stopped_are_left = are_left
+        self.deadlines = []
+        if are_left:
+            self.deadlines.append((time.monotonic() + self.options.grace, signal.SIGKILL))
+            left = ", ".join(str(worker.index) for worker in self.running.values())
+            self.say(f"stopped, with all others at their end: worker {left}, to go on within {self.options.grace:g} s")
+
     def wait(self, timeout):
         """Reads and prints what workers write, until something happens: at the latest at the timeout."""
         selector = self.alarms if self.printer.queued > MOST_QUEUED else self.everything
@@ -198,6 +216,7 @@ class Launcher:
             self.reap()
             while self.signals and self.running:
                 self.stop(self.signals.pop(0))
+            self.look_for_stopped()
             while self.running and self.deadlines and self.deadlines[0][0] <= time.monotonic():
                 _, number = self.deadlines.pop(0)
                 self.say(f"{number.name} to the workers that have not ended ({len(self.running)})")

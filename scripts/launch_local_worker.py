@@ -62,6 +62,20 @@ def prepare_worker(launcher, prctl, file_limit):
     resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)
 
 
+def reserve_ports(count):
+    """Sockets, each bound to a port of its own, which refuse connections until a worker listens."""
+    sockets = []
+    try:
+        for _ in range(count):
+            sockets.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sockets[-1].bind(("127.0.0.1", 0))
+    except OSError as error:
+        for reserved in sockets:
+            reserved.close()
+        raise LaunchError(f"cannot reserve {count} ports of 127.0.0.1: {error.strerror}", NO_RESOURCES) from error
+    return sockets
+
+
 class Worker:
     def __init__(self, index, process, streams):
         self.index = index
@@ -76,6 +90,14 @@ class Worker:
             os.killpg(self.process.pid, number)
         except OSError:
             pass
+
+    def is_stopped(self):
+        """Whether SIGSTOP or the like keeps it from running; a debugger's stop is none."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", "rb") as stat:
+                return stat.read().rpartition(b") ")[2][:1] == b"T"
+        except OSError:
+            return False
 
     def end(self):
         if self.code >= 0:
@@ -116,11 +138,7 @@ class WorkerStarter:
     def start(self, count, generation):
         """Yields each worker as soon as it runs the program. Where one does not start, those before it go on."""
         files = self.open_files(count, generation)
-        # A bound socket reserves its port, and refuses connections until the worker listens.
-        sockets = []
-        for _ in range(count):
-            sockets.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            sockets[-1].bind(("127.0.0.1", 0))
+        sockets = reserve_ports(count)
         configs = tf_configs([bound.getsockname()[1] for bound in sockets], self.options.chief)
         for index, (bound, config) in enumerate(zip(sockets, configs)):
             own = {

@@ -192,7 +192,7 @@ bool Backup::is_due(const TrainingProgress& progress) {
     case SaveUnit::kEpochs:
       return passed(saved_epoch_, progress.epoch);
     case SaveUnit::kSteps:
-      return passed(saved_step_.value_or(0), progress.step);
+      return passed(saved_step_, progress.step);
     case SaveUnit::kMinutes:
       break;
   }

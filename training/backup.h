@@ -96,8 +96,6 @@ class Backup {
   void save(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
   /// Saves now, and waits until it is on the disk. Throws std::system_error where it cannot be.
   void save_and_wait(const TrainingProgress& progress, StateValue more = {});
-  /// The last step that was saved, or restored; none: nothing was.
-  std::optional<int64_t> saved_step() const { return saved_step_; }
 
   /// The training is at its end: waits for what is being written, and removes the checkpoints if that was
   /// asked for.
@@ -124,7 +122,7 @@ class Backup {
   BackupOptions options_;
   TrainingState training_;
   std::unique_ptr<CheckpointStore> store_;  // worker 0's
-  std::optional<int64_t> saved_step_;
+  int64_t saved_step_ = 0;
   int64_t saved_epoch_ = 0;
   std::chrono::steady_clock::time_point saved_at_;
   std::future<void> writing_;

@@ -7,36 +7,20 @@
 #include "lockstep/training/nan_guard.h"
 
 namespace lockstep {
-namespace {
-
-TrainingProgress progress_of(const FitState& state) {
-  const DatasetPosition position = state.position();
-  TrainingProgress progress{.epoch = state.epochs_done(),
-                            .step = state.global_step,
-                            .dataset_epoch = position.epoch,
-                            .position = position.step};
-  for (const auto& [name, value] : state.logs) progress.metrics[name] = value;
-  return progress;
-}
-
-}  // namespace
-
 void BackupAndRestore::on_fit_begin(FitState& state) {
   state.check_resumable();
-  restored_.reset();
   backup_.emplace(state.strategy(), options_);
   const auto& objects = state.objects();
   backup_->state().add_model(objects.modules);
   backup_->state().add_optimizer("optimizer", objects.optimizers);
   if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
-  if (auto found = backup_->restore()) {
-    restored_ = found->progress;
-    state.resume_from(std::move(found->more), found->path + "/state.pt: ['more']");
-  }
+  if (auto found = backup_->restore())
+    state.resume_from(std::move(found->progress), std::move(found->more),
+                      found->path + "/state.pt: ['more']");
 }
 
 void BackupAndRestore::on_save_point(FitState& state) {
-  const TrainingProgress progress = progress_of(state);
+  const TrainingProgress progress = state.progress();
   // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();

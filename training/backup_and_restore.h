@@ -26,13 +26,9 @@ class BackupAndRestore : public Callback {
   void on_save_point(FitState& state) override;
   void on_fit_end(FitState& state) override;
 
-  /// How far the checkpoint was that the fit went on from; nothing: it began anew.
-  const std::optional<TrainingProgress>& restored() const { return restored_; }
-
  private:
   BackupOptions options_;
   std::optional<Backup> backup_;  // while the fit runs
-  std::optional<TrainingProgress> restored_;
 };
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/training/optimizer_state.h"
+#include "lockstep/training/replica_states.h"
 
 namespace lockstep {
 namespace {
@@ -107,9 +108,7 @@ void check_divergence(Strategy& strategy, int64_t step, const std::vector<Module
     names = std::move(digests.names);
     own.push_back(std::move(digests.digests));
   }
-  std::vector<torch::Tensor> all;
-  for (const auto& of_worker : strategy.extended().gather_tensors(own))
-    all.insert(all.end(), of_worker.begin(), of_worker.end());
+  const auto all = gather_of_replicas(strategy, own);
   for (size_t replica = 1; replica < all.size(); ++replica) {
     if (all[replica].numel() == all[0].numel()) continue;
     throw InconsistentReplicas(

@@ -7,6 +7,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/strategy.h"
+#include "lockstep/training/replica_states.h"
 #include "lockstep/training/state_view.h"
 
 namespace lockstep {
@@ -59,8 +60,7 @@ StateValue EarlyStopping::state(FitState& fit) {
   StateValue::List weights;
   if (options_.restore_best) {
     // The replicas' buffers differ.
-    for (const auto& of_worker : fit.strategy().extended().gather_tensors(own))
-      for (const auto& tensor : of_worker) weights.emplace_back(tensor.clone());
+    for (auto& tensor : gather_of_replicas(fit.strategy(), own)) weights.emplace_back(std::move(tensor));
   }
   state.add("weights", std::move(weights));
   return state;

@@ -44,32 +44,6 @@ std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named_callbacks(c
   return named;
 }
 
-std::vector<std::pair<std::string, StateValue>> states_of_callbacks(FitState& fit,
-                                                                    const Callbacks& callbacks) {
-  std::vector<std::pair<std::string, StateValue>> states;
-  for (const auto& [name, callback] : named_callbacks(callbacks)) {
-    StateValue state = callback->state(fit);
-    if (state.get_if<std::monostate>() == nullptr) states.emplace_back(name, std::move(state));
-  }
-  return states;
-}
-
-StateValue::Dict save_logs(const Logs& logs) {
-  StateValue::Dict dict;
-  for (const auto& [name, value] : logs) dict.add(name, value);
-  return dict;
-}
-
-Logs load_logs(const StateView& saved) {
-  Logs logs;
-  for (const auto& [key, value] : saved.entries()) {
-    const auto* name = std::get_if<std::string>(&key);
-    if (name == nullptr) value.fail("a name as the key", "a number");
-    logs.set(*name, value.number());
-  }
-  return logs;
-}
-
 }  // namespace
 
 FitState::FitState(Objects objects) : objects_(std::move(objects)) {
@@ -81,6 +55,14 @@ FitState::FitState(Objects objects) : objects_(std::move(objects)) {
 bool FitState::is_chief() const {
   const ClusterResolver* cluster = strategy().cluster_resolver();
   return cluster == nullptr || cluster->rank() == 0;
+}
+
+TrainingProgress FitState::progress() const {
+  const DatasetPosition next = position();
+  TrainingProgress progress{
+      .epoch = epochs_done(), .step = global_step, .dataset_epoch = next.epoch, .position = next.step};
+  for (const auto& [name, value] : logs) progress.metrics[name] = value;
+  return progress;
 }
 
 double FitState::learning_rate() const {
@@ -188,25 +170,23 @@ bool FitLoop::finish_epoch(const Callbacks& callbacks) {
 StateValue::Dict FitLoop::resume_state() {
   StateValue::Dict state;
   const bool is_begun = stage_ != Stage::kBegin;
-  state.add("epochs_done", epochs_done_);
   state.add("is_trained", stage_ == Stage::kTrained);
   state.add("step", is_begun ? step : 0);
-  state.add("global_step", global_step);
   state.add("examples", is_begun ? examples : 0);
   state.add("seconds", is_begun ? seconds : 0.0);
   state.add("wait_seconds", is_begun ? wait_seconds : 0.0);
-  const DatasetPosition next = position();
-  state.add("dataset_epoch", next.epoch);
-  state.add("position", next.step);
   const auto steps = dataset_steps();
   state.add("dataset_steps", steps ? StateValue(*steps) : StateValue());
   state.add("validation_epoch", validation_epoch());
   state.add("meters", is_begun ? save_meters(strategy(), meters()) : StateValue());
   StateValue::Dict states;
-  for (auto& [name, value] : states_of_callbacks(*this, *callbacks_)) states.add(name, std::move(value));
+  for (const auto& [name, callback] : named_callbacks(*callbacks_)) {
+    StateValue own = callback->state(*this);
+    if (own.get_if<std::monostate>() == nullptr) states.add(name, std::move(own));
+  }
   state.add("callbacks", std::move(states));
   StateValue::List epochs_before;
-  for (const auto& of_epoch : history_.epochs) epochs_before.emplace_back(save_logs(of_epoch));
+  for (const auto& of_epoch : history_.epochs) epochs_before.emplace_back(saved_numbers(of_epoch));
   state.add("history", std::move(epochs_before));
   return state;
 }
@@ -216,25 +196,24 @@ void FitLoop::check_resumable() {
 }
 
 void FitLoop::resume(const Callbacks& callbacks) {
-  const auto& [value, source] = *resumed();
+  const auto& [progress, value, source] = *resumed();
   const StateView saved(value, source);
-  epochs_done_ = epoch = saved.at("epochs_done").count();
+  epochs_done_ = epoch = progress.epoch;
+  global_step = progress.step;
   step = saved.at("step").count();
-  global_step = saved.at("global_step").count();
   examples = saved.at("examples").count();
   seconds = saved.at("seconds").number();
   wait_seconds = saved.at("wait_seconds").number();
-  const DatasetPosition next{saved.at("dataset_epoch").count(), saved.at("position").count()};
   const StateView steps_then = saved.at("dataset_steps");
   const auto steps_now = dataset_steps();
-  if (next.step > 0 && steps_now && !steps_then.is_none() && steps_then.count() != *steps_now) {
+  if (progress.position > 0 && steps_now && !steps_then.is_none() && steps_then.count() != *steps_now) {
     // The place in a pass is counted in batches.
     throw CheckpointError(
         source, "dataset_steps",
         "to go on within an epoch with as many batches in it: " + std::to_string(steps_then.count()),
         std::to_string(*steps_now) + "; the global batch size and the data must be the same");
   }
-  go_to(next, saved.at("validation_epoch").count());
+  go_to({progress.dataset_epoch, progress.position}, saved.at("validation_epoch").count());
   const StateView of_meters = saved.at("meters");
   if (!of_meters.is_none()) {
     stage_ = saved.at("is_trained").truth() ? Stage::kTrained : Stage::kTraining;
@@ -245,7 +224,10 @@ void FitLoop::resume(const Callbacks& callbacks) {
     const auto state = states.find(name);
     if (state && !state->is_none()) callback->restore(*this, *state);
   }
-  for (const auto& of_epoch : saved.at("history").items()) history_.epochs.push_back(load_logs(of_epoch));
+  for (const auto& of_epoch : saved.at("history").items()) {
+    auto& logs_then = history_.epochs.emplace_back();
+    for (const auto& [name, number] : numbers_in(of_epoch)) logs_then.set(name, number);
+  }
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "lockstep/training/evaluation.h"
 #include "lockstep/training/finite_count.h"
 #include "lockstep/training/state_file.h"
+#include "lockstep/training/training_progress.h"
 
 namespace lockstep {
 
@@ -83,30 +84,38 @@ struct FitState {
 
   /// How many epochs are at their end, validation and all, those of an earlier fit included.
   virtual int64_t epochs_done() const = 0;
+  /// How far it is, with the epoch's logs as the metrics: what TrainingState saves.
+  TrainingProgress progress() const;
 
   /// Throws InvalidArgument where resume_state() would: for a metric that cannot be restored.
   virtual void check_resumable() = 0;
 
-  /// What this fit goes on from in another process besides what TrainingState holds: how far it is, what its
-  /// epoch's loss and metrics have summed up, its callbacks' states, its history. For on_save_point(). A
+  /// What this fit goes on from in another process besides what TrainingState holds: how far the epoch is,
+  /// what its loss and metrics have summed up, the callbacks' states, the history. For on_save_point().
+  /// Tensors share the memory of what they were taken from: write or copy it before the next step. A
   /// collective of the workers. Throws InvalidArgument for a metric that cannot be restored.
   virtual StateValue::Dict resume_state() = 0;
-  /// For on_fit_begin(): the fit is to go on from such a state, which the file `source` held. Models and
-  /// optimizers must be as they were then already. With another number of replicas the sums of the epoch so
-  /// far are replica 0's.
-  void resume_from(StateValue saved, std::string source) {
-    resumed_.emplace(std::move(saved), std::move(source));
+  /// For on_fit_begin(): the fit is to go on from such a state, which the file `source` held, and from the
+  /// progress() of that time. Models and optimizers must be as they were then already. With another number of
+  /// replicas the sums of the epoch so far are replica 0's.
+  void resume_from(TrainingProgress progress, StateValue saved, std::string source) {
+    resumed_.emplace(Resumed{std::move(progress), std::move(saved), std::move(source)});
   }
 
  protected:
   explicit FitState(Objects objects);
 
   /// What resume_from() was given.
-  const std::optional<std::pair<StateValue, std::string>>& resumed() const { return resumed_; }
+  struct Resumed {
+    TrainingProgress progress;
+    StateValue saved;
+    std::string source;
+  };
+  const std::optional<Resumed>& resumed() const { return resumed_; }
 
  private:
   Objects objects_;
-  std::optional<std::pair<StateValue, std::string>> resumed_;
+  std::optional<Resumed> resumed_;
   std::vector<double> rate_shares_;  // of each parameter group, relative to the first
   std::optional<std::string> stop_reason_;
   bool is_interrupted_ = false;

@@ -7,6 +7,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/strategy.h"
+#include "lockstep/training/replica_states.h"
 
 namespace lockstep {
 namespace {
@@ -75,9 +76,7 @@ StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local
       for (const auto& tensor : state) own.push_back(tensor);
     }
   }
-  std::vector<torch::Tensor> all;
-  for (auto& of_worker : strategy.extended().gather_tensors(own))
-    for (auto& tensor : of_worker) all.push_back(tensor.clone());
+  const auto all = gather_of_replicas(strategy, own);
   const auto count = static_cast<size_t>(strategy.num_replicas_in_sync());
   const size_t size = all.size() / count;  // of a replica's
   StateValue::Dict meters;

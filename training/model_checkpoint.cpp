@@ -82,12 +82,8 @@ void ModelCheckpoint::on_fit_end(FitState& state) {
 }
 
 void ModelCheckpoint::save(FitState& state, const std::vector<std::string>& names) {
-  const DatasetPosition position = state.position();
-  TrainingProgress progress{.epoch = state.epoch,
-                            .step = state.global_step,
-                            .dataset_epoch = position.epoch,
-                            .position = position.step};
-  for (const auto& [metric, value] : state.logs) progress.metrics[metric] = value;
+  TrainingProgress progress = state.progress();
+  progress.epoch = state.epoch;  // at whose end this is
   const StateValue::Dict snapshot = training_->snapshot(progress);
   if (!state.is_chief()) return;
   NamedTensors weights;

@@ -16,15 +16,12 @@ namespace lockstep {
 /// Each local replica's random generator, in replica order.
 std::vector<at::Generator> replica_generators(Strategy& strategy);
 
-/// The tensors of all replicas in replica order, on the CPU, from those of this process's; sizes may differ.
-/// A collective of the workers, where there are several.
-std::vector<torch::Tensor> gather_bytes(Strategy& strategy, const std::vector<torch::Tensor>& local);
+/// The tensors of all replicas, as many of each, in replica order and on the CPU, from those of this
+/// process's. A collective of the workers, where there are several. Those of one process share their memory.
+std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vector<torch::Tensor>& local);
 
-/// All buffers of a module in the order of its state_dict(), one after the other as bytes, on the CPU.
-torch::Tensor buffer_bytes(const torch::nn::Module& module);
-
-/// Buffers by their names, each with a new first dimension of replicas, from buffer_bytes() of each replica
-/// of modules like this one.
-NamedTensors stack_buffers(const torch::nn::Module& module, const std::vector<torch::Tensor>& bytes);
+/// Buffers by their names, in the order of the state_dict(), each with a new first dimension of replicas, on
+/// the CPU. `modules` are those of the local replicas. A collective likewise.
+NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>& modules);
 
 }  // namespace lockstep

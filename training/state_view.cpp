@@ -123,4 +123,14 @@ StateView StateView::below(const StateValue& value, const StateValue::Key& key) 
   return {value, file_, path_ + "[" + describe_key(key) + "]"};
 }
 
+std::vector<std::pair<std::string, double>> numbers_in(const StateView& saved) {
+  std::vector<std::pair<std::string, double>> numbers;
+  for (const auto& [key, value] : saved.entries()) {
+    const auto* name = std::get_if<std::string>(&key);
+    if (name == nullptr) value.fail("a name as the key", "a number");
+    numbers.emplace_back(*name, value.number());
+  }
+  return numbers;
+}
+
 }  // namespace lockstep

@@ -50,6 +50,15 @@ class StateView {
   std::string path_;
 };
 
+/// Numbers by name, as a dict.
+template <typename Numbers>
+StateValue::Dict saved_numbers(const Numbers& numbers) {
+  StateValue::Dict dict;
+  for (const auto& [name, number] : numbers) dict.add(name, number);
+  return dict;
+}
+std::vector<std::pair<std::string, double>> numbers_in(const StateView& saved);
+
 /// A number that may not be there, as a value: None then.
 inline StateValue saved_number(std::optional<double> number) {
   return number ? StateValue(*number) : StateValue();

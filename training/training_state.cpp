@@ -38,9 +38,7 @@ StateValue::Dict save_progress(const TrainingProgress& progress) {
   dict.add("dataset_epoch", progress.dataset_epoch);
   dict.add("position", progress.position);
   dict.add("shuffle_seed", progress.shuffle_seed);
-  StateValue::Dict metrics;
-  for (const auto& [name, value] : progress.metrics) metrics.add(name, value);
-  dict.add("metrics", std::move(metrics));
+  dict.add("metrics", saved_numbers(progress.metrics));
   return dict;
 }
 
@@ -51,11 +49,7 @@ TrainingProgress load_progress(const StateView& view) {
                             .position = view.at("position").count(),
                             .shuffle_seed = view.at("shuffle_seed").integer(),
                             .metrics = {}};
-  for (const auto& [key, value] : view.at("metrics").entries()) {
-    const auto* name = std::get_if<std::string>(&key);
-    if (name == nullptr) value.fail("a name as the key", "a number");
-    progress.metrics[*name] = value.number();
-  }
+  for (const auto& [name, number] : numbers_in(view.at("metrics"))) progress.metrics[name] = number;
   return progress;
 }
 
@@ -180,13 +174,11 @@ void TrainingState::load_scalers(const StateView& saved) {
 }
 
 StateValue::Dict TrainingState::save_replicas() {
-  std::vector<torch::Tensor> buffers;
-  for (const auto& module : model_) buffers.push_back(buffer_bytes(*module));
   std::vector<torch::Tensor> generators;
   for (const auto& generator : replica_generators(*strategy_))
     generators.push_back(generator.get_state().cpu());
-  const NamedTensors stacked = stack_buffers(*model_[0], gather_bytes(*strategy_, buffers));
-  const auto streams = gather_bytes(*strategy_, generators);
+  const NamedTensors stacked = gather_buffers(*strategy_, model_);
+  const auto streams = gather_of_replicas(*strategy_, generators);
   StateValue::Dict replicas;
   replicas.add("count", strategy_->num_replicas_in_sync());
   replicas.add("buffers", dict_of(stacked));

@@ -8,22 +8,11 @@
 #include "lockstep/strategies/mirrored.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/training/state_file.h"
+#include "lockstep/training/training_progress.h"
 
 namespace lockstep {
 
 class StateView;
-
-/// How far a run has come.
-struct TrainingProgress {
-  int64_t epoch = 0;  ///< epochs finished
-  int64_t step = 0;   ///< steps finished, of all epochs
-  /// Where the next batch is: the dataset's epoch, which is not the run's where that is cut by steps, and the
-  /// global batches of it that were trained on.
-  int64_t dataset_epoch = 0;
-  int64_t position = 0;
-  int64_t shuffle_seed = 0;
-  std::map<std::string, double> metrics;  ///< by name, what a caller wants to remember
-};
 
 /// Saves and restores everything that a run goes on from: the model, each replica's buffers and random
 /// stream, optimizers, scalers and progress. It refers to these objects, which outlive it:

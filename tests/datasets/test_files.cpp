@@ -137,7 +137,7 @@ Bytes make_zip(const std::vector<ArchiveFile>& files) {
 }
 
 RawZipEntry stored_entry(const std::string& name, Bytes content) {
-  const auto checksum = static_cast<uint32_t>(crc32(0, content.data(), static_cast<uInt>(content.size())));
+  const auto checksum = static_cast<uint32_t>(::crc32(0, content.data(), static_cast<uInt>(content.size())));
   const uint64_t size = content.size();
   return {.name = name, .content = std::move(content), .size = size, .checksum = checksum};
 }

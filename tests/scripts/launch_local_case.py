@@ -30,12 +30,17 @@ PREAMBLE = """
     """
 
 
-def is_running(process):
+def state_of(process):
+    """As proc(5) has it: T for stopped, Z and X for ended."""
     try:
         status = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
     except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+        return "X"
+    return status.rpartition(")")[2].split()[0]
+
+
+def is_running(process):
+    return state_of(process) not in "ZX"
 
 
 class LaunchLocalCase(unittest.TestCase):

@@ -92,6 +92,32 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
         self.assertEqual(sorted(process.stdout.splitlines()), ["[0] terminated", "[2] terminated"])
         self.assertEqual(self.summary(process), {0: "exit code 5", 1: "exit code 3", 2: "killed by SIGKILL"})
 
+    STOP_ITSELF = "[ $LOCAL_RANK = 1 ] || exit 0; echo $$ >>ids; kill -STOP $$"
+
+    def test_a_worker_that_is_stopped_when_all_others_have_ended_is_killed_after_the_grace(self):
+        start = time.monotonic()
+        process = self.launch("--grace", "0.5", 3, *self.shell(self.STOP_ITSELF))
+        self.assertTrue(0.5 <= time.monotonic() - start < 5)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+        self.assertEqual(self.summary(process), {0: "exit code 0", 1: "killed by SIGKILL", 2: "exit code 0"})
+        self.assertIn("launch_local.sh: stopped, with all others at their end: worker 1, to go on within 0.5 s\n",
+                      process.stderr)
+
+    def test_one_that_goes_on_within_the_grace_has_all_the_time_it_needs(self):
+        process = self.start("--grace", "1", 2, *self.shell(self.STOP_ITSELF + "; sleep 2; echo done"))
+        self.assertIn("to go on within 1 s", process.stderr.readline())
+        os.kill(self.read_ids(1)[0], signal.SIGCONT)
+        self.assertEqual(process.communicate(timeout=launch_local_case.TIMEOUT), ("[1] done\n", ""))
+        self.assertEqual(process.returncode, 0)
+
+    def test_one_worker_alone_may_stay_stopped(self):
+        process = self.start("--grace", "0.2", 1, *self.shell("echo $$ >>ids; kill -STOP $$; echo done"))
+        worker = self.read_ids(1)[0]
+        self.expect_soon(lambda: launch_local_case.state_of(worker) == "T")
+        time.sleep(1)
+        os.kill(worker, signal.SIGCONT)
+        self.assertEqual(process.communicate(timeout=launch_local_case.TIMEOUT), ("[0] done\n", ""))
+
     def test_what_a_worker_leaves_running_ends_with_it(self):
         self.expect_success(self.launch(2, *self.shell("sleep 60 & echo $! >>ids")))
         processes = self.read_ids(2)

@@ -225,6 +225,17 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
         self.assertIn("N: so many workers take 184 open files, but the limit is 100", process.stderr)
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE), limits)
 
+    def test_too_few_ports_are_named(self):
+        process = subprocess.run(
+            ["unshare", "--net", "sh", "-c", "ip link set lo up && echo 50000 50001 >/proc/sys/net/ipv4/ip_local_port_range && "
+             f"echo ready && exec {launch_local_case.SCRIPT} 3 true"], capture_output=True, text=True, check=False,
+            timeout=launch_local_case.TIMEOUT)
+        if "ready" not in process.stdout:
+            self.skipTest(f"network namespaces are not permitted here: {process.stderr.strip()}")
+        self.assertEqual(process.returncode, 7)
+        self.assertEqual(process.stderr,
+                         "launch_local.sh: cannot reserve 3 ports of 127.0.0.1: Address already in use\n")
+
     def test_help_names_every_option(self):
         process = self.expect_success(self.launch("--help"))
         self.assertTrue(process.stdout.startswith("usage: launch_local.sh [option...] N program [argument...]\n"))

@@ -14,6 +14,7 @@
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/strategies/one_device_equivalence.h"
 #include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/training/after_step.h"
 #include "lockstep/tests/training/checkpoint_files.h"
 #include "lockstep/tests/training/text_files.h"
 #include "lockstep/training/checkpoint_error.h"
@@ -30,7 +31,9 @@
 namespace lockstep {
 namespace {
 
+using testing::after_step;
 using ::testing::HasSubstr;
+using testing::interrupt_after;
 using ::testing::IsEmpty;
 
 /// Draws from its replica's stream, and has statistics of its replica's own, of shards of any size.
@@ -62,19 +65,7 @@ constexpr int64_t kFitEpochs = 3;
 /// Of kExamples by kBatchSize.
 constexpr int64_t kStepsOfFit = kFitEpochs * ((kExamples + kBatchSize - 1) / kBatchSize);
 
-/// Interrupts a fit after a step, as a signal does.
-class InterruptAfter : public Callback {
- public:
-  explicit InterruptAfter(int64_t step) : step_(step) {}
-  void on_step_end(FitState& state) override {
-    if (state.global_step == step_) state.interrupt("enough");
-  }
-
- private:
-  int64_t step_;
-};
-
-/// The same in the validation of an epoch.
+/// Interrupts a fit in the validation of an epoch.
 class InterruptValidation : public Callback {
  public:
   explicit InterruptValidation(int64_t epoch) : epoch_(epoch) {}
@@ -166,8 +157,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedAfterAnyStepComesToTheSameEnd)
     const auto backup = quiet_backup(folder.file("backup"));
     {
       auto strategy = make_strategy();
-      const auto part =
-          fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(step)}, .backup = backup});
+      const auto part = fit_noisily(strategy, {.callbacks = {interrupt_after(step)}, .backup = backup});
       ASSERT_FALSE(part.is_at_end);
     }
     auto strategy = make_strategy();
@@ -192,18 +182,6 @@ TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedInValidationComesToTheSameEnd)
   }
 }
 
-/// Throws after a step, as a failure does: nothing is saved then.
-class FailAfter : public Callback {
- public:
-  explicit FailAfter(int64_t step) : step_(step) {}
-  void on_step_end(FitState& state) override {
-    if (state.global_step == step_) throw std::runtime_error("a failure");
-  }
-
- private:
-  int64_t step_;
-};
-
 TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
   auto whole_strategy = make_strategy();
   const Outcome whole = fit_noisily(whole_strategy, {});
@@ -215,9 +193,10 @@ TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
       backup.asynchronous = asynchronous;
       {
         auto strategy = make_strategy();
-        EXPECT_THROW(fit_noisily(strategy, {.callbacks = {std::make_shared<FailAfter>(kStepsOfFit - 1)},
-                                            .backup = backup}),
-                     std::runtime_error);
+        // Nothing is saved then.
+        const auto fail =
+            after_step(kStepsOfFit - 1, [](FitState&) { throw std::runtime_error("a failure"); });
+        EXPECT_THROW(fit_noisily(strategy, {.callbacks = {fail}, .backup = backup}), std::runtime_error);
       }
       const auto newest = list_checkpoints(backup.folder);
       ASSERT_FALSE(newest.empty());
@@ -254,7 +233,7 @@ TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) 
       return std::pair(values_of(trainer.model().primary()->parameters()), history);
     };
     const auto [expected, whole] = fit(1, {}, false);
-    fit(before, {std::make_shared<InterruptAfter>(5)}, true);
+    fit(before, {interrupt_after(5)}, true);
     const auto [parameters, history] = fit(after, {}, true);
     EXPECT_LT(largest_difference(parameters, expected), 1e-12) << before << " to " << after;
     ASSERT_EQ(history.epochs.size(), whole.epochs.size());
@@ -309,27 +288,22 @@ TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
   const CheckpointFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
-  fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(4)}, .backup = backup});
+  fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
   EXPECT_THAT(error_of<CheckpointError>(
                   [&] { fit_noisily(strategy, {.backup = backup, .batch_size = kBatchSize - 1}); }),
               HasSubstr("as many batches in it: 3, but got 4"));
 }
 
 TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
-  /// The loss is NaN from a step on.
-  class Break : public Callback {
-   public:
-    void on_step_end(FitState& state) override {
-      const torch::NoGradGuard no_grad;
-      if (state.global_step == 3) state.objects().modules.front()->parameters().front().fill_(NAN);
-    }
-  };
+  const auto break_model = after_step(3, [](FitState& state) {
+    const torch::NoGradGuard no_grad;
+    state.objects().modules.front()->parameters().front().fill_(NAN);
+  });
   const CheckpointFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveEvery::steps(1);
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
-  EXPECT_THROW(fit_noisily(strategy, {.callbacks = {std::make_shared<Break>()}, .backup = backup}),
-               NotFinite);
+  EXPECT_THROW(fit_noisily(strategy, {.callbacks = {break_model}, .backup = backup}), NotFinite);
   // What step 3 left was not known to be broken before step 4.
   EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).step, 3);
 }
@@ -339,14 +313,14 @@ TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
   auto backup = quiet_backup(folder.file("backup"));
   backup.delete_on_success = true;
   MirroredStrategy strategy({"cpu:0"});
-  fit_noisily(strategy, {.callbacks = {std::make_shared<InterruptAfter>(5)}, .backup = backup});
+  fit_noisily(strategy, {.callbacks = {interrupt_after(5)}, .backup = backup});
   EXPECT_FALSE(list_checkpoints(backup.folder).empty());
   fit_noisily(strategy, {.backup = backup});
   EXPECT_THAT(testing::names_in(backup.folder), IsEmpty());
 }
 
 TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
-  for (const std::vector<int> layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
+  for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
     const CheckpointFolder folder;
     std::vector<Outcome> whole(layout.size()), resumed(layout.size());
     const auto fit_into = [&](std::vector<Outcome>& outcomes, const Callbacks& callbacks, bool is_backed_up) {
@@ -364,7 +338,7 @@ TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
     };
     fit_into(whole, {}, false);
     std::vector<Outcome> part(layout.size());
-    fit_into(part, {std::make_shared<InterruptAfter>(5)}, true);
+    fit_into(part, {interrupt_after(5)}, true);
     fit_into(resumed, {}, true);
     for (size_t rank = 0; rank < layout.size(); ++rank)
       resumed[rank].expect_equal(whole[rank], "worker " + std::to_string(rank));

@@ -11,6 +11,7 @@
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/strategies/one_device_equivalence.h"
 #include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/training/after_step.h"
 #include "lockstep/tests/training/checkpoint_files.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/loss_functions.h"
@@ -21,20 +22,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// Changes something on one local replica after a step.
-class ChangeAfter : public Callback {
- public:
-  ChangeAfter(int64_t step, std::function<void(FitState&)> change)
-      : step_(step), change_(std::move(change)) {}
-  void on_step_end(FitState& state) override {
-    if (state.global_step == step_) change_(state);
-  }
-
- private:
-  int64_t step_;
-  std::function<void(FitState&)> change_;
-};
 
 /// The next number above the tensor's last one.
 void add_one_ulp(const torch::Tensor& tensor) {
@@ -52,7 +39,7 @@ std::string fit_with(Strategy& strategy, const std::function<void(FitState&)>& c
   return error_of<InconsistentReplicas>([&] {
     trainer.fit(data.data, data.target,
                 {.epochs = 4,
-                 .callbacks = {std::make_shared<ChangeAfter>(at_step, change),
+                 .callbacks = {testing::after_step(at_step, change),
                                std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = 2})},
                  .batches = {.global_batch_size = kBatchSize}});
   });
@@ -89,10 +76,10 @@ TEST(DivergenceCheckTest, FindsOneUlpOfAnOptimizersStateAtTheFitsEnd) {
     add_one_ulp(static_cast<FusedAdamParamState&>(*states.begin()->second).exp_avg_sq());
   };
   EXPECT_THAT(error_of<InconsistentReplicas>([&] {
-                trainer.fit(data.data, data.target,
-                            {.callbacks = {std::make_shared<ChangeAfter>(1, change),
-                                           std::make_shared<DivergenceCheck>()},
-                             .batches = {.global_batch_size = kExamples}});
+                trainer.fit(
+                    data.data, data.target,
+                    {.callbacks = {testing::after_step(1, change), std::make_shared<DivergenceCheck>()},
+                     .batches = {.global_batch_size = kExamples}});
               }),
               AllOf(HasSubstr("after step 1"), HasSubstr("replica 1 has other"), HasSubstr("exp_avg_sq")));
 }
