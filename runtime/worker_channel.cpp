@@ -120,6 +120,14 @@ void WorkerChannel::check_usable() const {
   if (const auto failed = error()) std::rethrow_exception(failed);
 }
 
+WorkerPlace WorkerChannel::place() const {
+  MutexLock lock(mutex_);
+  return {.op = options_.op,
+          .sequence = is_carrying_ ? next_ - 1 : next_,
+          .description = is_carrying_ ? carried_ : std::string(),
+          .time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since_)};
+}
+
 void WorkerChannel::watch(std::function<void()> on_failure) {
   {
     MutexLock lock(watch_mutex_);
@@ -168,12 +176,15 @@ void WorkerChannel::carry_on() {
       busy = std::max(first.mapped().at - done_at, Clock::duration::zero());
       sequence = next_++;
       if (firsts_.erase(sequence) > 0) exchange.description += ", the first of a run";
+      carried_ = exchange.description;
+      since_ = Clock::now();
     }
     auto error = carry(sequence, exchange, std::chrono::duration_cast<std::chrono::microseconds>(busy));
     done_at = Clock::now();
     {
       MutexLock lock(mutex_);
       is_carrying_ = false;
+      since_ = done_at;
       if (error) error = error_;
       changed_.notify_all();
     }

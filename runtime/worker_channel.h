@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/stall_watch.h"
 #include "lockstep/runtime/straggler_watch.h"
 
 namespace lockstep {
@@ -78,6 +79,8 @@ class WorkerChannel {
   std::exception_ptr error() const;
   /// Throws it, where there is one.
   void check_usable() const;
+  /// What it is at. Does not block.
+  WorkerPlace place() const;
   /// `on_failure` is called once, by any thread, when the channel fails or has failed; it must not block.
   /// Null: no more, as soon as this returns.
   void watch(std::function<void()> on_failure);
@@ -104,6 +107,8 @@ class WorkerChannel {
   uint64_t num_exchanges_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> firsts_ LOCKSTEP_GUARDED_BY(mutex_);  // places where runs begin
   bool is_carrying_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::string carried_ LOCKSTEP_GUARDED_BY(mutex_);                     // its description
+  Clock::time_point since_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();  // it is carried, or none is
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex watch_mutex_;

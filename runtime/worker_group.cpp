@@ -34,6 +34,7 @@ WorkerGroup::~WorkerGroup() {
       reporter()(std::make_exception_ptr(ClusterError("it ended its part early")));
     finish_together();
   }
+  stalls_.reset();
   if (heartbeat_) heartbeat_->stop();
   if (cause_search_.joinable()) cause_search_.join();
 }
@@ -45,12 +46,16 @@ void WorkerGroup::finish_together() {
   if (is_failure && !(rank_ == 0 && failures_->is_origin())) return;
   // In a thread of its own: a store whose machine is cut off answers no more, and it has no timeout for that.
   const auto is_done = std::make_shared<std::atomic<bool>>(false);
-  const auto meet = [store = store_, size = size_, rank = rank_, is_failure, is_done] {
+  const auto has_ended_badly = std::make_shared<std::atomic<bool>>(false);
+  const auto meet = [store = store_, size = size_, rank = rank_, is_failure, is_done, has_ended_badly] {
     const auto wait_for = [&](const char* key, int64_t count, milliseconds limit) {
       const auto deadline = Clock::now() + limit;
       milliseconds pause{1};
       while (store->add(key, 0) < count && Clock::now() < deadline) {
-        if (!is_failure && store->check({WorkerFailures::kKey})) return;
+        if (!is_failure && store->check({WorkerFailures::kKey})) {
+          *has_ended_badly = true;
+          return;
+        }
         std::this_thread::sleep_for(pause);
         pause = std::min<milliseconds>(pause * 2, milliseconds(100));
       }
@@ -59,6 +64,7 @@ void WorkerGroup::finish_together() {
       if (is_failure) {
         wait_for(WorkerFailures::kReadKey, size - 1, kLinger);
       } else {
+        StallWatch::tell_end(*store, rank);
         store->add("done", 1);
         wait_for("done", size, std::chrono::hours(24 * 365));
         if (rank != 0) {
@@ -75,6 +81,10 @@ void WorkerGroup::finish_together() {
   const auto deadline = Clock::now() + std::min<milliseconds>(timeout_, std::chrono::hours(24 * 365));
   while (!*is_done && (is_failure || !failures_->has_failed()) && Clock::now() < deadline)
     std::this_thread::sleep_for(milliseconds(1));
+  if (is_failure || failures_->has_failed()) return;
+  // A destructor has no other way to tell it.
+  if (const auto cause = *is_done && *has_ended_badly ? failures_->find_cause() : nullptr)
+    TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
 }
 
 c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
@@ -170,14 +180,34 @@ void WorkerGroup::on_lost(const LostPeer& peer) {
 
 void WorkerGroup::fail_channels(const std::exception_ptr& error) {
   *interrupted_ = true;
-  std::vector<std::weak_ptr<WorkerChannel>> channels;
-  {
-    MutexLock lock(mutex_);
-    channels = channels_;
-  }
-  for (const auto& weak : channels) {
-    if (const auto channel = weak.lock()) channel->fail(error);
-  }
+  for (const auto& channel : open_channels()) channel->fail(error);
+}
+
+std::vector<std::shared_ptr<WorkerChannel>> WorkerGroup::open_channels() {
+  std::vector<std::shared_ptr<WorkerChannel>> open;
+  MutexLock lock(mutex_);
+  for (const auto& weak : channels_)
+    if (auto channel = weak.lock()) open.push_back(std::move(channel));
+  return open;
+}
+
+std::unique_ptr<StallWatch> WorkerGroup::watch_stalls(const JoinOptions& options) {
+  return std::make_unique<StallWatch>(
+      StallWatch::Options{.rank = rank_,
+                          .size = size_,
+                          .store = store_->clone(),
+                          .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
+                          .places =
+                              [this] {
+                                std::vector<WorkerPlace> places;
+                                for (const auto& channel : open_channels())
+                                  places.push_back(channel->place());
+                                return places;
+                              },
+                          .say = [](const std::string& report) { TORCH_WARN(report); },
+                          .fail = [this](const std::exception_ptr& error) { fail_channels(error); },
+                          .report_after = options.report_stall_after,
+                          .end_grace = options.end_grace});
 }
 
 }  // namespace lockstep

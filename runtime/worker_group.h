@@ -19,6 +19,7 @@
 
 #include "lockstep/runtime/heartbeat.h"
 #include "lockstep/runtime/mutex.h"
+#include "lockstep/runtime/stall_watch.h"
 #include "lockstep/runtime/worker_channel.h"
 #include "lockstep/runtime/worker_failures.h"
 #include "lockstep/runtime/worker_layout.h"
@@ -49,6 +50,9 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of each collective
+  /// How long a worker waits in a collective before it says for whom, and how long after another one's end.
+  std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
+  std::chrono::milliseconds end_grace{std::chrono::seconds(6)};
 };
 
 /// The worker processes of a job, as one of them sees them: what they are called, channels to them, and what
@@ -121,6 +125,8 @@ class WorkerGroup {
   std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);
+  std::vector<std::shared_ptr<WorkerChannel>> open_channels();
+  std::unique_ptr<StallWatch> watch_stalls(const JoinOptions& options);
   void finish_together();
 
   const int rank_;
@@ -144,6 +150,7 @@ class WorkerGroup {
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerChannel> between_runs_;
   std::thread cause_search_;              // once another worker has said that it failed
+  std::unique_ptr<StallWatch> stalls_;    // its thread looks at the channels, and ends them
   std::shared_ptr<Heartbeat> heartbeat_;  // last: its thread calls on_lost()
 };
 

@@ -55,6 +55,7 @@ JobToken heartbeat_token(const JoinOptions& options) {
 std::shared_ptr<WorkerGroup> WorkerGroup::join(const JoinOptions& options) {
   std::shared_ptr<WorkerGroup> group(new WorkerGroup(options));
   group->between_runs_ = group->open_channel("between runs");
+  if (options.size > 1) group->stalls_ = group->watch_stalls(options);
   return group;
 }
 

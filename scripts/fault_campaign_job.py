@@ -10,9 +10,9 @@ import time
 
 LAUNCHER = pathlib.Path(__file__).resolve().parent / "launch_local.sh"
 WORKERS = 2
-# Two replicas each; 30 steps an epoch.
-TRAINING = ["--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--threads", "1", "--limit-train", "1920",
-            "--limit-test", "200", "--epochs", "2", "--global-batch-size", "64", "--save-every", "5 steps", "--seed", "3"]
+# Two replicas each; 16 steps an epoch.
+TRAINING = ["--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--threads", "1", "--limit-train", "512",
+            "--limit-test", "64", "--epochs", "2", "--global-batch-size", "32", "--save-every", "3 steps", "--seed", "3"]
 JOIN_TIMEOUT = 20  # seconds that workers wait for one that has not come to their meeting place
 HANG = 180  # seconds; a training that takes longer is counted as hanging, and killed
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What takes too long for every change, in four parts, which can be named to run only these:
+# What takes too long for every change, in five parts, which can be named to run only these:
 #   tests     the whole suite in the release build, as shared libraries, in the debug build and under both sanitizers,
 #             each public header by itself, and a build for GPUs where there is a CUDA toolkit
 #   embedding Lockstep inside another project
 #   accuracy  what train_mnist must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
+#   faults    trainings that are disturbed in every way that fault_campaign.sh has
 #   fuzz      an hour of fuzzing for each parser of Lockstep's own, from where the last night's ended
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -79,12 +80,13 @@ part_accuracy() {
 }
 
 # Another seed each day.
+part_faults() { scripts/fault_campaign.sh --faults 500 --seed $(($(date +%s) / 86400)); }
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests embedding accuracy fuzz)
+((${#parts[@]})) || parts=(tests embedding accuracy faults fuzz)
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || fail "expected tests, embedding, accuracy or fuzz, but got '$part'" 2
+  declare -F "part_$part" >/dev/null || fail "expected tests, embedding, accuracy, faults or fuzz, but got '$part'" 2
 done
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
 need_libtorch

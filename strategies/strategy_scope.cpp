@@ -1,10 +1,12 @@
 // Strategy::scope() and mirror(): objects once a replica.
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
 
 #include <exception>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include "lockstep/runtime/intra_op_threads.h"
@@ -29,16 +31,18 @@ std::string describe_tensor(const torch::Tensor& tensor) {
                   tensor.requires_grad() ? ", trained" : "");
 }
 
-/// What has to be the same on all workers, as far as any optimizer tells.
-std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer) {
-  std::vector<std::string> lines;
+/// What has to be the same on all workers, as far as any optimizer tells. Parameters have names, too:
+/// gradients are summed by their order.
+std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer,
+                                            const ParameterDirectory& directory) {
+  std::vector<std::string> lines{c10::demangle(typeid(optimizer).name())};
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const auto& parameters = optimizer.param_groups()[group];
     lines.push_back(c10::str("learning rate ", parameters.options().get_lr(), " of group ", group));
     for (size_t i = 0; i < parameters.params().size(); ++i) {
       const auto& parameter = parameters.params()[i];
-      lines.push_back(c10::str("parameter ", i, " of group ", group, ", ", parameter.scalar_type(), " ",
-                               parameter.sizes()));
+      lines.push_back(c10::str("parameter ", directory.describe(parameter, i), " as number ", i, " of group ",
+                               group, ", ", parameter.scalar_type(), " ", parameter.sizes()));
     }
   }
   return lines;
@@ -147,7 +151,7 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
   if (const auto& workers = core_->config.workers)
-    workers->check_same("optimizer", describe_optimizer(*optimizers.front()));
+    workers->check_same("optimizer", describe_optimizer(*optimizers.front(), *core_->directory));
   auto channel = num_replicas_ > 1
                      ? cross_device_ops().make_gradient_channel(devices(), core_->config.timeout)
                      : nullptr;

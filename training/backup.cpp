@@ -41,12 +41,23 @@ CheckpointStoreOptions store_options(const Strategy& strategy, const BackupOptio
   return store;
 }
 
+/// In one thread: those of OpenMP, which an operator would take, wait actively afterwards, and keep the
+/// replicas from the cores.
+torch::Tensor copy_of(const torch::Tensor& tensor) {
+  const auto plain = tensor.detach();
+  const bool is_plain = plain.is_cpu() && plain.layout() == torch::kStrided &&
+                        plain.is_non_overlapping_and_dense() && !plain.is_conj() && !plain.is_neg();
+  if (!is_plain) return plain.to(torch::kCPU, false, true);
+  auto copy = torch::empty_like(plain);
+  if (plain.nbytes() > 0) std::memcpy(copy.mutable_data_ptr(), plain.const_data_ptr(), plain.nbytes());
+  return copy;
+}
+
 /// Memory of its own, so that training may go on.
 StateValue::Dict copy_of(const StateValue::Dict& state) {
   const torch::NoGradGuard no_grad;
-  const StateValue copied = map_tensors<torch::Tensor>(StateValue(state), [](const torch::Tensor& tensor) {
-    return tensor.detach().to(torch::kCPU, false, true);
-  });
+  const StateValue copied = map_tensors<torch::Tensor>(
+      StateValue(state), [](const torch::Tensor& tensor) { return copy_of(tensor); });
   return *copied.get_if<StateValue::Dict>();
 }
 
@@ -239,11 +250,11 @@ void Backup::save(const TrainingProgress& progress, StateValue more, bool is_bes
       kGoesOn);
 }
 
-void Backup::save_and_wait(const TrainingProgress& progress, StateValue more) {
+void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bool is_best) {
   const StateValue::Dict state = take(progress, std::move(more));
   if (!store_) return;
   attempt([&] { await_writing(); });
-  write(progress, state, /*is_best=*/false);
+  write(progress, state, is_best);
 }
 
 void Backup::await_writing() {

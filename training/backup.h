@@ -95,7 +95,7 @@ class Backup {
   /// Saves now, due or not, in the background where that was asked for. As step_done().
   void save(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
   /// Saves now, and waits until it is on the disk. Throws std::system_error where it cannot be.
-  void save_and_wait(const TrainingProgress& progress, StateValue more = {});
+  void save_and_wait(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
 
   /// The training is at its end: waits for what is being written, and removes the checkpoints if that was
   /// asked for.

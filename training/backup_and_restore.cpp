@@ -3,10 +3,32 @@
 #include <utility>
 
 #include "lockstep/strategies/strategy.h"
-#include "lockstep/training/divergence_check.h"
 #include "lockstep/training/nan_guard.h"
+#include "lockstep/training/state_digests.h"
+#include "lockstep/training/state_view.h"
 
 namespace lockstep {
+
+BackupAndRestore::BackupAndRestore(const BackupOptions& options, const std::optional<MonitorOptions>& best)
+    : options_(options) {
+  if (best) best_.emplace("BackupAndRestore", *best);
+}
+
+StateValue BackupAndRestore::state(FitState&) {
+  return best_ ? saved_number(best_->best()) : StateValue();
+}
+
+void BackupAndRestore::restore(FitState&, const StateView& saved) {
+  if (best_) best_->restore(saved.number());
+}
+
+/// Whether an epoch has just come to its end, and is better than all before.
+bool BackupAndRestore::has_improved(const FitState& state) {
+  if (!best_ || state.epochs_done() == epochs_seen_) return false;
+  epochs_seen_ = state.epochs_done();
+  return best_->improves(state.logs);
+}
+
 void BackupAndRestore::on_fit_begin(FitState& state) {
   state.check_resumable();
   backup_.emplace(state.strategy(), options_);
@@ -14,9 +36,12 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
   backup_->state().add_model(objects.modules);
   backup_->state().add_optimizer("optimizer", objects.optimizers);
   if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
-  if (auto found = backup_->restore())
+  epochs_seen_ = state.epochs_done();
+  if (auto found = backup_->restore()) {
+    epochs_seen_ = found->progress.epoch;
     state.resume_from(std::move(found->progress), std::move(found->more),
                       found->path + "/state.pt: ['more']");
+  }
 }
 
 void BackupAndRestore::on_save_point(FitState& state) {
@@ -24,14 +49,19 @@ void BackupAndRestore::on_save_point(FitState& state) {
   // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
-  if (is_removed || (!ends && !backup_->is_due(progress))) return;
+  const bool is_best = has_improved(state);
+  // A collective where it goes by minutes: all workers ask, or none does.
+  if (is_removed || (!ends && !is_best && !backup_->is_due(progress))) return;
   // What is broken must not take the place of what is not.
   NanGuard::check(state.epoch, state.finite_counts(/*all_workers=*/true));
-  check_divergence(state.strategy(), state.global_step, state.objects().modules, state.objects().optimizers);
+  const auto& objects = state.objects();
+  const auto states = digest_states(state.strategy(), objects.modules, objects.optimizers);
+  check_finite(states, state.epoch, state.step);
+  check_equal(states, state.global_step);
   if (ends) {
-    backup_->save_and_wait(progress, state.resume_state());
+    backup_->save_and_wait(progress, state.resume_state(), is_best);
   } else {
-    backup_->save(progress, state.resume_state());
+    backup_->save(progress, state.resume_state(), is_best);
   }
 }
 

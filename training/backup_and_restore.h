@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "lockstep/training/backup.h"
 #include "lockstep/training/callback.h"
+#include "lockstep/training/monitor.h"
 
 namespace lockstep {
 
@@ -20,14 +22,23 @@ namespace lockstep {
 /// restore().
 class BackupAndRestore : public Callback {
  public:
-  explicit BackupAndRestore(const BackupOptions& options) : options_(options) {}
+  /// With `best` the checkpoint of the epoch with the best value is kept besides the last ones, and epochs
+  /// that have a better one than all before are saved whether a checkpoint is due or not.
+  explicit BackupAndRestore(const BackupOptions& options, const std::optional<MonitorOptions>& best = {});
 
+  /// What is the best so far, for a fit that goes on from there.
+  StateValue state(FitState&) override;
+  void restore(FitState&, const StateView& saved) override;
   void on_fit_begin(FitState& state) override;
   void on_save_point(FitState& state) override;
   void on_fit_end(FitState& state) override;
 
  private:
+  bool has_improved(const FitState& state);
+
   BackupOptions options_;
+  std::optional<Monitor> best_;
+  int64_t epochs_seen_ = 0;       // those that best_ knows
   std::optional<Backup> backup_;  // while the fit runs
 };
 

@@ -15,7 +15,8 @@ namespace lockstep {
 ///
 /// Of each tensor a number of 64 bits travels, the sum of its words times odd numbers modulo 2^64: where one
 /// word differs it always does, and where several do unless by a coincidence. `modules` and `optimizers`,
-/// which may be left out, are one each for every local replica. A collective, which waits for the devices.
+/// which may be left out, are one each for every local replica, and read by its thread. A collective, which
+/// waits for the devices.
 ///
 /// Throws InconsistentReplicas on all workers, naming the replica that differs from most others and its first
 /// tensor that does; `step` is what the message calls this moment.
@@ -27,7 +28,7 @@ struct DivergenceCheckOptions {
   int64_t every_steps = 1000;
 };
 
-/// Calls check_divergence() now and then, which costs some passes over the state.
+/// Calls check_divergence() now and then, which costs a pass over the state.
 class DivergenceCheck : public Callback {
  public:
   /// Throws InvalidArgument for less than one step.

@@ -232,8 +232,7 @@ int run_training(CommandLine line, const std::string& resume) {
   } catch (const Stopped&) {
     throw;
   } catch (const NotFinite& error) {
-    const auto told =
-        loss_not_finite(error.epoch(), error.step(), error.replica(), error.device(), options, plan);
+    const auto told = not_finite(error.place(), options, plan);
     fail_record(record.get(), RunStatus::kFailed, told.what());
     throw told;
   } catch (const PeerLost& error) {

@@ -45,6 +45,46 @@ TEST(HierarchicalBackend, RefusesACollectiveThatAnotherWorkerCallsInItsNextRun) 
     EXPECT_THAT(message_of<CollectiveMismatch>(error), HasSubstr("the first of a run"));
 }
 
+/// Short, as no message of a test is long on its way.
+void end_soon(JoinOptions& options) {
+  options.end_grace = std::chrono::milliseconds(500);
+}
+
+TEST(HierarchicalBackend, NamesAWorkerThatEndsWithFewerCalls) {
+  const auto errors = run_workers(
+      {1, 1, 1},
+      [&](WorkerGroup& group) {
+        WorkerReplicas replicas(group);
+        replicas.run([&](int replica, c10d::Backend& backend) {
+          std::vector<at::Tensor> values{at::zeros({3})};
+          backend.allreduce(values)->wait();
+          if (replica != 1) backend.allreduce(values)->wait();
+        });
+      },
+      end_soon);
+  EXPECT_EQ(message_of<std::exception>(errors[1]), "no error");
+  // Whichever of the two finds it tells the other one.
+  for (const size_t rank : {0, 2}) {
+    EXPECT_THAT(message_of<std::exception>(errors[rank]),
+                AllOf(HasSubstr("collective #1: worker "), HasSubstr("[3]"), HasSubstr("but worker 1 ("),
+                      HasSubstr("came to the end without it")));
+  }
+}
+
+TEST(HierarchicalBackend, NamesAWorkerThatEndsWithoutACallBetweenRuns) {
+  const auto errors = run_workers(
+      {1, 1},
+      [&](WorkerGroup& group) {
+        WorkerReplicas replicas(group);
+        if (group.layout()->worker() == 0) group.gather("for the first worker alone");
+      },
+      end_soon);
+  EXPECT_EQ(message_of<std::exception>(errors[1]), "no error");
+  EXPECT_THAT(
+      message_of<CollectiveMismatch>(errors[0]),
+      AllOf(HasSubstr("worker 0 ("), HasSubstr("worker 1 ("), HasSubstr("came to the end without it")));
+}
+
 /// Sums of so many elements have several parts, some of which replicas that do not wait leave to the next
 /// run.
 at::Tensor several_parts_of(int value) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
 #include "lockstep/datasets/tensor_dataset.h"
@@ -38,6 +39,33 @@ TEST(MultiWorkerMirroredStrategy, NamesWhatDiffersOfOptimizersAndDatasets) {
     EXPECT_THAT(text_of(error), AllOf(HasSubstr("[optimizer]"), HasSubstr("learning rate 0.1"),
                                       HasSubstr("learning rate 0.2")));
   }
+  // Of equal shapes: which of them a gradient belongs to is all that differs.
+  errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.scope([](ReplicaContext&) {
+      return torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::Linear(3, 3));
+    });
+    strategy.scope([&](ReplicaContext& replica) {
+      auto parameters = model[replica]->parameters();
+      if (strategy.cluster_resolver()->rank() == 1) std::swap(parameters[0], parameters[2]);
+      return torch::optim::SGD(parameters, 0.1);
+    });
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("[optimizer]"), HasSubstr("'0.weight' as number 0"),
+                                      HasSubstr("'1.weight' as number 0")));
+  }
+  errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 3); });
+    if (strategy.cluster_resolver()->rank() == 0) {
+      strategy.scope(
+          [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.1); });
+    } else {
+      strategy.scope(
+          [&](ReplicaContext& replica) { return torch::optim::Adam(model[replica]->parameters(), 0.1); });
+    }
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("torch::optim::SGD"), HasSubstr("torch::optim::Adam")));
   errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const int64_t count = strategy.cluster_resolver()->rank() == 0 ? 10 : 12;
     strategy.distribute_dataset(TensorDataset(torch::zeros({count, 1}), torch::zeros({count})),

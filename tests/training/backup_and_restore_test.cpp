@@ -100,6 +100,7 @@ struct Outcome {
 struct FitSetUp {
   Callbacks callbacks{};  // before those of every fit
   std::optional<BackupOptions> backup{};
+  std::optional<MonitorOptions> best{};
   int64_t epochs = kFitEpochs;
   int64_t batch_size = kBatchSize;
 };
@@ -117,7 +118,7 @@ Outcome fit_noisily(Strategy& strategy, const FitSetUp& set_up) {
       ReduceOnPlateauOptions{.monitor = {.name = "validation_accuracy", .min_delta = 0.9}, .patience = 1}));
   callbacks.push_back(std::make_shared<EarlyStopping>(
       EarlyStoppingOptions{.monitor = {.name = "loss"}, .patience = 10, .restore_best = true}));
-  if (set_up.backup) callbacks.push_back(std::make_shared<BackupAndRestore>(*set_up.backup));
+  if (set_up.backup) callbacks.push_back(std::make_shared<BackupAndRestore>(*set_up.backup, set_up.best));
   const auto history =
       trainer.fit(batches, {.epochs = set_up.epochs,
                             .validation = strategy.distribute_dataset(TensorDataset(data.data, data.target),
@@ -303,9 +304,40 @@ TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveEvery::steps(1);
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
-  EXPECT_THROW(fit_noisily(strategy, {.callbacks = {break_model}, .backup = backup}), NotFinite);
-  // What step 3 left was not known to be broken before step 4.
-  EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).step, 3);
+  // No loss shows it before step 4.
+  EXPECT_THAT(
+      error_of<NotFinite>([&] { fit_noisily(strategy, {.callbacks = {break_model}, .backup = backup}); }),
+      HasSubstr("after epoch 1, step 3, replica 0 has NaN or infinity in parameter dense."));
+  EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).step, 2);
+}
+
+TEST(BackupAndRestoreTest, KeepsTheBestEpochsCheckpointOverInterruptions) {
+  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  constexpr int64_t kStepsOfEpoch = kStepsOfFit / kFitEpochs;
+  // The largest loss and the smallest: of the first epoch or a later one.
+  for (const auto mode : {MonitorMode::kMax, MonitorMode::kMin}) {
+    const CheckpointFolder folder;
+    auto backup = quiet_backup(folder.file("backup"));
+    backup.keep_last = 1;
+    const FitSetUp set_up{.backup = backup, .best = MonitorOptions{.name = "loss", .mode = mode}};
+    auto interrupted = set_up;
+    interrupted.callbacks = {interrupt_after(kStepsOfEpoch + 2)};
+    fit_noisily(strategy, interrupted);
+    const Outcome outcome = fit_noisily(strategy, set_up);
+    ASSERT_EQ(outcome.epochs.size(), static_cast<size_t>(kFitEpochs));
+    int64_t best = 0;
+    const auto loss = [&](int64_t epoch) { return *outcome.epochs[static_cast<size_t>(epoch)].find("loss"); };
+    for (int64_t epoch = 1; epoch < kFitEpochs; ++epoch)
+      if (mode == MonitorMode::kMax ? loss(epoch) > loss(best) : loss(epoch) < loss(best)) best = epoch;
+    std::vector<int64_t> steps{kStepsOfFit};
+    if (best != kFitEpochs - 1) steps.push_back((best + 1) * kStepsOfEpoch);
+    std::vector<int64_t> kept;
+    for (const auto& path : list_checkpoints(backup.folder)) {
+      kept.push_back(read_manifest(path).step);
+      EXPECT_EQ(read_manifest(path).is_best, kept.back() == (best + 1) * kStepsOfEpoch);
+    }
+    EXPECT_EQ(kept, steps);
+  }
 }
 
 TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {

@@ -5,6 +5,7 @@
 
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/training/after_step.h"
 #include "lockstep/training/early_stopping.h"
 #include "lockstep/training/learning_rate.h"
 #include "lockstep/training/learning_rate_schedule.h"
@@ -222,12 +223,32 @@ TEST_F(FitCallbacks, NanGuardNamesTheFirstStepAndReplica) {
       trainer.fit(poisoned, data_.target, options_);
       FAIL() << "nothing was thrown";
     } catch (const NotFinite& error) {
-      EXPECT_EQ(error.epoch(), 1);
-      EXPECT_EQ(error.step(), 2);
-      EXPECT_EQ(error.replica(), 1);
-      EXPECT_EQ(error.device(), "cpu:1");
+      EXPECT_EQ(error.place().epoch, 1);
+      EXPECT_EQ(error.place().step, 2);
+      EXPECT_EQ(error.place().replica, 1);
+      EXPECT_EQ(error.place().device, "cpu:1");
     }
     EXPECT_EQ(recorder->rates.size(), every == 0 ? 3U : 1U);  // the steps whose end it saw
+  }
+}
+
+TEST_F(FitCallbacks, NanGuardFindsAParameterThatNoLossHasShownYet) {
+  options_.callbacks = {testing::after_step(3,
+                                            [](FitState& state) {
+                                              const torch::NoGradGuard no_grad;
+                                              state.objects().modules[1]->parameters().back().view({-1})[0] =
+                                                  INFINITY;
+                                            }),
+                        std::make_shared<NanGuard>()};
+  options_.epochs = 1;
+  try {
+    trainer_.fit(data_.data, data_.target, options_);
+    FAIL() << "nothing was thrown";
+  } catch (const NotFinite& error) {
+    EXPECT_EQ(error.place().step, 3);  // the last one
+    EXPECT_EQ(error.place().replica, 1);
+    EXPECT_EQ(error.place().tensor,
+              "parameter " + trainer_.model().primary()->named_parameters().keys().back());
   }
 }
 

@@ -157,8 +157,8 @@ TEST(TrainerOverWorkers, FindTheSameNanInTheSameStep) {
                   {.callbacks = {std::make_shared<NanGuard>(NanGuardOptions{.every_steps = 2})},
                    .batches = {.global_batch_size = kBatchSize}});
     } catch (const NotFinite& error) {
-      steps[rank] = error.step();
-      replicas[rank] = error.replica();
+      steps[rank] = error.place().step;
+      replicas[rank] = error.place().replica;
     }
   };
   run_strategies({1, 1}, train, [](int, WorkerSetUp&) {});

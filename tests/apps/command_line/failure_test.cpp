@@ -36,7 +36,7 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(DataError("x")).exit_code, 3);
   EXPECT_EQ(of(CheckpointError("x")).exit_code, 4);
   EXPECT_EQ(of(RunDirectoryError("x")).exit_code, 4);
-  EXPECT_EQ(of(NotFinite(1, 2, 0, "cpu:0")).exit_code, 6);
+  EXPECT_EQ(of(NotFinite({.epoch = 1, .step = 2, .device = "cpu:0"})).exit_code, 6);
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
   EXPECT_EQ(of(BackendError("x")).exit_code, 5);

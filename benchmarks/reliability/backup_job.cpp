@@ -1,0 +1,155 @@
+// The job of reliability_benchmark.py: one worker of a training that is backed up. Its peers are
+// benchmarks/peers/torch_backup.py and keras_backup.py; job_lines.py says what they print.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/benchmarks/local_cluster.h"
+#include "lockstep/benchmarks/reliability/backup_job_options.h"
+#include "lockstep/benchmarks/run_program.h"
+#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/strategies/losses.h"
+#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+#include "lockstep/training/backup.h"
+#include "lockstep/training/divergence_check.h"
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+using Batch = torch::data::Example<>;
+
+/// As Python's time.monotonic() has it.
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Job {
+ public:
+  explicit Job(const BackupJobOptions& options)
+      : options_(options),
+        strategy_(cluster_of_job(), cpu_devices(1)),
+        model_(strategy_.scope([&](ReplicaContext&) { return make_model(options.workload); })),
+        optimizer_(strategy_.scope(
+            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
+        batch_(strategy_.distribute_values_from_function(
+            [&](const ValueContext&) { return random_batch(options.workload, shard_size()); })) {
+    batch_.set_batch_sizes({options.workload.global_batch_size, {shard_size()}});
+  }
+
+  void train() {
+    say("pid", getpid());
+    auto backup = make_backup("backup", /*asynchronous=*/true);
+    TrainingProgress progress;
+    if (const auto restored = backup->restore()) progress = restored->progress;
+    say("begin", progress.step);
+    while (progress.step < options_.steps) {
+      step();
+      ++progress.step;
+      if (progress.step % options_.save_every == 0) save(*backup, progress);
+      say("step", progress.step);
+    }
+    backup->finish();
+  }
+
+  /// Blocks of the same steps, without a checkpoint and with one, at the first step, which is on the disk at
+  /// the end.
+  void measure() {
+    step();
+    step();
+    for (int block = 0; block < options_.blocks; ++block) {
+      std::array<const char*, 3> kinds{"none", "synchronous", "asynchronous"};
+      // No kind always runs in another one's wake.
+      std::rotate(kinds.begin(), kinds.begin() + block % 3, kinds.end());
+      for (const char* kind : kinds) {
+        const bool is_saved = kind != std::string("none");
+        auto backup = is_saved ? make_backup(kind, kind == std::string("asynchronous")) : nullptr;
+        const double begin = now();
+        for (int i = 0; i < options_.steps; ++i) {
+          step();
+          if (i == 0 && is_saved) save(*backup, {.step = block + 1});
+        }
+        if (backup) backup->finish();
+        if (is_first()) std::printf("block %s %.6f\n", kind, now() - begin);
+        std::fflush(stdout);
+      }
+    }
+  }
+
+ private:
+  bool is_first() const { return strategy_.first_local_replica() == 0; }
+  int64_t shard_size() const {
+    return options_.workload.global_batch_size / strategy_.num_replicas_in_sync();
+  }
+
+  void say(const char* what, int64_t number) const {
+    if (!is_first() && what != std::string("pid")) return;
+    std::printf("%s %d %lld %.6f\n", what, strategy_.cluster_resolver()->rank(),
+                static_cast<long long>(number), now());
+    std::fflush(stdout);
+  }
+
+  std::unique_ptr<Backup> make_backup(const std::string& name, bool asynchronous) {
+    auto backup = std::make_unique<Backup>(strategy_, BackupOptions{.folder = options_.folder + "/" + name,
+                                                                    .asynchronous = asynchronous,
+                                                                    .on_message = [](auto&) {}});
+    backup->state().add_model(model_);
+    backup->state().add_optimizer("optimizer", optimizer_);
+    return backup;
+  }
+
+  /// As BackupAndRestore does.
+  void save(Backup& backup, const TrainingProgress& progress) {
+    check_divergence(strategy_, progress.step, module_pointers(model_.local_values()), optimizer_pointers());
+    backup.save(progress);
+  }
+
+  std::vector<torch::optim::Optimizer*> optimizer_pointers() {
+    std::vector<torch::optim::Optimizer*> pointers;
+    for (auto& optimizer : optimizer_.local_values()) pointers.push_back(&optimizer);
+    return pointers;
+  }
+
+  void step() {
+    strategy_.run(
+        [](ReplicaContext& replica, MobileNetV2& model, FusedAdam& optimizer, const Batch& batch) {
+          optimizer.zero_grad();
+          const auto losses =
+              torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
+          compute_average_loss(replica, losses).backward();
+          replica.apply_gradients(optimizer);
+        },
+        model_, optimizer_, batch_);
+  }
+
+  BackupJobOptions options_;
+  MultiWorkerMirroredStrategy strategy_;
+  Mirrored<MobileNetV2> model_;
+  Mirrored<FusedAdam> optimizer_;
+  PerReplica<Batch> batch_;
+};
+
+int run(int argc, char** argv) {
+  const BackupJobOptions options = parse_backup_job(argc, argv);
+  Job job(options);
+  if (options.blocks > 0) {
+    job.measure();
+  } else {
+    job.train();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) {
+  return lockstep::benchmarks::run_program([&] { return lockstep::benchmarks::run(argc, argv); });
+}

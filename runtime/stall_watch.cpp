@@ -1,0 +1,243 @@
+#include "lockstep/runtime/stall_watch.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Counts the questions where everybody is.
+constexpr const char* kAskedKey = "stall/asked";
+constexpr const char* kNumEndedKey = "ended";
+// Two looks of the others, and some.
+constexpr milliseconds kPatience{2000};
+constexpr milliseconds kAnswerPoll{20};
+
+std::string ended_key(int rank) {
+  return c10::str("ended/", rank);
+}
+
+std::string answer_key(int64_t question, int rank) {
+  return c10::str("stall/answer/", question, "/", rank);
+}
+
+std::string seconds(milliseconds time) {
+  return c10::str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+}
+
+std::vector<uint8_t> encode(const WorkerPlace& place) {
+  const auto text =
+      c10::str(place.sequence, ' ', place.time.count(), '\n', place.op, '\n', place.description);
+  return {text.begin(), text.end()};
+}
+
+WorkerPlace decode(const std::vector<uint8_t>& bytes) {
+  std::istringstream text(std::string(bytes.begin(), bytes.end()));
+  WorkerPlace place;
+  milliseconds::rep time = 0;
+  text >> place.sequence >> time;
+  place.time = milliseconds(time);
+  text.ignore();
+  std::getline(text, place.op);
+  std::getline(text, place.description);
+  return place;
+}
+
+/// The collective that it has waited in for the longest time, else where it is in the channel that it used
+/// last.
+WorkerPlace main_place(const std::vector<WorkerPlace>& places) {
+  WorkerPlace found;
+  bool is_found = false;
+  for (const auto& place : places) {
+    const bool waits = !place.description.empty();
+    const bool found_waits = !found.description.empty();
+    const bool is_better =
+        waits == found_waits ? (waits ? place.time > found.time : place.time < found.time) : waits;
+    if (is_found && !is_better) continue;
+    found = place;
+    is_found = true;
+  }
+  return found;
+}
+
+bool is_same_collective(const WorkerPlace& one, const WorkerPlace& other) {
+  return one.op == other.op && one.sequence == other.sequence &&
+         one.description.empty() == other.description.empty();
+}
+
+std::string joined(const std::vector<int>& workers, const std::function<std::string(int)>& name_of) {
+  std::string text;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (i > 0) text += i + 1 == workers.size() ? " and " : ", ";
+    text += name_of(workers[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+/// What the thread has, which may outlive the watch where the store does not answer: its clients have no
+/// timeout for that.
+struct StallWatch::State {
+  explicit State(Options given) : options(std::move(given)) {}
+
+  const Options options;
+  Mutex mutex;  // held while the options' functions are called
+  ConditionVariable changed;
+  bool is_over LOCKSTEP_GUARDED_BY(mutex) = false;
+
+  // Of the thread.
+  int64_t answered = 0;
+  std::optional<WorkerPlace> stuck;  // when another worker was first seen to have ended
+  Clock::time_point stuck_at;
+  int num_reports = 0;
+  WorkerPlace reported;
+
+  /// False: it is over.
+  bool pause() {
+    MutexLock lock(mutex);
+    const auto deadline = Clock::now() + options.period;
+    while (!is_over && changed.wait_until(mutex, deadline)) continue;
+    return !is_over;
+  }
+
+  template <typename Act>
+  bool call(const Act& act) {
+    MutexLock lock(mutex);
+    if (!is_over) act();
+    return !is_over;
+  }
+
+  void watch() {
+    try {
+      while (pause()) {
+        std::vector<WorkerPlace> places;
+        if (!call([&] { places = options.places(); })) return;
+        const WorkerPlace place = main_place(places);
+        answer(place);
+        if (place.description.empty()) {
+          stuck.reset();
+          continue;
+        }
+        look_for_the_end(place);
+        report_stall(place);
+      }
+    } catch (const std::exception&) {  // The store is gone: what that means is the heartbeat's affair.
+    }
+  }
+
+  void answer(const WorkerPlace& place) {
+    const int64_t asked = options.store->add(kAskedKey, 0);
+    if (asked <= answered) return;
+    answered = asked;
+    options.store->set(answer_key(asked, options.rank), encode(place));
+  }
+
+  void look_for_the_end(const WorkerPlace& place) {
+    if (stuck && !is_same_collective(*stuck, place)) stuck.reset();
+    if (options.store->add(kNumEndedKey, 0) == 0) return;
+    if (!stuck) {
+      stuck = place;
+      stuck_at = Clock::now();
+    }
+    if (Clock::now() - stuck_at < options.end_grace) return;
+    std::vector<int> ended;
+    for (int rank = 0; rank < options.size; ++rank)
+      if (options.store->check({ended_key(rank)})) ended.push_back(rank);
+    if (ended.empty()) return;
+    const auto error = std::make_exception_ptr(CollectiveMismatch(c10::str(
+        "[", place.op, "] collective #", place.sequence, ": ", options.name_of(options.rank), " called ",
+        place.description, ", but ", joined(ended, options.name_of), " came to the end without it")));
+    call([&] { options.fail(error); });
+  }
+
+  void report_stall(const WorkerPlace& place) {
+    if (!is_same_collective(reported, place)) {
+      reported = place;
+      num_reports = 0;
+    }
+    if (place.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
+    const int64_t question = options.store->add(kAskedKey, 1);
+    answered = std::max(answered, question);
+    std::vector<std::optional<WorkerPlace>> places(static_cast<size_t>(options.size));
+    places[static_cast<size_t>(options.rank)] = place;
+    options.store->set(answer_key(question, options.rank), encode(place));
+    for (int rank = 0; rank < options.size; ++rank)
+      places[static_cast<size_t>(rank)] = find_answer(question, rank);
+    ++num_reports;
+    // Of all that wait there one tells it.
+    for (int rank = 0; rank < options.rank; ++rank) {
+      const auto& other = places[static_cast<size_t>(rank)];
+      if (other && is_same_collective(*other, place)) return;
+    }
+    call([&] { options.say(stall_report(place, places, options.name_of)); });
+  }
+
+  std::optional<WorkerPlace> find_answer(int64_t question, int rank) {
+    const auto deadline = Clock::now() + kPatience;
+    while (!options.store->check({answer_key(question, rank)})) {
+      if (Clock::now() > deadline) return std::nullopt;
+      std::this_thread::sleep_for(kAnswerPoll);
+    }
+    return decode(options.store->get(answer_key(question, rank)));
+  }
+};
+
+StallWatch::StallWatch(Options options) : state_(std::make_shared<State>(std::move(options))) {
+  std::thread([state = state_] { state->watch(); }).detach();
+}
+
+StallWatch::~StallWatch() {
+  MutexLock lock(state_->mutex);
+  state_->is_over = true;
+  state_->changed.notify_all();
+}
+
+void StallWatch::tell_end(c10d::Store& store, int rank) {
+  store.set(ended_key(rank), std::vector<uint8_t>{1});
+  store.add(kNumEndedKey, 1);
+}
+
+std::string stall_report(const WorkerPlace& own, const std::vector<std::optional<WorkerPlace>>& places,
+                         const std::function<std::string(int)>& name_of) {
+  std::vector<int> waiting;
+  std::vector<int> others;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const bool is_there = places[rank] && is_same_collective(*places[rank], own);
+    (is_there ? waiting : others).push_back(static_cast<int>(rank));
+  }
+  const auto collective = [](const WorkerPlace& place) {
+    return c10::str("collective #", place.sequence, " of ", place.op);
+  };
+  std::string text =
+      c10::str("[stall] ", joined(waiting, name_of), waiting.size() == 1 ? " has" : " have", " waited for ",
+               seconds(own.time), " in ", collective(own), " (", own.description, ")");
+  if (others.empty()) return text + ", where all workers are: its messages do not come through";
+  text += " for " + joined(others, name_of);
+  for (const int rank : others) {
+    const auto& place = places[static_cast<size_t>(rank)];
+    text += "; " + name_of(rank);
+    if (!place) {
+      text += " does not answer";
+    } else if (place->description.empty()) {
+      text += c10::str(" has been in no collective for ", seconds(place->time), ", its next one is ",
+                       collective(*place));
+    } else {
+      text += c10::str(" has waited for ", seconds(place->time), " in ", collective(*place), " (",
+                       place->description, ")");
+    }
+  }
+  return text;
+}
+
+}  // namespace lockstep

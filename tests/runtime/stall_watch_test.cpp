@@ -1,0 +1,166 @@
+#include "lockstep/runtime/stall_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/mutex.h"
+#include "lockstep/tests/runtime/replica_group.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+std::string name_of(int worker) {
+  return "worker " + std::to_string(worker) + " (host" + std::to_string(worker) + ")";
+}
+
+WorkerPlace in_sum(uint64_t sequence, milliseconds time) {
+  return {.op = "gradients", .sequence = sequence, .description = "a sum of [3]", .time = time};
+}
+
+TEST(StallReport, NamesWhoWaitsForWhomWhereAndForHowLong) {
+  const WorkerPlace idle{.op = "gradients", .sequence = 17, .time = seconds(33)};
+  EXPECT_EQ(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), idle, in_sum(17, seconds(30))},
+                         name_of),
+            "[stall] worker 0 (host0) and worker 2 (host2) have waited for 31 s in collective #17 of "
+            "gradients (a sum of "
+            "[3]) for worker 1 (host1); worker 1 (host1) has been in no collective for 33 s, its next one is "
+            "collective "
+            "#17 of gradients");
+}
+
+TEST(StallReport, ShowsWorkersThatWaitForEachOther) {
+  const WorkerPlace elsewhere{
+      .op = "between runs", .sequence = 4, .description = "gather", .time = seconds(50)};
+  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), elsewhere}, name_of),
+              HasSubstr("for worker 1 (host1); worker 1 (host1) has waited for 50 s in collective #4 of "
+                        "between runs (gather)"));
+}
+
+TEST(StallReport, SaysWhoDoesNotAnswerAndThatAllAreThere) {
+  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), std::nullopt}, name_of),
+              HasSubstr("; worker 1 (host1) does not answer"));
+  EXPECT_THAT(
+      stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), in_sum(17, seconds(31))}, name_of),
+      HasSubstr("where all workers are"));
+}
+
+/// Workers whose places the test sets, over one store.
+class StallWatchTest : public ::testing::Test {
+ protected:
+  struct Worker {
+    Mutex mutex;
+    WorkerPlace place LOCKSTEP_GUARDED_BY(mutex){.op = "gradients"};
+    std::vector<std::string> reports LOCKSTEP_GUARDED_BY(mutex);
+    std::exception_ptr failure LOCKSTEP_GUARDED_BY(mutex);
+    std::unique_ptr<StallWatch> watch;
+  };
+
+  StallWatchTest() {
+    for (int rank = 0; rank < 3; ++rank) {
+      auto& worker = workers_[rank];
+      worker.watch = std::make_unique<StallWatch>(
+          StallWatch::Options{.rank = rank,
+                              .size = 3,
+                              .store = store_,
+                              .name_of = name_of,
+                              .places =
+                                  [&worker] {
+                                    MutexLock lock(worker.mutex);
+                                    return std::vector<WorkerPlace>{worker.place};
+                                  },
+                              .say =
+                                  [&worker](const std::string& report) {
+                                    MutexLock lock(worker.mutex);
+                                    worker.reports.push_back(report);
+                                  },
+                              .fail =
+                                  [&worker](const std::exception_ptr& error) {
+                                    MutexLock lock(worker.mutex);
+                                    if (!worker.failure) worker.failure = error;
+                                  },
+                              .report_after = seconds(30),
+                              .end_grace = milliseconds(200),
+                              .period = milliseconds(10)});
+    }
+  }
+
+  void set_place(int rank, const WorkerPlace& place) {
+    MutexLock lock(workers_[rank].mutex);
+    workers_[rank].place = place;
+  }
+  std::vector<std::string> reports(int rank) {
+    MutexLock lock(workers_[rank].mutex);
+    return workers_[rank].reports;
+  }
+  std::exception_ptr failure(int rank) {
+    MutexLock lock(workers_[rank].mutex);
+    return workers_[rank].failure;
+  }
+  static void await(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+    while (!condition() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(milliseconds(5));
+    ASSERT_TRUE(condition());
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+  std::map<int, Worker> workers_;
+};
+
+TEST_F(StallWatchTest, TheFirstOfThoseThatWaitReportsOnceAndAgainAfterTwiceTheTime) {
+  set_place(2, in_sum(17, seconds(31)));
+  set_place(1, in_sum(17, seconds(31)));
+  await([&] { return !reports(1).empty(); });
+  // What has been said is not said again.
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_THAT(reports(1),
+              ElementsAre(StartsWith("[stall] worker 1 (host1) and worker 2 (host2) have waited for 31 s")));
+  set_place(1, in_sum(17, seconds(61)));
+  await([&] { return reports(1).size() == 2; });
+  EXPECT_THAT(reports(0), IsEmpty());
+  EXPECT_THAT(reports(2), IsEmpty());
+}
+
+TEST_F(StallWatchTest, NobodyReportsShortWaits) {
+  for (int rank = 0; rank < 3; ++rank) set_place(rank, in_sum(17, seconds(29)));
+  std::this_thread::sleep_for(milliseconds(300));
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(reports(rank), IsEmpty());
+}
+
+TEST_F(StallWatchTest, WaitingForAWorkerThatHasEndedIsAMismatch) {
+  StallWatch::tell_end(*store_, 2);
+  set_place(0, in_sum(17, milliseconds(1)));
+  await([&] { return failure(0) != nullptr; });
+  EXPECT_THAT(message_of<CollectiveMismatch>(failure(0)),
+              AllOf(HasSubstr("collective #17: worker 0 (host0) called a sum of [3]"),
+                    HasSubstr("worker 2 (host2) came to the end without it")));
+  EXPECT_EQ(failure(1), nullptr);
+}
+
+TEST_F(StallWatchTest, CollectivesThatEndInTimeAreNone) {
+  StallWatch::tell_end(*store_, 2);
+  for (uint64_t sequence = 0; sequence < 60; ++sequence) {
+    set_place(0, in_sum(sequence, milliseconds(1)));
+    std::this_thread::sleep_for(milliseconds(15));
+  }
+  EXPECT_EQ(failure(0), nullptr);
+}
+
+}  // namespace
+}  // namespace lockstep
