@@ -79,17 +79,19 @@ class StopWorkerShortly(StopWorker):
 class TerminateJob(Fault):
     name = "SIGTERM to the job"
     ends = frozenset({143})
+    signal = signal.SIGTERM
 
     def strike(self, _moments):
-        return self.job.launcher.poll() is None and send(self.job.launcher.pid, signal.SIGTERM)
+        # Before it has workers the launcher is Python that starts, and ends as that does.
+        while self.job.launcher.poll() is None and not self.job.workers():
+            time.sleep(0.01)
+        return self.job.launcher.poll() is None and send(self.job.launcher.pid, self.signal)
 
 
-class InterruptJob(Fault):
+class InterruptJob(TerminateJob):
     name = "SIGINT to the job"
     ends = frozenset({130})
-
-    def strike(self, _moments):
-        return self.job.launcher.poll() is None and send(self.job.launcher.pid, signal.SIGINT)
+    signal = signal.SIGINT
 
 
 class TerminateWorker(Fault):

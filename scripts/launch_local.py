@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """What launch_local.sh runs: starts the workers of one training job on this machine, and looks after them; see USAGE."""
 
+import signal
+
+# Until there are handlers a signal ends this process as any other, without a traceback.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# pylint: disable=wrong-import-position
 import errno
 import os
 import selectors
-import signal
 import sys
 import time
 

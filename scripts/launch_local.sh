@@ -7,5 +7,6 @@ if ! command -v python3 >/dev/null; then
   echo "launch_local.sh: expected python3 in PATH, but found none" >&2
   exit 7
 fi
-# The shell is replaced: a signal has one receiver.
-exec python3 -B "$(dirname "${BASH_SOURCE[0]}")/launch_local.py" "$@"
+# The shell is replaced: a signal has one receiver. Without site packages and settings of its own Python takes less time to
+# come to where it handles them.
+exec python3 -B -E -S "$(dirname "${BASH_SOURCE[0]}")/launch_local.py" "$@"
