@@ -31,7 +31,7 @@ std::string answer_key(int64_t question, int rank) {
   return c10::str("stall/answer/", question, "/", rank);
 }
 
-std::string seconds(milliseconds time) {
+std::string in_seconds(milliseconds time) {
   return c10::str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
 }
 
@@ -221,7 +221,7 @@ std::string stall_report(const WorkerPlace& own, const std::vector<std::optional
   };
   std::string text =
       c10::str("[stall] ", joined(waiting, name_of), waiting.size() == 1 ? " has" : " have", " waited for ",
-               seconds(own.time), " in ", collective(own), " (", own.description, ")");
+               in_seconds(own.time), " in ", collective(own), " (", own.description, ")");
   if (others.empty()) return text + ", where all workers are: its messages do not come through";
   text += " for " + joined(others, name_of);
   for (const int rank : others) {
@@ -230,10 +230,10 @@ std::string stall_report(const WorkerPlace& own, const std::vector<std::optional
     if (!place) {
       text += " does not answer";
     } else if (place->description.empty()) {
-      text += c10::str(" has been in no collective for ", seconds(place->time), ", its next one is ",
+      text += c10::str(" has been in no collective for ", in_seconds(place->time), ", its next one is ",
                        collective(*place));
     } else {
-      text += c10::str(" has waited for ", seconds(place->time), " in ", collective(*place), " (",
+      text += c10::str(" has waited for ", in_seconds(place->time), " in ", collective(*place), " (",
                        place->description, ")");
     }
   }

@@ -11,7 +11,7 @@ namespace {
 
 // 2^64 over the golden ratio, and a multiplier of SplitMix64 (Steele, Lea and Flood, "Fast Splittable
 // Pseudorandom Number Generators", 2014).
-constexpr uint64_t kStep = 0x9E3779B97F4A7C15U;
+constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15U;
 constexpr uint64_t kMix = 0xBF58476D1CE4E5B9U;
 constexpr int kShift = 29;
 /// Words of a task of its own: about 30 us of work.
@@ -27,7 +27,7 @@ torch::Tensor flat(const torch::Tensor& tensor) {
 /// An odd number for each place, in no order: differences that have one, such as of neighbours, must not
 /// cancel. Shifts keep the sign, as ATen's do.
 int64_t factor(int64_t place) {
-  auto mixed = (static_cast<uint64_t>(place) + 1) * kStep;
+  auto mixed = (static_cast<uint64_t>(place) + 1) * kGoldenRatio;
   mixed = (mixed ^ static_cast<uint64_t>(static_cast<int64_t>(mixed) >> kShift)) * kMix;
   return static_cast<int64_t>((mixed ^ static_cast<uint64_t>(static_cast<int64_t>(mixed) >> kShift)) | 1U);
 }
@@ -104,7 +104,8 @@ torch::Tensor digest_of(const torch::Tensor& tensor) {
 torch::Tensor digest_by_operators(const torch::Tensor& tensor) {
   const auto numbers = flat(tensor);
   const auto words = numbers.view(word_type(numbers)).to(torch::kLong);
-  auto factors = torch::arange(1, words.numel() + 1, words.options()).mul_(static_cast<int64_t>(kStep));
+  auto factors =
+      torch::arange(1, words.numel() + 1, words.options()).mul_(static_cast<int64_t>(kGoldenRatio));
   factors = factors.bitwise_xor_(factors.bitwise_right_shift(kShift)).mul_(static_cast<int64_t>(kMix));
   factors = factors.bitwise_xor_(factors.bitwise_right_shift(kShift)).bitwise_or_(1);
   const auto not_finite = may_be_infinite(numbers) ? torch::isfinite(numbers).logical_not_().sum()
