@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -27,30 +28,37 @@ std::string ended_key(int rank) {
   return c10::str("ended/", rank);
 }
 
-std::string answer_key(int64_t question, int rank) {
-  return c10::str("stall/answer/", question, "/", rank);
+/// Its last answer: the number of the newest question then, and where it was.
+std::string place_key(int rank) {
+  return c10::str("stall/place/", rank);
 }
 
 std::string in_seconds(milliseconds time) {
   return c10::str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
 }
 
-std::vector<uint8_t> encode(const WorkerPlace& place) {
-  const auto text =
-      c10::str(place.sequence, ' ', place.time.count(), '\n', place.op, '\n', place.description);
+struct Answer {
+  int64_t question = 0;
+  WorkerPlace place;
+};
+
+std::vector<uint8_t> encode(const Answer& answer) {
+  const auto& place = answer.place;
+  const auto text = c10::str(answer.question, ' ', place.channel, ' ', place.sequence, ' ',
+                             place.time.count(), '\n', place.op, '\n', place.description);
   return {text.begin(), text.end()};
 }
 
-WorkerPlace decode(const std::vector<uint8_t>& bytes) {
+Answer decode(const std::vector<uint8_t>& bytes) {
   std::istringstream text(std::string(bytes.begin(), bytes.end()));
-  WorkerPlace place;
+  Answer answer;
   milliseconds::rep time = 0;
-  text >> place.sequence >> time;
-  place.time = milliseconds(time);
+  text >> answer.question >> answer.place.channel >> answer.place.sequence >> time;
+  answer.place.time = milliseconds(time);
   text.ignore();
-  std::getline(text, place.op);
-  std::getline(text, place.description);
-  return place;
+  std::getline(text, answer.place.op);
+  std::getline(text, answer.place.description);
+  return answer;
 }
 
 /// The collective that it has waited in for the longest time, else where it is in the channel that it used
@@ -71,7 +79,7 @@ WorkerPlace main_place(const std::vector<WorkerPlace>& places) {
 }
 
 bool is_same_collective(const WorkerPlace& one, const WorkerPlace& other) {
-  return one.op == other.op && one.sequence == other.sequence &&
+  return one.channel == other.channel && one.sequence == other.sequence &&
          one.description.empty() == other.description.empty();
 }
 
@@ -98,8 +106,7 @@ struct StallWatch::State {
 
   // Of the thread.
   int64_t answered = 0;
-  std::optional<WorkerPlace> stuck;  // when another worker was first seen to have ended
-  Clock::time_point stuck_at;
+  std::map<int, std::vector<uint64_t>> ended;  // how many collectives each had come through then
   int num_reports = 0;
   WorkerPlace reported;
 
@@ -125,10 +132,7 @@ struct StallWatch::State {
         if (!call([&] { places = options.places(); })) return;
         const WorkerPlace place = main_place(places);
         answer(place);
-        if (place.description.empty()) {
-          stuck.reset();
-          continue;
-        }
+        if (place.description.empty()) continue;
         look_for_the_end(place);
         report_stall(place);
       }
@@ -140,25 +144,32 @@ struct StallWatch::State {
     const int64_t asked = options.store->add(kAskedKey, 0);
     if (asked <= answered) return;
     answered = asked;
-    options.store->set(answer_key(asked, options.rank), encode(place));
+    options.store->set(place_key(options.rank), encode({asked, place}));
   }
 
+  /// Those that have ended without the collective; one that took part in it may have sent what is on its way.
   void look_for_the_end(const WorkerPlace& place) {
-    if (stuck && !is_same_collective(*stuck, place)) stuck.reset();
-    if (options.store->add(kNumEndedKey, 0) == 0) return;
-    if (!stuck) {
-      stuck = place;
-      stuck_at = Clock::now();
+    if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
+    std::vector<int> without;
+    for (const auto& [rank, completed] : ended) {
+      const auto channel = static_cast<size_t>(place.channel);
+      if (channel >= completed.size() || completed[channel] <= place.sequence) without.push_back(rank);
     }
-    if (Clock::now() - stuck_at < options.end_grace) return;
-    std::vector<int> ended;
-    for (int rank = 0; rank < options.size; ++rank)
-      if (options.store->check({ended_key(rank)})) ended.push_back(rank);
-    if (ended.empty()) return;
+    if (without.empty()) return;
     const auto error = std::make_exception_ptr(CollectiveMismatch(c10::str(
         "[", place.op, "] collective #", place.sequence, ": ", options.name_of(options.rank), " called ",
-        place.description, ", but ", joined(ended, options.name_of), " came to the end without it")));
+        place.description, ", but ", joined(without, options.name_of), " came to the end without it")));
     call([&] { options.fail(error); });
+  }
+
+  void read_ends() {
+    for (int rank = 0; rank < options.size; ++rank) {
+      if (rank == options.rank || ended.contains(rank) || !options.store->check({ended_key(rank)})) continue;
+      const auto bytes = options.store->get(ended_key(rank));
+      std::istringstream counts(std::string(bytes.begin(), bytes.end()));
+      auto& completed = ended[rank];
+      for (uint64_t count = 0; counts >> count;) completed.push_back(count);
+    }
   }
 
   void report_stall(const WorkerPlace& place) {
@@ -167,14 +178,8 @@ struct StallWatch::State {
       num_reports = 0;
     }
     if (place.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
-    const int64_t question = options.store->add(kAskedKey, 1);
-    answered = std::max(answered, question);
-    std::vector<std::optional<WorkerPlace>> places(static_cast<size_t>(options.size));
-    places[static_cast<size_t>(options.rank)] = place;
-    options.store->set(answer_key(question, options.rank), encode(place));
-    for (int rank = 0; rank < options.size; ++rank)
-      places[static_cast<size_t>(rank)] = find_answer(question, rank);
     ++num_reports;
+    const auto places = ask(place);
     // Of all that wait there one tells it.
     for (int rank = 0; rank < options.rank; ++rank) {
       const auto& other = places[static_cast<size_t>(rank)];
@@ -183,13 +188,26 @@ struct StallWatch::State {
     call([&] { options.say(stall_report(place, places, options.name_of)); });
   }
 
-  std::optional<WorkerPlace> find_answer(int64_t question, int rank) {
+  /// Where each worker is; none: it has not answered.
+  std::vector<std::optional<WorkerPlace>> ask(const WorkerPlace& own) {
+    const int64_t question = options.store->add(kAskedKey, 1);
+    std::vector<std::optional<WorkerPlace>> places(static_cast<size_t>(options.size));
+    places[static_cast<size_t>(options.rank)] = own;
     const auto deadline = Clock::now() + kPatience;
-    while (!options.store->check({answer_key(question, rank)})) {
-      if (Clock::now() > deadline) return std::nullopt;
+    while (true) {
+      answer(own);  // Others may ask meanwhile.
+      bool are_all_here = true;
+      for (int rank = 0; rank < options.size; ++rank) {
+        auto& place = places[static_cast<size_t>(rank)];
+        if (!place && options.store->check({place_key(rank)})) {
+          const Answer heard = decode(options.store->get(place_key(rank)));
+          if (heard.question >= question) place = heard.place;
+        }
+        are_all_here = are_all_here && place.has_value();
+      }
+      if (are_all_here || Clock::now() > deadline) return places;
       std::this_thread::sleep_for(kAnswerPoll);
     }
-    return decode(options.store->get(answer_key(question, rank)));
   }
 };
 
@@ -203,8 +221,10 @@ StallWatch::~StallWatch() {
   state_->changed.notify_all();
 }
 
-void StallWatch::tell_end(c10d::Store& store, int rank) {
-  store.set(ended_key(rank), std::vector<uint8_t>{1});
+void StallWatch::tell_end(c10d::Store& store, int rank, const std::vector<uint64_t>& completed) {
+  std::string counts;
+  for (const uint64_t count : completed) counts += c10::str(count, ' ');
+  store.set(ended_key(rank), std::vector<uint8_t>(counts.begin(), counts.end()));
   store.add(kNumEndedKey, 1);
 }
 

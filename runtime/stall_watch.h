@@ -17,7 +17,8 @@ namespace lockstep {
 
 /// Where a worker is in the collectives of one channel.
 struct WorkerPlace {
-  std::string op;                    ///< the channel's
+  int channel = 0;                   ///< its number, the same on all workers
+  std::string op{};                  ///< the channel's, which others may have, too
   uint64_t sequence = 0;             ///< of the collective that it waits in, or of the next one
   std::string description{};         ///< of the one that it waits in; empty: it waits in none
   std::chrono::milliseconds time{};  ///< since it came there, or since its last one ended
@@ -40,9 +41,6 @@ class StallWatch {
     /// Gets a CollectiveMismatch where another worker has ended; called in the thread.
     std::function<void(const std::exception_ptr&)> fail;
     std::chrono::milliseconds report_after{std::chrono::seconds(30)};
-    /// How long what an ended worker has sent may be on its way. Longer than the heartbeat takes to find a
-    /// lost one.
-    std::chrono::milliseconds end_grace{std::chrono::seconds(6)};
     std::chrono::milliseconds period{500};
   };
 
@@ -52,8 +50,9 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  /// Tells the others that this worker calls no collective any more. Throws what the store throws.
-  static void tell_end(c10d::Store& store, int rank);
+  /// Tells the others that this worker calls no collective any more, and how many it has come through in each
+  /// channel, by their numbers. Throws what the store throws.
+  static void tell_end(c10d::Store& store, int rank, const std::vector<uint64_t>& completed);
 
  private:
   struct State;

@@ -122,7 +122,8 @@ void WorkerChannel::check_usable() const {
 
 WorkerPlace WorkerChannel::place() const {
   MutexLock lock(mutex_);
-  return {.op = options_.op,
+  return {.channel = options_.number,
+          .op = options_.op,
           .sequence = is_carrying_ ? next_ - 1 : next_,
           .description = is_carrying_ ? carried_ : std::string(),
           .time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since_)};
@@ -181,6 +182,7 @@ void WorkerChannel::carry_on() {
     }
     auto error = carry(sequence, exchange, std::chrono::duration_cast<std::chrono::microseconds>(busy));
     done_at = Clock::now();
+    if (!error && options_.completed) *options_.completed = sequence + 1;
     {
       MutexLock lock(mutex_);
       is_carrying_ = false;

@@ -5,11 +5,13 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -39,6 +41,9 @@ class WorkerChannel {
   };
   struct Options {
     std::string op;  ///< begins its errors
+    int number = 0;  ///< the same on all workers, for StallWatch
+    /// Gets how many collectives are through; outlives the channel. Null: nobody asks.
+    std::shared_ptr<std::atomic<uint64_t>> completed = nullptr;
     /// To be kept beyond the channel's end: the other workers may still receive from it then.
     c10::intrusive_ptr<c10d::Backend> backend;
     /// A worker's name for errors.

@@ -47,7 +47,8 @@ void WorkerGroup::finish_together() {
   // In a thread of its own: a store whose machine is cut off answers no more, and it has no timeout for that.
   const auto is_done = std::make_shared<std::atomic<bool>>(false);
   const auto has_ended_badly = std::make_shared<std::atomic<bool>>(false);
-  const auto meet = [store = store_, size = size_, rank = rank_, is_failure, is_done, has_ended_badly] {
+  const auto meet = [store = store_, size = size_, rank = rank_, completed = num_completed(), is_failure,
+                     is_done, has_ended_badly] {
     const auto wait_for = [&](const char* key, int64_t count, milliseconds limit) {
       const auto deadline = Clock::now() + limit;
       milliseconds pause{1};
@@ -64,7 +65,7 @@ void WorkerGroup::finish_together() {
       if (is_failure) {
         wait_for(WorkerFailures::kReadKey, size - 1, kLinger);
       } else {
-        StallWatch::tell_end(*store, rank);
+        StallWatch::tell_end(*store, rank, completed);
         store->add("done", 1);
         wait_for("done", size, std::chrono::hours(24 * 365));
         if (rank != 0) {
@@ -81,10 +82,11 @@ void WorkerGroup::finish_together() {
   const auto deadline = Clock::now() + std::min<milliseconds>(timeout_, std::chrono::hours(24 * 365));
   while (!*is_done && (is_failure || !failures_->has_failed()) && Clock::now() < deadline)
     std::this_thread::sleep_for(milliseconds(1));
-  if (is_failure || failures_->has_failed()) return;
+  if (is_failure) return;
+  auto cause = failures_->lost();
+  if (!cause && (*has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
   // A destructor has no other way to tell it.
-  if (const auto cause = *is_done && *has_ended_badly ? failures_->find_cause() : nullptr)
-    TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
+  if (cause) TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
 }
 
 c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
@@ -150,9 +152,17 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
     std::rethrow_exception(failures_->explain(op, broken));
   }
   connections_->add(backend);
+  int number = 0;
+  const auto completed = std::make_shared<std::atomic<uint64_t>>(0);
+  {
+    MutexLock lock(mutex_);
+    number = static_cast<int>(completed_.size());
+    completed_.push_back(completed);
+  }
   // None of these holds the group: a channel's thread must not be the last to let it go.
   auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
-      op, std::move(backend), [failures = failures_](int worker) { return failures->name_of(worker); },
+      op, number, completed, std::move(backend),
+      [failures = failures_](int worker) { return failures->name_of(worker); },
       [failures = failures_, op](const std::exception_ptr& error) { return failures->explain(op, error); },
       reporter(),
       [failures = failures_](int worker, double times) {
@@ -191,11 +201,18 @@ std::vector<std::shared_ptr<WorkerChannel>> WorkerGroup::open_channels() {
   return open;
 }
 
+std::vector<uint64_t> WorkerGroup::num_completed() {
+  std::vector<uint64_t> counts;
+  MutexLock lock(mutex_);
+  for (const auto& count : completed_) counts.push_back(*count);
+  return counts;
+}
+
 std::unique_ptr<StallWatch> WorkerGroup::watch_stalls(const JoinOptions& options) {
   return std::make_unique<StallWatch>(
       StallWatch::Options{.rank = rank_,
                           .size = size_,
-                          .store = store_->clone(),
+                          .store = stalls_store_,
                           .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
                           .places =
                               [this] {
@@ -206,8 +223,7 @@ std::unique_ptr<StallWatch> WorkerGroup::watch_stalls(const JoinOptions& options
                               },
                           .say = [](const std::string& report) { TORCH_WARN(report); },
                           .fail = [this](const std::exception_ptr& error) { fail_channels(error); },
-                          .report_after = options.report_stall_after,
-                          .end_grace = options.end_grace});
+                          .report_after = options.report_stall_after});
 }
 
 }  // namespace lockstep

@@ -50,9 +50,8 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of each collective
-  /// How long a worker waits in a collective before it says for whom, and how long after another one's end.
+  /// How long a worker waits in a collective before it says for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
-  std::chrono::milliseconds end_grace{std::chrono::seconds(6)};
 };
 
 /// The worker processes of a job, as one of them sees them: what they are called, channels to them, and what
@@ -126,6 +125,7 @@ class WorkerGroup {
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);
   std::vector<std::shared_ptr<WorkerChannel>> open_channels();
+  std::vector<uint64_t> num_completed();
   std::unique_ptr<StallWatch> watch_stalls(const JoinOptions& options);
   void finish_together();
 
@@ -139,6 +139,7 @@ class WorkerGroup {
   c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
   // Another client, which threads that are left behind may hold on to.
   c10::intrusive_ptr<c10d::Store> connecting_store_;
+  c10::intrusive_ptr<c10d::Store> stalls_store_;
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
   std::shared_ptr<WorkerFailures> failures_;  // once all have met
@@ -148,6 +149,8 @@ class WorkerGroup {
 
   Mutex mutex_;
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Of each channel by its number, closed ones included: the collectives that are through.
+  std::vector<std::shared_ptr<std::atomic<uint64_t>>> completed_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerChannel> between_runs_;
   std::thread cause_search_;              // once another worker has said that it failed
   std::unique_ptr<StallWatch> stalls_;    // its thread looks at the channels, and ends them

@@ -152,6 +152,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
     }
     // A client of its own, since one that waits for an answer keeps others waiting.
     failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), store_->clone());
+    stalls_store_ = store_->clone();
   } catch (const c10::Error&) {
     throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
                                 error_line(std::current_exception())));

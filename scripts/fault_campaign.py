@@ -94,7 +94,21 @@ class Campaign:
         job = Job(self.arguments, self.new_folder(), kind.wrapper())
         fault = kind(job)
         trial = Trial(kind.name, moment=moments.uniform(0, self.seconds))
-        fault.prepare()
+        try:
+            fault.prepare()
+            wrong = self.judge(job, fault, self.train(job, fault, trial, moments))
+            if wrong:
+                trial.wrong = f"{wrong} at {trial.moment:.2f} s, see {self.keep(job)}"
+            trial.starts = job.starts
+        finally:
+            job.kill()
+            if os.path.ismount(job.folder):
+                run_quietly("umount", "--lazy", str(job.folder))
+            shutil.rmtree(job.root, ignore_errors=True)
+        return trial
+
+    def train(self, job, fault, trial, moments):
+        """The exit code of the last start."""
         job.start()
         try:
             job.launcher.wait(trial.moment)
@@ -102,25 +116,19 @@ class Campaign:
             trial.was_hit = fault.strike(moments)
         code = job.end()
         for _ in range(MOST_STARTS_BY_HAND):
-            if code not in kind.ends:
+            if code not in fault.ends:
                 break
             fault.mend()
             job.start()
             code = job.end()
         fault.mend()
-        trial.starts = job.starts
-        wrong = self.judge(job, fault, code)
-        if wrong:
-            trial.wrong = f"{wrong} at {trial.moment:.2f} s, see {self.keep(job)}"
-        if os.path.ismount(job.folder):
-            run_quietly("umount", "--lazy", str(job.folder))
-        shutil.rmtree(job.root, ignore_errors=True)
-        return trial
+        return code
 
     def run(self, kinds):
         """Yields each trial that is at its end."""
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
-            trials = [pool.submit(self.try_fault, number, kinds[number % len(kinds)]) for number in range(self.arguments.faults)]
+            trials = [pool.submit(self.try_fault, number, kinds[number % len(kinds)])
+                      for number in range(self.arguments.faults)]
             try:
                 for trial in concurrent.futures.as_completed(trials):
                     yield trial.result()
@@ -129,7 +137,8 @@ class Campaign:
 
 
 def print_table(tallies):
-    print("| fault | trainings | hit while running | starts | same end, bit by bit | other ends |\n|---|---|---|---|---|---|")
+    print("| fault | trainings | hit while running | starts | same end, bit by bit | other ends |")
+    print("|---|---|---|---|---|---|")
     for name, tally in tallies.items():
         if tally.trials:
             print(f"| {name} | {tally.trials} | {tally.hits} | {tally.starts} | {tally.equal} | "

@@ -3,11 +3,16 @@
 import os
 import resource
 import signal
+import tempfile
 import time
 
 from fault_campaign_job import run_quietly, send
 
 DISK = 24 << 20  # bytes of the file system that becomes full: some checkpoints, and little more
+
+
+def mount(folder):
+    return run_quietly("mount", "-t", "tmpfs", "-o", f"size={DISK}", "lockstep", folder)
 
 
 class Fault:
@@ -135,7 +140,11 @@ class FillDisk(Fault):
 
     @classmethod
     def hindrance(cls):
-        return None if os.geteuid() == 0 else "mounting a file system takes root"
+        with tempfile.TemporaryDirectory() as folder:
+            if not mount(folder):
+                return "mounting a file system is not permitted here"
+            run_quietly("umount", folder)
+        return None
 
     def __init__(self, job):
         super().__init__(job)
@@ -143,7 +152,7 @@ class FillDisk(Fault):
 
     def prepare(self):
         self.job.folder.mkdir()
-        if not run_quietly("mount", "-t", "tmpfs", "-o", f"size={DISK}", "lockstep", str(self.job.folder)):
+        if not mount(str(self.job.folder)):
             raise RuntimeError(f"cannot mount a file system on {self.job.folder}")
 
     def strike(self, moments):
@@ -184,7 +193,14 @@ class CutLink(Fault):
 
     def set_link(self, state):
         as_root = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        return run_quietly("nsenter", "--target", str(self.job.launcher.pid), *as_root, "--net", "ip", "link", "set", "lo", state)
+        network = f"/proc/{self.job.launcher.pid}/ns/net"
+        try:
+            if os.readlink(network) == os.readlink("/proc/self/ns/net"):
+                return False  # It has none of its own yet, or the process id is another's.
+        except OSError:
+            return False
+        return run_quietly("nsenter", "--target", str(self.job.launcher.pid), *as_root, "--net", "ip", "link", "set", "lo",
+                           state)
 
     def strike(self, moments):
         was_cut = self.job.launcher.poll() is None and self.set_link("down")

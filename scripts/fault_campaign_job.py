@@ -37,8 +37,10 @@ class Job:
     def __init__(self, arguments, root, wrapper=()):
         self.root = pathlib.Path(root)
         self.folder = self.root / "backup"
+        self.program = arguments.program
         self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), arguments.program, *TRAINING, "--data",
                         arguments.data, "--backup-dir", str(self.folder)]
+        self.launcher = None
         self.output = ""
         self.starts = 0
 
@@ -53,16 +55,26 @@ class Job:
         launcher = self.launcher.pid
         try:
             tasks = pathlib.Path(f"/proc/{launcher}/task").iterdir()
-            return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+            children = sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
         except OSError:
             return []
+        return [child for child in children if self.runs_program(child)]
+
+    def runs_program(self, process):
+        """The launcher's script has short-lived children, too."""
+        try:
+            return os.path.samefile(f"/proc/{process}/exe", self.program)
+        except OSError:
+            return False
 
     def pick_worker(self, moments):
         workers = self.workers()
         return moments.choice(workers) if workers else None
 
     def kill(self):
-        for process in [self.launcher.pid, *self.workers()]:
+        if self.launcher is None or self.launcher.poll() is not None:
+            return
+        for process in [*self.workers(), self.launcher.pid]:
             send(process, signal.SIGKILL)
         self.launcher.wait()
         time.sleep(0.2)  # workers die with their launcher

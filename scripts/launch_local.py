@@ -37,7 +37,8 @@ class Launcher:
         self.workers = []  # of this generation
         self.first_failure = None
         self.deadlines = []  # (time, signal that the workers get at it), the next one first
-        self.only_stopped_are_left = False
+        self.stopped_until = {}  # process ids, and when they get SIGKILL
+        self.children_have_changed = False
         self.signals = []  # received, and not yet passed on
         self.stopped_by = None
         self.stopped_at = 0.0
@@ -64,14 +65,16 @@ class Launcher:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, lambda received, _: self.signals.append(received))
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, self.note_child)
+
+    def note_child(self, *_):
+        self.children_have_changed = True
 
     # Start
 
     def start(self, count):
         """Starts all workers, or none that stays."""
-        self.workers, self.first_failure, self.deadlines = [], None, []
-        self.only_stopped_are_left = False
+        self.workers, self.first_failure, self.deadlines, self.stopped_until = [], None, [], {}
         try:
             for worker in self.starter.start(count, self.generation):
                 self.add(worker)
@@ -190,20 +193,30 @@ class Launcher:
                     self.say(f"worker {worker.index} has failed, the others have {self.options.grace:g} s to end")
 
     def look_for_stopped(self):
-        """Takes note of workers that are stopped (SIGSTOP) when all others have ended well: they do not wait for these any
-        more, and so do not notice."""
-        if self.first_failure is not None or self.stopped_by is not None or self.killed:
-            return
-        are_left = 0 < len(self.running) < len(self.workers) and all(
-            worker.is_stopped() for worker in self.running.values())
-        if are_left == self.only_stopped_are_left:
-            return
-        self.only_stopped_are_left = are_left
-        self.deadlines = []
-        if are_left:
-            self.deadlines.append((time.monotonic() + self.options.grace, signal.SIGKILL))
-            left = ", ".join(str(worker.index) for worker in self.running.values())
-            self.say(f"stopped, with all others at their end: worker {left}, to go on within {self.options.grace:g} s")
+        """Kills workers that stay stopped (SIGSTOP) while others run or have ended: these do not wait for them any more, or
+        wait in vain. A job of which all are stopped has been put aside by somebody."""
+        if self.children_have_changed:
+            self.children_have_changed = False
+            stopped = {process for process, worker in self.running.items() if worker.is_stopped()}
+            if len(stopped) == len(self.workers) or self.stopped_by is not None or self.first_failure is not None:
+                stopped = set()
+            for process in stopped - self.stopped_until.keys():
+                self.stopped_until[process] = time.monotonic() + self.options.grace
+                self.say(f"worker {self.running[process].index} is stopped: it has {self.options.grace:g} s to go on")
+            for process in self.stopped_until.keys() - stopped:
+                del self.stopped_until[process]
+        for process, deadline in list(self.stopped_until.items()):
+            if deadline <= time.monotonic():
+                del self.stopped_until[process]
+                worker = self.running[process]
+                self.say(f"SIGKILL to worker {worker.index}, which is stopped")
+                worker.sent.add(signal.SIGKILL)
+                worker.send_to_group(signal.SIGKILL)
+
+    def seconds_to_deadline(self):
+        """None: there is no deadline."""
+        moments = [*self.stopped_until.values(), *(moment for moment, _ in self.deadlines[:1])]
+        return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def wait(self, timeout):
         """Reads and prints what workers write, until something happens: at the latest at the timeout."""
@@ -217,7 +230,7 @@ class Launcher:
     def watch(self):
         """Until all workers have ended."""
         while self.running:
-            self.wait(max(0.0, self.deadlines[0][0] - time.monotonic()) if self.deadlines else None)
+            self.wait(self.seconds_to_deadline())
             self.look_after_printer()
             self.reap()
             while self.signals and self.running:

@@ -15,8 +15,8 @@ port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its s
   --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
   --quiet            prints only what worker 0 writes
   --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
-                     SIGKILL 3 s later. So long a worker may also stay stopped (SIGSTOP) when all others have ended well;
-                     then it gets SIGKILL, and has failed
+                     SIGKILL 3 s later. So long a worker may also stay stopped (SIGSTOP) while others are not; then it
+                     gets SIGKILL, and has failed
   --max-restarts R   when a worker fails and all have ended, starts them all again, R times at most (0); not after the
                      exit codes 2, 3, 4, 6, 130 and 143, which another start would not mend
   --min-workers M    with --max-restarts: for each worker that was killed from outside the next start has one less, but

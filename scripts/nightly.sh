@@ -79,8 +79,9 @@ part_accuracy() {
   train_to simple_cnn 0.96 5 0.98 --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn
 }
 
-# Another seed each day.
+# Another seed each day, here and below.
 part_faults() { scripts/fault_campaign.sh --faults 500 --seed $(($(date +%s) / 86400)); }
+
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }
 
 parts=("$@")

@@ -15,18 +15,26 @@ BackupAndRestore::BackupAndRestore(const BackupOptions& options, const std::opti
 }
 
 StateValue BackupAndRestore::state(FitState&) {
-  return best_ ? saved_number(best_->best()) : StateValue();
+  if (!best_) return {};
+  StateValue::Dict state;
+  state.add("value", saved_number(best_->best()));
+  state.add("step", best_step_);
+  return state;
 }
 
 void BackupAndRestore::restore(FitState&, const StateView& saved) {
-  if (best_) best_->restore(saved.number());
+  if (!best_) return;
+  best_->restore(number_in(saved.at("value")));
+  best_step_ = saved.at("step").integer();
 }
 
 /// Whether an epoch has just come to its end, and is better than all before.
 bool BackupAndRestore::has_improved(const FitState& state) {
   if (!best_ || state.epochs_done() == epochs_seen_) return false;
   epochs_seen_ = state.epochs_done();
-  return best_->improves(state.logs);
+  if (!best_->improves(state.logs)) return false;
+  best_step_ = state.global_step;
+  return true;
 }
 
 void BackupAndRestore::on_fit_begin(FitState& state) {
@@ -37,6 +45,8 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
   backup_->state().add_optimizer("optimizer", objects.optimizers);
   if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
   epochs_seen_ = state.epochs_done();
+  best_step_ = -1;
+  if (best_ && state.global_step == 0) best_->restore(std::nullopt);
   if (auto found = backup_->restore()) {
     epochs_seen_ = found->progress.epoch;
     state.resume_from(std::move(found->progress), std::move(found->more),
@@ -50,6 +60,7 @@ void BackupAndRestore::on_save_point(FitState& state) {
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
   const bool is_best = has_improved(state);
+  const bool is_best_step = state.global_step == best_step_;  // may be saved once more
   // A collective where it goes by minutes: all workers ask, or none does.
   if (is_removed || (!ends && !is_best && !backup_->is_due(progress))) return;
   // What is broken must not take the place of what is not.
@@ -59,9 +70,9 @@ void BackupAndRestore::on_save_point(FitState& state) {
   check_finite(states, state.epoch, state.step);
   check_equal(states, state.global_step);
   if (ends) {
-    backup_->save_and_wait(progress, state.resume_state(), is_best);
+    backup_->save_and_wait(progress, state.resume_state(), is_best_step);
   } else {
-    backup_->save(progress, state.resume_state(), is_best);
+    backup_->save(progress, state.resume_state(), is_best_step);
   }
 }
 

@@ -25,12 +25,15 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   const torch::NoGradGuard no_grad;
   NamedDigests all;
   std::vector<torch::Tensor> digests;
-  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor, bool may_be_infinite = false) {
     if (!tensor.defined() || tensor.layout() != torch::kStrided) return;
     all.names.push_back(name);
     digests.push_back(digest_of(tensor));
+    if (may_be_infinite) digests.back()[1] = 0;
   };
-  for (const auto& item : module.named_parameters()) add("parameter " + item.key(), item.value());
+  // What is not trained, such as a mask, is as it was meant to be.
+  for (const auto& item : module.named_parameters())
+    add("parameter " + item.key(), item.value(), !item.value().requires_grad());
   if (optimizer != nullptr) {
     visit_tensors(
         StateValue(optimizer_state(*optimizer)),
@@ -98,7 +101,10 @@ void check_equal(const StateDigests& states, int64_t step) {
 void check_finite(const StateDigests& states, int64_t epoch, int64_t step) {
   for (size_t replica = 0; replica < states.of_replicas.size(); ++replica) {
     const auto* digests = states.of_replicas[replica].const_data_ptr<int64_t>();
-    for (size_t i = 0; i < states.names.size(); ++i) {
+    // Replicas with other states are check_equal()'s affair.
+    const auto count =
+        std::min(states.names.size(), static_cast<size_t>(states.of_replicas[replica].size(0)));
+    for (size_t i = 0; i < count; ++i) {
       if (digests[2 * i + 1] == 0) continue;
       throw NotFinite({.epoch = epoch,
                        .step = step,

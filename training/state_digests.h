@@ -28,8 +28,8 @@ StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>&
 /// does. `step` is what the message calls this moment.
 void check_equal(const StateDigests& states, int64_t step);
 
-/// Throws NotFinite naming the first replica that has a number which is not finite, and its first tensor with
-/// one. Epoch and step of the epoch are what the message calls this moment.
+/// Throws NotFinite naming the first replica that has a trained number which is not finite, and its first
+/// tensor with one. Epoch and step of the epoch are what the message calls this moment.
 void check_finite(const StateDigests& states, int64_t epoch, int64_t step);
 
 }  // namespace lockstep

@@ -13,8 +13,8 @@ namespace lockstep {
 /// several do unless by a coincidence. The words are integers of the elements' size, of half of it for
 /// complex numbers.
 ///
-/// One pass over a tensor on the CPU, by ATen's threads, without memory of its own; elsewhere by operators on
-/// the tensor's device, where the result lies, without waiting for it.
+/// One pass over a tensor on the CPU, by ATen's threads, after a copy of one that is not contiguous;
+/// elsewhere by operators on the tensor's device, where the result lies, without waiting for it.
 torch::Tensor digest_of(const torch::Tensor& tensor);
 
 /// The same by operators alone, for tensors on any device.

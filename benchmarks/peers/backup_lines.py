@@ -10,6 +10,7 @@ Times are time.monotonic()'s, which all processes of a machine share.
 
 import argparse
 import os
+import sys
 import time
 
 
@@ -21,11 +22,16 @@ def parse_flags():
     parser.add_argument("--blocks", type=int, default=0, help="measures so many blocks of each kind of saving instead")
     parser.add_argument("--global-batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=64)
-    return parser.parse_args()
+    flags = parser.parse_args()
+    if flags.blocks == 0 and flags.save_every < 1:
+        parser.error("--save-every: expected 1 or more without --blocks")
+    return flags
 
 
 def say(what, rank, number):
-    print(what, rank, number, f"{time.monotonic():.6f}", flush=True)
+    # At once: the workers may share one pipe.
+    sys.stdout.write(f"{what} {rank} {number} {time.monotonic():.6f}\n")
+    sys.stdout.flush()
 
 
 def say_pid(rank):

@@ -1,6 +1,7 @@
 """Keras' BackupAndRestore under TensorFlow's MultiWorkerMirroredStrategy: for reliability_benchmark.py.
 
-Keras' MobileNetV2 with one dense layer, Adam, random images. TF_CONFIG names the workers. Needs tensorflow.
+Keras' MobileNetV2 with one dense layer, Adam, random images. TF_CONFIG names the workers. Needs tensorflow and tf_keras: Keras
+3's fit() refuses this strategy's batches.
 """
 
 import json
@@ -9,6 +10,7 @@ import shutil
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import tensorflow as tf
 
@@ -40,7 +42,7 @@ class SaySteps(tf.keras.callbacks.Callback):
         self.number = None
 
     def on_train_batch_end(self, batch, logs=None):
-        count = int(self.model.optimizer.iterations)
+        count = int(self.model.optimizer.iterations.numpy())
         if self.number is None and rank == 0:
             backup_lines.say("begin", rank, count - 1)
         self.number = count
@@ -67,7 +69,7 @@ if flags.blocks:
     for block in range(flags.blocks):
         for kind in backup_lines.kinds_of_block(["none", "synchronous"], block):
             shutil.rmtree(folder, ignore_errors=True)
-            # Once in the block, after its second step; the time is taken after that callback.
+            # Once, in the middle of the steps that are timed: from the end of the first one.
             backup = [tf.keras.callbacks.BackupAndRestore(folder, save_freq=flags.steps // 2 + 1)]
             clock = TimeSteps()
             fit(flags.steps + 1, (backup if kind != "none" else []) + [clock])

@@ -1,5 +1,5 @@
 // The job of reliability_benchmark.py: one worker of a training that is backed up. Its peers are
-// benchmarks/peers/torch_backup.py and keras_backup.py; job_lines.py says what they print.
+// benchmarks/peers/torch_backup.py and keras_backup.py; backup_lines.py says what they print.
 
 #include <unistd.h>
 
@@ -105,7 +105,7 @@ class Job {
     return backup;
   }
 
-  /// As BackupAndRestore does.
+  /// BackupAndRestore compares the replicas, too.
   void save(Backup& backup, const TrainingProgress& progress) {
     check_divergence(strategy_, progress.step, module_pointers(model_.local_values()), optimizer_pointers());
     backup.save(progress);

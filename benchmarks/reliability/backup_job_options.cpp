@@ -1,6 +1,7 @@
 #include "lockstep/benchmarks/reliability/backup_job_options.h"
 
 #include <cxxopts.hpp>
+#include <stdexcept>
 
 namespace lockstep::benchmarks {
 
@@ -25,6 +26,8 @@ BackupJobOptions parse_backup_job(int argc, char** argv) {
   options.blocks = static_cast<int>(given["blocks"].as<int64_t>());
   options.workload.global_batch_size = given["global-batch-size"].as<int64_t>();
   options.workload.image_size = given["image-size"].as<int64_t>();
+  if (options.blocks == 0 && options.save_every < 1)
+    throw std::invalid_argument("--save-every: expected 1 or more without --blocks");
   return options;
 }
 

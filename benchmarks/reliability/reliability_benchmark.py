@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what keeping a training alive costs, and how it comes back: Lockstep's Backup beside PyTorch's DDP under torchrun and
-Keras' BackupAndRestore. MobileNetV2, two workers on this machine's CPU. Prints tables in Markdown.
+"""Measures what keeping a training alive costs, and how it comes back: Lockstep's Backup beside PyTorch's DDP under
+torchrun and Keras' BackupAndRestore. MobileNetV2, two workers on this machine's CPU. Prints tables in Markdown.
 
   overhead   steps with one checkpoint among them against the same steps without, in alternating blocks
   kill       kill -9 of the second worker: until the first one has ended, and until the next step after the restart
@@ -56,11 +56,16 @@ class Benchmark:
         self.systems = systems
         self.moments = random.Random(arguments.seed)
         self.tables = []
+        self.has_failed = False
 
     def flags(self, folder, steps, **more):
         values = {"backup-dir": folder, "steps": steps, "global-batch-size": self.arguments.global_batch_size,
                   "image-size": self.arguments.image_size, **more}
         return [text for name, value in values.items() for text in ("--" + name.replace("_", "-"), str(value))]
+
+    def fail(self, part, system, error):
+        self.has_failed = True
+        self.say(f"{part}, {system.name}: not measured: {error}")
 
     def say(self, text):
         print(text, file=sys.stderr, flush=True)
@@ -76,6 +81,9 @@ class Benchmark:
                 run = system.run(self.flags(folder, steps, blocks=self.arguments.pairs))
                 try:
                     run.wait_for(lambda run: len(run.blocks) >= expected, 3600, f"{expected} blocks")
+                except JobFailed as error:
+                    self.fail("overhead", system, error)
+                    continue
                 finally:
                     run.stop()
             seconds = {kind: [value for name, value in run.blocks if name == kind] for kind in ("none", *system.kinds)}
@@ -84,7 +92,8 @@ class Benchmark:
                 middle, low, high = median_interval([(ratio - 1) * 100 for ratio in ratios])
                 rows.append([system.name, kind, f"{statistics.median(seconds['none']) / steps * 1e3:.0f} ms",
                              f"{middle:+.1f} %", f"{low:+.1f} to {high:+.1f} %"])
-        self.tables.append((["system", f"a checkpoint in {steps} steps", "a step without", "these steps take", "95 % interval"], rows))
+        self.tables.append((["system", f"a checkpoint in {steps} steps", "a step without", "these steps take",
+                             "95 % interval"], rows))
 
     def strike(self, system, number):
         """One training whose second worker gets the signal: seconds of detection and until the next step, and steps that were
@@ -93,7 +102,8 @@ class Benchmark:
             run = system.run(self.flags(folder, 10000, save_every=self.arguments.save_every))
             try:
                 run.wait_for(lambda run: len(run.of("pid")) == 2, PATIENCE, "two workers")
-                run.wait_for(lambda run: run.of("step") and run.of("step")[-1][2] >= 2 * self.arguments.save_every, PATIENCE, "steps")
+                run.wait_for(lambda run: run.of("step") and run.of("step")[-1][2] >= 2 * self.arguments.save_every, PATIENCE,
+                             "steps")
                 time.sleep(self.moments.uniform(0, 1))
                 processes = {event[1]: event[2] for event in run.of("pid")}
                 struck = time.monotonic()
@@ -118,13 +128,20 @@ class Benchmark:
             self.say(f"==> {name}, {system.name}")
             found = []
             for trial in range(self.arguments.trials):
-                found.append(self.strike(system, number))
+                try:
+                    found.append(self.strike(system, number))
+                except JobFailed as error:
+                    self.fail(name, system, error)
+                    break
                 self.say(f"    {trial + 1}/{self.arguments.trials}: {found[-1]}")
                 if found[-1][0] is None:
                     break  # What has not come in that time is no different the next time.
+            if not found:
+                continue
             rows.append([system.name, *(self.describe([trial[i] for trial in found], unit)
                                         for i, unit in enumerate((" s", " s", " steps")))])
-        self.tables.append(([f"{name} of a worker", "the other one has ended after", "the next step is done after", "done again"], rows))
+        self.tables.append(([f"{name} of a worker", "the other one has ended after", "the next step is done after",
+                             "done again"], rows))
 
     def describe(self, values, unit):
         if None in values:
@@ -151,6 +168,9 @@ class Benchmark:
                         run.wait_for(lambda run: run.of("step"), 2 * PATIENCE, "a step")
                         time.sleep(self.arguments.load_seconds)
                         starts, steps, lives = len(run.of("begin")), len(run.of("step")), run.process.poll() is None
+                    except JobFailed as error:
+                        self.fail("load", system, error)
+                        continue
                     finally:
                         run.stop()
             finally:
@@ -174,8 +194,8 @@ def parse():
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1, help="of the faults' moments (1)")
     parser.add_argument("--build", default="build/release", help="a folder with bin/backup_job (build/release)")
-    parser.add_argument("--peer-torch-python", default="", help="a Python with torch and torchvision; without it PyTorch is left out")
-    parser.add_argument("--peer-tf-python", default="", help="a Python with tensorflow; without it Keras is left out")
+    parser.add_argument("--peer-torch-python", default="", help="a Python with torch and torchvision; else without PyTorch")
+    parser.add_argument("--peer-tf-python", default="", help="a Python with tensorflow and tf_keras; else without Keras")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where checkpoints are written")
     arguments = parser.parse_args()
     arguments.parts = arguments.parts.split(",")
@@ -200,20 +220,16 @@ def main():
     if arguments.peer_tf_python:
         systems.append(Keras(arguments))
     benchmark = Benchmark(arguments, systems)
-    print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores. MobileNetV2, {arguments.image_size}x{arguments.image_size} pixels, "
-          f"global batch {arguments.global_batch_size}, 2 workers; {arguments.pairs} pairs of blocks of {arguments.steps} steps; "
-          f"otherwise a checkpoint every {arguments.save_every} steps.", flush=True)
-    failed = False
+    size = arguments.image_size
+    print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores. MobileNetV2, {size}x{size} pixels, global batch "
+          f"{arguments.global_batch_size}, 2 workers; {arguments.pairs} pairs of blocks of {arguments.steps} steps; otherwise a "
+          f"checkpoint every {arguments.save_every} steps.", flush=True)
     for part in arguments.parts:
-        try:
-            getattr(benchmark, part)()
-        except JobFailed as error:
-            failed = True
-            print(f"{part}: not measured: {error}", file=sys.stderr)
+        getattr(benchmark, part)()
         for header, rows in benchmark.tables:
             print_table(header, rows)
         benchmark.tables = []
-    return 1 if failed else 0
+    return 1 if benchmark.has_failed else 0
 
 
 if __name__ == "__main__":

@@ -77,9 +77,11 @@ class Run:
         return [event for event in self.events if event[0] == what and event[3] > after]
 
     def stop(self):
-        for event in self.of("pid"):
+        # The workers of the last start: earlier ones' process ids may be others' by now.
+        last = {event[1]: event[2] for event in self.of("pid")}
+        for process in last.values():
             try:
-                os.kill(event[2], signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
             except OSError:
                 pass
         try:
@@ -98,7 +100,8 @@ class Lockstep:
         self.program = str(pathlib.Path(arguments.build) / "bin" / "backup_job")
 
     def run(self, flags):
-        return Run([str(ROOT / "scripts" / "launch_local.sh"), "--max-restarts", str(RESTARTS), str(WORKERS), self.program, *flags], {})
+        return Run([str(ROOT / "scripts" / "launch_local.sh"), "--max-restarts", str(RESTARTS), str(WORKERS), self.program,
+                    *flags], {})
 
 
 class Torch:

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "lockstep/runtime/hierarchical_backend.h"
 #include "lockstep/tests/runtime/replica_group.h"
 #include "lockstep/tests/runtime/worker_threads.h"
@@ -45,23 +48,15 @@ TEST(HierarchicalBackend, RefusesACollectiveThatAnotherWorkerCallsInItsNextRun) 
     EXPECT_THAT(message_of<CollectiveMismatch>(error), HasSubstr("the first of a run"));
 }
 
-/// Short, as no message of a test is long on its way.
-void end_soon(JoinOptions& options) {
-  options.end_grace = std::chrono::milliseconds(500);
-}
-
 TEST(HierarchicalBackend, NamesAWorkerThatEndsWithFewerCalls) {
-  const auto errors = run_workers(
-      {1, 1, 1},
-      [&](WorkerGroup& group) {
-        WorkerReplicas replicas(group);
-        replicas.run([&](int replica, c10d::Backend& backend) {
-          std::vector<at::Tensor> values{at::zeros({3})};
-          backend.allreduce(values)->wait();
-          if (replica != 1) backend.allreduce(values)->wait();
-        });
-      },
-      end_soon);
+  const auto errors = run_workers({1, 1, 1}, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    replicas.run([&](int replica, c10d::Backend& backend) {
+      std::vector<at::Tensor> values{at::zeros({3})};
+      backend.allreduce(values)->wait();
+      if (replica != 1) backend.allreduce(values)->wait();
+    });
+  });
   EXPECT_EQ(message_of<std::exception>(errors[1]), "no error");
   // Whichever of the two finds it tells the other one.
   for (const size_t rank : {0, 2}) {
@@ -72,17 +67,38 @@ TEST(HierarchicalBackend, NamesAWorkerThatEndsWithFewerCalls) {
 }
 
 TEST(HierarchicalBackend, NamesAWorkerThatEndsWithoutACallBetweenRuns) {
-  const auto errors = run_workers(
-      {1, 1},
-      [&](WorkerGroup& group) {
-        WorkerReplicas replicas(group);
-        if (group.layout()->worker() == 0) group.gather("for the first worker alone");
-      },
-      end_soon);
+  ::testing::internal::CaptureStderr();
+  const auto errors = run_workers({1, 1}, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    if (group.layout()->worker() == 0) group.gather("for the first worker alone");
+  });
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(message_of<std::exception>(errors[1]), "no error");
   EXPECT_THAT(
       message_of<CollectiveMismatch>(errors[0]),
       AllOf(HasSubstr("worker 0 ("), HasSubstr("worker 1 ("), HasSubstr("came to the end without it")));
+  // It can only say so.
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("worker 1 ("), HasSubstr(") was at its end when the job failed: worker 0 (")));
+}
+
+TEST(HierarchicalBackend, SaysForWhomAWorkerWaitsAndGoesOn) {
+  ::testing::internal::CaptureStderr();
+  const auto errors = run_workers(
+      {1, 1},
+      [&](WorkerGroup& group) {
+        WorkerReplicas replicas(group);
+        replicas.run([&](int replica, c10d::Backend& backend) {
+          if (replica == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+          std::vector<at::Tensor> values{at::zeros({3})};
+          backend.allreduce(values)->wait();
+        });
+      },
+      [](JoinOptions& options) { options.report_stall_after = std::chrono::milliseconds(200); });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const auto& error : errors) EXPECT_EQ(message_of<std::exception>(error), "no error");
+  EXPECT_THAT(said, AllOf(HasSubstr("[stall] worker 0 ("), HasSubstr("collective #0 of test"),
+                          HasSubstr("for worker 1 ("), HasSubstr("has been in no collective for")));
 }
 
 /// Sums of so many elements have several parts, some of which replicas that do not wait leave to the next

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-std::string name_of(int worker) {
+std::string worker_name(int worker) {
   return "worker " + std::to_string(worker) + " (host" + std::to_string(worker) + ")";
 }
 
@@ -36,7 +36,7 @@ WorkerPlace in_sum(uint64_t sequence, milliseconds time) {
 TEST(StallReport, NamesWhoWaitsForWhomWhereAndForHowLong) {
   const WorkerPlace idle{.op = "gradients", .sequence = 17, .time = seconds(33)};
   EXPECT_EQ(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), idle, in_sum(17, seconds(30))},
-                         name_of),
+                         worker_name),
             "[stall] worker 0 (host0) and worker 2 (host2) have waited for 31 s in collective #17 of "
             "gradients (a sum of "
             "[3]) for worker 1 (host1); worker 1 (host1) has been in no collective for 33 s, its next one is "
@@ -47,16 +47,16 @@ TEST(StallReport, NamesWhoWaitsForWhomWhereAndForHowLong) {
 TEST(StallReport, ShowsWorkersThatWaitForEachOther) {
   const WorkerPlace elsewhere{
       .op = "between runs", .sequence = 4, .description = "gather", .time = seconds(50)};
-  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), elsewhere}, name_of),
+  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), elsewhere}, worker_name),
               HasSubstr("for worker 1 (host1); worker 1 (host1) has waited for 50 s in collective #4 of "
                         "between runs (gather)"));
 }
 
 TEST(StallReport, SaysWhoDoesNotAnswerAndThatAllAreThere) {
-  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), std::nullopt}, name_of),
+  EXPECT_THAT(stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), std::nullopt}, worker_name),
               HasSubstr("; worker 1 (host1) does not answer"));
   EXPECT_THAT(
-      stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), in_sum(17, seconds(31))}, name_of),
+      stall_report(in_sum(17, seconds(31)), {in_sum(17, seconds(31)), in_sum(17, seconds(31))}, worker_name),
       HasSubstr("where all workers are"));
 }
 
@@ -78,7 +78,7 @@ class StallWatchTest : public ::testing::Test {
           StallWatch::Options{.rank = rank,
                               .size = 3,
                               .store = store_,
-                              .name_of = name_of,
+                              .name_of = worker_name,
                               .places =
                                   [&worker] {
                                     MutexLock lock(worker.mutex);
@@ -95,7 +95,6 @@ class StallWatchTest : public ::testing::Test {
                                     if (!worker.failure) worker.failure = error;
                                   },
                               .report_after = seconds(30),
-                              .end_grace = milliseconds(200),
                               .period = milliseconds(10)});
     }
   }
@@ -144,7 +143,7 @@ TEST_F(StallWatchTest, NobodyReportsShortWaits) {
 }
 
 TEST_F(StallWatchTest, WaitingForAWorkerThatHasEndedIsAMismatch) {
-  StallWatch::tell_end(*store_, 2);
+  StallWatch::tell_end(*store_, 2, {17});
   set_place(0, in_sum(17, milliseconds(1)));
   await([&] { return failure(0) != nullptr; });
   EXPECT_THAT(message_of<CollectiveMismatch>(failure(0)),
@@ -153,13 +152,27 @@ TEST_F(StallWatchTest, WaitingForAWorkerThatHasEndedIsAMismatch) {
   EXPECT_EQ(failure(1), nullptr);
 }
 
-TEST_F(StallWatchTest, CollectivesThatEndInTimeAreNone) {
-  StallWatch::tell_end(*store_, 2);
-  for (uint64_t sequence = 0; sequence < 60; ++sequence) {
-    set_place(0, in_sum(sequence, milliseconds(1)));
-    std::this_thread::sleep_for(milliseconds(15));
-  }
+TEST_F(StallWatchTest, AWorkerThatHasEndedAfterACollectiveMayHaveSentWhatIsOnItsWay) {
+  StallWatch::tell_end(*store_, 2, {18});
+  StallWatch::tell_end(*store_, 1, {30, 4});
+  set_place(0, in_sum(17, milliseconds(1)));
+  std::this_thread::sleep_for(milliseconds(300));
   EXPECT_EQ(failure(0), nullptr);
+  set_place(0, in_sum(18, milliseconds(1)));
+  await([&] { return failure(0) != nullptr; });
+  EXPECT_THAT(message_of<CollectiveMismatch>(failure(0)), HasSubstr("but worker 2 (host2) came to the end"));
+}
+
+TEST_F(StallWatchTest, ChannelsOfOneNameAreToldApart) {
+  auto second = in_sum(17, seconds(31));
+  second.channel = 1;
+  set_place(0, in_sum(17, seconds(31)));
+  set_place(1, second);
+  set_place(2, second);
+  await([&] { return !reports(0).empty() && !reports(1).empty(); });
+  EXPECT_THAT(reports(0).front(),
+              AllOf(HasSubstr("worker 0 (host0) has waited"),
+                    HasSubstr("for worker 1 (host1) and worker 2 (host2); worker 1 (host1) has waited")));
 }
 
 }  // namespace

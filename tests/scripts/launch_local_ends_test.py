@@ -92,31 +92,43 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
         self.assertEqual(sorted(process.stdout.splitlines()), ["[0] terminated", "[2] terminated"])
         self.assertEqual(self.summary(process), {0: "exit code 5", 1: "exit code 3", 2: "killed by SIGKILL"})
 
-    STOP_ITSELF = "[ $LOCAL_RANK = 1 ] || exit 0; echo $$ >>ids; kill -STOP $$"
-
-    def test_a_worker_that_is_stopped_when_all_others_have_ended_is_killed_after_the_grace(self):
-        start = time.monotonic()
-        process = self.launch("--grace", "0.5", 3, *self.shell(self.STOP_ITSELF))
-        self.assertTrue(0.5 <= time.monotonic() - start < 5)
-        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
-        self.assertEqual(self.summary(process), {0: "exit code 0", 1: "killed by SIGKILL", 2: "exit code 0"})
-        self.assertIn("launch_local.sh: stopped, with all others at their end: worker 1, to go on within 0.5 s\n",
-                      process.stderr)
+    def test_a_worker_that_stays_stopped_is_killed_after_the_grace(self):
+        # The others have ended, or wait for it.
+        for others in ("exit 0", "while [ -d /proc/$(head -n 1 ids 2>/dev/null) ]; do sleep 0.1; done; exit 5"):
+            with self.subTest(others):
+                (self.folder / "ids").unlink(missing_ok=True)
+                start = time.monotonic()
+                process = self.launch("--grace", "0.5", 3, *self.shell(f"""
+                    if [ $LOCAL_RANK != 1 ]; then while [ ! -e ids ]; do sleep 0.1; done; {others}; fi
+                    echo $$ >>ids; kill -STOP $$
+                    """))
+                self.assertTrue(0.5 <= time.monotonic() - start < 8)
+                self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+                self.assertEqual(self.summary(process)[1], "killed by SIGKILL")
+                self.assertIn("launch_local.sh: worker 1 is stopped: it has 0.5 s to go on\n", process.stderr)
+                self.assertIn("launch_local.sh: SIGKILL to worker 1, which is stopped\n", process.stderr)
 
     def test_one_that_goes_on_within_the_grace_has_all_the_time_it_needs(self):
-        process = self.start("--grace", "1", 2, *self.shell(self.STOP_ITSELF + "; sleep 2; echo done"))
-        self.assertIn("to go on within 1 s", process.stderr.readline())
+        process = self.start("--grace", "1", 2, *self.shell(
+            "[ $LOCAL_RANK = 1 ] || exit 0; echo $$ >>ids; kill -STOP $$; sleep 2; echo done"))
+        self.assertIn("worker 1 is stopped: it has 1 s to go on", process.stderr.readline())
         os.kill(self.read_ids(1)[0], signal.SIGCONT)
         self.assertEqual(process.communicate(timeout=launch_local_case.TIMEOUT), ("[1] done\n", ""))
         self.assertEqual(process.returncode, 0)
 
-    def test_one_worker_alone_may_stay_stopped(self):
-        process = self.start("--grace", "0.2", 1, *self.shell("echo $$ >>ids; kill -STOP $$; echo done"))
-        worker = self.read_ids(1)[0]
-        self.expect_soon(lambda: launch_local_case.state_of(worker) == "T")
-        time.sleep(1)
-        os.kill(worker, signal.SIGCONT)
-        self.assertEqual(process.communicate(timeout=launch_local_case.TIMEOUT), ("[0] done\n", ""))
+    def test_all_of_a_job_may_stay_stopped(self):
+        for count in (1, 2):
+            with self.subTest(count):
+                (self.folder / "ids").unlink(missing_ok=True)
+                process = self.start("--grace", "0.5", count, *self.shell("echo $$ >>ids; kill -STOP $$; echo done"))
+                workers = self.read_ids(count)
+                for worker in workers:
+                    self.expect_soon(lambda worker=worker: launch_local_case.state_of(worker) == "T")
+                time.sleep(1.5)
+                for worker in workers:
+                    os.kill(worker, signal.SIGCONT)
+                printed, _ = process.communicate(timeout=launch_local_case.TIMEOUT)
+                self.assertEqual((process.returncode, sorted(printed.splitlines())), (0, [f"[{i}] done" for i in range(count)]))
 
     def test_what_a_worker_leaves_running_ends_with_it(self):
         self.expect_success(self.launch(2, *self.shell("sleep 60 & echo $! >>ids")))
