@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
+#include <latch>
 #include <system_error>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/checkpoint_store.h"
@@ -243,9 +245,15 @@ void Backup::save(const TrainingProgress& progress, StateValue more, bool is_bes
   if (!options_.asynchronous) return attempt([&] { write(progress, state, is_best); }, kGoesOn);
   attempt(
       [&] {
-        writing_ = std::async(std::launch::async, [this, progress, is_best, copy = copy_of(state)] {
+        // Threads of its own for operators would wait actively, and keep the replicas from the cores.
+        const IntraOpThreadsGuard keep;
+        std::latch has_set(1);
+        writing_ = std::async(std::launch::async, [this, progress, is_best, copy = copy_of(state), &has_set] {
+          set_intra_op_threads(1);
+          has_set.count_down();
           write(progress, copy, is_best);
         });
+        has_set.wait();
       },
       kGoesOn);
 }

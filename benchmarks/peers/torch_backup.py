@@ -20,6 +20,8 @@ import backup_lines
 flags = backup_lines.parse_flags()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+# Its own: what is saved meanwhile would get between the gradients.
+saving = dist.new_group(backend="gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 backup_lines.say_pid(rank)
 torch.manual_seed(rank)
@@ -48,7 +50,8 @@ def save(number):
 def begin_async_save(number):
     folder = os.path.join(flags.backup_dir, f"async-{number}")
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    return folder, dcp.async_save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
+    return folder, dcp.async_save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder,
+                                  process_group=saving)
 
 
 def measure_block(kind, number):
