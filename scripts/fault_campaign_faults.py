@@ -53,21 +53,19 @@ class Fault:
 
 class KillWorker(Fault):
     name = "kill -9 of a worker"
+    signal = signal.SIGKILL
 
     def strike(self, moments):
         worker = self.job.pick_worker(moments)
-        return worker is not None and send(worker, signal.SIGKILL)
+        return worker is not None and send(worker, self.signal)
 
 
-class StopWorker(Fault):
+class StopWorker(KillWorker):
     name = "SIGSTOP of a worker for good"
-
-    def strike(self, moments):
-        worker = self.job.pick_worker(moments)
-        return worker is not None and send(worker, signal.SIGSTOP)
+    signal = signal.SIGSTOP
 
 
-class StopWorkerShortly(StopWorker):
+class StopWorkerShortly(Fault):
     """Not long enough to be given up."""
 
     name = "SIGSTOP of a worker, SIGCONT within a second"
@@ -99,13 +97,10 @@ class InterruptJob(TerminateJob):
     signal = signal.SIGINT
 
 
-class TerminateWorker(Fault):
+class TerminateWorker(KillWorker):
     name = "SIGTERM to one worker"
     ends = frozenset({143})
-
-    def strike(self, moments):
-        worker = self.job.pick_worker(moments)
-        return worker is not None and send(worker, signal.SIGTERM)
+    signal = signal.SIGTERM
 
 
 class LimitFiles(Fault):
