@@ -7,6 +7,7 @@
 #include "lockstep/training/html_text.h"
 #include "lockstep/training/number_text.h"
 #include "lockstep/training/svg_shapes.h"
+#include "lockstep/training/utf8_text.h"
 
 namespace lockstep {
 namespace {

@@ -3,42 +3,12 @@
 #include <algorithm>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/training/utf8_text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kReplacement = "\uFFFD";
-constexpr const char* kEllipsis = "\u2026";
-
-bool continues_character(char byte) {
-  return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
-}
-
-/// Bytes of the character at the start of `text`, which is not empty; 0 where that is no UTF-8 (RFC 3629).
-size_t character_length(std::string_view text) {
-  const auto first = static_cast<uint8_t>(text[0]);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if (!continues_character(text[i])) return 0;
-  }
-  // Longer than it needs to be, a surrogate, or beyond the last one.
-  const auto second = static_cast<uint8_t>(text[1]);
-  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
-  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
-  return length;
-}
-
-/// Of the first `count` characters.
-size_t bytes_of_characters(std::string_view text, size_t count) {
-  size_t end = 0;
-  for (size_t characters = 0; end < text.size(); ++end) {
-    if (!continues_character(text[end]) && characters++ == count) break;
-  }
-  return end;
-}
 
 std::string escaped_character(char c) {
   switch (c) {
@@ -65,7 +35,7 @@ std::string escape_html(std::string_view text) {
   std::string escaped;
   escaped.reserve(text.size());
   while (!text.empty()) {
-    const size_t length = character_length(text);
+    const size_t length = utf8_character_length(text);
     if (length > 1) {
       escaped += text.substr(0, length);
     } else {
@@ -89,24 +59,6 @@ std::string base64(std::span<const uint8_t> bytes) {
     }
   }
   return text;
-}
-
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
-}
-
-std::string shortened(const std::string& text, size_t longest) {
-  if (count_characters(text) <= longest) return text;
-  return text.substr(0, bytes_of_characters(text, longest - 1)) + kEllipsis;
-}
-
-std::string shortened_in_the_middle(const std::string& text, size_t longest) {
-  const size_t count = count_characters(text);
-  if (count <= longest) return text;
-  const size_t num_last = (longest - 1) / 2;
-  return text.substr(0, bytes_of_characters(text, longest - 1 - num_last)) + kEllipsis +
-         text.substr(bytes_of_characters(text, count - num_last));
 }
 
 std::string html_table(const HtmlTable& table) {

@@ -17,14 +17,6 @@ std::string escape_html(std::string_view text);
 /// RFC 4648, with padding.
 std::string base64(std::span<const uint8_t> bytes);
 
-/// A number of characters: bytes that go on with one are not counted.
-size_t count_characters(std::string_view text);
-
-/// `text`, or its beginning and an ellipsis where it has more characters than `longest`.
-std::string shortened(const std::string& text, size_t longest);
-/// The same with the ellipsis in the middle, for names that differ at their end.
-std::string shortened_in_the_middle(const std::string& text, size_t longest);
-
 struct HtmlColumn {
   std::string name;
   bool is_number = false;  ///< digits of its cells stand below each other

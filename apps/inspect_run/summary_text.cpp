@@ -5,23 +5,10 @@
 
 #include "lockstep/training/html_text.h"
 #include "lockstep/training/number_text.h"
+#include "lockstep/training/utf8_text.h"
 
 namespace lockstep::apps {
 namespace {
-
-/// What is no text, or would make a terminal do something, becomes a question mark.
-std::string printable(const std::string& text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    // U+0080 to U+009F are control characters as well.
-    const bool is_late_control =
-        byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
-    if (is_late_control) ++i;
-    result += byte < 0x20 || byte == 0x7F || is_late_control ? '?' : text[i];
-  }
-  return result;
-}
 
 std::string share_text(double share) {
   return std::isfinite(share) ? fixed_number(share * 100, 2) + " %" : short_number(share);

@@ -14,7 +14,7 @@ namespace {
 
 using apps::RunSummary;
 
-void expect_plain_text(std::string_view text) {
+void expect_plain_text(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     expect((byte >= 0x20 && byte != 0x7F) || byte == '\n', "text without control characters");
@@ -22,6 +22,7 @@ void expect_plain_text(std::string_view text) {
         byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
     expect(!is_late_control, "text without control characters beyond ASCII");
   }
+  nlohmann::json(text).dump();  // throws where it is no UTF-8
 }
 
 /// What is read again of rows that JsonLinesLog writes.

@@ -43,19 +43,6 @@ TEST(Base64Test, MatchesTheVectorsOfItsRfc) {
   EXPECT_EQ(base64_of("\xFF\xFE\xFD"), "//79");
 }
 
-TEST(ShortenedTest, KeepsWholeCharacters) {
-  EXPECT_EQ(count_characters("\u00fc\u2264\U0001F600a"), 4U);
-  EXPECT_EQ(shortened("mirrored", 8), "mirrored");
-  EXPECT_EQ(shortened("mirrored", 5), "mirr\u2026");
-  EXPECT_EQ(shortened("\u00fc\u2264\U0001F600a", 3), "\u00fc\u2264\u2026");
-}
-
-TEST(ShortenedTest, KeepsBothEndsWhereItCutsTheMiddle) {
-  EXPECT_EQ(shortened_in_the_middle("great white shark 42", 20), "great white shark 42");
-  EXPECT_EQ(shortened_in_the_middle("great white shark 42", 12), "great \u2026rk 42");
-  EXPECT_EQ(shortened_in_the_middle("\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc", 4), "\u00fc\u00fc\u2026\u00fc");
-}
-
 TEST(HtmlTableTest, EscapesItsCellsAndMarksItsRows) {
   const HtmlTable table{
       .columns = {{"Name"}, {"Images", true}}, .rows = {{"<b>", "1"}, {"two", "2"}}, .marked_rows = {1}};
