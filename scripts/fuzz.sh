@@ -86,7 +86,14 @@ number() {
   echo "${found:-0}"
 }
 
-num_findings=0
+# show log input: what is needed to find the cause where build/ is gone.
+show() {
+  printf '\n%s\n' "$1"
+  grep -nE 'ERROR|runtime error|what\(\)|Assertion|SUMMARY|^ +#[0-9]+ .*lockstep' "$1" | head -n 30 || true
+  [[ ! -f $2 ]] || { printf 'the input, in base64:\n'; base64 "$2"; }
+}
+
+num_findings=0 findings=''
 printf '%-20s %11s %8s %8s %6s %9s  %s\n' target executions per_s coverage new MiB result
 for target in "${targets[@]}"; do
   log=$build_folder/logs/$target.log
@@ -97,11 +104,13 @@ for target in "${targets[@]}"; do
     num_findings=$((num_findings + 1))
     input=$(sed -nE 's/.*Test unit written to (.*)$/\1/p' "$log" | head -n 1)
     result="FAILED: ${input:-no input}, see $log"
+    findings+=$(show "$log" "$input")$'\n'
   fi
   printf '%-20s %11s %8s %8s %6s %9s  %s\n' "$target" "$(number 'stat::number_of_executed_units:' "$log")" \
     "$(number 'stat::average_exec_per_sec:' "$log")" "$at_end" $((at_end > at_start ? at_end - at_start : 0)) \
     "$(number 'stat::peak_rss_mb:' "$log")" "$result"
 done
 if ((num_findings)); then
+  printf '%s\n' "$findings"
   fail "$num_findings of ${#targets[@]} targets failed. Once it is mended, an input belongs into tests/fuzz/corpus/<target>/"
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
-# sources, the tests of runtime/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer with
-# UndefinedBehaviorSanitizer, after each parser was fuzzed for seconds. With --release only the first. LOCKSTEP_MNIST_DIR names a folder with the real MNIST;
-# tests that need it are skipped without. LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests
-# compare with (3 GB), and these tests.
+# sources, the tests of runtime/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer
+# with UndefinedBehaviorSanitizer, after each parser was fuzzed for seconds. With --release only the first.
+# LOCKSTEP_MNIST_DIR names a folder with the real MNIST; tests that need it are skipped without.
+# LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests compare with (3 GB), and these tests.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -43,10 +43,14 @@ for preset in ${sanitizers[@]+"${sanitizers[@]}"}; do
   build_tests "$preset" "${layers[@]}"
 done
 
-# A finding does not keep the tests from being run.
+# A finding does not keep the tests from being run; it is told at the end, too, where it is seen.
 fuzz_status=0
 if ((${#sanitizers[@]})); then
-  scripts/fuzz.sh --seconds 12 --libtorch || fuzz_status=$?
+  mkdir -p build
+  scripts/fuzz.sh --seconds 12 --libtorch 2>&1 | tee build/fuzz.log || fuzz_status=${PIPESTATUS[0]}
 fi
 run_tests "${folders[@]}"
-((fuzz_status == 0)) || fail "the tests have passed, but fuzzing has found something: see above" $fuzz_status
+if ((fuzz_status)); then
+  sed -n '/^target /,$p' build/fuzz.log
+  fail "the tests have passed, but fuzzing has found something" $fuzz_status
+fi

@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "lockstep/strategies/strategy.h"
-#include "lockstep/training/nan_guard.h"
-#include "lockstep/training/state_digests.h"
+#include "lockstep/training/finite_states.h"
 #include "lockstep/training/state_view.h"
 
 namespace lockstep {
@@ -55,24 +54,19 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
 }
 
 void BackupAndRestore::on_save_point(FitState& state) {
-  const TrainingProgress progress = state.progress();
   // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
   const bool is_best = has_improved(state);
   const bool is_best_step = state.global_step == best_step_;  // may be saved once more
   // A collective where it goes by minutes: all workers ask, or none does.
-  if (is_removed || (!ends && !is_best && !backup_->is_due(progress))) return;
+  if (is_removed || (!ends && !is_best && !backup_->is_due(state.progress()))) return;
   // What is broken must not take the place of what is not.
-  NanGuard::check(state.epoch, state.finite_counts(/*all_workers=*/true));
-  const auto& objects = state.objects();
-  const auto states = digest_states(state.strategy(), objects.modules, objects.optimizers);
-  check_finite(states, state.epoch, state.step);
-  check_equal(states, state.global_step);
+  check_equal(require_finite(state), state.global_step);
   if (ends) {
-    backup_->save_and_wait(progress, state.resume_state(), is_best_step);
+    backup_->save_and_wait(state.progress(), state.resume_state(), is_best_step);
   } else {
-    backup_->save(progress, state.resume_state(), is_best_step);
+    backup_->save(state.progress(), state.resume_state(), is_best_step);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/meter_states.h"
 #include "lockstep/training/state_view.h"
+#include "lockstep/training/step_snapshot.h"
 
 namespace lockstep {
 namespace {
@@ -76,6 +77,9 @@ void FitState::set_learning_rate(double learning_rate) const {
   }
 }
 
+FitLoop::FitLoop(Objects objects) : FitState(std::move(objects)) {}
+FitLoop::~FitLoop() = default;
+
 History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
   callbacks_ = &callbacks;
   epochs_done_ = epoch = first_epoch - 1;
@@ -110,6 +114,7 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
     seconds = wait_seconds = 0;
     begin_epoch();
   }
+  kept_.reset();
   logs = {};
   tensors.clear();
   for (const auto& callback : callbacks) callback->on_epoch_begin(*this);
@@ -120,10 +125,25 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
   if (!was_trained && !run_steps(callbacks)) return false;
   if (step == 0) throw InvalidArgument("[fit] expected a dataset with at least one batch, but got none");
   stage_ = Stage::kTrained;
-  const Evaluation results = training_results();  // reads the devices: the steps are done after it
+  log_training();  // reads the devices: the steps are done after it
   if (!was_trained) seconds = seconds_before + seconds_since(begin);
-  add_results("", results, *this);
   return true;
+}
+
+void FitLoop::log_training() {
+  tensors.clear();
+  add_results("", training_results(), *this);
+  if (const auto norm = gradient_norm()) logs.set("gradient_norm", *norm);
+}
+
+void FitLoop::keep_state() {
+  kept_ = std::make_unique<StepSnapshot>(objects(), meters());
+}
+
+void FitLoop::roll_back() {
+  if (!kept_) throw InvalidArgument("[roll_back] expected keep_state() in this epoch before it");
+  kept_->restore(objects(), meters());
+  if (stage_ == Stage::kTrained) log_training();
 }
 
 bool FitLoop::run_steps(const Callbacks& callbacks) {
@@ -148,7 +168,6 @@ bool FitLoop::run_steps(const Callbacks& callbacks) {
 }
 
 bool FitLoop::finish_epoch(const Callbacks& callbacks) {
-  if (const auto norm = gradient_norm()) logs.set("gradient_norm", *norm);
   logs.set("learning_rate", learning_rate());
   logs.set("examples_per_second", of_first_worker(strategy(), static_cast<double>(examples) / seconds));
   logs.set("data_wait", of_first_worker(strategy(), wait_seconds / seconds));

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+class StepSnapshot;
+
 /// What fit() came to.
 struct History {
   std::vector<Logs> epochs;  ///< each finished epoch's logs, in order
@@ -24,7 +26,8 @@ using Callbacks = std::vector<std::shared_ptr<Callback>>;
 /// A Trainer's fit() without its types.
 class FitLoop : public FitState {
  public:
-  explicit FitLoop(Objects objects) : FitState(std::move(objects)) {}
+  explicit FitLoop(Objects objects);
+  ~FitLoop() override;
 
   /// Trains from epoch `first_epoch` (from 1) to the last, `epochs`.
   History run(int64_t first_epoch, const Callbacks& callbacks);
@@ -32,6 +35,8 @@ class FitLoop : public FitState {
   int64_t epochs_done() const override { return epochs_done_; }
   void check_resumable() override;
   StateValue::Dict resume_state() override;
+  void keep_state() override;
+  void roll_back() override;
 
  protected:
   /// Begins an epoch's training.
@@ -66,10 +71,12 @@ class FitLoop : public FitState {
   bool finish_epoch(const Callbacks& callbacks);
   void call_save_point(const Callbacks& callbacks);
   void resume(const Callbacks& callbacks);
+  void log_training();
 
   Stage stage_ = Stage::kBegin;
   int64_t epochs_done_ = 0;
   const Callbacks* callbacks_ = nullptr;  // while it runs
+  std::unique_ptr<StepSnapshot> kept_;
   History history_;
 };
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/training/evaluation.h"
 #include "lockstep/training/finite_count.h"
+#include "lockstep/training/not_finite.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/training_progress.h"
 
@@ -79,6 +81,17 @@ struct FitState {
   /// Counts of this process's replicas, or of all workers', which then call it together. Waits for the
   /// devices.
   virtual std::vector<FiniteCount> finite_counts(bool all_workers) const = 0;
+  /// Keeps a copy of what steps change, for roll_back(): the states of models, optimizers and scalers, and
+  /// what the epoch's loss and metrics have summed up, on the replicas' devices. A copy from before is
+  /// dropped. Throws InvalidArgument for a metric that cannot be restored.
+  virtual void keep_state() = 0;
+  /// Puts back what keep_state() has kept in this epoch, on all workers alike: as if the batches since then
+  /// had not been there. The place in the dataset, random streams and learning rates stay as they are.
+  virtual void roll_back() = 0;
+  /// Where a loss or a state is not finite: whether the fit may go on, since it was put right. Null: it ends.
+  /// NanGuard sets it.
+  std::function<bool(const NotFinite&)> on_not_finite;
+
   /// Where the training data's next batch is.
   virtual DatasetPosition position() const = 0;
 

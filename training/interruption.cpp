@@ -15,7 +15,9 @@ namespace {
 // A signal handler reaches nothing but globals.
 std::atomic<int> received{0};
 std::atomic<int64_t> received_at{0};  // milliseconds
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+std::atomic<bool> is_remembered{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
+              std::atomic<bool>::is_always_lock_free);
 
 /// Some launchers, GNU timeout among them, send one signal to the process and then to its group.
 constexpr int64_t kSameSignal = 200;  // milliseconds
@@ -31,6 +33,7 @@ extern "C" void lockstep_remember_signal(int signal) {
   const int error = errno;  // of what was interrupted
   const int64_t now = milliseconds_now();
   const int before = received;
+  if (!is_remembered) _exit(kExitBySignal + signal);
   if (before == 0) {
     received_at = now;
     received = signal;
@@ -50,13 +53,18 @@ void set_handler(void (*handler)(int)) {
 
 }  // namespace
 
-InterruptionGuard::InterruptionGuard() {
+InterruptionGuard::InterruptionGuard(bool from_first_step) {
   received = 0;
+  is_remembered = !from_first_step;
   set_handler(lockstep_remember_signal);
 }
 
 InterruptionGuard::~InterruptionGuard() {
   set_handler(SIG_DFL);
+}
+
+void InterruptionGuard::begin_steps() {
+  is_remembered = true;
 }
 
 int InterruptionGuard::signal() const {

@@ -8,10 +8,14 @@ namespace lockstep {
 /// a time: signals belong to the process.
 class InterruptionGuard {
  public:
-  InterruptionGuard();
+  /// With `from_first_step` the first signal ends the process as well, likewise, until begin_steps(): there
+  /// is nothing to save yet, and what it does, such as waiting for other workers, may take long.
+  explicit InterruptionGuard(bool from_first_step = false);
   ~InterruptionGuard();
   InterruptionGuard(const InterruptionGuard&) = delete;
   InterruptionGuard& operator=(const InterruptionGuard&) = delete;
+
+  void begin_steps();
 
   /// SIGINT or SIGTERM if it has come, else 0. Thread-safe.
   int signal() const;

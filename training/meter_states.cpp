@@ -43,6 +43,13 @@ std::vector<Meter> meters_of(StepMeters& meters) {
   return all;
 }
 
+/// On `device`, with memory of its own.
+MetricState copy_on(const torch::Device& device, const MetricState& state) {
+  MetricState copies;
+  for (const auto& tensor : state) copies.push_back(tensor.to(device, tensor.scalar_type(), false, true));
+  return copies;
+}
+
 /// The tensors that a replica's meter goes on from, of those of another number of replicas; none: it begins
 /// at 0.
 MetricState state_for(int replica, const Meter& meter, const std::vector<MetricState>& of_replicas,
@@ -60,6 +67,21 @@ MetricState state_for(int replica, const Meter& meter, const std::vector<MetricS
 }
 
 }  // namespace
+
+std::vector<MetricState> copy_meters(StepMeters& meters) {
+  std::vector<MetricState> copies;
+  for (const auto& meter : meters_of(meters)) {
+    auto& copy = copies.emplace_back();
+    for (const auto& tensor : meter.state()) copy.push_back(tensor.clone());
+  }
+  return copies;
+}
+
+void put_back_meters(StepMeters& meters, const std::vector<MetricState>& copies,
+                     const torch::Device& device) {
+  auto copy = copies.begin();
+  for (const auto& meter : meters_of(meters)) meter.restore(copy_on(device, *copy++));
+}
 
 void check_restorable(StepMeters& meters) {
   meters_of(meters);

@@ -15,6 +15,13 @@ namespace lockstep {
 /// restore().
 StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local);
 
+/// One replica's, with memory of its own, on its device. Throws InvalidArgument for a metric without
+/// restore().
+std::vector<MetricState> copy_meters(StepMeters& meters);
+/// Goes on, on the replica's device, from what copy_meters() has given of the same meters.
+void put_back_meters(StepMeters& meters, const std::vector<MetricState>& copies,
+                     const torch::Device& device);
+
 /// Throws InvalidArgument for a metric without restore().
 void check_restorable(StepMeters& meters);
 

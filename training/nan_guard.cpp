@@ -2,10 +2,10 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
+#include <iostream>
 
 #include "lockstep/runtime/errors.h"
-#include "lockstep/training/state_digests.h"
+#include "lockstep/training/finite_states.h"
 
 namespace lockstep {
 
@@ -14,30 +14,60 @@ NanGuard::NanGuard(const NanGuardOptions& options) : options_(options) {
     throw InvalidArgument(
         c10::str("[NanGuard] expected every_steps of 0 or more, but got ", options.every_steps));
   }
+  if (options.most_in_a_row < 1) {
+    throw InvalidArgument(
+        c10::str("[NanGuard] expected most_in_a_row of 1 or more, but got ", options.most_in_a_row));
+  }
+  if (options_.action == NotFiniteAction::kSkip) options_.every_steps = 1;
 }
 
-void NanGuard::check(int64_t epoch, const std::vector<FiniteCount>& counts) {
-  const auto first = std::min_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
-    return (a.good < a.steps ? a.good : INT64_MAX) < (b.good < b.steps ? b.good : INT64_MAX);
-  });
-  if (first->good < first->steps) {
-    throw NotFinite(
-        {.epoch = epoch, .step = first->good + 1, .replica = first->replica, .device = first->device});
-  }
+void NanGuard::on_fit_begin(FitState& state) {
+  num_in_a_row_ = num_undone_ = 0;
+  if (options_.action == NotFiniteAction::kStop) return;
+  state.check_resumable();
+  state.on_not_finite = [this, &state](const NotFinite& error) { return undo(state, error); };
+}
+
+void NanGuard::on_epoch_begin(FitState& state) {
+  if (options_.action != NotFiniteAction::kStop) keep(state);
 }
 
 void NanGuard::on_step_end(FitState& state) {
-  if (options_.every_steps > 0 && state.step % options_.every_steps == 0) check(state);
+  if (options_.every_steps == 0 || state.step % options_.every_steps != 0) return;
+  const int64_t undone_before = num_undone_;
+  require_finite(state);
+  if (options_.action == NotFiniteAction::kStop || num_undone_ > undone_before) return;
+  num_in_a_row_ = 0;
+  keep(state);
 }
 
 void NanGuard::on_epoch_trained(FitState& state) {
-  check(state);
+  require_finite(state);
 }
 
-void NanGuard::check(FitState& state) {
-  check(state.epoch, state.finite_counts(/*all_workers=*/true));
-  const auto& objects = state.objects();
-  check_finite(digest_states(state.strategy(), objects.modules, objects.optimizers), state.epoch, state.step);
+void NanGuard::keep(FitState& state) {
+  state.keep_state();
+  kept_step_ = state.global_step;
+}
+
+bool NanGuard::undo(FitState& state, const NotFinite& error) {
+  const int64_t num_steps = state.global_step - kept_step_;
+  // Without a step it is what was kept that is not finite.
+  if (num_steps == 0 || num_in_a_row_ == options_.most_in_a_row) return false;
+  ++num_in_a_row_;
+  num_undone_ += num_steps;
+  state.roll_back();
+  kept_step_ = state.global_step;
+  if (!state.is_chief()) return true;
+  const std::string message =
+      c10::str(error.what(), num_steps == 1 ? ": the step is undone"
+                                            : c10::str(": the last ", num_steps, " steps are undone"));
+  if (options_.on_message) {
+    options_.on_message(message);
+  } else {
+    std::cerr << message << std::endl;
+  }
+  return true;
 }
 
 }  // namespace lockstep

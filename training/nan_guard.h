@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <functional>
+#include <string>
 
 #include "lockstep/training/callback.h"
 #include "lockstep/training/not_finite.h"
@@ -10,25 +11,44 @@ namespace lockstep {
 
 struct NanGuardOptions {
   /// Looks after so many steps, which waits for the devices, besides the end of every epoch; 0: only there.
+  /// kSkip looks after every step.
   int64_t every_steps = 0;
+  NotFiniteAction action = NotFiniteAction::kStop;
+  /// Ends the fit where steps have to be undone at more looks in a row than this.
+  int64_t most_in_a_row = 3;
+  /// Gets a line for what was undone, on worker 0. Null: it goes to stderr.
+  std::function<void(const std::string&)> on_message{};
 };
 
-/// Ends a fit by NotFinite where a loss was NaN or infinite on any replica of any worker, or a parameter or
-/// optimizer state is: all workers find the same step, in the same step.
+/// Looks for a loss that was NaN or infinite on any replica of any worker, and for a parameter or optimizer
+/// state that is: all workers find the same step, in the same step, and do the same about it.
+///
+/// To undo steps is to put back the models with their buffers, the optimizers, the scalers, and what the
+/// epoch's loss and metrics have summed up, on all replicas, as if the batches of these steps had not been
+/// there; the fit goes on with the next batch, with fresh random numbers and the learning rate of its place.
+/// It takes a copy of all that on each replica's device at every look. Before any other callback that
+/// changes the model.
 class NanGuard : public Callback {
  public:
-  /// Throws InvalidArgument for a negative number of steps.
+  /// Throws InvalidArgument for a negative number of steps, and for a most_in_a_row below 1.
   explicit NanGuard(const NanGuardOptions& options = {});
+  /// Throws InvalidArgument where steps are to be undone and a metric has no restore().
+  void on_fit_begin(FitState& state) override;
+  void on_epoch_begin(FitState& state) override;
   void on_step_end(FitState& state) override;
   void on_epoch_trained(FitState& state) override;
 
-  /// Throws NotFinite for the earliest step that one of `counts` broke at.
-  static void check(int64_t epoch, const std::vector<FiniteCount>& counts);
+  /// How many steps were undone since the fit began.
+  int64_t num_undone() const { return num_undone_; }
 
  private:
-  static void check(FitState& state);
+  void keep(FitState& state);
+  bool undo(FitState& state, const NotFinite& error);
 
   NanGuardOptions options_;
+  int64_t kept_step_ = 0;  // of all steps: after which the state was kept
+  int64_t num_in_a_row_ = 0;
+  int64_t num_undone_ = 0;
 };
 
 }  // namespace lockstep

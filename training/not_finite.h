@@ -25,4 +25,11 @@ class NotFinite : public std::runtime_error {
   Place place_;
 };
 
+/// What comes of a step that makes a loss, a parameter or an optimizer's state NaN or infinite.
+enum class NotFiniteAction {
+  kStop,      ///< the fit ends by NotFinite
+  kSkip,      ///< each step is looked at, and undone where it was such a one
+  kRollBack,  ///< all steps since the last look at which everything was finite are undone
+};
+
 }  // namespace lockstep

@@ -133,7 +133,7 @@ void print_weights(const std::string& path, const LoadReport& report) {
 
 int run_training(CommandLine line, const std::string& resume) {
   const TrainOptions& options = line.options;
-  const InterruptionGuard interruption;
+  InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(options.seed);
   const MadeStrategy made = choose_strategy(options);
   Strategy& strategy = *made.strategy;
@@ -171,13 +171,18 @@ int run_training(CommandLine line, const std::string& resume) {
   resolved.threads = threads.local_values().front();
 
   int64_t epoch = 1;
-  Callbacks callbacks = training_callbacks(
-      options, plan, is_recorded ? std::optional(RunPaths{is_chief ? options.run_dir : "."}) : std::nullopt);
   auto display = display_of_stderr();
   display.is_silent = is_silent;
   std::ostream no_lines(nullptr);
   const auto progress = std::make_shared<ShowProgress>(std::cerr, is_silent ? no_lines : std::cout, display,
                                                        progress_options());
+  const auto say = [progress](const std::string& text) {
+    progress->clear();
+    std::cerr << "train_mnist: " << text << std::endl;
+  };
+  Callbacks callbacks = training_callbacks(
+      options, plan, is_recorded ? std::optional(RunPaths{is_chief ? options.run_dir : "."}) : std::nullopt,
+      say);
   const auto record = directory ? make_record(directory->paths(), resolved, line.origins, data)
                                 : std::shared_ptr<RecordRun>();
   if (record) callbacks.push_back(record);
@@ -187,10 +192,6 @@ int run_training(CommandLine line, const std::string& resume) {
     callbacks.insert(callbacks.begin(), std::make_shared<InjectFaults>(std::move(faults)));
   const auto stopper = std::make_shared<StopOnSignal>(interruption);
   callbacks.push_back(stopper);
-  const auto say = [progress](const std::string& text) {
-    progress->clear();
-    std::cerr << "train_mnist: " << text << std::endl;
-  };
   if (is_saved) {
     callbacks.push_back(std::make_shared<BackupAndRestore>(
         BackupOptions{.folder = options.backup_dir.empty() ? "." : options.backup_dir,
@@ -215,6 +216,7 @@ int run_training(CommandLine line, const std::string& resume) {
   const auto report_weights = [&](const LoadReport& report) {
     if (!is_silent) print_weights(options.init_weights, report);
   };
+  interruption.begin_steps();
   try {
     const auto history = train({.strategy = strategy,
                                 .options = options,

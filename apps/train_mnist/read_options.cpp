@@ -146,6 +146,11 @@ void read_record(const Arguments& given, TrainOptions& options) {
 
 void read_backup(const Arguments& given, TrainOptions& options) {
   options.check_replicas = given.integer("check-replicas", kCountsOrNone, options.check_replicas);
+  options.on_not_finite = given.choice<NotFiniteAction>("on-not-finite",
+                                                        {{"stop", NotFiniteAction::kStop},
+                                                         {"skip", NotFiniteAction::kSkip},
+                                                         {"roll_back", NotFiniteAction::kRollBack}},
+                                                        options.on_not_finite);
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
   given.require_beside("save-every", "backup-dir");

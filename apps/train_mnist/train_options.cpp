@@ -38,6 +38,18 @@ std::string schedule_name(ScheduleKind schedule) {
   return "";
 }
 
+std::string not_finite_name(NotFiniteAction action) {
+  switch (action) {
+    case NotFiniteAction::kStop:
+      return "stop";
+    case NotFiniteAction::kSkip:
+      return "skip";
+    case NotFiniteAction::kRollBack:
+      break;
+  }
+  return "roll_back";
+}
+
 std::string precision_name(PrecisionKind precision) {
   switch (precision) {
     case PrecisionKind::kFloat32:

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/training/not_finite.h"
+
 namespace lockstep::apps {
 
 enum class ModelKind { kMobileNetV2, kSimpleCnn };
@@ -17,6 +19,7 @@ std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
 std::string optimizer_name(OptimizerKind optimizer);
 std::string schedule_name(ScheduleKind schedule);
+std::string not_finite_name(NotFiniteAction action);
 std::string precision_name(PrecisionKind precision);
 
 /// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
@@ -70,6 +73,7 @@ struct TrainOptions {
   int64_t profile = 0;     ///< steps whose profile is recorded there
 
   int64_t check_replicas = 1000;  ///< steps between two comparisons of the replicas' bits; 0: none
+  NotFiniteAction on_not_finite = NotFiniteAction::kStop;
 
   std::string backup_dir;            ///< where the training is saved to go on from; empty: nowhere
   std::string save_every = "epoch";  ///< as SaveEvery::parse() reads it

@@ -77,7 +77,8 @@ NamedValues record_values(const TrainOptions& options) {
   return {{"run-dir", text(options.run_dir)},          {"log-every", where(is_recorded, options.log_every)},
           {"profile", count(options.profile)},         {"check-replicas", options.check_replicas},
           {"backup-dir", text(options.backup_dir)},    {"save-every", where(is_saved, options.save_every)},
-          {"resume", where(is_saved, options.resume)}, {"quiet", options.quiet}};
+          {"resume", where(is_saved, options.resume)}, {"on-not-finite", not_finite_name(options.on_not_finite)},
+          {"quiet", options.quiet}};
 }
 
 NamedValues strategy_values(const TrainOptions& options) {

@@ -60,24 +60,28 @@ class Job {
   }
 
   /// Blocks of the same steps, without a checkpoint and with one, at the first step, which is on the disk at
-  /// the end.
+  /// the end; and of as many comparisons of the replicas in place of the steps.
   void measure() {
     step();
     step();
     for (int block = 0; block < options_.blocks; ++block) {
-      std::array<const char*, 3> kinds{"none", "synchronous", "asynchronous"};
+      std::array<std::string, 4> kinds{"none", "synchronous", "asynchronous", "comparison"};
       // No kind always runs in another one's wake.
-      std::rotate(kinds.begin(), kinds.begin() + block % 3, kinds.end());
-      for (const char* kind : kinds) {
-        const bool is_saved = kind != std::string("none");
-        auto backup = is_saved ? make_backup(kind, kind == std::string("asynchronous")) : nullptr;
+      std::rotate(kinds.begin(), kinds.begin() + block % 4, kinds.end());
+      for (const auto& kind : kinds) {
+        const bool is_saved = kind == "synchronous" || kind == "asynchronous";
+        auto backup = is_saved ? make_backup(kind, kind == "asynchronous") : nullptr;
         const double begin = now();
         for (int i = 0; i < options_.steps; ++i) {
-          step();
+          if (kind == "comparison") {
+            compare(block);
+          } else {
+            step();
+          }
           if (i == 0 && is_saved) save(*backup, {.step = block + 1});
         }
         if (backup) backup->finish();
-        if (is_first()) std::printf("block %s %.6f\n", kind, now() - begin);
+        if (is_first()) std::printf("block %s %.6f\n", kind.c_str(), now() - begin);
         std::fflush(stdout);
       }
     }
@@ -107,8 +111,12 @@ class Job {
 
   /// BackupAndRestore compares the replicas, too.
   void save(Backup& backup, const TrainingProgress& progress) {
-    check_divergence(strategy_, progress.step, module_pointers(model_.local_values()), optimizer_pointers());
+    compare(progress.step);
     backup.save(progress);
+  }
+
+  void compare(int64_t step) {
+    check_divergence(strategy_, step, module_pointers(model_.local_values()), optimizer_pointers());
   }
 
   std::vector<torch::optim::Optimizer*> optimizer_pointers() {

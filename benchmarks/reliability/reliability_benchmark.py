@@ -2,7 +2,8 @@
 """Measures what keeping a training alive costs, and how it comes back: Lockstep's Backup beside PyTorch's DDP under
 torchrun and Keras' BackupAndRestore. MobileNetV2, two workers on this machine's CPU. Prints tables in Markdown.
 
-  overhead   steps with one checkpoint among them against the same steps without, in alternating blocks
+  overhead   steps with one checkpoint among them against the same steps without, in alternating blocks; and a comparison of
+             all replicas' states against a step
   kill       kill -9 of the second worker: until the first one has ended, and until the next step after the restart
   freeze     SIGSTOP of the second worker: likewise
   load       trainings beside twice as many busy processes as there are cores: how many fail
@@ -73,10 +74,10 @@ class Benchmark:
     # Parts
 
     def overhead(self):
-        rows, steps = [], self.arguments.steps
+        rows, comparisons, steps = [], [], self.arguments.steps
         for system in self.systems:
             self.say(f"==> overhead, {system.name}")
-            expected = self.arguments.pairs * (1 + len(system.kinds))
+            expected = self.arguments.pairs * (1 + len(system.kinds) + system.compares)
             with tempfile.TemporaryDirectory(dir=self.arguments.folder) as folder:
                 run = system.run(self.flags(folder, steps, blocks=self.arguments.pairs))
                 try:
@@ -86,14 +87,22 @@ class Benchmark:
                     continue
                 finally:
                     run.stop()
-            seconds = {kind: [value for name, value in run.blocks if name == kind] for kind in ("none", *system.kinds)}
+            seconds = {kind: [value for name, value in run.blocks if name == kind]
+                       for kind in ("none", *system.kinds, "comparison")}
             for kind in system.kinds:
                 ratios = [one / other for one, other in zip(seconds[kind], seconds["none"])]
                 middle, low, high = median_interval([(ratio - 1) * 100 for ratio in ratios])
                 rows.append([system.name, kind, f"{statistics.median(seconds['none']) / steps * 1e3:.0f} ms",
                              f"{middle:+.1f} %", f"{low:+.1f} to {high:+.1f} %"])
+            if system.compares:
+                shares = [one / other * 100 for one, other in zip(seconds["comparison"], seconds["none"])]
+                middle, low, high = median_interval(shares)
+                comparisons.append([system.name, f"{middle:.1f} % of a step", f"{low:.1f} to {high:.1f} %",
+                                    f"{middle / 1000:.4f} %"])
         self.tables.append((["system", f"a checkpoint in {steps} steps", "a step without", "these steps take",
                              "95 % interval"], rows))
+        self.tables.append((["system", "a comparison of all replicas' states takes", "95 % interval",
+                             "one every 1,000 steps"], comparisons))
 
     def strike(self, system, number):
         """One training whose second worker gets the signal: seconds of detection and until the next step, and steps that were
@@ -222,8 +231,8 @@ def main():
     benchmark = Benchmark(arguments, systems)
     size = arguments.image_size
     print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores. MobileNetV2, {size}x{size} pixels, global batch "
-          f"{arguments.global_batch_size}, 2 workers; {arguments.pairs} pairs of blocks of {arguments.steps} steps; otherwise a "
-          f"checkpoint every {arguments.save_every} steps.", flush=True)
+          f"{arguments.global_batch_size}, 2 workers; {arguments.pairs} pairs of blocks of {arguments.steps} steps; "
+          f"otherwise a checkpoint every {arguments.save_every} steps.", flush=True)
     for part in arguments.parts:
         getattr(benchmark, part)()
         for header, rows in benchmark.tables:

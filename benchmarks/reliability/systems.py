@@ -95,6 +95,7 @@ class Run:
 class Lockstep:
     name = "Lockstep"
     kinds = ("synchronous", "asynchronous")
+    compares = True  # the replicas' states, in blocks of their own
 
     def __init__(self, arguments):
         self.program = str(pathlib.Path(arguments.build) / "bin" / "backup_job")
@@ -107,6 +108,7 @@ class Lockstep:
 class Torch:
     name = "PyTorch DDP, torchrun"
     kinds = ("synchronous", "asynchronous")
+    compares = False
 
     def __init__(self, arguments):
         self.python = arguments.peer_torch_python
@@ -119,6 +121,7 @@ class Torch:
 class Keras:
     name = "Keras BackupAndRestore"
     kinds = ("synchronous",)
+    compares = False
 
     def __init__(self, arguments):
         self.python = arguments.peer_tf_python

@@ -41,10 +41,12 @@ class ReliabilityBenchmarkTest(unittest.TestCase):
         self.assertIn(int(re.match(r"\d+", again).group()), range(4))
 
     def test_overhead_has_a_row_for_each_kind_of_saving(self):
-        rows = self.rows(measure("--parts", "overhead", "--pairs", "6", "--steps", "2"))
+        *rows, comparison = self.rows(measure("--parts", "overhead", "--pairs", "6", "--steps", "2"))
         self.assertEqual([row[1] for row in rows], ["synchronous", "asynchronous"])
         for row in rows:
             self.assertRegex(row[3], r"^[+-][\d.]+ %$")
+        share, of_thousand = (float(re.match(r"[\d.]+", comparison[i]).group()) for i in (1, 3))
+        self.assertAlmostEqual(of_thousand, share / 1000, delta=0.0001)
 
     def test_parts_and_folders_that_are_not_there_are_wrong_usage(self):
         for flags, name in ((["--parts", "speed"], "--parts"), (["--pairs", "5"], "--pairs"), (["--build", "/no"], "--build"),

@@ -10,7 +10,6 @@
 #include "lockstep/training/learning_rate.h"
 #include "lockstep/training/learning_rate_schedule.h"
 #include "lockstep/training/loss_functions.h"
-#include "lockstep/training/nan_guard.h"
 #include "lockstep/training/trainer.h"
 
 namespace lockstep {
@@ -210,54 +209,11 @@ TEST_F(FitCallbacks, MonitorsWhatIsThereOnly) {
   }
 }
 
-TEST_F(FitCallbacks, NanGuardNamesTheFirstStepAndReplica) {
-  auto poisoned = data_.data.clone();
-  poisoned[9][0] = std::numeric_limits<double>::quiet_NaN();  // of step 2, which has 5 to 7 and 8 to 9
-  for (const int64_t every : {0, 1}) {
-    Trainer<TanhNet> trainer(
-        strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
-    options_.callbacks = {std::make_shared<NanGuard>(NanGuardOptions{.every_steps = every})};
-    const auto recorder = std::make_shared<CallRecorder>();
-    options_.callbacks.push_back(recorder);
-    try {
-      trainer.fit(poisoned, data_.target, options_);
-      FAIL() << "nothing was thrown";
-    } catch (const NotFinite& error) {
-      EXPECT_EQ(error.place().epoch, 1);
-      EXPECT_EQ(error.place().step, 2);
-      EXPECT_EQ(error.place().replica, 1);
-      EXPECT_EQ(error.place().device, "cpu:1");
-    }
-    EXPECT_EQ(recorder->rates.size(), every == 0 ? 3U : 1U);  // the steps whose end it saw
-  }
-}
-
-TEST_F(FitCallbacks, NanGuardFindsAParameterThatNoLossHasShownYet) {
-  options_.callbacks = {testing::after_step(3,
-                                            [](FitState& state) {
-                                              const torch::NoGradGuard no_grad;
-                                              state.objects().modules[1]->parameters().back().view({-1})[0] =
-                                                  INFINITY;
-                                            }),
-                        std::make_shared<NanGuard>()};
-  options_.epochs = 1;
-  try {
-    trainer_.fit(data_.data, data_.target, options_);
-    FAIL() << "nothing was thrown";
-  } catch (const NotFinite& error) {
-    EXPECT_EQ(error.place().step, 3);  // the last one
-    EXPECT_EQ(error.place().replica, 1);
-    EXPECT_EQ(error.place().tensor,
-              "parameter " + trainer_.model().primary()->named_parameters().keys().back());
-  }
-}
-
 TEST(FitCallbackOptions, AreCheckedWhereTheyAreGiven) {
   EXPECT_THROW(EarlyStopping({.patience = 0}), InvalidArgument);
   EXPECT_THROW(EarlyStopping({.monitor = {.min_delta = -1}}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.factor = 1}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.patience = 0}), InvalidArgument);
-  EXPECT_THROW(NanGuard({.every_steps = -1}), InvalidArgument);
   EXPECT_THROW(cosine_schedule(0), InvalidArgument);
   EXPECT_THROW(cosine_schedule(1, {.warmup_steps = -1}), InvalidArgument);
   EXPECT_THROW(step_schedule(1, {.epochs = 0}), InvalidArgument);

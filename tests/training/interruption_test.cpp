@@ -1,6 +1,7 @@
 #include "lockstep/training/interruption.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -43,6 +44,17 @@ TEST_P(Interruption, TheSameSignalTwiceAtOnceIsOne) {
   raise(GetParam());
   raise(GetParam());
   EXPECT_EQ(guard.signal(), GetParam());
+}
+
+TEST_P(Interruption, EndsTheProcessBeforeTheFirstStepAndIsRememberedAfterwards) {
+  const auto interrupt = [](bool has_begun) {
+    InterruptionGuard guard(/*from_first_step=*/true);
+    if (has_begun) guard.begin_steps();
+    raise(GetParam());
+    _exit(guard.signal() == GetParam() ? 0 : 1);
+  };
+  EXPECT_EXIT(interrupt(false), ::testing::ExitedWithCode(128 + GetParam()), "");
+  EXPECT_EXIT(interrupt(true), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_P(Interruption, IsTheSystemsAgainAfterwards) {
