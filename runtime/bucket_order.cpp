@@ -21,6 +21,17 @@ void BucketOrder::reset() {
   is_final_ = false;
 }
 
+std::vector<size_t> BucketOrder::agreed() const {
+  if (!is_final_) return {};
+  return has_next() ? next_ : current_;
+}
+
+void BucketOrder::set_agreed(std::vector<size_t> order) {
+  next_ = std::move(order);
+  if (next_ == current_) next_.clear();
+  is_final_ = true;
+}
+
 void BucketOrder::take_next() {
   current_ = std::exchange(next_, {});
 }

@@ -18,6 +18,11 @@ class BucketOrder {
 
   /// Indices of the parameters.
   const std::vector<size_t>& current() const { return current_; }
+  /// What the replicas have agreed on, for next steps too; empty: nothing yet.
+  std::vector<size_t> agreed() const;
+  /// Takes `order`, a permutation of the indices, for what the replicas have agreed on, as in an earlier
+  /// process of the training; all of them take the same one.
+  void set_agreed(std::vector<size_t> order);
   bool has_next() const { return !next_.empty(); }
   /// Makes the order that the replicas agreed on the current one.
   void take_next();

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/bucket_layout.h"
@@ -82,6 +83,10 @@ class GradientReducer {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
   const std::vector<size_t>& order() const { return order_.current(); }
+  /// The order that all steps but the first are laid out in, once that is known; between runs. See
+  /// BucketOrder::agreed().
+  std::vector<size_t> agreed_order() const { return order_.agreed(); }
+  void set_agreed_order(std::vector<size_t> order) { order_.set_agreed(std::move(order)); }
   size_t num_buckets() const { return buckets_.size(); }
   const Statistics& statistics() const { return statistics_; }
 

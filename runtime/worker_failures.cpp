@@ -77,6 +77,8 @@ void WorkerFailures::report(const std::exception_ptr& error) {
   const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
   try {
     store_->append(kKey, {line.begin(), line.end()});
+    // It looks for no other cause from now on.
+    if (rank_ != 0 && !is_counted_->exchange(true)) store_->add(kReadKey, 1);
   } catch (const std::exception&) {  // nobody is left to be told
   }
 }

@@ -22,7 +22,7 @@ class WorkerFailures {
  public:
   /// The key that failures are appended to, a line each.
   static constexpr const char* kKey = "failures";
-  /// Counts the workers that have read it.
+  /// Counts the workers but worker 0 that have read it, or need not since they have written there.
   static constexpr const char* kReadKey = "failures/read";
 
   /// `store` is a client that nobody else waits with. `names` are the workers'.

@@ -26,8 +26,6 @@
 
 namespace lockstep {
 
-struct WorkerCard;
-
 struct JoinOptions {
   int rank = 0;
   int size = 1;
@@ -87,6 +85,11 @@ class WorkerGroup {
     return [failures = failures_] { return failures->find_cause(); };
   }
 
+  /// Tells the other workers, who get PeerLost with the error's first line, of a failure of this one's that
+  /// is in no channel's use. The first failure of the job is the one that counts; a PeerLost is none. Does
+  /// not throw.
+  void report(const std::exception_ptr& error) const { reporter()(error); }
+
   // Collectives between runs, which block, and throw as a channel's.
 
   /// Each worker's text.
@@ -119,7 +122,6 @@ class WorkerGroup {
 
   void open_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
-  void refuse_difference(const WorkerCard& card, const std::string& name, const WorkerCard& first);
   c10::intrusive_ptr<c10d::Backend> connect();
   std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);

@@ -6,21 +6,26 @@
 
 #include <array>
 #include <exception>
-#include <thread>
+#include <optional>
 
+#include "lockstep/runtime/call_within.h"
 #include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/tcp_listener.h"
 #include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/worker_card.h"
 #include "lockstep/runtime/worker_group.h"
+#include "lockstep/runtime/worker_meeting.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kMeetPoll{10};
+// How long beyond the join timeout a coordinator is waited for that does not answer: one that does has said
+// by then what is wrong.
+constexpr milliseconds kConnectSlack{1000};
+constexpr milliseconds kMeetSlack{3000};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -99,18 +104,25 @@ void WorkerGroup::open_store(const JoinOptions& options) {
                         : TcpListener(options.master_host, options.master_port);
     store.masterListenFd = listener.release();
   }
-  const WithoutSignal without_broken_pipes(SIGPIPE);
+  const auto no_coordinator = [&](const std::string& why) {
+    return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", place_of(options),
+                                 " within ", seconds(join_timeout_), " s: ", why));
+  };
+  std::optional<c10::intrusive_ptr<c10d::Store>> opened;
   try {
-    server_ = c10::make_intrusive<c10d::TCPStore>(options.master_host, store);
-    store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
+    opened = call_within(join_timeout_ + kConnectSlack, [host = options.master_host, store] {
+      const WithoutSignal without_broken_pipes(SIGPIPE);
+      return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::TCPStore>(host, store));
+    });
   } catch (const std::exception&) {
-    throw ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", place_of(options),
-                                " within ", seconds(join_timeout_),
-                                " s: ", error_line(std::current_exception())));
+    throw no_coordinator(error_line(std::current_exception()));
   }
+  // Something listens there, or nothing answers at all.
+  if (!opened) throw no_coordinator("it does not answer");
+  server_ = std::move(*opened);
+  store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
 }
 
-/// Every worker shows its card, and looks at all others'.
 void WorkerGroup::meet(const JoinOptions& options) {
   WorkerCard own{.host = host_name(),
                  .address = address_,
@@ -118,62 +130,39 @@ void WorkerGroup::meet(const JoinOptions& options) {
                  .num_replicas = options.num_replicas,
                  .facts = options.facts};
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
-  const auto key_of = [](int worker) { return c10::str("worker/", worker); };
-  const auto deadline = Clock::now() + join_timeout_;
-  std::vector<WorkerCard> cards;
-  std::vector<std::string> names;
-  std::vector<int> num_replicas;
+  struct Met {
+    std::vector<WorkerCard> cards;
+    // Clients of their own, since one that waits for an answer keeps others waiting.
+    c10::intrusive_ptr<c10d::Store> failures;
+    c10::intrusive_ptr<c10d::Store> stalls;
+  };
+  std::optional<Met> met;
   try {
-    if (store_->add(key_of(rank_) + "/claims", 1) > 1) {
-      throw ClusterError(c10::str("[join] another process has come to ", place_of(options), " as worker ",
-                                  rank_, " already: each needs a task index, or rank, of its own"));
-    }
-    const std::string shown = own.text();
-    store_->set(key_of(rank_), shown);
-    store_->add("present", 1);
-    for (int worker = 0; worker < size_; ++worker) {
-      while (!store_->check({key_of(worker)})) {
-        if (Clock::now() >= deadline) {
-          throw ClusterError(c10::str("[join] worker ", worker, " of ", size_, " did not come to ",
-                                      place_of(options), " within ", seconds(join_timeout_),
-                                      " s: is it running, with the same cluster and job token?"));
-        }
-        std::this_thread::sleep_for(kMeetPoll);
-      }
-      const auto bytes = store_->get(key_of(worker));
-      cards.push_back(WorkerCard::parse({bytes.begin(), bytes.end()}));
-      const auto& card = cards.back();
-      names.push_back(c10::str("worker ", worker, " (", card.host, ")"));
-      num_replicas.push_back(card.num_replicas);
-      if (worker != rank_) peers_.push_back({worker, names.back(), card.address, card.heartbeat_port});
-      // This one's card is compared with worker 0's before those are waited for that may never come.
-      refuse_difference(own, c10::str("worker ", rank_, " (", own.host, ")"), cards[0]);
-      refuse_difference(card, names.back(), cards[0]);
-    }
-    // A client of its own, since one that waits for an answer keeps others waiting.
-    failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), store_->clone());
-    stalls_store_ = store_->clone();
+    met = call_within(
+        join_timeout_ + kMeetSlack,
+        [store = store_, own, meeting = MeetingOptions{rank_, size_, place_of(options), join_timeout_}] {
+          auto cards = meet_workers(*store, own, meeting);
+          return Met{std::move(cards), store->clone(), store->clone()};
+        });
   } catch (const c10::Error&) {
     throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
                                 error_line(std::current_exception())));
   }
+  if (!met) {
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options),
+                                ": it has stopped answering"));
+  }
+  std::vector<std::string> names;
+  std::vector<int> num_replicas;
+  for (int worker = 0; worker < size_; ++worker) {
+    const auto& card = met->cards[static_cast<size_t>(worker)];
+    names.push_back(worker_name(worker, card));
+    num_replicas.push_back(card.num_replicas);
+    if (worker != rank_) peers_.push_back({worker, names.back(), card.address, card.heartbeat_port});
+  }
+  failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
+  stalls_store_ = std::move(met->stalls);
   layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));
-}
-
-void WorkerGroup::refuse_difference(const WorkerCard& card, const std::string& name,
-                                    const WorkerCard& first) {
-  const auto difference = card.difference(first);
-  if (!difference) return;
-  const auto shown = [](const std::string& value) { return value.empty() ? "none" : "'" + value + "'"; };
-  // The others have to read worker 0's card, which goes with its store.
-  constexpr int kMostPolls = 200;
-  store_->add("refused", 1);
-  for (int poll = 0; rank_ == 0 && poll < kMostPolls && store_->add("refused", 0) < store_->add("present", 0);
-       ++poll)
-    std::this_thread::sleep_for(kMeetPoll);
-  throw ClusterError(c10::str("[join] expected the same ", difference->fact, " on all workers, but ",
-                              "worker 0 (", first.host, ") has ", shown(difference->there), " and ", name,
-                              " has ", shown(difference->here)));
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,8 @@ class BatchSource {
   virtual const InputPlacement& placement() const = 0;
   /// Steps of an epoch, kEndless, or nothing where that shows only at the end.
   virtual std::optional<int64_t> num_steps() const = 0;
+  /// What decides which examples come at a step, besides their values; empty where that is not known.
+  virtual std::string describe() const { return {}; }
   /// Whether load() must be called for one step after another, by one thread at a time.
   virtual bool is_sequential() const { return false; }
   /// Whether every worker draws the whole global batch and keeps its replicas' part: then none of them may
@@ -54,6 +57,7 @@ class MappedSource : public BatchSource<Result> {
 
   const InputPlacement& placement() const override { return inner_->placement(); }
   std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
+  std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
   bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
@@ -94,6 +98,7 @@ class TakenSource : public BatchSource<Batch> {
     if (!steps) return std::nullopt;
     return std::min(count_, *steps);
   }
+  std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
   bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
@@ -121,6 +126,7 @@ class RepeatedSource : public BatchSource<Batch> {
   std::optional<int64_t> num_steps() const override {
     return steps_ == 0 ? 0 : count_ == kEndless ? kEndless : count_ * steps_;
   }
+  std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -41,7 +42,8 @@ inline void check_prefetch(int prefetch, int num_workers) {
 ///
 /// Batches are made ahead by background threads that live as long as the loop's iterator. For GPUs that is
 /// done on a stream of its own, for which the loop's current stream waits as it takes the batch, not the
-/// host. Not thread-safe; it must outlive its iterators.
+/// host. Not thread-safe; it must outlive its iterators. What making a batch throws ends the job of several
+/// workers: the others are told of it.
 template <typename Batch>
 class DistributedDataset {
  public:
@@ -63,6 +65,8 @@ class DistributedDataset {
 
   /// Nothing where size() would throw.
   std::optional<int64_t> known_size() const { return is_endless() ? std::nullopt : source_->num_steps(); }
+  /// Such as "batches of 32 out of 60000 examples, shuffled with seed 1"; empty for a stream.
+  std::string describe() const { return source_->describe(); }
   /// Whether repeat() has left it without an end.
   bool is_endless() const { return source_->num_steps() == kEndless; }
 
@@ -179,7 +183,7 @@ class DistributedDataset<Batch>::Iterator {
   };
 
   void advance() {
-    auto made = batches_->next();
+    auto made = told_to_others([this] { return batches_->next(); });
     if (!dataset_->source_->num_steps() && dataset_->source_->placement().gather) agree(made);
     current_.reset();
     if (made) {
@@ -200,12 +204,25 @@ class DistributedDataset<Batch>::Iterator {
     if (!examples) return;
     if (!made) {
       auto ready = std::make_unique<StreamFence>();
-      auto nothing = streams_->run(*ready, [&] { return source.load_nothing(); });
+      auto nothing =
+          told_to_others([&] { return streams_->run(*ready, [&] { return source.load_nothing(); }); });
       made.emplace(Made{std::move(nothing), std::move(ready)});
     }
     BatchSizes sizes = *made->batch.batch_sizes();
     sizes.global = *examples;
     made->batch.set_batch_sizes(std::move(sizes));
+  }
+
+  /// What `make()` gives. Other workers would wait for this one after an error of it.
+  template <typename Make>
+  auto told_to_others(const Make& make) {
+    try {
+      return make();
+    } catch (...) {
+      const auto& report = dataset_->source_->placement().report;
+      if (report) report(std::current_exception());
+      throw;
+    }
   }
 
   void hand_over(Made& made) {

@@ -48,8 +48,13 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     size_ = static_cast<int64_t>(*size);
   }
 
-  int64_t num_examples() const { return size_; }
   const InputPlacement& placement() const override { return placement_; }
+  std::string describe() const override {
+    return "batches of " + std::to_string(options_.global_batch_size) + " out of " + std::to_string(size_) +
+           " examples" + (options_.drop_remainder ? ", the last one dropped if short" : "") +
+           (options_.shuffle_seed ? ", shuffled with seed " + std::to_string(*options_.shuffle_seed)
+                                  : ", not shuffled");
+  }
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
     return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
@@ -140,14 +145,7 @@ auto make_distributed_dataset(D dataset, const DistributeOptions& options, Input
   check_prefetch(options.prefetch, options.num_workers);
   const auto check_same = placement.check_same;
   auto source = std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
-  if (check_same) {
-    check_same("dataset",
-               {"batches of " + std::to_string(options.global_batch_size) + " out of " +
-                std::to_string(source->num_examples()) + " examples" +
-                (options.drop_remainder ? ", the last one dropped if short" : "") +
-                (options.shuffle_seed ? ", shuffled with seed " + std::to_string(*options.shuffle_seed)
-                                      : ", not shuffled")});
-  }
+  if (check_same) check_same("dataset", {source->describe()});
   return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
 }
 

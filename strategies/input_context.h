@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ struct InputPlacement {
   std::function<void(const std::string& what, const std::vector<std::string>& lines)> check_same;
   /// A collective of the workers: the number that each of them has; null: one worker.
   std::function<std::vector<int64_t>(int64_t here)> gather;
+  /// Tells the other workers of an error that ends this one's part; null: one worker.
+  std::function<void(const std::exception_ptr& error)> report;
 };
 
 /// A collective of several workers: the examples of all their streams' next step, of which this one has

@@ -96,6 +96,10 @@ std::string Strategy::describe() const {
                   ")");
 }
 
+void Strategy::report_failure(const std::exception_ptr& error) const {
+  if (const auto& workers = core_->config.workers) workers->report(error);
+}
+
 InputPlacement Strategy::placement() const {
   InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
   if (const auto& workers = core_->config.workers) {
@@ -112,6 +116,7 @@ InputPlacement Strategy::placement() const {
       const auto* values = all.const_data_ptr<int64_t>();
       return std::vector<int64_t>(values, values + all.numel());
     };
+    placement.report = [workers](const std::exception_ptr& error) { workers->report(error); };
   }
   return placement;
 }

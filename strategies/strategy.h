@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -296,6 +297,11 @@ class Strategy : public GradientHandler {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),
                         &scaler.local_values());
   }
+
+  /// Tells the other workers of an error that ends this one's part, for them to throw PeerLost with its first
+  /// line; else they learn that it ended early, and not why. What run(), a collective or the loop over a
+  /// dataset throws they are told without it. Does nothing where there are no others.
+  void report_failure(const std::exception_ptr& error) const;
 
   /// The default handling of gradients: sum over the replicas, unscale, clip, step. Subclasses may override
   /// it.

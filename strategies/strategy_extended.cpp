@@ -17,6 +17,15 @@ bool has_other_workers(const Strategy& strategy) {
   return strategy.num_local_replicas() < strategy.num_replicas_in_sync();
 }
 
+bool is_permutation(const std::vector<size_t>& order, size_t size) {
+  std::vector<char> seen(size, 0);
+  for (const size_t index : order) {
+    if (index >= size || seen[index] != 0) return false;
+    seen[index] = 1;
+  }
+  return order.size() == size;
+}
+
 }  // namespace
 
 std::vector<std::string> StrategyExtended::worker_devices() const {
@@ -66,6 +75,26 @@ std::vector<std::vector<torch::Tensor>> StrategyExtended::gather_tensors(
 
 void StrategyExtended::broadcast_from_chief_(const std::vector<torch::Tensor>& tensors) const {
   if (const auto& workers = strategy_.core_->config.workers) workers->broadcast_(tensors);
+}
+
+std::vector<int64_t> StrategyExtended::gradient_order(const torch::optim::Optimizer& optimizer) const {
+  const auto* reducer = strategy_.optimizer_group(optimizer)->reducer(0);
+  if (reducer == nullptr) return {};
+  const auto order = reducer->agreed_order();
+  return {order.begin(), order.end()};
+}
+
+void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimizer,
+                                          const std::vector<int64_t>& order) const {
+  const auto group = strategy_.optimizer_group(optimizer);
+  const std::vector<size_t> indices(order.begin(), order.end());
+  const size_t num_parameters = parameters_of(optimizer).size();
+  if (!is_permutation(indices, num_parameters)) {
+    throw InvalidArgument("[set_gradient_order] expected each index of " + std::to_string(num_parameters) +
+                          " parameters once, but got " + std::to_string(order.size()) + " other numbers");
+  }
+  for (int replica = 0; replica < strategy_.num_local_replicas(); ++replica)
+    if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +47,15 @@ class StrategyExtended {
 
   /// Puts worker 0's values into the tensors, which all workers bring in the same number, shapes and dtypes.
   void broadcast_from_chief_(const std::vector<torch::Tensor>& tensors) const;
+
+  /// In which order the optimizer's parameters, by their index among all of its groups', are packed into
+  /// buckets for the sums of their gradients: the one in which the first step's gradients came. With three
+  /// workers or more over a ring the last bit of a sum depends on it, so that a training which is to go on as
+  /// if it had never been interrupted has to keep it. Empty: it is not known yet, or nothing is summed.
+  std::vector<int64_t> gradient_order(const torch::optim::Optimizer& optimizer) const;
+  /// The next run packs in this order, on every replica of every worker, which all give the same one. Does
+  /// nothing where nothing is summed. Throws InvalidArgument for what is no permutation of the parameters.
+  void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
 
   /// `fn(T&, arguments...)` on each replica's object, one after another in the caller's thread; PerReplica
   /// arguments give each its own part. For changes between runs that must be the same everywhere.

@@ -1,12 +1,10 @@
 // Strategy::scope() and mirror(): objects once a replica.
 
 #include <c10/util/StringUtil.h>
-#include <c10/util/Type.h>
 
 #include <exception>
 #include <optional>
 #include <string>
-#include <typeinfo>
 #include <utility>
 
 #include "lockstep/runtime/intra_op_threads.h"
@@ -14,6 +12,7 @@
 #include "lockstep/runtime/random_state.h"
 #include "lockstep/runtime/worker_group.h"
 #include "lockstep/strategies/device_error.h"
+#include "lockstep/strategies/optimizer_description.h"
 #include "lockstep/strategies/strategy.h"
 #include "lockstep/strategies/strategy_core.h"
 
@@ -29,23 +28,6 @@ std::string describe_tensor(const torch::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes(),
                   tensor.requires_grad() ? ", trained" : "");
-}
-
-/// What has to be the same on all workers, as far as any optimizer tells. Parameters have names, too:
-/// gradients are summed by their order.
-std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer,
-                                            const ParameterDirectory& directory) {
-  std::vector<std::string> lines{c10::demangle(typeid(optimizer).name())};
-  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
-    const auto& parameters = optimizer.param_groups()[group];
-    lines.push_back(c10::str("learning rate ", parameters.options().get_lr(), " of group ", group));
-    for (size_t i = 0; i < parameters.params().size(); ++i) {
-      const auto& parameter = parameters.params()[i];
-      lines.push_back(c10::str("parameter ", directory.describe(parameter, i), " as number ", i, " of group ",
-                               group, ", ", parameter.scalar_type(), " ", parameter.sizes()));
-    }
-  }
-  return lines;
 }
 
 }  // namespace

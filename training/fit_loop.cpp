@@ -196,6 +196,7 @@ StateValue::Dict FitLoop::resume_state() {
   state.add("wait_seconds", is_begun ? wait_seconds : 0.0);
   const auto steps = dataset_steps();
   state.add("dataset_steps", steps ? StateValue(*steps) : StateValue());
+  state.add("dataset", dataset_description());
   state.add("validation_epoch", validation_epoch());
   state.add("meters", is_begun ? save_meters(strategy(), meters()) : StateValue());
   StateValue::Dict states;
@@ -231,6 +232,11 @@ void FitLoop::resume(const Callbacks& callbacks) {
         source, "dataset_steps",
         "to go on within an epoch with as many batches in it: " + std::to_string(steps_then.count()),
         std::to_string(*steps_now) + "; the global batch size and the data must be the same");
+  }
+  const auto dataset_then = saved.find("dataset");
+  if (progress.position > 0 && dataset_then && dataset_then->text() != dataset_description()) {
+    throw CheckpointError(source, "dataset", "to go on within an epoch of " + dataset_then->text(),
+                          dataset_description());
   }
   go_to({progress.dataset_epoch, progress.position}, saved.at("validation_epoch").count());
   const StateView of_meters = saved.at("meters");

@@ -56,6 +56,8 @@ class FitLoop : public FitState {
   virtual std::vector<StepMeters*> meters() = 0;
   /// Batches of a pass over the training data; nothing where that is not known.
   virtual std::optional<int64_t> dataset_steps() const = 0;
+  /// What decides which of its examples come at a step; empty where that is not known.
+  virtual std::string dataset_description() const = 0;
   /// The pass over the validation data that comes next, each in an order of its own where it is shuffled.
   virtual int64_t validation_epoch() const = 0;
   /// The next batch is the one at `position`.

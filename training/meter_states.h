@@ -19,8 +19,7 @@ StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local
 /// restore().
 std::vector<MetricState> copy_meters(StepMeters& meters);
 /// Goes on, on the replica's device, from what copy_meters() has given of the same meters.
-void put_back_meters(StepMeters& meters, const std::vector<MetricState>& copies,
-                     const torch::Device& device);
+void put_back_meters(StepMeters& meters, const std::vector<MetricState>& copies, const torch::Device& device);
 
 /// Throws InvalidArgument for a metric without restore().
 void check_restorable(StepMeters& meters);

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 /// With memory of its own, on the same device.
-StateValue copy_of(const StateValue& state) {
+StateValue cloned(const StateValue& state) {
   return map_tensors<torch::Tensor>(state, [](const torch::Tensor& tensor) { return tensor.clone(); });
 }
 
@@ -24,23 +24,22 @@ std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 StepSnapshot::StepSnapshot(const FitState::Objects& objects, const std::vector<StepMeters*>& meters) {
-  replicas_ =
-      objects.strategy
-          .run([&](ReplicaContext& context) {
-            const torch::NoGradGuard no_grad;
-            const auto at = static_cast<size_t>(context.local_replica_id());
-            OfReplica replica;
-            const auto add = [&](const torch::Tensor& tensor) {
-              replica.module_tensors.emplace_back(tensor, tensor.detach().clone());
-            };
-            for (const auto& tensor : objects.modules[at]->parameters()) add(tensor);
-            for (const auto& tensor : objects.modules[at]->buffers()) add(tensor);
-            replica.optimizer = copy_of(optimizer_state(*objects.optimizers[at]));
-            if (objects.scalers[at]->is_enabled()) replica.scaler = objects.scalers[at]->state();
-            replica.meters = copy_meters(*meters[at]);
-            return replica;
-          })
-          .local_values();
+  replicas_ = objects.strategy
+                  .run([&](ReplicaContext& context) {
+                    const torch::NoGradGuard no_grad;
+                    const auto at = static_cast<size_t>(context.local_replica_id());
+                    OfReplica replica;
+                    const auto add = [&](const torch::Tensor& tensor) {
+                      replica.module_tensors.emplace_back(tensor, tensor.detach().clone());
+                    };
+                    for (const auto& tensor : objects.modules[at]->parameters()) add(tensor);
+                    for (const auto& tensor : objects.modules[at]->buffers()) add(tensor);
+                    replica.optimizer = cloned(optimizer_state(*objects.optimizers[at]));
+                    if (objects.scalers[at]->is_enabled()) replica.scaler = objects.scalers[at]->state();
+                    replica.meters = copy_meters(*meters[at]);
+                    return replica;
+                  })
+                  .local_values();
 }
 
 void StepSnapshot::restore(const FitState::Objects& objects, const std::vector<StepMeters*>& meters) const {
@@ -51,7 +50,7 @@ void StepSnapshot::restore(const FitState::Objects& objects, const std::vector<S
     for (const auto& [tensor, copy] : replica.module_tensors) tensor.detach().copy_(copy);
     auto& optimizer = *objects.optimizers[at];
     const auto rates = learning_rates(optimizer);
-    load_optimizer_state(optimizer, copy_of(replica.optimizer));
+    load_optimizer_state(optimizer, cloned(replica.optimizer));
     auto rate = rates.begin();
     for (auto& group : optimizer.param_groups()) group.options().set_lr(*rate++);
     if (objects.scalers[at]->is_enabled()) objects.scalers[at]->load_state(replica.scaler);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,7 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
     return of_replicas;
   }
   std::optional<int64_t> dataset_steps() const override { return batches_.known_size(); }
+  std::string dataset_description() const override { return batches_.describe(); }
   int64_t validation_epoch() const override { return validation_ ? validation_->position().epoch : 0; }
   void go_to(const DatasetPosition& position, int64_t validation_epoch) override {
     iterator_.reset();

@@ -119,6 +119,7 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress) {
   StateValue::Dict optimizers;
   for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
   state.add("optimizers", std::move(optimizers));
+  state.add("gradient_orders", save_gradient_orders());
   if (!scalers_.empty()) {
     const GradScalerState of_scaler = scalers_[0]->state();
     StateValue::Dict scaler;
@@ -150,6 +151,7 @@ TrainingProgress TrainingState::restore(const StateValue& state, const std::stri
   const TrainingProgress progress = load_progress(view.at("progress"));
   load_state_dict(model_, tensors_of(view.at("model")), {.source = source});
   load_optimizers(view.at("optimizers"), source);
+  if (const auto orders = view.find("gradient_orders")) load_gradient_orders(*orders);
   if (!scalers_.empty()) load_scalers(view.at("scaler"));
   load_replicas(view.at("replicas"));
   return progress;
@@ -160,6 +162,29 @@ void TrainingState::load_optimizers(const StateView& saved, const std::string& s
     const StateView state = saved.at(name);
     for (auto* optimizer : of_replicas)
       load_optimizer_state(*optimizer, state.value(), source + ": optimizer '" + name + "'");
+  }
+}
+
+StateValue::Dict TrainingState::save_gradient_orders() const {
+  StateValue::Dict orders;
+  for (const auto& [name, of_replicas] : optimizers_) {
+    const auto order = strategy_->extended().gradient_order(*of_replicas[0]);
+    orders.add(name, StateValue::List(order.begin(), order.end()));
+  }
+  return orders;
+}
+
+void TrainingState::load_gradient_orders(const StateView& saved) {
+  for (const auto& [name, of_replicas] : optimizers_) {
+    const StateView of_optimizer = saved.at(name);
+    std::vector<int64_t> order;
+    for (const auto& item : of_optimizer.items()) order.push_back(item.integer());
+    if (order.empty()) continue;  // not known yet then
+    try {
+      strategy_->extended().set_gradient_order(*of_replicas[0], order);
+    } catch (const InvalidArgument& error) {
+      of_optimizer.fail("an order of the optimizer's parameters", error.what());
+    }
   }
 }
 

@@ -74,8 +74,10 @@ class TrainingState {
   TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
+  StateValue::Dict save_gradient_orders() const;
   StateValue::Dict save_replicas();
   void load_optimizers(const StateView& saved, const std::string& source);
+  void load_gradient_orders(const StateView& saved);
   void load_scalers(const StateView& saved);
   void load_replicas(const StateView& saved);
 

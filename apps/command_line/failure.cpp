@@ -8,6 +8,7 @@
 #include "lockstep/apps/command_line/numbers_error.h"
 #include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/datasets/data_error.h"
+#include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/run_directory.h"
@@ -85,6 +86,16 @@ Failure describe_failure(const std::exception_ptr& error) {
   } catch (const std::exception& other) {
     return describe_other(other.what());
   }
+}
+
+Failure describe_failure(const std::exception_ptr& error, const ClusterResolver* cluster) {
+  Failure found = describe_failure(error);
+  const bool names_workers = found.exit_code == static_cast<int>(ExitCode::kPeer);
+  const bool is_one_of_several =
+      cluster != nullptr && cluster->world_size() > 1 && cluster->task_type() != "evaluator";
+  if (is_one_of_several && !names_workers)
+    found.message = "worker " + std::to_string(cluster->rank()) + ": " + found.message;
+  return found;
 }
 
 }  // namespace lockstep::apps

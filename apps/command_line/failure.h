@@ -5,6 +5,10 @@
 
 #include "lockstep/runtime/errors.h"
 
+namespace lockstep {
+class ClusterResolver;
+}
+
 namespace lockstep::apps {
 
 /// How the program ends because of an error.
@@ -15,5 +19,8 @@ struct Failure {
 
 /// Sorts an exception into the exit codes; 1 for one that none of them names.
 Failure describe_failure(const std::exception_ptr& error);
+/// The same in a task of `cluster`: the message begins with which of several workers it is, unless it is of
+/// the workers anyway. Null: there are no others.
+Failure describe_failure(const std::exception_ptr& error, const ClusterResolver* cluster);
 
 }  // namespace lockstep::apps

@@ -133,7 +133,8 @@ std::vector<Flag> record_flags() {
        "Steps between two comparisons of all replicas' parameters and optimizer states, bit by bit; 0: none",
        number(defaults.check_replicas)},
       {"Run", "on-not-finite", "ACTION",
-       "Where a loss, a parameter or an optimizer's state is NaN or infinite on any replica: stop; skip (look "
+       "Where a loss, a parameter or an optimizer's state is NaN or infinite on any replica: stop; skip "
+       "(look "
        "after every step, and undo it); roll_back (look every 100 steps, and undo all since the last look)",
        not_finite_name(defaults.on_not_finite)},
       {"Run", "quiet", "", "Print errors only"},

@@ -131,11 +131,9 @@ void print_weights(const std::string& path, const LoadReport& report) {
   for (const auto& line : report.describe()) print("                 " + line + "\n");
 }
 
-int run_training(CommandLine line, const std::string& resume) {
+int train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandLine line,
+             const std::string& resume) {
   const TrainOptions& options = line.options;
-  InterruptionGuard interruption(/*from_first_step=*/true);
-  torch::manual_seed(options.seed);
-  const MadeStrategy made = choose_strategy(options);
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
   const Tf32Guard tf32(options.precision == PrecisionKind::kTf32);
@@ -250,6 +248,19 @@ int run_training(CommandLine line, const std::string& resume) {
   return 0;
 }
 
+/// Throws a Failure, of which the other workers are told.
+int run_training(const CommandLine& line, const std::string& resume) {
+  InterruptionGuard interruption(/*from_first_step=*/true);
+  torch::manual_seed(line.options.seed);
+  const MadeStrategy made = choose_strategy(line.options);
+  try {
+    return train_by(made, interruption, line, resume);
+  } catch (const std::exception&) {
+    made.strategy->report_failure(std::current_exception());
+    throw describe_failure(std::current_exception(), made.strategy->cluster_resolver());
+  }
+}
+
 int run_program(const std::string& program, const std::vector<std::string>& arguments) {
   const CommandLine line = parse_command_line(arguments, strategy_names());
   switch (line.action) {
@@ -267,6 +278,11 @@ int run_program(const std::string& program, const std::vector<std::string>& argu
   return run_training(line, resume_command(program, arguments));
 }
 
+int end_by(const Failure& failure) {
+  std::cerr << "train_mnist: error: " << failure.message << std::endl;
+  return failure.exit_code;
+}
+
 }  // namespace
 }  // namespace lockstep::apps
 
@@ -276,9 +292,9 @@ int main(int argc, char** argv) {
   } catch (const lockstep::apps::Stopped& stopped) {
     return static_cast<int>(stopped.signal == SIGINT ? lockstep::ExitCode::kInterrupted
                                                      : lockstep::ExitCode::kTerminated);
+  } catch (const lockstep::apps::Failure& failure) {
+    return lockstep::apps::end_by(failure);
   } catch (...) {
-    const auto failure = lockstep::apps::describe_failure(std::current_exception());
-    std::cerr << "train_mnist: error: " << failure.message << std::endl;
-    return failure.exit_code;
+    return lockstep::apps::end_by(lockstep::apps::describe_failure(std::current_exception()));
   }
 }

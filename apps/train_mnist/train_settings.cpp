@@ -74,10 +74,14 @@ NamedValues training_values(const TrainOptions& options) {
 NamedValues record_values(const TrainOptions& options) {
   const bool is_recorded = !options.run_dir.empty();
   const bool is_saved = !options.backup_dir.empty();
-  return {{"run-dir", text(options.run_dir)},          {"log-every", where(is_recorded, options.log_every)},
-          {"profile", count(options.profile)},         {"check-replicas", options.check_replicas},
-          {"backup-dir", text(options.backup_dir)},    {"save-every", where(is_saved, options.save_every)},
-          {"resume", where(is_saved, options.resume)}, {"on-not-finite", not_finite_name(options.on_not_finite)},
+  return {{"run-dir", text(options.run_dir)},
+          {"log-every", where(is_recorded, options.log_every)},
+          {"profile", count(options.profile)},
+          {"check-replicas", options.check_replicas},
+          {"backup-dir", text(options.backup_dir)},
+          {"save-every", where(is_saved, options.save_every)},
+          {"resume", where(is_saved, options.resume)},
+          {"on-not-finite", not_finite_name(options.on_not_finite)},
           {"quiet", options.quiet}};
 }
 

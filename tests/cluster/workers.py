@@ -77,7 +77,8 @@ def tf_config(hosts, index, task="worker"):
 
 
 def start_workers(count, command, change=lambda index, environment: None):
-    """Starts `count` workers of `command` on loopback. `change` may alter a worker's environment."""
+    """Starts `count` workers on loopback: of `command`, or of what it is for each one's index where it is a function.
+    `change` may alter a worker's environment."""
     with reserved_port() as first:
         hosts = [f"127.0.0.1:{first.getsockname()[1]}"] + [f"127.0.0.1:{index}" for index in range(1, count)]
         workers = []
@@ -90,5 +91,5 @@ def start_workers(count, command, change=lambda index, environment: None):
                 environment["LOCKSTEP_LISTEN_FD"] = str(first.fileno())
                 pass_fds = (first.fileno(),)
             change(index, environment)
-            workers.append(Worker(command, environment, pass_fds))
+            workers.append(Worker(command(index) if callable(command) else command, environment, pass_fds))
     return workers

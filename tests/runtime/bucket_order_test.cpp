@@ -118,5 +118,33 @@ TEST(BucketOrder, IsAgreedOnAnewAfterAReset) {
   }
 }
 
+TEST(BucketOrder, GoesOnFromWhatWasAgreedOnBefore) {
+  BucketOrders orders(2, 4);
+  orders.agree({{1, 3, 0, 2}, {2, 0, 1, 3}});
+  EXPECT_THAT(orders[1].agreed(), ElementsAre(1, 3, 0, 2));
+  orders[1].take_next();
+  EXPECT_THAT(orders[1].agreed(), ElementsAre(1, 3, 0, 2));
+
+  BucketOrders later(2, 4);
+  EXPECT_THAT(later[0].agreed(), IsEmpty());
+  for (size_t rank = 0; rank < 2; ++rank) {
+    later[rank].set_agreed({1, 3, 0, 2});
+    EXPECT_THAT(later[rank].agreed(), ElementsAre(1, 3, 0, 2));
+    ASSERT_TRUE(later[rank].has_next());
+    later[rank].take_next();
+    EXPECT_THAT(later[rank].current(), ElementsAre(1, 3, 0, 2));
+  }
+  later.agree({{0, 1, 2, 3}, {0, 1, 2, 3}});  // what arrives now changes nothing
+  EXPECT_FALSE(later[0].has_next());
+  EXPECT_THAT(later[0].agreed(), ElementsAre(1, 3, 0, 2));
+}
+
+TEST(BucketOrder, HasNothingNextWhereWhatWasAgreedOnIsTheReverseOfRegistration) {
+  BucketOrder order(3);
+  order.set_agreed({2, 1, 0});
+  EXPECT_FALSE(order.has_next());
+  EXPECT_THAT(order.agreed(), ElementsAre(2, 1, 0));
+}
+
 }  // namespace
 }  // namespace lockstep

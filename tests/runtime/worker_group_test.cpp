@@ -194,7 +194,43 @@ TEST(WorkerGroup, NamesTheCoordinatorThatIsAbsentAfterTheJoinTimeout) {
   } catch (const ClusterError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(c10::str("127.0.0.1:", port)), HasSubstr("worker 1")));
   }
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(6));
+}
+
+TEST(WorkerGroup, NamesTheCoordinatorThatDoesNotAnswerAfterTheJoinTimeout) {
+  TcpListener silent("127.0.0.1", 0);
+  const int port = silent.port();
+  const int descriptor = silent.release();
+  ASSERT_EQ(::listen(descriptor, 16), 0);  // the system answers that it listens, and nobody more
+  const JoinOptions options{.rank = 1,
+                            .size = 2,
+                            .master_host = "127.0.0.1",
+                            .master_port = port,
+                            .join_timeout = std::chrono::seconds(1)};
+  const auto begin = Clock::now();
+  try {
+    WorkerGroup::join(options);
+    FAIL() << "joined";
+  } catch (const ClusterError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 1 found no coordinator"),
+                                    HasSubstr(c10::str("127.0.0.1:", port)), HasSubstr("does not answer")));
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  ::close(descriptor);
+}
+
+TEST(WorkerGroup, TellsAllWorkersWhoDidNotCome) {
+  const auto errors = run_workers(
+      {1, 1, 1}, [](WorkerGroup&) {},
+      [](JoinOptions& options) {
+        options.size = 4;
+        // The others would wait for longer.
+        options.join_timeout = std::chrono::seconds(options.rank == 0 ? 2 : 60);
+      });
+  for (const auto& error : errors) {
+    EXPECT_THAT(message_of<ClusterError>(error),
+                AllOf(HasSubstr("worker 3 of 4 did not come"), HasSubstr("within 2 s")));
+  }
 }
 
 TEST(WorkerGroup, TellsTheOthersThatAWorkerEndedItsPartEarly) {

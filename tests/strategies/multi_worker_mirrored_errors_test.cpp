@@ -28,6 +28,88 @@ TEST(MultiWorkerMirroredStrategy, NamesTheTensorAndBothWorkersWhereModelsDiffer)
   }
 }
 
+using MakeModel = std::function<torch::nn::Sequential()>;
+
+/// Both workers name the tensor as each of them has it; `in_...` are regular expressions.
+void expect_difference(const MakeModel& first, const MakeModel& second, const std::string& in_first,
+                       const std::string& in_second) {
+  const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const bool is_first = strategy.cluster_resolver()->rank() == 0;
+    strategy.scope([&](ReplicaContext&) { return is_first ? first() : second(); });
+  });
+  for (const auto& error : errors) {
+    EXPECT_TRUE(is_a<ClusterError>(error));
+    EXPECT_THAT(text_of(error), testing::ContainsRegex("^\\[model\\].* worker 0 \\([^)]+\\) has " + in_first +
+                                                       " where worker 1 \\([^)]+\\) has " + in_second + "$"));
+  }
+}
+
+TEST(MultiWorkerMirroredStrategy, NamesTheFirstTensorThatDiffersInAnyWay) {
+  using torch::nn::Linear;
+  using torch::nn::Sequential;
+  const auto plain = [] { return Sequential(Linear(2, 3), Linear(3, 3)); };
+  const auto named = [](const char* first, const char* second) {
+    return [=] { return Sequential({{first, Linear(3, 3)}, {second, Linear(3, 3)}}); };
+  };
+  const auto of_doubles = [&] {
+    auto model = plain();
+    model->to(torch::kDouble);
+    return model;
+  };
+  const auto frozen = [&] {
+    auto model = plain();
+    model->parameters()[1].set_requires_grad(false);
+    return model;
+  };
+  expect_difference(plain, of_doubles, "'0.weight' Float \\[3, 2\\], trained",
+                    "'0.weight' Double \\[3, 2\\], trained");
+  expect_difference(named("a", "b"), named("b", "a"), "'a.weight' .*", "'b.weight' .*");  // order
+  expect_difference(named("a", "b"), named("a", "c"), "'b.weight' .*", "'c.weight' .*");
+  expect_difference(
+      plain, [] { return Sequential(Linear(2, 3)); }, "'1.weight' Float \\[3, 3\\], trained", "none");
+  expect_difference([] { return Sequential(Linear(2, 3)); }, plain, "none",
+                    "'1.weight' Float \\[3, 3\\], trained");
+  expect_difference(plain, frozen, "'0.bias' Float \\[3\\], trained", "'0.bias' Float \\[3\\]");
+}
+
+/// What the workers throw where the options of worker 1's optimizer are others.
+template <typename Optimizer, typename Options>
+std::vector<std::exception_ptr> errors_of_options(const Options& first, const Options& second) {
+  return run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto model = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 3); });
+    const bool is_first = strategy.cluster_resolver()->rank() == 0;
+    strategy.scope([&](ReplicaContext& replica) {
+      return Optimizer(model[replica]->parameters(), is_first ? first : second);
+    });
+  });
+}
+
+TEST(MultiWorkerMirroredStrategy, NamesTheOptimizersOptionThatDiffers) {
+  using torch::optim::Adam;
+  using torch::optim::AdamOptions;
+  using torch::optim::SGD;
+  using torch::optim::SGDOptions;
+  const auto expect = [](const std::vector<std::exception_ptr>& errors, const std::string& in_first,
+                         const std::string& in_second) {
+    for (const auto& error : errors) {
+      EXPECT_TRUE(is_a<ClusterError>(error));
+      EXPECT_THAT(text_of(error), AllOf(HasSubstr("[optimizer]"), HasSubstr(in_first + " of group 0 where"),
+                                        testing::EndsWith(in_second + " of group 0")));
+    }
+  };
+  expect(errors_of_options<SGD>(SGDOptions(0.1).momentum(0.9), SGDOptions(0.1)), "momentum 0.9",
+         "momentum 0");
+  expect(errors_of_options<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), SGDOptions(0.1).momentum(0.9)),
+         "nesterov True", "nesterov False");
+  expect(errors_of_options<Adam>(AdamOptions(0.1), AdamOptions(0.1).betas({0.9, 0.99})), "betas (0.9, 0.999)",
+         "betas (0.9, 0.99)");
+  // Numbers that are printed with all their digits.
+  expect(errors_of_options<Adam>(AdamOptions(0.1), AdamOptions(0.1000000001)), "learning rate 0.1",
+         "learning rate 0.1000000001");
+  expect_no_worker_failed(
+      errors_of_options<Adam>(AdamOptions(0.1).betas({0.8, 0.9}), AdamOptions(0.1).betas({0.8, 0.9})));
+}
+
 TEST(MultiWorkerMirroredStrategy, NamesWhatDiffersOfOptimizersAndDatasets) {
   auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     auto model = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 3); });

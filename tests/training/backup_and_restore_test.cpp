@@ -104,6 +104,7 @@ struct FitSetUp {
   std::optional<MonitorOptions> best{};
   int64_t epochs = kFitEpochs;
   int64_t batch_size = kBatchSize;
+  uint64_t shuffle_seed = 5;
 };
 
 Outcome fit_noisily(Strategy& strategy, const FitSetUp& set_up) {
@@ -112,8 +113,9 @@ Outcome fit_noisily(Strategy& strategy, const FitSetUp& set_up) {
       strategy, [](ReplicaContext&) { return NoisyNet(); },
       [](const auto& parameters) { return FusedAdam(parameters, FusedAdamOptions(0.02)); }, cross_entropy,
       {{"accuracy", CategoricalAccuracy()}, {"confusion", ConfusionMatrix(3)}});
-  auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
-                                             {.global_batch_size = set_up.batch_size, .shuffle_seed = 5});
+  auto batches = strategy.distribute_dataset(
+      TensorDataset(data.data, data.target),
+      {.global_batch_size = set_up.batch_size, .shuffle_seed = set_up.shuffle_seed});
   Callbacks callbacks = set_up.callbacks;
   callbacks.push_back(std::make_shared<ReduceOnPlateau>(
       ReduceOnPlateauOptions{.monitor = {.name = "validation_accuracy", .min_delta = 0.9}, .patience = 1}));
@@ -294,6 +296,17 @@ TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
   EXPECT_THAT(error_of<CheckpointError>(
                   [&] { fit_noisily(strategy, {.backup = backup, .batch_size = kBatchSize - 1}); }),
               HasSubstr("as many batches in it: 3, but got 4"));
+}
+
+TEST(BackupAndRestoreTest, AnotherOrderWithinAnEpochIsRefused) {
+  const CheckpointFolder folder;
+  const auto backup = quiet_backup(folder.file("backup"));
+  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
+  EXPECT_THAT(
+      error_of<CheckpointError>([&] { fit_noisily(strategy, {.backup = backup, .shuffle_seed = 6}); }),
+      HasSubstr("within an epoch of batches of 5 out of 13 examples, shuffled with seed 5, but got "
+                "batches of 5 out of 13 examples, shuffled with seed 6"));
 }
 
 TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {

@@ -93,9 +93,9 @@ GuardedOutcome fit_guarded(Strategy& strategy, const Example& examples, Callback
       strategy, [](ReplicaContext&) { return GuardedNet(); },
       [](const auto& parameters) { return FusedAdam(parameters, 0.05); }, cross_entropy,
       {{"accuracy", CategoricalAccuracy()}});
-  const auto history =
-      trainer.fit(examples.data, examples.target,
-                  {.epochs = epochs, .callbacks = std::move(callbacks), .batches = {.global_batch_size = kGuardedBatch}});
+  const auto history = trainer.fit(
+      examples.data, examples.target,
+      {.epochs = epochs, .callbacks = std::move(callbacks), .batches = {.global_batch_size = kGuardedBatch}});
   GuardedOutcome outcome;
   const auto add = [&](const std::string&, const torch::Tensor& tensor) {
     outcome.tensors.push_back(tensor.detach().clone());
@@ -115,7 +115,8 @@ GuardedOutcome fit_guarded(Strategy& strategy, const Example& examples, Callback
 
 class NanGuardTest : public ::testing::Test {
  protected:
-  std::shared_ptr<NanGuard> guard(NotFiniteAction action, int64_t every_steps = 0, int64_t most_in_a_row = 3) {
+  std::shared_ptr<NanGuard> guard(NotFiniteAction action, int64_t every_steps = 0,
+                                  int64_t most_in_a_row = 3) {
     return std::make_shared<NanGuard>(
         NanGuardOptions{.every_steps = every_steps,
                         .action = action,
@@ -184,10 +185,11 @@ TEST_F(NanGuardTest, SkipsAStepAsIfItsBatchHadNotBeenThere) {
 TEST_F(NanGuardTest, SaysWhichStepsItHasUndone) {
   fit_guarded(strategy_, with_broken(examples_, {2}), {guard(NotFiniteAction::kSkip)}, 1);
   fit_guarded(strategy_, with_broken(examples_, {4, 5}), {guard(NotFiniteAction::kRollBack, 3)}, 1);
-  EXPECT_THAT(lines_, ElementsAre("[fit] expected finite losses, but in epoch 1, step 3, replica 1 (cpu:1) has "
-                                  "one that is not: the step is undone",
-                                  "[fit] expected finite losses, but in epoch 1, step 5, replica 1 (cpu:1) has "
-                                  "one that is not: the last 3 steps are undone"));
+  EXPECT_THAT(lines_,
+              ElementsAre("[fit] expected finite losses, but in epoch 1, step 3, replica 1 (cpu:1) has "
+                          "one that is not: the step is undone",
+                          "[fit] expected finite losses, but in epoch 1, step 5, replica 1 (cpu:1) has "
+                          "one that is not: the last 3 steps are undone"));
 }
 
 TEST_F(NanGuardTest, NamesTheStepOfTheEpochAfterOthersWereUndone) {
@@ -230,7 +232,7 @@ TEST_F(NanGuardTest, EndsTheFitWhereTooManyLooksInARowFindThem) {
 }
 
 TEST_F(NanGuardTest, PutsRightWhatIsToBeSaved) {
-  const testing::CheckpointFolder folder;
+  const CheckpointFolder folder;
   const auto saving = [&](const std::string& name) {
     return std::make_shared<BackupAndRestore>(BackupOptions{.folder = folder.file(name),
                                                             .save_every = SaveEvery::steps(1),
@@ -240,7 +242,8 @@ TEST_F(NanGuardTest, PutsRightWhatIsToBeSaved) {
   const auto expected = fit_guarded(strategy_, without(examples_, {2}), {}, 1);
   fit_guarded(strategy_, with_broken(examples_, {2}),
               {guard(NotFiniteAction::kRollBack, 2), saving("rolled back")}, 1);
-  EXPECT_THAT(lines_, ElementsAre(HasSubstr("step 3, replica 1 (cpu:1) has one that is not: the step is undone")));
+  EXPECT_THAT(lines_,
+              ElementsAre(HasSubstr("step 3, replica 1 (cpu:1) has one that is not: the step is undone")));
   // What it goes on from at the end is what the guard has left.
   auto outcome = fit_guarded(strategy_, with_broken(examples_, {2}), {saving("rolled back")}, 1);
   EXPECT_TRUE(bit_equal(outcome.tensors, expected.tensors));
@@ -266,9 +269,8 @@ TEST(NanGuardOverWorkers, AllUndoTheSameStep) {
   std::vector<int64_t> undone(2), lines(2);
   const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
     const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
-    const auto skip = std::make_shared<NanGuard>(
-        NanGuardOptions{.action = NotFiniteAction::kSkip,
-                        .on_message = [&, rank](const std::string&) { ++lines[rank]; }});
+    const auto skip = std::make_shared<NanGuard>(NanGuardOptions{
+        .action = NotFiniteAction::kSkip, .on_message = [&, rank](const std::string&) { ++lines[rank]; }});
     expected[rank] = fit_guarded(strategy, without(examples, {3}), {});
     outcomes[rank] = fit_guarded(strategy, data, {skip});
     undone[rank] = skip->num_undone();

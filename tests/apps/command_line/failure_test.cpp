@@ -13,6 +13,7 @@
 #include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
+#include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/nan_guard.h"
 #include "lockstep/training/run_directory.h"
@@ -73,6 +74,19 @@ TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
   EXPECT_THAT(describe_failure(error).message,
               AllOf(HasSubstr("failed on a shard of 1"), HasSubstr("too few values"),
                     Not(HasSubstr("drop_remainder")), Not(HasSubstr("\n"))));
+}
+
+TEST(Failure, NamesTheWorkerThatItAroseIn) {
+  const auto in_cluster = [](const auto& error, std::vector<std::string> hosts) {
+    const SimpleClusterResolver cluster(std::move(hosts), 0);
+    return describe_failure(std::make_exception_ptr(error), &cluster).message;
+  };
+  const std::vector<std::string> two{"a:1", "b:1"};
+  EXPECT_EQ(in_cluster(DataError("no such file"), two), "worker 0: no such file");
+  EXPECT_EQ(in_cluster(DataError("no such file"), {"a:1"}), "no such file");
+  EXPECT_EQ(in_cluster(PeerLost("worker 1 (b) was lost"), two), "worker 1 (b) was lost");
+  EXPECT_EQ(describe_failure(std::make_exception_ptr(DataError("no such file")), nullptr).message,
+            "no such file");
 }
 
 // Work is done later than it is launched: an error of the device may show where nobody can tell the replica.

@@ -108,6 +108,25 @@ TEST(TrainMnistProgram, NamesTheStepAtWhichTheLossStoppedBeingANumber) {
                  {"epoch 1, step ", "expected a finite loss", "replica 0 (", "(--learning-rate 1e+30)"});
 }
 
+TEST(TrainMnistProgram, UndoesStepsThatEndInNanWhereAskedTo) {
+  const auto run = [](const std::string& action) {
+    return train_mnist(
+        short_training({"--strategy", "mirrored", "--replicas", "2", "--on-not-finite", action}),
+        {.variables = {{"LOCKSTEP_FAULTS", "nan@replica1:step2"}}});
+  };
+  expect_refusal(run("stop"), 6,
+                 {"expected a finite state, but replica 1 has NaN or infinity in parameter "});
+  for (const auto& [action, what] : {std::pair("skip", "the step is undone"), {"roll_back", "are undone"}}) {
+    const auto result = run(action);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(
+        result.error,
+        AllOf(HasSubstr("train_mnist: [fit] expected a finite state, but after epoch 1"), HasSubstr(what)));
+    EXPECT_THAT(result.out, ::testing::Not(HasSubstr("nan"))) << action;
+  }
+  expect_refusal(run("ignore"), 2, {"--on-not-finite", "stop, skip, roll_back", "'ignore'"});
+}
+
 TEST(TrainMnistProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
   if (std::string(LOCKSTEP_TEST_SANITIZER) != "") GTEST_SKIP() << "a sanitizer reserves more than any limit";
   const auto result = train_mnist(short_training({"--model", "mobilenet_v2", "--image-size", "1024",

@@ -1,0 +1,42 @@
+#include "lockstep/training/checkpoint_manifest.h"
+
+#include <fstream>
+
+#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/fuzz/fuzz.h"
+#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/sha256.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+void write_file(const std::string& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// What is read of a folder whose manifest.json is `text`, with the checksum that it should have.
+CheckpointManifest read_text(const std::string& folder, std::string_view text) {
+  write_file(folder + "/manifest.json", text);
+  write_file(folder + "/manifest.sha256", sha256(text) + "  manifest.json\n");
+  return read_manifest(folder);
+}
+
+}  // namespace
+
+/// Behind the checksum, which would make most changes end there.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const testing::TemporaryFolder folder;
+  const auto manifest = accepted<CheckpointError>(
+      [&] { return read_text(folder.path(), text_of(data, size)); }, expect_plain_line);
+  if (!manifest) return 0;
+  for (const auto& file : manifest->files)
+    expect(file.name.find('/') == std::string::npos && file.name != "..", "names of files in the folder");
+  const auto again = read_text(folder.path(), manifest_text(*manifest));
+  expect(again == *manifest, "the same manifest out of what was written of it");
+  // It is not there, or not as the manifest has it.
+  for (const auto& file : manifest->files)
+    accepted<CheckpointError>([&] { return read_checkpoint_file(folder.path(), file); }, expect_plain_line);
+  return 0;
+}
+
+}  // namespace lockstep::fuzz
