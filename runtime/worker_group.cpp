@@ -90,7 +90,6 @@ void WorkerGroup::finish_together() {
 }
 
 c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
-  if (!connecting_store_) connecting_store_ = store_->clone();
   const auto is_over = [client = connecting_store_, interrupted = interrupted_] {
     return *interrupted || client->check({WorkerFailures::kKey});
   };

@@ -135,6 +135,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
     // Clients of their own, since one that waits for an answer keeps others waiting.
     c10::intrusive_ptr<c10d::Store> failures;
     c10::intrusive_ptr<c10d::Store> stalls;
+    c10::intrusive_ptr<c10d::Store> connecting;
   };
   std::optional<Met> met;
   try {
@@ -142,7 +143,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
         join_timeout_ + kMeetSlack,
         [store = store_, own, meeting = MeetingOptions{rank_, size_, place_of(options), join_timeout_}] {
           auto cards = meet_workers(*store, own, meeting);
-          return Met{std::move(cards), store->clone(), store->clone()};
+          return Met{std::move(cards), store->clone(), store->clone(), store->clone()};
         });
   } catch (const c10::Error&) {
     throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
@@ -162,6 +163,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
   }
   failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
   stalls_store_ = std::move(met->stalls);
+  connecting_store_ = std::move(met->connecting);
   layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));
 }
 

@@ -49,8 +49,10 @@ if ((${#sanitizers[@]})); then
   mkdir -p build
   scripts/fuzz.sh --seconds 12 --libtorch 2>&1 | tee build/fuzz.log || fuzz_status=${PIPESTATUS[0]}
 fi
-run_tests "${folders[@]}"
+test_status=0
+run_tests "${folders[@]}" || test_status=$?
 if ((fuzz_status)); then
-  sed -n '/^target /,$p' build/fuzz.log
-  fail "the tests have passed, but fuzzing has found something" $fuzz_status
+  tail -n 100 build/fuzz.log
+  say "Fuzzing has failed: see above, and build/fuzz.log"
 fi
+exit $((test_status ? test_status : fuzz_status))

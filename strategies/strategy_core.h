@@ -45,6 +45,14 @@ struct Strategy::Core {
     return live;
   }
 
+  /// Null for one that scope did not make.
+  std::shared_ptr<OptimizerGroup> find_optimizer(const torch::optim::Optimizer& optimizer) const {
+    for (const auto& weak : optimizers) {
+      if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
+    }
+    return nullptr;
+  }
+
   /// The first of the replicas that have finished the most of this optimizer's steps; none where the last
   /// step of each, by whichever optimizer, used a sum that was cut off.
   std::optional<size_t> best_replica(const OptimizerGroup& group) {

@@ -78,7 +78,8 @@ void StrategyExtended::broadcast_from_chief_(const std::vector<torch::Tensor>& t
 }
 
 std::vector<int64_t> StrategyExtended::gradient_order(const torch::optim::Optimizer& optimizer) const {
-  const auto* reducer = strategy_.optimizer_group(optimizer)->reducer(0);
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  const auto* reducer = group ? group->reducer(0) : nullptr;
   if (reducer == nullptr) return {};
   const auto order = reducer->agreed_order();
   return {order.begin(), order.end()};
@@ -86,14 +87,14 @@ std::vector<int64_t> StrategyExtended::gradient_order(const torch::optim::Optimi
 
 void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimizer,
                                           const std::vector<int64_t>& order) const {
-  const auto group = strategy_.optimizer_group(optimizer);
+  const auto group = strategy_.core_->find_optimizer(optimizer);
   const std::vector<size_t> indices(order.begin(), order.end());
   const size_t num_parameters = parameters_of(optimizer).size();
   if (!is_permutation(indices, num_parameters)) {
     throw InvalidArgument("[set_gradient_order] expected each index of " + std::to_string(num_parameters) +
                           " parameters once, but got " + std::to_string(order.size()) + " other numbers");
   }
-  for (int replica = 0; replica < strategy_.num_local_replicas(); ++replica)
+  for (int replica = 0; group && replica < strategy_.num_local_replicas(); ++replica)
     if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
 }
 

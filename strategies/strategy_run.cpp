@@ -91,9 +91,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
 }
 
 std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
-  for (const auto& weak : core_->optimizers) {
-    if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
-  }
+  if (auto group = core_->find_optimizer(optimizer)) return group;
   throw InvalidArgument(c10::str("[", name(),
                                  "] expected an optimizer made by strategy.scope(), but got another: its "
                                  "gradients are not summed over the replicas"));

@@ -1,6 +1,7 @@
 #include "lockstep/training/fit_loop.h"
 
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -132,17 +133,25 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
 
 void FitLoop::log_training() {
   tensors.clear();
-  add_results("", training_results(), *this);
+  Evaluation results = training_results();
+  // Where all steps were undone there is nothing to tell: 0 would be the best loss of all.
+  if (meters().front()->finite.steps() == 0) {
+    for (const auto& [name, value] : Logs(results.logs)) results.logs.set(name, std::nan(""));
+    results.tensors.clear();
+  }
+  add_results("", results, *this);
   if (const auto norm = gradient_norm()) logs.set("gradient_norm", *norm);
 }
 
 void FitLoop::keep_state() {
+  kept_.reset();  // first: there is no room for two everywhere
   kept_ = std::make_unique<StepSnapshot>(objects(), meters());
 }
 
 void FitLoop::roll_back() {
   if (!kept_) throw InvalidArgument("[roll_back] expected keep_state() in this epoch before it");
   kept_->restore(objects(), meters());
+  ++num_roll_backs;
   if (stage_ == Stage::kTrained) log_training();
 }
 
@@ -234,9 +243,11 @@ void FitLoop::resume(const Callbacks& callbacks) {
         std::to_string(*steps_now) + "; the global batch size and the data must be the same");
   }
   const auto dataset_then = saved.find("dataset");
-  if (progress.position > 0 && dataset_then && dataset_then->text() != dataset_description()) {
+  const std::string dataset_now = dataset_description();
+  const bool are_known = dataset_then && !dataset_then->text().empty() && !dataset_now.empty();
+  if (progress.position > 0 && are_known && dataset_then->text() != dataset_now) {
     throw CheckpointError(source, "dataset", "to go on within an epoch of " + dataset_then->text(),
-                          dataset_description());
+                          dataset_now);
   }
   go_to({progress.dataset_epoch, progress.position}, saved.at("validation_epoch").count());
   const StateView of_meters = saved.at("meters");

@@ -32,7 +32,7 @@ void StepRecorder::begin_epoch(const FitState& state) {
   const std::chrono::duration<double> before(state.seconds);
   began_ = std::chrono::steady_clock::now() -
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(before);
-  last_ = {.seconds = state.seconds, .examples = state.examples};
+  last_ = {.seconds = state.seconds, .examples = state.examples, .roll_backs = state.num_roll_backs};
   if (state.examples > 0) std::tie(last_.loss_sum, last_.losses) = state.local_loss();
 }
 
@@ -43,9 +43,15 @@ double StepRecorder::seconds() const {
 StepRecord StepRecorder::next(const FitState& state) {
   StepRecord step{.step = state.global_step, .learning_rate = state.learning_rate()};
   const auto [loss_sum, losses] = state.local_loss();
-  const Totals now{.seconds = seconds(), .loss_sum = loss_sum, .losses = losses, .examples = state.examples};
+  const Totals now{.seconds = seconds(),
+                   .loss_sum = loss_sum,
+                   .losses = losses,
+                   .examples = state.examples,
+                   .roll_backs = state.num_roll_backs};
   const auto examples = static_cast<double>(now.examples - last_.examples);
-  if (now.losses > last_.losses) step.loss = (now.loss_sum - last_.loss_sum) / (now.losses - last_.losses);
+  // What was undone meanwhile is in neither of the two, or in one of them only.
+  const bool are_comparable = now.losses > last_.losses && now.roll_backs == last_.roll_backs;
+  if (are_comparable) step.loss = (now.loss_sum - last_.loss_sum) / (now.losses - last_.losses);
   if (now.seconds > last_.seconds) step.images_per_second = examples / (now.seconds - last_.seconds);
   last_ = now;
   return step;

@@ -28,6 +28,7 @@ class StepRecorder {
     double loss_sum = 0;  // of this process's replicas, as the number of losses
     double losses = 0;
     int64_t examples = 0;
+    int64_t roll_backs = 0;
   };
 
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -88,6 +88,7 @@ struct FitState {
   /// Puts back what keep_state() has kept in this epoch, on all workers alike: as if the batches since then
   /// had not been there. The place in the dataset, random streams and learning rates stay as they are.
   virtual void roll_back() = 0;
+  int64_t num_roll_backs = 0;  ///< since the fit began
   /// Where a loss or a state is not finite: whether the fit may go on, since it was put right. Null: it ends.
   /// NanGuard sets it.
   std::function<bool(const NotFinite&)> on_not_finite;

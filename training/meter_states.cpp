@@ -35,8 +35,9 @@ std::vector<Meter> meters_of(StepMeters& meters) {
       meter_of("finite", StateMerge::kSum, meters.finite, /*is_of_steps=*/true)};
   for (auto& [name, metric] : meters.metrics) {
     if (!metric.is_restorable()) {
-      throw InvalidArgument("[resume_state] expected metrics with restore(), but '" + name +
-                            "' has none: it cannot go on within an epoch");
+      throw InvalidArgument("[fit] expected metrics with restore(), but '" + name +
+                            "' has none: what it has summed up cannot be put back, as a fit needs that goes "
+                            "on within an epoch or undoes steps");
     }
     all.push_back(meter_of("metric " + name, metric.merge(), metric));
   }

@@ -14,8 +14,8 @@ struct NanGuardOptions {
   /// kSkip looks after every step.
   int64_t every_steps = 0;
   NotFiniteAction action = NotFiniteAction::kStop;
-  /// Ends the fit where steps have to be undone at more looks in a row than this.
-  int64_t most_in_a_row = 3;
+  /// Ends the fit where steps have to be undone at more consecutive looks than this.
+  int64_t max_consecutive = 3;
   /// Gets a line for what was undone, on worker 0. Null: it goes to stderr.
   std::function<void(const std::string&)> on_message{};
 };
@@ -30,9 +30,10 @@ struct NanGuardOptions {
 /// changes the model.
 class NanGuard : public Callback {
  public:
-  /// Throws InvalidArgument for a negative number of steps, and for a most_in_a_row below 1.
+  /// Throws InvalidArgument for a negative number of steps, and for a max_consecutive below 1.
   explicit NanGuard(const NanGuardOptions& options = {});
-  /// Throws InvalidArgument where steps are to be undone and a metric has no restore().
+  /// Throws InvalidArgument where steps are to be undone and a metric has no restore(), or another NanGuard
+  /// of the fit is to undo some.
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override;
   void on_step_end(FitState& state) override;
@@ -42,12 +43,13 @@ class NanGuard : public Callback {
   int64_t num_undone() const { return num_undone_; }
 
  private:
+  bool look(FitState& state);
   void keep(FitState& state);
   bool undo(FitState& state, const NotFinite& error);
 
   NanGuardOptions options_;
   int64_t kept_step_ = 0;  // of all steps: after which the state was kept
-  int64_t num_in_a_row_ = 0;
+  int64_t num_consecutive_ = 0;
   int64_t num_undone_ = 0;
 };
 

@@ -135,7 +135,9 @@ std::vector<Flag> record_flags() {
       {"Run", "on-not-finite", "ACTION",
        "Where a loss, a parameter or an optimizer's state is NaN or infinite on any replica: stop; skip "
        "(look "
-       "after every step, and undo it); roll_back (look every 100 steps, and undo all since the last look)",
+       "after every step, and undo one that has led to it); roll_back (look after every 100 steps of an "
+       "epoch "
+       "and at its end, and undo all since the last look)",
        not_finite_name(defaults.on_not_finite)},
       {"Run", "quiet", "", "Print errors only"},
   };

@@ -55,6 +55,17 @@ class EpochCounter : public Callback {
   int64_t& epoch_;
 };
 
+/// Lets signals be remembered once a fit is about to make steps. Behind all callbacks that may wait for other
+/// workers before that.
+class BeginSteps : public Callback {
+ public:
+  explicit BeginSteps(InterruptionGuard& interruption) : interruption_(interruption) {}
+  void on_fit_begin(FitState&) override { interruption_.begin_steps(); }
+
+ private:
+  InterruptionGuard& interruption_;
+};
+
 /// A signal has stopped the training. Thrown, so that the strategy, as it goes, tells the other workers.
 struct Stopped {
   int signal;
@@ -214,7 +225,7 @@ int train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandL
   const auto report_weights = [&](const LoadReport& report) {
     if (!is_silent) print_weights(options.init_weights, report);
   };
-  interruption.begin_steps();
+  callbacks.push_back(std::make_shared<BeginSteps>(interruption));
   try {
     const auto history = train({.strategy = strategy,
                                 .options = options,

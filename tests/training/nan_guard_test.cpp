@@ -6,8 +6,10 @@
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "lockstep/tests/training/after_step.h"
 #include "lockstep/tests/training/checkpoint_files.h"
 #include "lockstep/training/backup_and_restore.h"
+#include "lockstep/training/fit_records.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/loss_functions.h"
 #include "lockstep/training/metrics.h"
@@ -116,11 +119,11 @@ GuardedOutcome fit_guarded(Strategy& strategy, const Example& examples, Callback
 class NanGuardTest : public ::testing::Test {
  protected:
   std::shared_ptr<NanGuard> guard(NotFiniteAction action, int64_t every_steps = 0,
-                                  int64_t most_in_a_row = 3) {
+                                  int64_t max_consecutive = 3) {
     return std::make_shared<NanGuard>(
         NanGuardOptions{.every_steps = every_steps,
                         .action = action,
-                        .most_in_a_row = most_in_a_row,
+                        .max_consecutive = max_consecutive,
                         .on_message = [this](const std::string& line) { lines_.push_back(line); }});
   }
 
@@ -217,6 +220,47 @@ TEST_F(NanGuardTest, UndoesAWholeEpochWhereItLooksAtItsEndOnly) {
   const auto expected = fit_guarded(strategy_, examples_, {}, 1);
   const auto outcome = fit_guarded(strategy_, examples_, {break_second, guard(NotFiniteAction::kRollBack)});
   EXPECT_TRUE(bit_equal(outcome.tensors, expected.tensors));
+  EXPECT_TRUE(std::isnan(outcome.losses[1]));  // 0 would be the best of all
+  EXPECT_TRUE(std::isnan(outcome.accuracies[1]));
+}
+
+TEST_F(NanGuardTest, AGoodEpochBetweenBadOnesIsNoConsecutiveOne) {
+  const auto break_at = [](int64_t step) {
+    return testing::after_step(step, [](FitState& state) {
+      const torch::NoGradGuard no_grad;
+      for (const auto& model : state.objects().modules) model->parameters().front().fill_(kNaN);
+    });
+  };
+  const auto fit_with = [&](const std::vector<int64_t>& epochs) {
+    Callbacks callbacks;
+    for (const int64_t epoch : epochs) callbacks.push_back(break_at(epoch * kGuardedBatches));
+    callbacks.push_back(guard(NotFiniteAction::kRollBack, 0, 1));
+    fit_guarded(strategy_, examples_, callbacks, 6);
+  };
+  EXPECT_NO_THROW(fit_with({1, 3, 5}));
+  EXPECT_THROW(fit_with({1, 3, 4}), NotFinite);
+}
+
+TEST_F(NanGuardTest, LeavesNoLossOfUndoneStepsInTheRecords) {
+  class Records : public Callback {
+   public:
+    void on_epoch_begin(FitState& state) override { recorder_.begin_epoch(state); }
+    void on_step_end(FitState& state) override { losses.push_back(recorder_.next(state).loss); }
+    std::vector<std::optional<double>> losses;
+
+   private:
+    StepRecorder recorder_;
+  };
+  const auto records = [&](const Example& examples, Callbacks before) {
+    const auto recorded = std::make_shared<Records>();
+    before.push_back(recorded);
+    fit_guarded(strategy_, examples, before, 1);
+    return recorded->losses;
+  };
+  auto expected = records(without(examples_, {2}), {});
+  const auto skipped = records(with_broken(examples_, {2}), {guard(NotFiniteAction::kSkip)});
+  expected.insert(expected.begin() + 2, std::nullopt);
+  EXPECT_EQ(skipped, expected);
 }
 
 TEST_F(NanGuardTest, EndsTheFitWhereTooManyLooksInARowFindThem) {
@@ -257,9 +301,36 @@ TEST_F(NanGuardTest, KeepsTheLearningRateThatIsSet) {
   EXPECT_EQ(rate, 0.025);
 }
 
+/// A metric without restore().
+struct Unrestorable {
+  static constexpr StateMerge kMerge = StateMerge::kSum;
+  void update(const torch::Tensor&, const torch::Tensor&) {}
+  void reset() {}
+  MetricState state() const { return {torch::zeros({})}; }
+  double value(const MetricState&) const { return 0; }
+};
+
+TEST_F(NanGuardTest, RefusesToUndoWhereAMetricCannotBePutBack) {
+  Trainer trainer(
+      strategy_, [](ReplicaContext&) { return GuardedNet(); },
+      [](const auto& parameters) { return FusedAdam(parameters, 0.05); }, cross_entropy,
+      {{"unrestorable", Unrestorable()}});
+  EXPECT_THAT(
+      [&] { trainer.fit(examples_.data, examples_.target, {.callbacks = {guard(NotFiniteAction::kSkip)}}); },
+      ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("'unrestorable' has none")));
+  EXPECT_NO_THROW(
+      trainer.fit(examples_.data, examples_.target, {.callbacks = {guard(NotFiniteAction::kStop)}}));
+}
+
+TEST_F(NanGuardTest, RefusesASecondOneThatUndoes) {
+  EXPECT_THROW(
+      fit_guarded(strategy_, examples_, {guard(NotFiniteAction::kSkip), guard(NotFiniteAction::kRollBack)}),
+      InvalidArgument);
+}
+
 TEST_F(NanGuardTest, RefusesOptionsOutOfRange) {
   EXPECT_THROW(NanGuard({.every_steps = -1}), InvalidArgument);
-  EXPECT_THROW(NanGuard({.most_in_a_row = 0}), InvalidArgument);
+  EXPECT_THROW(NanGuard({.max_consecutive = 0}), InvalidArgument);
 }
 
 TEST(NanGuardOverWorkers, AllUndoTheSameStep) {

@@ -70,6 +70,7 @@ Words good_values(const Flag& flag) {
       {"backup-dir", {"backups/a"}},
       {"save-every", {"epoch", "5 steps", "2.5 minutes"}},
       {"resume", {"auto", "never", "backups/b"}},
+      {"on-not-finite", {"stop", "skip", "roll_back"}},
       {"devices", {"cpu:0", "cpu:0,cpu:1", "gpu:0"}},
       {"worker-hosts", {"a:1,b:2"}},
       {"image-size", {"33", "64", "2048"}},
