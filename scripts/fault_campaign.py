@@ -171,6 +171,7 @@ def main():
     if not kinds:
         parser.error(f"--only: expected a part of one of {', '.join(FAULTS)}, but got '{arguments.only}'")
 
+    os.makedirs(arguments.folder, exist_ok=True)
     campaign = Campaign(arguments)
     campaign.measure()
     steps = campaign.expected[0]

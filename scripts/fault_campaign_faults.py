@@ -223,6 +223,8 @@ class DamageCheckpoint(Fault):
         if self.job.launcher.poll() is not None:
             return False
         self.job.kill()
+        if self.job.launcher.returncode == 0:
+            return False  # it came to its end meanwhile: nothing will be started that could find the damage
         checkpoints = self.job.checkpoints()
         if len(checkpoints) < 2:
             return True
