@@ -89,7 +89,7 @@ number() {
 # show log input: what is needed to find the cause where build/ is gone.
 show() {
   printf '\n%s\n' "$1"
-  grep -nE 'ERROR|runtime error|what\(\)|Assertion|SUMMARY|^ +#[0-9]+ .*lockstep' "$1" | head -n 30 || true
+  grep -nE '^expected |ERROR|runtime error|what\(\)|Assertion|SUMMARY|^ +#[0-9]+ .*lockstep' "$1" | head -n 30 || true
   [[ ! -f $2 ]] || { printf 'the input, in base64:\n'; base64 "$2"; }
 }
 

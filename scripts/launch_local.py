@@ -194,10 +194,13 @@ class Launcher:
 
     def look_for_stopped(self):
         """Kills workers that stay stopped (SIGSTOP) while others run or have ended: these do not wait for them any more, or
-        wait in vain. A job of which all are stopped has been put aside by somebody."""
+        wait in vain. Once a worker has failed that is sure. A job of which all are stopped has been put aside by somebody."""
         if self.children_have_changed:
             self.children_have_changed = False
             stopped = {process for process, worker in self.running.items() if worker.is_stopped()}
+            if self.stopped_by is None and self.first_failure is not None:
+                for process in stopped:
+                    self.kill_stopped(process)
             if len(stopped) == len(self.workers) or self.stopped_by is not None or self.first_failure is not None:
                 stopped = set()
             for process in stopped - self.stopped_until.keys():
@@ -208,10 +211,13 @@ class Launcher:
         for process, deadline in list(self.stopped_until.items()):
             if deadline <= time.monotonic():
                 del self.stopped_until[process]
-                worker = self.running[process]
-                self.say(f"SIGKILL to worker {worker.index}, which is stopped")
-                worker.sent.add(signal.SIGKILL)
-                worker.send_to_group(signal.SIGKILL)
+                self.kill_stopped(process)
+
+    def kill_stopped(self, process):
+        worker = self.running[process]
+        self.say(f"SIGKILL to worker {worker.index}, which is stopped")
+        worker.sent.add(signal.SIGKILL)
+        worker.send_to_group(signal.SIGKILL)
 
     def seconds_to_deadline(self):
         """None: there is no deadline."""

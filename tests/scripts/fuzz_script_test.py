@@ -16,6 +16,8 @@ class FuzzScriptTest(scripts_case.ScriptsCase):
         self.program("cmake", "")
         folder = self.project / "build" / "fuzz"
         (folder / "bin").mkdir(parents=True)
+        (folder / "findings").mkdir()
+        (folder / "findings" / "late_crash-crash-1").write_bytes(b"input")
         (folder / "targets.txt").write_text("good\nbad\nlate_crash\n", encoding="utf-8")
         self.program("../project/build/fuzz/bin/write_seeds", 'mkdir -p "$1"/good\n')
         log = """
@@ -35,11 +37,16 @@ class FuzzScriptTest(scripts_case.ScriptsCase):
         process = self.fuzz("--seconds", "7")
         self.assertEqual(process.returncode, 1)
         self.assertIn("2 of 3 targets failed", process.stderr)
-        rows = [line.split() for line in process.stdout.splitlines()[1:]]
+        rows = [line.split() for line in process.stdout.splitlines()[1:4]]
         self.assertEqual([row[:2] + row[3:5] for row in rows],
                          [[name, "1234", "47", "7"] for name in ["good", "bad", "late_crash"]])
         self.assertEqual([row[6] for row in rows], ["ok", "FAILED:", "FAILED:"])
         self.assertIn("build/fuzz/findings/late_crash-crash-1,", rows[2])
+        details = process.stdout.splitlines()[4:]
+        self.assertIn("build/fuzz/logs/bad.log", details)
+        self.assertIn("expected all pixels", "\n".join(details))
+        of_crash = details[details.index("build/fuzz/logs/late_crash.log") + 1:]
+        self.assertEqual(of_crash, ["the input, in base64:", "aW5wdXQ=", ""])
         call = self.calls_of("fuzz_good")[0].split()
         self.assertTrue({"-max_total_time=7", "-seed=1", "build/fuzz/seeds/good"} <= set(call), call)
 

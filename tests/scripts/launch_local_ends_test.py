@@ -108,6 +108,19 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
                 self.assertIn("launch_local.sh: worker 1 is stopped: it has 0.5 s to go on\n", process.stderr)
                 self.assertIn("launch_local.sh: SIGKILL to worker 1, which is stopped\n", process.stderr)
 
+    def test_a_worker_that_is_stopped_as_another_one_fails_is_killed_without_grace(self):
+        start = time.monotonic()
+        process = self.launch("--grace", "60", 2, *self.shell("""
+            if [ $LOCAL_RANK = 0 ]; then
+              until grep -q ') T ' /proc/$(head -n 1 ids 2>/dev/null)/stat 2>/dev/null; do sleep 0.1; done
+              exit 5
+            fi
+            echo $$ >>ids; kill -STOP $$
+            """))
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual(process.returncode, 5)
+        self.assertEqual(self.summary(process), {0: "exit code 5", 1: "killed by SIGKILL"})
+
     def test_one_that_goes_on_within_the_grace_has_all_the_time_it_needs(self):
         process = self.start("--grace", "1", 2, *self.shell(
             "[ $LOCAL_RANK = 1 ] || exit 0; echo $$ >>ids; kill -STOP $$; sleep 2; echo done"))
