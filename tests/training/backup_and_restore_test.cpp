@@ -16,6 +16,7 @@
 #include "lockstep/tests/strategies/worker_strategies.h"
 #include "lockstep/tests/training/after_step.h"
 #include "lockstep/tests/training/checkpoint_files.h"
+#include "lockstep/tests/training/fixed_metric.h"
 #include "lockstep/tests/training/text_files.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/checkpoint_store.h"
@@ -392,21 +393,12 @@ TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
   }
 }
 
-/// A metric without restore().
-struct Fixed {
-  static constexpr StateMerge kMerge = StateMerge::kSum;
-  void update(const torch::Tensor&, const torch::Tensor&) {}
-  void reset() {}
-  MetricState state() const { return {torch::zeros({})}; }
-  double value(const MetricState&) const { return 0; }
-};
-
 TEST(BackupAndRestoreTest, AMetricThatCannotBeRestoredIsNamed) {
   const CheckpointFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   const auto data = examples_of_three_classes();
   Trainer trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy,
-                  {{"fixed", Fixed()}});
+                  {{"fixed", FixedMetric()}});
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveEvery::steps(1);
   EXPECT_THAT(error_of<InvalidArgument>([&] {

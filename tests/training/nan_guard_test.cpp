@@ -18,6 +18,7 @@
 #include "lockstep/tests/strategies/worker_training.h"
 #include "lockstep/tests/training/after_step.h"
 #include "lockstep/tests/training/checkpoint_files.h"
+#include "lockstep/tests/training/fixed_metric.h"
 #include "lockstep/training/backup_and_restore.h"
 #include "lockstep/training/fit_records.h"
 #include "lockstep/training/fused_adam.h"
@@ -301,20 +302,11 @@ TEST_F(NanGuardTest, KeepsTheLearningRateThatIsSet) {
   EXPECT_EQ(rate, 0.025);
 }
 
-/// A metric without restore().
-struct Unrestorable {
-  static constexpr StateMerge kMerge = StateMerge::kSum;
-  void update(const torch::Tensor&, const torch::Tensor&) {}
-  void reset() {}
-  MetricState state() const { return {torch::zeros({})}; }
-  double value(const MetricState&) const { return 0; }
-};
-
 TEST_F(NanGuardTest, RefusesToUndoWhereAMetricCannotBePutBack) {
   Trainer trainer(
       strategy_, [](ReplicaContext&) { return GuardedNet(); },
       [](const auto& parameters) { return FusedAdam(parameters, 0.05); }, cross_entropy,
-      {{"unrestorable", Unrestorable()}});
+      {{"unrestorable", FixedMetric()}});
   EXPECT_THAT(
       [&] { trainer.fit(examples_.data, examples_.target, {.callbacks = {guard(NotFiniteAction::kSkip)}}); },
       ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("'unrestorable' has none")));
