@@ -37,6 +37,7 @@
 #include "lockstep/training/auc.h"
 #include "lockstep/training/backup_and_restore.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/checkpoint_state.h"
 #include "lockstep/training/checkpoint_store.h"
 #include "lockstep/training/confusion_matrix.h"
 #include "lockstep/training/divergence_check.h"

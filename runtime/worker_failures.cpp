@@ -53,9 +53,9 @@ struct WorkerFailures::Search {
 };
 
 std::exception_ptr WorkerFailures::lose(const LostPeer& peer) {
-  const auto error = std::make_exception_ptr(
-      PeerLost(peer.rank == rank_ ? c10::str(name_of(rank_), " was given up by the others: ", peer.reason)
-                                  : c10::str(peer.name, " was lost: ", peer.reason)));
+  const auto error =
+      std::make_exception_ptr(PeerLost(peer.rank == rank_ ? c10::str(name_of(rank_), " was ", peer.reason)
+                                                          : c10::str(peer.name, " was lost: ", peer.reason)));
   MutexLock lock(mutex_);
   lost_ = error;
   has_failed_ = true;

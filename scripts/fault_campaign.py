@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Disturbs short trainings at random moments, and compares what they come to with an undisturbed one."""
+"""Disturbs short trainings at random moments, and compares what they come to with an undisturbed one. Of half of them worker 0
+writes the checkpoints, of the others all workers together."""
 
 import argparse
 import concurrent.futures
@@ -48,7 +49,7 @@ class Tally:
 class Campaign:
     def __init__(self, arguments):
         self.arguments = arguments
-        self.expected = None
+        self.expected = {}  # of trainings whose checkpoints one worker writes, and of those whose workers write them together
         self.seconds = 0.0  # that an undisturbed training takes
 
     def new_folder(self):
@@ -56,21 +57,27 @@ class Campaign:
         return pathlib.Path(tempfile.mkdtemp(prefix="fault-campaign-", dir=self.arguments.folder))
 
     def measure(self):
-        """Trains undisturbed, with as many at once as later."""
-        jobs = [Job(self.arguments, self.new_folder()) for _ in range(self.arguments.jobs)]
+        for is_sharded in (False, True):
+            self.expected[is_sharded] = self.train_undisturbed(is_sharded)
+
+    def train_undisturbed(self, is_sharded):
+        """The end of a training, of which there are as many at once as later."""
+        jobs = [Job(self.arguments, self.new_folder(), is_sharded=is_sharded) for _ in range(self.arguments.jobs)]
+        expected = None
         begun = time.monotonic()
         for job in jobs:
             job.start()
         for job in jobs:
             code = job.end()
-            self.seconds = time.monotonic() - begun
+            self.seconds = max(self.seconds, time.monotonic() - begun)
             if code != 0:
                 sys.exit(f"fault_campaign.py: an undisturbed training ended with {code}:\n{job.output}")
             state = job.state()
             shutil.rmtree(job.root)
-            if self.expected not in (None, state):
+            if expected not in (None, state):
                 sys.exit("fault_campaign.py: undisturbed trainings came to different ends")
-            self.expected = state
+            expected = state
+        return expected
 
     def keep(self, job):
         """Copies what is left of a job that came to another end; returns where to."""
@@ -79,26 +86,29 @@ class Campaign:
         shutil.copytree(job.root, kept / "job")
         return kept
 
-    def judge(self, job, fault, code):
+    def judge(self, job, fault, code, expected):
         if code is None:
             return "hung"
         if code != 0:
             return f"ended with {code}"
-        if job.state() != self.expected:
+        if job.state() != expected:
             return "came to another end"
         return fault.complaint()
 
-    def try_fault(self, number, kind):
+    def try_fault(self, number, kind, num_kinds):
         """One training with one fault."""
         moments = random.Random(f"{self.arguments.seed}/{number}")
-        job = Job(self.arguments, self.new_folder(), kind.wrapper())
+        is_sharded = number // num_kinds % 2 == 1
+        job = Job(self.arguments, self.new_folder(), kind.wrapper(), is_sharded)
         fault = kind(job)
         trial = Trial(kind.name, moment=moments.uniform(0, self.seconds))
         try:
             fault.prepare()
-            wrong = self.judge(job, fault, self.train(job, fault, trial, moments))
+            code = self.train(job, fault, trial, moments)
+            wrong = self.judge(job, fault, code, self.expected[is_sharded])
             if wrong:
-                trial.wrong = f"{wrong} at {trial.moment:.2f} s, see {self.keep(job)}"
+                written = "together" if is_sharded else "by worker 0"
+                trial.wrong = f"{wrong} at {trial.moment:.2f} s, checkpoints written {written}, see {self.keep(job)}"
             trial.starts = job.starts
         finally:
             job.kill()
@@ -127,7 +137,7 @@ class Campaign:
     def run(self, kinds):
         """Yields each trial that is at its end."""
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
-            trials = [pool.submit(self.try_fault, number, kinds[number % len(kinds)])
+            trials = [pool.submit(self.try_fault, number, kinds[number % len(kinds)], len(kinds))
                       for number in range(self.arguments.faults)]
             try:
                 for trial in concurrent.futures.as_completed(trials):
@@ -174,7 +184,7 @@ def main():
     os.makedirs(arguments.folder, exist_ok=True)
     campaign = Campaign(arguments)
     campaign.measure()
-    steps = campaign.expected[0]
+    steps = campaign.expected[False][0]
     print(f"undisturbed: {campaign.seconds:.1f} s, {steps} steps", file=sys.stderr, flush=True)
     tallies = {kind.name: Tally() for kind in kinds}
     done = 0

@@ -8,7 +8,7 @@ import time
 
 from fault_campaign_job import run_quietly, send
 
-DISK = 24 << 20  # bytes of the file system that becomes full: some checkpoints, and little more
+DISK = 32 << 20  # bytes of the file system that becomes full: the checkpoints that are kept, one more, and little else
 
 
 def mount(folder):
@@ -104,13 +104,16 @@ class TerminateWorker(KillWorker):
 
 
 class LimitFiles(Fault):
-    """No worker can write a file of more than some kilobytes, for a while or for good."""
+    """All workers, or one, can write no file of more than some kilobytes, for a while or for good."""
 
     name = "no file of more than 50 kB"
 
     def strike(self, moments):
         limited = []
-        for worker in self.job.workers():
+        workers = self.job.workers()
+        if workers and moments.random() < 0.5:
+            workers = [moments.choice(workers)]
+        for worker in workers:
             try:
                 limits = resource.prlimit(worker, resource.RLIMIT_FSIZE)
                 resource.prlimit(worker, resource.RLIMIT_FSIZE, (50000, limits[1]))

@@ -34,12 +34,12 @@ def run_quietly(*command):
 class Job:
     """A training, as often as it has to be started."""
 
-    def __init__(self, arguments, root, wrapper=()):
+    def __init__(self, arguments, root, wrapper=(), is_sharded=False):
         self.root = pathlib.Path(root)
         self.folder = self.root / "backup"
         self.program = arguments.program
         self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), arguments.program, *TRAINING, "--data",
-                        arguments.data, "--backup-dir", str(self.folder)]
+                        arguments.data, "--backup-dir", str(self.folder), *(["--shard-backup"] if is_sharded else [])]
         self.launcher = None
         self.output = ""
         self.starts = 0
@@ -99,6 +99,5 @@ class Job:
     def state(self):
         """The checksums of model, optimizer, and each replica's buffers and random stream at its last step."""
         manifest = json.loads((self.checkpoints()[-1] / "manifest.json").read_text(encoding="utf-8"))
-        parts = manifest["files"][0]["parts"]
-        return manifest["step"], [(part["name"], part["sha256"]) for part in parts
+        return manifest["step"], [(part["name"], part["sha256"]) for file in manifest["files"] for part in file["parts"]
                                   if part["name"].startswith(("model.", "optimizers.", "replicas."))]

@@ -3,36 +3,28 @@
 #include <c10/util/StringUtil.h>
 
 #include <cmath>
-#include <cstring>
 #include <iostream>
-#include <latch>
 #include <system_error>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/training/background_writing.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/checkpoint_manifest.h"
 #include "lockstep/training/checkpoint_store.h"
+#include "lockstep/training/sharded_checkpoint.h"
 #include "lockstep/training/state_archive.h"
+#include "lockstep/training/state_shards.h"
 #include "lockstep/training/state_view.h"
+#include "lockstep/training/text_tensor.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kStateFile = "state.pt";
 /// Workers ask worker 0 for its clock, which takes an exchange, after so many steps.
 constexpr int64_t kStepsBetweenClocks = 10;
-
-torch::Tensor bytes_of(const std::string& text) {
-  auto tensor = torch::empty({static_cast<int64_t>(text.size())}, torch::kUInt8);
-  if (!text.empty()) std::memcpy(tensor.mutable_data_ptr(), text.data(), text.size());
-  return tensor;
-}
-
-std::string text_of(const torch::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
-}
+constexpr const char* kGoesOn = ", the training goes on";
 
 CheckpointStoreOptions store_options(const Strategy& strategy, const BackupOptions& options) {
   CheckpointStoreOptions store{.folder = options.folder, .keep_last = options.keep_last};
@@ -41,26 +33,6 @@ CheckpointStoreOptions store_options(const Strategy& strategy, const BackupOptio
     store.generation = cluster->restart_count();
   }
   return store;
-}
-
-/// In one thread: those of OpenMP, which an operator would take, wait actively afterwards, and keep the
-/// replicas from the cores.
-torch::Tensor copy_of(const torch::Tensor& tensor) {
-  const auto plain = tensor.detach();
-  const bool is_plain = plain.is_cpu() && plain.layout() == torch::kStrided &&
-                        plain.is_non_overlapping_and_dense() && !plain.is_conj() && !plain.is_neg();
-  if (!is_plain) return plain.to(torch::kCPU, false, true);
-  auto copy = torch::empty_like(plain);
-  if (plain.nbytes() > 0) std::memcpy(copy.mutable_data_ptr(), plain.const_data_ptr(), plain.nbytes());
-  return copy;
-}
-
-/// Memory of its own, so that training may go on.
-StateValue::Dict copy_of(const StateValue::Dict& state) {
-  const torch::NoGradGuard no_grad;
-  const StateValue copied = map_tensors<torch::Tensor>(
-      StateValue(state), [](const torch::Tensor& tensor) { return copy_of(tensor); });
-  return *copied.get_if<StateValue::Dict>();
 }
 
 }  // namespace
@@ -75,10 +47,25 @@ Backup::Backup(Strategy& strategy, const BackupOptions& options)
     throw InvalidArgument(
         c10::str("[Backup] expected to save every 1 or more, but got ", options_.save_every.count));
   }
-  if (!is_chief()) return;
-  store_ = std::make_unique<CheckpointStore>(store_options(strategy, options_));
+  is_chief_ = strategy.first_local_replica() == 0;
+  const bool has_others = strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+  is_sharded_ = options_.sharded && has_others;
+  if (!has_others) {
+    take_folder();
+    return;
+  }
+  check_all_share(strategy_, is_sharded_);
+  act_on_chief(strategy_, is_chief_, [this] {
+    take_folder();
+    return std::string();
+  });
+  if (is_sharded_) check_shared(strategy_, options_.folder, store_.get());
+}
+
+void Backup::take_folder() {
+  store_ = std::make_unique<CheckpointStore>(store_options(strategy_, options_));
   const auto there = list_checkpoints(options_.folder);
-  const ClusterResolver* cluster = strategy.cluster_resolver();
+  const ClusterResolver* cluster = strategy_.cluster_resolver();
   // A job that is started again goes on from where its earlier start came to.
   if (!there.empty() && cluster != nullptr && cluster->restart_count() > 0) options_.resume = "auto";
   if (there.empty() || options_.resume != "never") return;
@@ -92,20 +79,19 @@ void Backup::attempt(const Act& act, const char* consequence) {
   try {
     act();
   } catch (const std::system_error& error) {
+    // Of a sharded checkpoint all workers know.
+    if (!is_chief_) return;
     say(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
   }
 }
 
 Backup::~Backup() {
+  shards_.reset();
   try {
     attempt([&] { await_writing(); });
   } catch (const std::exception& error) {
     std::cerr << "a checkpoint could not be saved: " << error.what() << std::endl;
   }
-}
-
-bool Backup::is_chief() const {
-  return strategy_.first_local_replica() == 0;
 }
 
 void Backup::say(const std::string& line) const {
@@ -127,10 +113,7 @@ Backup::Loaded Backup::find_checkpoint() {
   std::string damage;
   for (const auto& path : paths) {
     try {
-      const CheckpointManifest manifest = read_manifest(path);
-      for (const auto& file : manifest.files)
-        if (file.name == kStateFile) return {path, read_checkpoint_file(path, file)};
-      throw CheckpointError(path + "/manifest.json", "files", kStateFile, "others");
+      return {path, read_checkpoint(path)};
     } catch (const CheckpointUnreadable&) {
       throw;  // it may be whole
     } catch (const CheckpointError& error) {
@@ -144,11 +127,11 @@ Backup::Loaded Backup::find_checkpoint() {
   return {};
 }
 
-/// The content of the state file, which worker 0 reads and the others get from it; `path` is set.
-std::string Backup::read_from_chief(std::string& path) {
+/// What worker 0 has found, which the others get from it.
+Backup::Loaded Backup::read_from_chief() {
   Loaded loaded;
   std::string refusal;
-  if (is_chief() && options_.resume != "never") {
+  if (is_chief_ && options_.resume != "never") {
     try {
       loaded = find_checkpoint();
     } catch (const CheckpointError& error) {
@@ -157,29 +140,34 @@ std::string Backup::read_from_chief(std::string& path) {
   }
   const auto& extended = strategy_.extended();
   std::vector<torch::Tensor> told;
-  if (is_chief()) {
-    told = {bytes_of(refusal), bytes_of(loaded.path),
-            torch::tensor({static_cast<int64_t>(loaded.bytes.size())}, torch::kLong)};
+  if (is_chief_) {
+    told = {text_tensor(refusal), text_tensor(loaded.path)};
+    for (const auto& [path, bytes] : loaded.files) {
+      told.push_back(text_tensor(path));
+      told.push_back(torch::tensor({static_cast<int64_t>(bytes.size())}, torch::kLong));
+    }
   }
   const auto heard = extended.gather_tensors(told).front();
-  refusal = text_of(heard[0]);
+  refusal = text_of_tensor(heard[0]);
   if (!refusal.empty()) throw CheckpointError(refusal);
-  path = text_of(heard[1]);
-  if (path.empty() || strategy_.num_local_replicas() == strategy_.num_replicas_in_sync())
-    return std::move(loaded.bytes);
-  const auto bytes =
-      is_chief() ? bytes_of(loaded.bytes) : torch::empty({heard[2].item<int64_t>()}, torch::kUInt8);
-  extended.broadcast_from_chief_({bytes});
-  return is_chief() ? std::move(loaded.bytes) : text_of(bytes);
+  if (strategy_.num_local_replicas() == strategy_.num_replicas_in_sync()) return loaded;
+  if (!is_chief_) loaded.path = text_of_tensor(heard[1]);
+  for (size_t at = 2; at < heard.size(); at += 2) {
+    const auto bytes = is_chief_ ? text_tensor(loaded.files[at / 2 - 1].bytes)
+                                 : torch::empty({heard[at + 1].item<int64_t>()}, torch::kUInt8);
+    extended.broadcast_from_chief_({bytes});
+    if (!is_chief_) loaded.files.push_back({text_of_tensor(heard[at]), text_of_tensor(bytes)});
+  }
+  return loaded;
 }
 
 std::optional<Backup::Restored> Backup::restore() {
-  Restored restored;
-  const std::string bytes = read_from_chief(restored.path);
-  if (restored.path.empty()) return std::nullopt;
-  const std::string source = restored.path + "/" + kStateFile;
-  const StateValue state = read_state_archive(InputFile(source, bytes));
-  restored.progress = training_.restore(state, source);
+  Loaded loaded = read_from_chief();
+  if (loaded.path.empty()) return std::nullopt;
+  const std::string source = loaded.files.front().path;
+  const StateValue state = parse_checkpoint(loaded.files);
+  loaded.files.clear();
+  Restored restored{.progress = training_.restore(state, source), .path = loaded.path, .more = {}};
   if (const auto more = StateView(state, source).find("more")) restored.more = more->value();
   note(restored.progress);
   if (store_) {
@@ -219,11 +207,13 @@ bool Backup::is_due(const TrainingProgress& progress) {
 }
 
 void Backup::step_done(const TrainingProgress& progress) {
+  commit_written();
   if (is_due(progress)) save(progress);
 }
 
 StateValue::Dict Backup::take(const TrainingProgress& progress, StateValue more) {
-  StateValue::Dict state = training_.snapshot(progress);
+  StateValue::Dict state =
+      training_.snapshot(progress, is_sharded_ ? shard_of_worker(strategy_) : StateShard());
   note(progress);
   if (!store_) return state;
   state.add("more", std::move(more));
@@ -231,48 +221,73 @@ StateValue::Dict Backup::take(const TrainingProgress& progress, StateValue more)
   return state;
 }
 
-void Backup::write(const TrainingProgress& progress, const StateValue::Dict& state, bool is_best) {
-  store_->save(
-      {.step = progress.step, .epoch = progress.epoch, .is_best = is_best, .version = LOCKSTEP_VERSION},
-      kStateFile, [&](PartSink& sink) { write_state_archive(state, sink); });
+CheckpointManifest Backup::manifest_of(const TrainingProgress& progress, bool is_best) const {
+  return {.step = progress.step, .epoch = progress.epoch, .is_best = is_best, .version = LOCKSTEP_VERSION};
+}
+
+void Backup::write(const CheckpointManifest& manifest, const StateValue::Dict& state) {
+  store_->save(manifest, shard_file_name(0), [&](PartSink& sink) { write_state_archive(state, sink); });
+}
+
+void Backup::save_shard(const CheckpointManifest& manifest, const StateValue::Dict& shard,
+                        bool in_background) {
+  shards_ = std::make_unique<ShardedCheckpoint>(strategy_, options_.folder, store_.get(), manifest);
+  shards_->write(shard, in_background);
+  if (!in_background) commit_shards(true);
+}
+
+/// Whatever comes of it, there is another one to begin.
+void Backup::commit_shards(bool waits) {
+  if (!shards_) return;
+  try {
+    if (!shards_->commit(waits)) return;
+  } catch (...) {
+    shards_.reset();
+    throw;
+  }
+  shards_.reset();
+}
+
+void Backup::commit_written() {
+  attempt([&] { commit_shards(false); }, kGoesOn);
 }
 
 void Backup::save(const TrainingProgress& progress, StateValue more, bool is_best) {
-  constexpr const char* kGoesOn = ", the training goes on";
-  StateValue::Dict state = take(progress, std::move(more));
-  if (!store_) return;
+  const StateValue::Dict state = take(progress, std::move(more));
+  const CheckpointManifest manifest = manifest_of(progress, is_best);
   attempt([&] { await_writing(); }, kGoesOn);
-  if (!options_.asynchronous) return attempt([&] { write(progress, state, is_best); }, kGoesOn);
   attempt(
       [&] {
-        // Threads of its own for operators would wait actively, and keep the replicas from the cores.
-        const IntraOpThreadsGuard keep;
-        std::latch has_set(1);
-        writing_ = std::async(std::launch::async, [this, progress, is_best, copy = copy_of(state), &has_set] {
-          set_intra_op_threads(1);
-          has_set.count_down();
-          write(progress, copy, is_best);
-        });
-        has_set.wait();
+        if (is_sharded_) {
+          save_shard(manifest, state, options_.asynchronous);
+        } else if (store_ && options_.asynchronous) {
+          writing_ = in_background([this, manifest, copy = host_copy(state)] { write(manifest, copy); });
+        } else if (store_) {
+          write(manifest, state);
+        }
       },
       kGoesOn);
 }
 
 void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bool is_best) {
   const StateValue::Dict state = take(progress, std::move(more));
-  if (!store_) return;
+  const CheckpointManifest manifest = manifest_of(progress, is_best);
   attempt([&] { await_writing(); });
-  write(progress, state, is_best);
+  if (is_sharded_) {
+    save_shard(manifest, state, false);
+  } else if (store_) {
+    write(manifest, state);
+  }
 }
 
 void Backup::await_writing() {
   if (writing_.valid()) writing_.get();
+  commit_shards(true);
 }
 
 void Backup::finish() {
-  if (!store_) return;
   attempt([&] { await_writing(); });
-  if (options_.delete_on_success) store_->clear();
+  if (store_ && options_.delete_on_success) store_->clear();
 }
 
 }  // namespace lockstep

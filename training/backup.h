@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/training/checkpoint_state.h"
 #include "lockstep/training/save_every.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/training_state.h"
@@ -16,9 +17,11 @@
 namespace lockstep {
 
 class CheckpointStore;
+class ShardedCheckpoint;
+struct CheckpointManifest;
 
 struct BackupOptions {
-  /// Where the checkpoints lie: worker 0 alone reads and writes there.
+  /// Where the checkpoints lie: worker 0 alone reads and writes there, but for what `sharded` says.
   std::string folder;
   SaveEvery save_every{};
   int64_t keep_last = 2;  ///< checkpoints, besides the newest that save() was told is the best
@@ -26,6 +29,10 @@ struct BackupOptions {
   bool delete_on_success = false;
   /// Writes in a thread of its own, from a copy in the host's memory, while training goes on.
   bool asynchronous = true;
+  /// All workers write a checkpoint together, each a part of its parameters and optimizers' states in a file
+  /// of its own. The folder has to be one that they share, such as on a network file system. It can be read
+  /// with any other number of workers, and by jobs that do not shard.
+  bool sharded = false;
   /// auto: from the newest whole checkpoint in the folder, where there is one; never; or the path of a
   /// checkpoint, or of a folder with some. A job that its launcher has started again goes by auto where its
   /// folder has a checkpoint.
@@ -58,14 +65,17 @@ struct BackupOptions {
 ///
 /// A checkpoint is a folder of its own, with a checksum of every tensor, see CheckpointStore. Between runs of
 /// the strategy, by one thread; with several workers all call it together, and worker 0 alone reads and
-/// writes.
+/// writes, unless they share the work: then all write, and a checkpoint that is written in the background
+/// becomes one at the next call after all are done.
 class Backup {
  public:
-  /// Takes the folder. Throws InvalidArgument for options out of range, CheckpointError where another process
-  /// owns the folder, naming it, or where `resume` is never and there are checkpoints already, and
+  /// Takes the folder; a collective. Throws InvalidArgument for options out of range, and where only some
+  /// workers have `sharded`, CheckpointError where another process owns the folder, naming it, where `resume`
+  /// is never and there are checkpoints already, or where the workers of a sharded one do not share it, and
   /// std::system_error where it cannot be written.
   Backup(Strategy& strategy, const BackupOptions& options);
-  /// Waits for what is being written; says where it failed.
+  /// Waits for what is being written; says where it failed. A sharded checkpoint that is still under way is
+  /// given up: finish() is not.
   ~Backup();
   Backup(const Backup&) = delete;
   Backup& operator=(const Backup&) = delete;
@@ -86,6 +96,11 @@ class Backup {
   /// was asked for is not, and where one is of another model or optimizer.
   std::optional<Restored> restore();
 
+  /// What step_done() does at every step: goes on with a sharded checkpoint that is under way, which worker 0
+  /// commits once all have written their parts, or says what could not be saved. To be called in between
+  /// where other work takes long, such as an evaluation. A collective while one is under way; does not wait
+  /// for the disk.
+  void commit_written();
   /// Whether step_done() would save. A collective where it goes by minutes.
   bool is_due(const TrainingProgress& progress);
   /// Saves where it is due, in the background where that was asked for. A checkpoint that cannot be written,
@@ -97,23 +112,26 @@ class Backup {
   /// Saves now, and waits until it is on the disk. Throws std::system_error where it cannot be.
   void save_and_wait(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
 
-  /// The training is at its end: waits for what is being written, and removes the checkpoints if that was
-  /// asked for.
+  /// The training is at its end, a collective where checkpoints are `sharded`: waits for what is being
+  /// written, and removes the checkpoints if that was asked for.
   void finish();
 
  private:
   struct Loaded {
     std::string path;
-    std::string bytes;
+    std::vector<CheckpointContent> files;
   };
 
-  bool is_chief() const;
+  void take_folder();
   void say(const std::string& line) const;
   Loaded find_checkpoint();
-  std::string read_from_chief(std::string& path);
+  Loaded read_from_chief();
   void note(const TrainingProgress& progress);
   StateValue::Dict take(const TrainingProgress& progress, StateValue more);
-  void write(const TrainingProgress& progress, const StateValue::Dict& state, bool is_best);
+  CheckpointManifest manifest_of(const TrainingProgress& progress, bool is_best) const;
+  void write(const CheckpointManifest& manifest, const StateValue::Dict& state);
+  void save_shard(const CheckpointManifest& manifest, const StateValue::Dict& shard, bool in_background);
+  void commit_shards(bool waits);
   void await_writing();
   template <typename Act>
   void attempt(const Act& act, const char* consequence = "");
@@ -126,6 +144,9 @@ class Backup {
   int64_t saved_epoch_ = 0;
   std::chrono::steady_clock::time_point saved_at_;
   std::future<void> writing_;
+  bool is_chief_ = false;
+  bool is_sharded_ = false;
+  std::unique_ptr<ShardedCheckpoint> shards_;  // while they are under way
 };
 
 }  // namespace lockstep

@@ -53,7 +53,12 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
   }
 }
 
+void BackupAndRestore::on_test_step_end(FitState&) {
+  backup_->commit_written();
+}
+
 void BackupAndRestore::on_save_point(FitState& state) {
+  backup_->commit_written();
   // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();

@@ -32,6 +32,7 @@ class BackupAndRestore : public Callback {
   StateValue state(FitState&) override;
   void restore(FitState&, const StateView& saved) override;
   void on_fit_begin(FitState& state) override;
+  void on_test_step_end(FitState& state) override;
   void on_save_point(FitState& state) override;
   void on_fit_end(FitState& state) override;
 

@@ -12,9 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kManifestFormat = 1;
-// A part takes some 150 bytes: room for a hundred thousand tensors.
-constexpr uint64_t kMaxManifestBytes = uint64_t{16} << 20;
+/// Of checkpoints of several files, each with a part of the state; one of a single file is of format 1.
+constexpr int64_t kManifestFormat = 2;
 // Of a file; sums of sizes up to it do not overflow.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
 constexpr size_t kDigestDigits = 64;
@@ -117,9 +116,12 @@ uint64_t CheckpointFile::size() const {
 }
 
 std::string manifest_text(const CheckpointManifest& manifest) {
-  nlohmann::ordered_json json{
-      {"format", kManifestFormat}, {"version", manifest.version},       {"step", manifest.step},
-      {"epoch", manifest.epoch},   {"generation", manifest.generation}, {"best", manifest.is_best}};
+  nlohmann::ordered_json json{{"format", manifest.files.size() > 1 ? kManifestFormat : 1},
+                              {"version", manifest.version},
+                              {"step", manifest.step},
+                              {"epoch", manifest.epoch},
+                              {"generation", manifest.generation},
+                              {"best", manifest.is_best}};
   auto& files = json["files"] = nlohmann::ordered_json::array();
   for (const auto& file : manifest.files) {
     auto parts = nlohmann::ordered_json::array();
@@ -130,6 +132,10 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+CheckpointManifest parse_manifest(const std::string& text, const std::string& source) {
+  return ManifestReader(source).read(text);
+}
+
 CheckpointManifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
   const std::string text = read_whole(path, kMaxManifestBytes);
@@ -138,7 +144,7 @@ CheckpointManifest read_manifest(const std::string& folder) {
   if (sum != sha256(text) + "  manifest.json\n")
     throw CheckpointError(path, "manifest", "the checksum in manifest.sha256",
                           "another: one of them is damaged");
-  return ManifestReader(path).read(text);
+  return parse_manifest(text, path);
 }
 
 std::string read_checkpoint_file(const std::string& folder, const CheckpointFile& file) {

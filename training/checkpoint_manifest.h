@@ -34,8 +34,14 @@ struct CheckpointManifest {
   bool operator==(const CheckpointManifest&) const = default;
 };
 
+/// What is read of a manifest at most. A part takes some 150 bytes: room for a hundred thousand tensors.
+inline constexpr uint64_t kMaxManifestBytes = uint64_t{16} << 20;
+
 /// As manifest.json.
 std::string manifest_text(const CheckpointManifest& manifest);
+
+/// Reads such a text. Throws CheckpointError naming `source`, where it comes from.
+CheckpointManifest parse_manifest(const std::string& text, const std::string& source);
 
 /// Reads manifest.json of `folder` once its checksum was found right, before anything of it is looked at.
 /// Throws CheckpointError naming the file, where it is missing, damaged, or of a later format.

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <random>
 #include <string_view>
 #include <system_error>
 
@@ -128,6 +129,13 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
   return names;
 }
 
+CheckpointFile write_checkpoint_file(const std::string& begun, const std::string& file_name,
+                                     const std::function<void(PartSink&)>& write) {
+  CheckpointFileWriter file(begun + "/" + file_name);
+  write(file);
+  return {.name = file_name, .parts = file.commit()};
+}
+
 CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : options_(options) {
   if (options.folder.empty()) throw InvalidArgument("[CheckpointStore] expected a folder, but got ''");
   if (options.keep_last < 1) {
@@ -147,7 +155,7 @@ CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : option
   }
   for (const auto& name : names_in_folder(options.folder))
     if (name.starts_with(kUnfinished) || name.starts_with("lock.generation-"))
-      remove(options.folder + "/" + name);
+      abandon(options.folder + "/" + name);  // a process of an earlier start may still be at it
 }
 
 CheckpointStore::~CheckpointStore() = default;
@@ -159,32 +167,48 @@ void CheckpointStore::check_owned() const {
       "', but a later start of this job has taken it: " + folder_owner(options_.folder + "/lock"));
 }
 
-std::string CheckpointStore::save(CheckpointManifest manifest, const std::string& file_name,
-                                  const std::function<void(PartSink&)>& write) {
+std::string CheckpointStore::begin() {
   check_owned();
-  const std::string made = options_.folder + "/" + std::string(kUnfinished) +
-                           std::to_string(options_.generation) + "-" + std::to_string(::getpid()) + "-" +
-                           std::to_string(num_saved_++);
-  if (::mkdir(made.c_str(), 0777) != 0) throw_store_error("make", made, errno);
+  // Who writes there need not be this process: no other start of the job, whose process may have the same
+  // number in a container of its own, is to take the folder for its own.
+  std::random_device random;
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  std::string begun = options_.folder + "/" + std::string(kUnfinished) + std::to_string(options_.generation) +
+                      "-" + std::to_string(bits);
+  if (::mkdir(begun.c_str(), 0777) != 0) throw_store_error("make", begun, errno);
+  return begun;
+}
+
+std::string CheckpointStore::commit(const std::string& begun, CheckpointManifest manifest) {
+  check_owned();  // who has taken the folder has removed what was begun
   const std::string name = name_of_step(manifest.step);
-  try {
-    CheckpointFileWriter file(made + "/" + file_name);
-    write(file);
-    manifest.generation = options_.generation;
-    manifest.files = {{.name = file_name, .parts = file.commit()}};
-    const std::string text = manifest_text(manifest);
-    write_text_file(made + "/manifest.json", text);
-    write_text_file(made + "/manifest.sha256", sha256(text) + "  manifest.json\n");
-    synchronize(made);
-    check_owned();
-    publish(made, name);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(made, ignored);
-    throw;
-  }
+  manifest.generation = options_.generation;
+  const std::string text = manifest_text(manifest);
+  if (text.size() > kMaxManifestBytes) throw_store_error("write", begun + "/manifest.json", EFBIG);
+  write_text_file(begun + "/manifest.json", text);
+  write_text_file(begun + "/manifest.sha256", sha256(text) + "  manifest.json\n");
+  synchronize(begun);
+  check_owned();
+  publish(begun, name);
   remove_superfluous();
   return options_.folder + "/" + name;
+}
+
+void CheckpointStore::abandon(const std::string& begun) {
+  std::error_code ignored;
+  fs::remove_all(begun, ignored);
+}
+
+std::string CheckpointStore::save(CheckpointManifest manifest, const std::string& file_name,
+                                  const std::function<void(PartSink&)>& write) {
+  const std::string begun = begin();
+  try {
+    manifest.files = {write_checkpoint_file(begun, file_name, write)};
+    return commit(begun, std::move(manifest));
+  } catch (...) {
+    abandon(begun);
+    throw;
+  }
 }
 
 std::string CheckpointStore::removed_name(const std::string& name) const {
@@ -192,23 +216,38 @@ std::string CheckpointStore::removed_name(const std::string& name) const {
 }
 
 /// Gives `made` its name. Another checkpoint of that name is exchanged for it, at once where the system can.
+/// Any failure leaves that one where it is.
 void CheckpointStore::publish(const std::string& made, const std::string& name) const {
   const std::string path = options_.folder + "/" + name;
-  if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
-    const bool is_there = ::access(path.c_str(), F_OK) == 0;
-    if (!is_there) {
-      // A file system without that flag.
-      if (std::rename(made.c_str(), path.c_str()) != 0) throw_store_error("make", path, errno);
-    } else if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
-      remove(made);
-    } else {
-      const std::string old = removed_name(name);
-      if (std::rename(path.c_str(), old.c_str()) != 0) throw_store_error("replace", path, errno);
-      if (std::rename(made.c_str(), path.c_str()) != 0) throw_store_error("make", path, errno);
-      remove(old);
-    }
+  const auto rename_with = [&](unsigned flags) {
+    return ::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), flags) == 0 ? 0 : errno;
+  };
+  const auto is_unknown = [](int error) { return error == EINVAL || error == ENOSYS || error == ENOTSUP; };
+  int error = rename_with(RENAME_NOREPLACE);
+  const bool is_exchanged = error == EEXIST;
+  if (is_exchanged) error = rename_with(RENAME_EXCHANGE);
+  if (is_unknown(error)) {
+    publish_by_two_steps(made, name);
+  } else if (error != 0) {
+    throw_store_error("make", path, error);
+  } else if (is_exchanged) {
+    remove(made);
   }
   synchronize(options_.folder);
+}
+
+/// On a file system without those flags.
+void CheckpointStore::publish_by_two_steps(const std::string& made, const std::string& name) const {
+  const std::string path = options_.folder + "/" + name;
+  const std::string old = removed_name(name);
+  const bool is_there = ::access(path.c_str(), F_OK) == 0;
+  if (is_there && std::rename(path.c_str(), old.c_str()) != 0) throw_store_error("replace", path, errno);
+  if (std::rename(made.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    if (is_there) std::rename(old.c_str(), path.c_str());
+    throw_store_error("make", path, error);
+  }
+  if (is_there) remove(old);
 }
 
 /// Under its name until it is gone, half of it would look like a damaged one.
@@ -226,9 +265,11 @@ void CheckpointStore::remove(const std::string& path) const {
 }
 
 void CheckpointStore::remove_superfluous() const {
+  const auto paths = list_checkpoints(options_.folder);
+  if (static_cast<int64_t>(paths.size()) <= options_.keep_last) return;
   int64_t kept = 0;
   bool has_best = false;
-  for (const auto& path : list_checkpoints(options_.folder)) {
+  for (const auto& path : paths) {
     // Of a damaged one nothing is known, and somebody may want to look at it: it counts as any other.
     bool is_best = false;
     if (!has_best) {

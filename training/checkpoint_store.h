@@ -38,9 +38,22 @@ class CheckpointStore {
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
-  /// A new checkpoint, in the place of one of the same step. `write(sink)` gives the content of its file
-  /// `file_name`. Blocks until it is on the disk, then removes those that are not kept any more. Returns its
-  /// folder.
+  /// Throws CheckpointError where a later generation of the job has taken the folder.
+  void check_owned() const;
+
+  /// Makes a folder for a new checkpoint, and returns it: write_checkpoint_file() fills it, in any process
+  /// that sees it. What is neither committed nor abandoned the next owner removes. Throws as save().
+  std::string begin();
+
+  /// Makes what was begun the checkpoint of its step, in the place of one of the same step, once its files
+  /// are on the disk. Blocks until its name is there too, then removes those that are not kept any more.
+  /// Returns its folder. Throws as save().
+  std::string commit(const std::string& begun, CheckpointManifest manifest);
+
+  /// Removes what was begun, as far as the system lets it.
+  static void abandon(const std::string& begun);
+
+  /// All of this for a checkpoint of one file, `file_name`, whose content `write(sink)` gives.
   ///
   /// Throws what `write` throws, std::system_error naming the file where the disk is full or refuses, and
   /// CheckpointError where a later generation of the job has taken the folder; the checkpoints from before
@@ -56,16 +69,20 @@ class CheckpointStore {
   void clear();
 
  private:
-  void check_owned() const;
   std::string removed_name(const std::string& name) const;
   void publish(const std::string& made, const std::string& name) const;
+  void publish_by_two_steps(const std::string& made, const std::string& name) const;
   void remove(const std::string& path) const;
   void remove_superfluous() const;
 
   CheckpointStoreOptions options_;
   std::unique_ptr<FolderLock> lock_;
-  int64_t num_saved_ = 0;
 };
+
+/// Writes a file of a checkpoint into the folder that CheckpointStore::begin() has made, and waits until it
+/// is on the disk. Throws what `write` throws, and std::system_error naming the file.
+CheckpointFile write_checkpoint_file(const std::string& begun, const std::string& file_name,
+                                     const std::function<void(PartSink&)>& write);
 
 /// The folders of the checkpoints in `folder`, the newest first; none where it does not exist. Throws
 /// CheckpointError where it cannot be read.

@@ -1,12 +1,17 @@
 #include "lockstep/training/training_state.h"
 
+#include <map>
+#include <set>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/replica_states.h"
+#include "lockstep/training/sha256.h"
 #include "lockstep/training/state_dict.h"
+#include "lockstep/training/state_shards.h"
 #include "lockstep/training/state_view.h"
+#include "lockstep/training/text_tensor.h"
 
 namespace lockstep {
 namespace {
@@ -53,14 +58,27 @@ TrainingProgress load_progress(const StateView& view) {
   return progress;
 }
 
-/// Replica 0's parameters, and the mean of the buffers: the model as it is evaluated.
-StateValue::Dict save_model(const torch::nn::Module& module, const NamedTensors& stacked_buffers) {
-  std::map<std::string, torch::Tensor> means;
-  for (const auto& [name, stacked] : stacked_buffers) means.emplace(name, mean_of_replicas(stacked.unbind()));
+/// What all replicas have alike.
+NamedTensors parameters_of(const torch::nn::Module& module) {
+  std::set<std::string> buffers;
+  for (const auto& item : module.named_buffers()) buffers.insert(item.key());
   NamedTensors tensors = state_dict(module);
-  for (auto& [name, tensor] : tensors)
-    if (const auto mean = means.find(name); mean != means.end()) tensor = mean->second;
-  return dict_of(tensors);
+  std::erase_if(tensors, [&](const auto& tensor) { return buffers.contains(tensor.first); });
+  return tensors;
+}
+
+/// The model as it is evaluated: those parameters of replica 0 that are here, and the mean of the buffers.
+StateValue::Dict save_model(const torch::nn::Module& module, const StateValue::Dict& parameters,
+                            const NamedTensors& stacked_buffers) {
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& [name, value] : parameters.entries)
+    tensors.emplace(std::get<std::string>(name), *value.get_if<torch::Tensor>());
+  for (const auto& [name, stacked] : stacked_buffers)
+    tensors.emplace(name, mean_of_replicas(stacked.unbind()));
+  StateValue::Dict model;
+  for (const auto& [name, tensor] : state_dict(module))
+    if (const auto found = tensors.find(name); found != tensors.end()) model.add(name, found->second);
+  return model;
 }
 
 /// States differ in size between kinds of devices, which then have nothing to go on with.
@@ -101,24 +119,58 @@ void TrainingState::add_scaler(std::vector<GradScaler*> replicas) {
   scalers_ = std::move(replicas);
 }
 
-StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress) {
-  if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
-  StateValue::Dict lockstep;
-  lockstep.add("format", kFormat);
-  lockstep.add("version", LOCKSTEP_VERSION);
-  StateValue::Dict replicas = save_replicas();
-  if (strategy_->first_local_replica() != 0) return {};
+StateValue::Dict TrainingState::save_shared() const {
+  StateValue::Dict optimizers;
+  for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
+  StateValue::Dict shared;
+  shared.add("model", dict_of(parameters_of(*model_[0])));
+  shared.add("optimizers", std::move(optimizers));
+  return shared;
+}
 
-  StateValue::Dict state;
-  state.add("lockstep", std::move(lockstep));
+/// Each worker cuts its own state: a tensor that one has and another has not would be in no shard, or in two.
+/// A collective.
+void TrainingState::check_same_tensors(const StateValue::Dict& shared) const {
+  std::string list;
+  visit_tensors(StateValue(shared), [&](const std::string& name, const torch::Tensor& tensor) {
+    list += name + " " + std::to_string(tensor.nbytes()) + "\n";
+  });
+  const auto of_workers = strategy_->extended().gather_tensors({text_tensor(sha256(list))});
+  const std::string first = text_of_tensor(of_workers.front().front());
+  for (size_t worker = 1; worker < of_workers.size(); ++worker) {
+    if (text_of_tensor(of_workers[worker].front()) == first) continue;
+    throw InvalidArgument(
+        "[TrainingState] expected parameters and optimizer states of the same names and sizes on all "
+        "workers, but worker " +
+        std::to_string(worker) + " has others than worker 0");
+  }
+}
+
+StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const StateShard& shard) {
+  if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
+  StateValue::Dict replicas = save_replicas();
+  const bool is_chief = strategy_->first_local_replica() == 0;
+  if (!is_chief && shard.count == 1) return {};
+  StateValue::Dict shared = save_shared();
+  if (shard.count > 1) {
+    check_same_tensors(shared);
+    shared = shard_of(shared, shard);
+    shared.add(kShardKey, mark_of(shard));
+  }
+  if (!is_chief) return shared;
+
   NamedTensors buffers;
   for (const auto& entry : replicas.find("buffers")->get_if<StateValue::Dict>()->entries)
     buffers.emplace_back(std::get<std::string>(entry.key), *entry.value.get_if<torch::Tensor>());
-  state.add("model", save_model(*model_[0], buffers));
+  StateValue::Dict lockstep;
+  lockstep.add("format", kFormat);
+  lockstep.add("version", LOCKSTEP_VERSION);
+  StateValue::Dict state;
+  if (shard.count > 1) state.add(kShardKey, *shared.find(kShardKey));
+  state.add("lockstep", std::move(lockstep));
+  state.add("model", save_model(*model_[0], *shared.find("model")->get_if<StateValue::Dict>(), buffers));
   state.add("replicas", std::move(replicas));
-  StateValue::Dict optimizers;
-  for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
-  state.add("optimizers", std::move(optimizers));
+  state.add("optimizers", *shared.find("optimizers"));
   state.add("gradient_orders", save_gradient_orders());
   if (!scalers_.empty()) {
     const GradScalerState of_scaler = scalers_[0]->state();
@@ -143,6 +195,7 @@ TrainingProgress TrainingState::load(const std::string& path) {
 TrainingProgress TrainingState::restore(const StateValue& state, const std::string& source) {
   if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
   const StateView view(state, source);
+  if (const auto* dict = state.get_if<StateValue::Dict>()) check_whole(*dict, source);
   const StateView format = view.at("lockstep").at("format");
   if (format.count() > kFormat) {
     format.fail("at most " + std::to_string(kFormat),

@@ -14,6 +14,12 @@ namespace lockstep {
 
 class StateView;
 
+/// One of the parts that a state is cut into, such as each worker writes.
+struct StateShard {
+  int index = 0;
+  int count = 1;
+};
+
 /// Saves and restores everything that a run goes on from: the model, each replica's buffers and random
 /// stream, optimizers, scalers and progress. It refers to these objects, which outlive it:
 ///
@@ -53,8 +59,10 @@ class TrainingState {
 
   /// What save() writes, as it is now: a collective with several workers, of which the one with replica 0
   /// gets it and the others an empty one. Tensors share the memory of the optimizers and parameters: write it
-  /// before the next step.
-  StateValue::Dict snapshot(const TrainingProgress& progress);
+  /// before the next step. With several shards each worker gets the one of its index: of the parameters and
+  /// the optimizers' tensors a part, and shard 0 all else; load_checkpoint() puts them together. Throws
+  /// InvalidArgument on all where a worker has other tensors than worker 0.
+  StateValue::Dict snapshot(const TrainingProgress& progress, const StateShard& shard = {});
 
   /// Writes the file, beside `path` first, so that a failure leaves what was there. With several workers it
   /// is a collective: all call it, and the one with replica 0 writes. Waits for the devices and the disk.
@@ -74,6 +82,8 @@ class TrainingState {
   TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
+  StateValue::Dict save_shared() const;
+  void check_same_tensors(const StateValue::Dict& shared) const;
   StateValue::Dict save_gradient_orders() const;
   StateValue::Dict save_replicas();
   void load_optimizers(const StateView& saved, const std::string& source);

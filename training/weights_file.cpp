@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/configuration_value.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/checkpoint_state.h"
+#include "lockstep/training/checkpoint_store.h"
 #include "lockstep/training/input_file.h"
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_file.h"
+#include "lockstep/training/state_shards.h"
 
 namespace lockstep {
 namespace {
@@ -38,10 +43,10 @@ NamedTensors weights_of(const StateValue::Dict& dict, const std::string& path) {
   return weights;
 }
 
-NamedTensors load_state_weights(const std::string& path) {
-  const StateValue state = load_state_file(path);
+NamedTensors state_weights(const StateValue& state, const std::string& path) {
   const auto* dict = state.get_if<StateValue::Dict>();
   if (dict == nullptr) throw CheckpointError(path, "weights", "a dict", "another value");
+  check_whole(*dict, path);
   for (const char* key : kWeightsKeys) {
     const StateValue* inner = dict->find(key);
     if (inner == nullptr) continue;
@@ -53,7 +58,10 @@ NamedTensors load_state_weights(const std::string& path) {
 }  // namespace
 
 NamedTensors load_weights(const std::string& path) {
-  return is_zip_archive(path) ? load_state_weights(path) : load_safetensors(path).tensors;
+  std::error_code ignored;  // what cannot be looked at is told as it is read
+  if (std::filesystem::is_directory(path, ignored) && is_checkpoint(path))
+    return state_weights(load_checkpoint(path), path);
+  return is_zip_archive(path) ? state_weights(load_state_file(path), path) : load_safetensors(path).tensors;
 }
 
 void save_weights(const std::string& path, const NamedTensors& weights) {

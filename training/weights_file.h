@@ -9,8 +9,8 @@ namespace lockstep {
 
 /// The weights in a file by their names, whatever its name: a .safetensors file; a state_dict that Python's
 /// torch.save() wrote; or a dict of more with the state_dict under "model", "state_dict" or
-/// "model_state_dict", such as Lockstep's training states. Throws CheckpointError naming the file for a
-/// damaged or hostile one, and for one without weights.
+/// "model_state_dict", such as Lockstep's training states; or the folder of a checkpoint of Backup's. Throws
+/// CheckpointError naming the file for a damaged or hostile one, and for one without weights.
 NamedTensors load_weights(const std::string& path);
 
 /// Writes weights as Python reads them: with safetensors.torch.load_file() where `path` ends in

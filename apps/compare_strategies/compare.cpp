@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <ostream>
+#include <utility>
 
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
@@ -35,6 +36,12 @@ ComparisonReport compare(const CompareRequest& request, std::ostream& progress) 
   for (int64_t round = 0; round < options.rounds; ++round) {
     for (const int index : order_of_round(round, options.strategies.size())) {
       if (comparison.has_failed(index)) continue;
+      if (request.find_result) {
+        if (auto result = request.find_result(round, index)) {
+          comparison.add(index, std::move(*result));
+          continue;
+        }
+      }
       const ComparedStrategy& strategy = options.strategies[static_cast<size_t>(index)];
       const std::string label = fmt::format("round {}/{}  {}", round + 1, options.rounds, strategy.label);
       try {
@@ -42,6 +49,7 @@ ComparisonReport compare(const CompareRequest& request, std::ostream& progress) 
             run_trial(setup, {.strategy = strategy, .index = index, .wants_parameters = round == 0});
         if (!options.quiet)
           progress << fmt::format("{}  {:.0f} images/s", label, result.run.images_per_second()) << std::endl;
+        if (request.on_result) request.on_result(round, index, result);
         comparison.add(index, std::move(result));
       } catch (const TrialFailure& failure) {
         if (!options.quiet)

@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/apps/compare_strategies/compare_options.h"
 #include "lockstep/apps/compare_strategies/comparison_report.h"
+#include "lockstep/apps/compare_strategies/trial.h"
 
 namespace lockstep::apps {
 
@@ -16,6 +18,10 @@ struct CompareRequest {
   std::vector<std::string> arguments;  ///< its own
   std::string version;                 ///< of Lockstep
   std::function<bool()> is_cancelled = [] { return false; };
+  /// What a strategy did in a round, if that has been measured before; null: nothing has.
+  std::function<std::optional<TrialResult>(int64_t round, int strategy)> find_result{};
+  /// Gets what is measured, at once; null: nobody does.
+  std::function<void(int64_t round, int strategy, const TrialResult&)> on_result{};
 };
 
 /// Measures every strategy in every round, each in processes of its own, and blocks until all have ended. A

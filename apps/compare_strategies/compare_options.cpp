@@ -29,7 +29,8 @@ constexpr const char* kExamples =
     "  compare_strategies --strategies default,mirrored:2 --optimizer sgd --precision float64\n"
     "                                          # do both train the same parameters?\n"
     "\nThe table, its columns and the files are explained in docs/comparing.md.\n"
-    "\nExit codes: 0 done, 2 usage, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
+    "\nExit codes: 0 done, 2 usage, 4 a --backup-dir of another comparison or process, 7 one that cannot be\n"
+    "written, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
     "strategy that failed; the others are compared all the same.\n";
 
 /// Those of the flags that are named.
@@ -60,6 +61,12 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
        number(defaults.rounds)},
       {"Comparison", "out", "DIR",
        "New or empty folder for comparison.json and report.html (default: a new one in ./comparisons)"},
+      {"Comparison", "backup-dir", "DIR",
+       "Keep each measurement in a folder as it is made, so that the same command goes on with those that "
+       "are left"},
+      {"Comparison", "resume", "FROM",
+       "auto (what is in --backup-dir), never, or the path of another folder with measurements",
+       defaults.resume},
       {"Comparison", "timeout", "N", "Seconds that one strategy may take in one round",
        number(defaults.timeout_seconds)},
       {"Comparison", "quiet", "", "Print no progress on standard error"}};
@@ -147,6 +154,11 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
   read_steps(given, options);
   options.out = given.text("out", "");
   if (given.has("out") && options.out.empty()) given.refuse("out", "a folder");
+  options.backup_dir = given.text("backup-dir", "");
+  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
+  given.require_beside("resume", "backup-dir");
+  options.resume = given.text("resume", options.resume);
+  if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
   options.quiet = given.is_on("quiet");
   read_data(given, options.work);
   read_model(given, options.work);

@@ -36,6 +36,8 @@ struct CompareOptions {
   int64_t rounds = 6;
   int64_t timeout_seconds = 3600;  ///< of one strategy in one round
   std::string out;                 ///< folder for the results; empty: a new one in ./comparisons
+  std::string backup_dir;          ///< where measurements are kept to go on from; empty: nowhere
+  std::string resume = "auto";     ///< auto, never, or the path of such a folder
   MeasuringProcess measuring;
   bool quiet = false;
 };

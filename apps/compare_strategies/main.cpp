@@ -1,17 +1,29 @@
+#include <torch/cuda.h>
 #include <torch/version.h>
+#include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "lockstep/apps/command_line/failure.h"
 #include "lockstep/apps/compare_strategies/compare.h"
+#include "lockstep/apps/compare_strategies/comparison_backup.h"
 #include "lockstep/apps/compare_strategies/comparison_page.h"
 #include "lockstep/apps/compare_strategies/measured_training.h"
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
+#include "lockstep/apps/train_mnist/data_location.h"
+#include "lockstep/apps/train_mnist/resume_command.h"
+#include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/training/interruption.h"
 
@@ -24,18 +36,43 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw std::system_error(errno, std::generic_category(), path + ": cannot be written");
 }
 
+/// What the flags do not say of the work and the machine.
+std::vector<std::pair<std::string, std::string>> facts_of(const CompareOptions& options) {
+  const DataLocation data = locate_data(options.work.data);
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  gethostname(host.data(), host.size() - 1);
+  return {{"Lockstep", LOCKSTEP_VERSION},
+          {"LibTorch", TORCH_VERSION},
+          {"host", host.data()},
+          {"machine", measurement::describe_machine()},
+          {"GPUs", std::to_string(torch::cuda::device_count())},
+          {"images",
+           data.path.empty() ? data.why : std::filesystem::absolute(data.path).lexically_normal().string()}};
+}
+
 int compare_and_report(const CompareOptions& options, const std::vector<std::string>& arguments) {
   const InterruptionGuard interruption;
   std::error_code ignored;
   const bool is_users_folder = !options.out.empty() && std::filesystem::exists(options.out, ignored);
+  const auto say = [](const std::string& text) { std::cerr << "compare_strategies: " << text << std::endl; };
+  CompareRequest request{.options = options,
+                         .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                         .arguments = arguments,
+                         .version = LOCKSTEP_VERSION,
+                         .is_cancelled = [&] { return interruption.signal() != 0; }};
+  std::optional<ComparisonBackup> backup;
+  if (!options.backup_dir.empty()) {
+    backup.emplace(options, comparison_identity(options, facts_of(options)), say);
+    request.find_result = [&](int64_t round, int strategy) { return backup->find(round, strategy); };
+    request.on_result = [&](int64_t round, int strategy, const TrialResult& result) {
+      backup->keep(round, strategy, result);
+    };
+    if (backup->num_found() > 0 && !options.quiet)
+      say(std::to_string(backup->num_found()) + " measurements are there already");
+  }
   const std::string folder = make_result_folder(options.out);
   try {
-    const auto report = compare({.options = options,
-                                 .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                                 .arguments = arguments,
-                                 .version = LOCKSTEP_VERSION,
-                                 .is_cancelled = [&] { return interruption.signal() != 0; }},
-                                std::cerr);
+    const auto report = compare(request, std::cerr);
     write_file(folder + "/comparison.json", comparison_json(report));
     write_file(folder + "/report.html", comparison_page(report));
     std::cout << work_text(report) << "\n\n"
@@ -44,7 +81,10 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
   } catch (const TrialCancelled&) {
     if (!is_users_folder) std::filesystem::remove(folder, ignored);  // it is empty
     const bool is_interrupt = interruption.signal() == SIGINT;
-    std::cerr << "compare_strategies: stopped by " << (is_interrupt ? "SIGINT" : "SIGTERM") << std::endl;
+    say(std::string("stopped by ") + (is_interrupt ? "SIGINT" : "SIGTERM"));
+    if (backup)
+      say("measurements are in " + options.backup_dir +
+          "; to go on: " + resume_command(request.program, arguments));
     return static_cast<int>(is_interrupt ? ExitCode::kInterrupted : ExitCode::kTerminated);
   }
 }

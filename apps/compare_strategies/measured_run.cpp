@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -10,7 +11,7 @@ namespace lockstep::apps {
 
 using nlohmann::json;
 
-void write_measured_run(const std::string& path, const MeasuredRun& run) {
+std::string measured_run_text(const MeasuredRun& run) {
   const json root{{"replicas", run.replicas},
                   {"description", run.description},
                   {"data", run.data},
@@ -21,15 +22,12 @@ void write_measured_run(const std::string& path, const MeasuredRun& run) {
                   {"communication_seconds", run.communication_seconds},
                   {"peak_memory_bytes", run.peak_memory_bytes},
                   {"losses", run.losses}};
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << root.dump(-1, ' ', true, json::error_handler_t::replace) << std::flush;
-  if (!file) throw std::runtime_error(path + ": cannot be written");
+  return root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-MeasuredRun read_measured_run(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+MeasuredRun parse_measured_run(const std::string& text, const std::string& source) {
   try {
-    const json root = json::parse(file);
+    const json root = json::parse(text);
     MeasuredRun run{.replicas = root.at("replicas").get<int64_t>(),
                     .description = root.at("description").get<std::string>(),
                     .data = root.at("data").get<std::string>(),
@@ -45,8 +43,19 @@ MeasuredRun read_measured_run(const std::string& path) {
       run.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
     return run;
   } catch (const json::exception& error) {
-    throw std::runtime_error(path + ": expected a measurement, but got: " + error.what());
+    throw std::runtime_error(source + ": expected a measurement, but got: " + error.what());
   }
+}
+
+void write_measured_run(const std::string& path, const MeasuredRun& run) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << measured_run_text(run) << std::flush;
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
+MeasuredRun read_measured_run(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return parse_measured_run({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
 MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers) {

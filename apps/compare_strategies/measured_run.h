@@ -22,6 +22,12 @@ struct MeasuredRun {
   double images_per_second() const { return static_cast<double>(images) / seconds; }
 };
 
+/// As JSON.
+std::string measured_run_text(const MeasuredRun& run);
+
+/// Reads such a text. Throws std::runtime_error naming `source`, where it comes from.
+MeasuredRun parse_measured_run(const std::string& text, const std::string& source);
+
 /// Writes it as JSON. Throws std::runtime_error naming the file where that fails.
 void write_measured_run(const std::string& path, const MeasuredRun& run);
 

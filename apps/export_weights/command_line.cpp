@@ -53,7 +53,7 @@ Usage:
   export_weights [flags] IN OUT
 
 IN is a .safetensors file, a state_dict saved by Python's torch.save, or a training state of Lockstep's, known
-by its content. OUT ends in .safetensors, .pt or .pth.
+by its content, or the folder of a checkpoint. OUT ends in .safetensors, .pt or .pth.
 
   -f, --force    Replace OUT if it is there
   -h, --help     Print this, and exit

@@ -122,7 +122,8 @@ std::string configuration_text(const ResolvedRun& run) {
   if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
   if (!run.options.backup_dir.empty()) {
     const std::string& every = run.options.save_every;
-    text += row("saved in", run.options.backup_dir + ", every " + every);
+    const char* sharing = run.options.shard_backup ? ", each worker a part" : "";
+    text += row("saved in", run.options.backup_dir + ", every " + every + sharing);
   }
   return text;
 }

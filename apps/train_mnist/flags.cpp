@@ -125,6 +125,10 @@ std::vector<Flag> record_flags() {
        "", FlagRole::kProcess},
       {"Run", "save-every", "TIME", "Between two checkpoints there: epoch, 3 epochs, 500 steps, 10 minutes",
        defaults.save_every},
+      {"Run", "shard-backup", "",
+       "With several workers each writes a part of a checkpoint: --backup-dir is a folder that all share, "
+       "such "
+       "as on a network file system"},
       {"Run", "resume", "FROM",
        "auto (the newest whole checkpoint in --backup-dir, if there is one), never, or the path of a "
        "checkpoint or of a folder with some",
@@ -221,6 +225,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                                  {"log-every", "run-dir"},
                                  {"profile", "run-dir"},
                                  {"save-every", "backup-dir"},
+                                 {"shard-backup", "backup-dir"},
                                  {"resume", "backup-dir"}}};
   append(table.flags, data_flags());
   append(table.flags, model_flags());

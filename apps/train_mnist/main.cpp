@@ -205,6 +205,7 @@ int train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandL
     callbacks.push_back(std::make_shared<BackupAndRestore>(
         BackupOptions{.folder = options.backup_dir.empty() ? "." : options.backup_dir,
                       .save_every = SaveEvery::parse(options.save_every),
+                      .sharded = options.shard_backup,
                       .resume = options.resume,
                       .configuration = run_configuration(resolved, line.origins, LOCKSTEP_VERSION),
                       .on_message = say}));

@@ -161,6 +161,8 @@ void read_backup(const Arguments& given, TrainOptions& options) {
   } catch (const InvalidArgument&) {
     given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
   }
+  given.require_beside("shard-backup", "backup-dir");
+  options.shard_backup = given.is_on("shard-backup");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
 }

@@ -77,6 +77,7 @@ struct TrainOptions {
 
   std::string backup_dir;            ///< where the training is saved to go on from; empty: nowhere
   std::string save_every = "epoch";  ///< as SaveEvery::parse() reads it
+  bool shard_backup = false;         ///< each worker writes a part: BackupOptions::sharded
   std::string resume = "auto";       ///< auto, never, or a path: BackupOptions::resume
 
   bool operator==(const TrainOptions&) const = default;

@@ -80,6 +80,7 @@ NamedValues record_values(const TrainOptions& options) {
           {"check-replicas", options.check_replicas},
           {"backup-dir", text(options.backup_dir)},
           {"save-every", where(is_saved, options.save_every)},
+          {"shard-backup", where(is_saved, options.shard_backup)},
           {"resume", where(is_saved, options.resume)},
           {"on-not-finite", not_finite_name(options.on_not_finite)},
           {"quiet", options.quiet}};

@@ -46,7 +46,7 @@ class Job {
 
   void train() {
     say("pid", getpid());
-    auto backup = make_backup("backup", /*asynchronous=*/true);
+    auto backup = make_backup("backup", /*asynchronous=*/true, /*sharded=*/false);
     TrainingProgress progress;
     if (const auto restored = backup->restore()) progress = restored->progress;
     say("begin", progress.step);
@@ -65,12 +65,12 @@ class Job {
     step();
     step();
     for (int block = 0; block < options_.blocks; ++block) {
-      std::array<std::string, 4> kinds{"none", "synchronous", "asynchronous", "comparison"};
+      std::array<std::string, 5> kinds{"none", "synchronous", "asynchronous", "sharded", "comparison"};
       // No kind always runs in another one's wake.
-      std::rotate(kinds.begin(), kinds.begin() + block % 4, kinds.end());
+      std::rotate(kinds.begin(), kinds.begin() + block % 5, kinds.end());
       for (const auto& kind : kinds) {
-        const bool is_saved = kind == "synchronous" || kind == "asynchronous";
-        auto backup = is_saved ? make_backup(kind, kind == "asynchronous") : nullptr;
+        const bool is_saved = kind != "none" && kind != "comparison";
+        auto backup = is_saved ? make_backup(kind, kind != "synchronous", kind == "sharded") : nullptr;
         const double begin = now();
         for (int i = 0; i < options_.steps; ++i) {
           if (kind == "comparison") {
@@ -78,6 +78,7 @@ class Job {
           } else {
             step();
           }
+          if (backup) backup->commit_written();
           if (i == 0 && is_saved) save(*backup, {.step = block + 1});
         }
         if (backup) backup->finish();
@@ -100,9 +101,10 @@ class Job {
     std::fflush(stdout);
   }
 
-  std::unique_ptr<Backup> make_backup(const std::string& name, bool asynchronous) {
+  std::unique_ptr<Backup> make_backup(const std::string& name, bool asynchronous, bool sharded) {
     auto backup = std::make_unique<Backup>(strategy_, BackupOptions{.folder = options_.folder + "/" + name,
                                                                     .asynchronous = asynchronous,
+                                                                    .sharded = sharded,
                                                                     .on_message = [](auto&) {}});
     backup->state().add_model(model_);
     backup->state().add_optimizer("optimizer", optimizer_);

@@ -135,29 +135,29 @@ class Benchmark:
         rows = []
         for system in self.systems:
             self.say(f"==> {name}, {system.name}")
-            found = []
+            found, tried = [], 0
             for trial in range(self.arguments.trials):
+                tried += 1
                 try:
                     found.append(self.strike(system, number))
                 except JobFailed as error:
-                    self.fail(name, system, error)
-                    break
+                    self.say(f"    {trial + 1}/{self.arguments.trials}: has not come back: {error}")
+                    continue
                 self.say(f"    {trial + 1}/{self.arguments.trials}: {found[-1]}")
                 if found[-1][0] is None:
                     break  # What has not come in that time is no different the next time.
-            if not found:
-                continue
-            rows.append([system.name, *(self.describe([trial[i] for trial in found], unit)
-                                        for i, unit in enumerate((" s", " s", " steps")))])
+            measured = [self.describe([trial[i] for trial in found], unit) if found else "-"
+                        for i, unit in enumerate((" s", " s", " steps"))]
+            came_back = sum(trial[0] is not None for trial in found)
+            rows.append([system.name, *measured, f"{came_back} of {tried}"])
         self.tables.append(([f"{name} of a worker", "the other one has ended after", "the next step is done after",
-                             "done again"], rows))
+                             "done again", "trainings that went on"], rows))
 
     def describe(self, values, unit):
         if None in values:
             return f"not within {MOST_SECONDS_OF_A_FREEZE} s" if unit != " steps" else "-"
         digits = 0 if unit == " steps" else 2
-        return (f"{statistics.median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f}, "
-                f"{len(values)} trials)")
+        return f"{statistics.median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
     def kill(self):
         self.measure_faults("kill -9", signal.SIGKILL)
@@ -205,6 +205,7 @@ def parse():
     parser.add_argument("--build", default="build/release", help="a folder with bin/backup_job (build/release)")
     parser.add_argument("--peer-torch-python", default="", help="a Python with torch and torchvision; else without PyTorch")
     parser.add_argument("--peer-tf-python", default="", help="a Python with tensorflow and tf_keras; else without Keras")
+    parser.add_argument("--only", default="", metavar="TEXT", help="the systems whose names hold it (all)")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where checkpoints are written")
     arguments = parser.parse_args()
     arguments.parts = arguments.parts.split(",")
@@ -228,6 +229,10 @@ def main():
         systems.append(Torch(arguments))
     if arguments.peer_tf_python:
         systems.append(Keras(arguments))
+    systems = [system for system in systems if arguments.only in system.name]
+    if not systems:
+        print(f"--only: expected a part of a system's name, but got '{arguments.only}'", file=sys.stderr)
+        return 2
     benchmark = Benchmark(arguments, systems)
     size = arguments.image_size
     print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores. MobileNetV2, {size}x{size} pixels, global batch "

@@ -94,7 +94,7 @@ class Run:
 
 class Lockstep:
     name = "Lockstep"
-    kinds = ("synchronous", "asynchronous")
+    kinds = ("synchronous", "asynchronous", "sharded")  # the last one asynchronous, each worker writing a part
     compares = True  # the replicas' states, in blocks of their own
 
     def __init__(self, arguments):

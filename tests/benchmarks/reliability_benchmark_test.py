@@ -34,7 +34,9 @@ class ReliabilityBenchmarkTest(unittest.TestCase):
             reliability_benchmark.median_interval([1, 2, 3, 4, 5])
 
     def test_a_killed_worker_is_found_and_at_most_an_interval_is_done_again(self):
-        (_, detected, next_step, again), = self.rows(measure("--parts", "kill", "--trials", "1", "--save-every", "3"))
+        rows = self.rows(measure("--parts", "kill", "--trials", "1", "--save-every", "3"))
+        (_, detected, next_step, again, went_on), = rows
+        self.assertEqual(went_on, "1 of 1")
         self.assertLess(float(re.match(r"[\d.]+", detected).group()), 30)
         self.assertGreater(float(re.match(r"[\d.]+", next_step).group()), float(re.match(r"[\d.]+", detected).group()))
         # The step after that of the checkpoint is the one that was under way.
@@ -42,7 +44,7 @@ class ReliabilityBenchmarkTest(unittest.TestCase):
 
     def test_overhead_has_a_row_for_each_kind_of_saving(self):
         *rows, comparison = self.rows(measure("--parts", "overhead", "--pairs", "6", "--steps", "2"))
-        self.assertEqual([row[1] for row in rows], ["synchronous", "asynchronous"])
+        self.assertEqual([row[1] for row in rows], ["synchronous", "asynchronous", "sharded"])
         for row in rows:
             self.assertRegex(row[3], r"^[+-][\d.]+ %$")
         share, of_thousand = (float(re.match(r"[\d.]+", comparison[i]).group()) for i in (1, 3))
@@ -50,6 +52,7 @@ class ReliabilityBenchmarkTest(unittest.TestCase):
 
     def test_parts_and_folders_that_are_not_there_are_wrong_usage(self):
         for flags, name in ((["--parts", "speed"], "--parts"), (["--pairs", "5"], "--pairs"), (["--build", "/no"], "--build"),
+                            (["--only", "Horovod"], "--only"),
                             (["--peer-torch-python", "/no/python"], "--peer-torch-python")):
             process = measure(*flags)
             self.assertEqual(process.returncode, 2)

@@ -4,9 +4,12 @@
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
+import tempfile
+import threading
 import time
 import unittest
 import uuid
@@ -129,6 +132,46 @@ class MeetingTest(unittest.TestCase):
         wait_until(lambda: is_connected(started[1].process.pid, int(place.rpartition(":")[2])))
         started[0].process.send_signal(signal.SIGSTOP)
         self.check_end(started[1], rf"(found no|lost the) coordinator at {place}", FREEZING)
+
+    def trickle(self, port, payload):
+        """A stranger who says a little at a time, until the test is over."""
+        over = threading.Event()
+        stranger = socket.create_connection(("127.0.0.1", port), 10)
+
+        def speak():
+            with stranger:
+                for byte in payload:
+                    try:
+                        stranger.sendall(bytes([byte]))
+                    except OSError:
+                        return  # it was refused
+                    if over.wait(0.1):
+                        return
+                over.wait(120)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(over.set)
+
+    def test_strangers_who_come_first_and_speak_slowly_keep_nobody_from_meeting(self):
+        with tempfile.TemporaryDirectory() as folder:
+            signal_file = pathlib.Path(folder) / "come"
+            late = ["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; exec "$@"', str(signal_file)]
+            training = [argument.replace("1000", "3") for argument in TRAINING]
+            started = workers.start_workers(2, lambda index: training if index == 0 else late + training)
+            for worker in started:
+                self.addCleanup(worker.kill)
+            place = json.loads(environment_of(started[0].process.pid)["TF_CONFIG"])["cluster"]["worker"][0]
+            port = int(place.rpartition(":")[2])
+            wait_until(lambda: is_connected(started[0].process.pid, port))  # to itself: it listens
+            for payload in (b"", b"GET / HTTP/1.1\r\n\r\n" * 4, os.urandom(64), b"\xff" * 64, b"\0" * 64):
+                self.trickle(port, payload)
+            time.sleep(1)
+            signal_file.touch()
+            for worker in started:
+                code, _ = worker.wait(120)
+                self.assertEqual(code, 0, worker.text())
 
     def test_a_signal_ends_a_waiting_worker_at_once(self):
         for number, expected in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):

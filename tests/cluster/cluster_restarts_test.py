@@ -23,19 +23,19 @@ class RestartsTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def launch(self, name, *options, faults="", restarts=3, count=2):
+    def launch(self, name, *options, faults="", restarts=3, count=2, flags=()):
         """The job's exit code, its output, and its last checkpoint's step and checksums."""
         backup = self.folder / name
         environment = {**workers.clean_environment(), "LOCKSTEP_FAULTS": faults}
         result = subprocess.run(
             [str(LAUNCHER), "--max-restarts", str(restarts), *options, str(count), *TRAINING, "--save-every", "3 steps",
-             "--backup-dir", str(backup)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+             "--backup-dir", str(backup), *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=300, check=False)
         checkpoints = sorted(backup.glob("checkpoint-*"))
         if not checkpoints:
             return result.returncode, result.stdout, None
         manifest = json.loads((checkpoints[-1] / "manifest.json").read_text(encoding="utf-8"))
-        state = {part["name"]: part["sha256"] for part in manifest["files"][0]["parts"]
+        state = {part["name"]: part["sha256"] for file in manifest["files"] for part in file["parts"]
                  if part["name"].startswith(("model.", "optimizers.", "replicas."))}
         return result.returncode, result.stdout, (manifest["step"], state)
 
@@ -51,6 +51,41 @@ class RestartsTest(unittest.TestCase):
                 self.assertEqual(code, 0, output)
                 self.assertIn("the job is started again as generation 1 of 3", output)
                 self.assertEqual(state, expected, output)
+
+    def test_workers_that_write_together_lose_no_bit(self):
+        code, output, expected = self.launch("job-0", flags=["--shard-backup"])
+        self.assertEqual((code, expected[0]), (0, STEPS), output)
+        self.assertTrue(list((self.folder / "job-0").glob("checkpoint-*/state-1.pt")))
+        # In the step after 15 the checkpoint of that one is under way.
+        for number, fault in enumerate(("kill@rank0:step16", "kill@rank1:step16", "stop@rank1:step9"), start=1):
+            with self.subTest(fault):
+                code, output, state = self.launch(f"job-{number}", faults=fault, flags=["--shard-backup"])
+                self.assertEqual(code, 0, output)
+                self.assertIn("the job is started again as generation 1 of 3", output)
+                if "kill" in fault:
+                    # Worker 0 hears of the others' parts after that step at the earliest.
+                    self.assertIn("goes on after step 12 from ", output)
+                self.assertEqual(state, expected, output)
+
+    def test_what_they_have_written_together_fewer_go_on_from(self):
+        code, output, state = self.launch("job", "--min-workers", "1", faults="kill@rank2:step17", count=3,
+                                          flags=["--shard-backup"])
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"goes on after step 1[25] from")
+        self.assertEqual(state[0], STEPS)
+
+    def test_a_worker_that_cannot_write_its_part_is_named(self):
+        # Before main: each worker's own limit.
+        limited = 'if [ "$LOCAL_RANK" = 1 ]; then ulimit -f 1; fi; exec "$@"'
+        backup = self.folder / "job"
+        result = subprocess.run(
+            [str(LAUNCHER), "2", "bash", "-c", limited, "bash", *TRAINING, "--save-every", "3 steps", "--backup-dir",
+             str(backup), "--shard-backup", "--quiet"], env=workers.clean_environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+        self.assertEqual(result.returncode, 7, result.stdout)
+        self.assertRegex(result.stdout, r"\[0\] train_mnist: a checkpoint could not be saved, the training goes on: "
+                                        r"worker 1: cannot write \S+/state-1.pt")
+        self.assertEqual([path.name for path in backup.iterdir()], [])
 
     def test_the_survivor_names_the_lost_worker_and_the_next_start_the_checkpoint(self):
         code, output, _ = self.launch("job", faults="kill@rank1:step17")
@@ -73,6 +108,13 @@ class RestartsTest(unittest.TestCase):
                 self.assertRegex(output, r"expected the same bits on all replicas, but after step 9 replica \d has "
                                          r"other ones in parameter convolution.weight")
                 self.assertNotIn("is started again as", output)
+
+    def test_a_parameter_that_is_not_finite_on_one_replica_ends_all_with_6(self):
+        code, output, _ = self.launch("job", faults="nan@replica3:step7", restarts=0)
+        self.assertEqual(code, 6, output)
+        for rank, place in enumerate((r"of another worker", "cpu:1")):
+            self.assertRegex(output, rf"\[{rank}\] train_mnist: error: .*step 8: expected a finite loss, but replica 3 "
+                                     rf"\({place}\)")
 
     def test_faults_that_cannot_be_read_are_wrong_usage(self):
         code, output, _ = self.launch("job", faults="explode@rank0:step1")

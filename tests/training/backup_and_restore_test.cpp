@@ -367,29 +367,51 @@ TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
   EXPECT_THAT(testing::names_in(backup.folder), IsEmpty());
 }
 
+/// Fits on the workers of `layout`, once undisturbed and once interrupted after step 5 and resumed, and
+/// expects the same end on each. `backup_of` says where a worker saves.
+void expect_workers_resume(const std::vector<int>& layout,
+                           const std::function<BackupOptions(size_t rank)>& backup_of) {
+  std::vector<Outcome> whole(layout.size()), part(layout.size()), resumed(layout.size());
+  const auto fit_into = [&](std::vector<Outcome>& outcomes, const Callbacks& callbacks, bool is_backed_up) {
+    expect_no_worker_failed(run_strategies(
+        layout,
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
+          FitSetUp set_up{.callbacks = callbacks};
+          if (is_backed_up) set_up.backup = backup_of(rank);
+          outcomes[rank] = fit_noisily(strategy, set_up);
+        },
+        [](int, WorkerSetUp& set_up) { set_up.options.seed = 7; }));
+  };
+  fit_into(whole, {}, false);
+  fit_into(part, {interrupt_after(5)}, true);
+  fit_into(resumed, {}, true);
+  for (size_t rank = 0; rank < layout.size(); ++rank)
+    resumed[rank].expect_equal(whole[rank], "worker " + std::to_string(rank));
+}
+
 TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
   for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
     const CheckpointFolder folder;
-    std::vector<Outcome> whole(layout.size()), resumed(layout.size());
-    const auto fit_into = [&](std::vector<Outcome>& outcomes, const Callbacks& callbacks, bool is_backed_up) {
-      expect_no_worker_failed(run_strategies(
-          layout,
-          [&](MultiWorkerMirroredStrategy& strategy) {
-            const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
-            FitSetUp set_up{.callbacks = callbacks};
-            // Only worker 0's is used: the others' cannot be made.
-            if (is_backed_up)
-              set_up.backup = quiet_backup(rank == 0 ? folder.file("backup") : "/proc/none/backup");
-            outcomes[rank] = fit_noisily(strategy, set_up);
-          },
-          [](int, WorkerSetUp& set_up) { set_up.options.seed = 7; }));
-    };
-    fit_into(whole, {}, false);
-    std::vector<Outcome> part(layout.size());
-    fit_into(part, {interrupt_after(5)}, true);
-    fit_into(resumed, {}, true);
-    for (size_t rank = 0; rank < layout.size(); ++rank)
-      resumed[rank].expect_equal(whole[rank], "worker " + std::to_string(rank));
+    // Only worker 0's is used: the others' cannot be made.
+    expect_workers_resume(layout, [&](size_t rank) {
+      return quiet_backup(rank == 0 ? folder.file("backup") : "/proc/none/backup");
+    });
+  }
+}
+
+TEST(BackupAndRestoreTest, WorkersResumeFromWhatTheyHaveWrittenTogether) {
+  for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
+    for (const bool asynchronous : {false, true}) {
+      const CheckpointFolder folder;
+      expect_workers_resume(layout, [&](size_t) {
+        auto backup = quiet_backup(folder.file("backup"));
+        backup.save_every = SaveEvery::steps(2);
+        backup.asynchronous = asynchronous;
+        backup.sharded = true;
+        return backup;
+      });
+    }
   }
 }
 

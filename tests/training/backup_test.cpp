@@ -4,17 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/tensor_dataset.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
 #include "lockstep/tests/strategies/worker_strategies.h"
 #include "lockstep/tests/training/checkpoint_files.h"
 #include "lockstep/tests/training/file_size_limit.h"
+#include "lockstep/tests/training/loop_by_hand.h"
 #include "lockstep/tests/training/text_files.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/checkpoint_store.h"
@@ -25,59 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// A loop by hand, as docs/checkpoints.md shows it.
-struct LoopByHand {
-  LoopByHand(Strategy& made_by, const BackupOptions& options) : strategy(made_by), backup(made_by, options) {
-    torch::manual_seed(17);
-    model.emplace(strategy.scope([](ReplicaContext&) { return TanhNet(); }));
-    optimizer.emplace(strategy.scope(
-        [&](ReplicaContext& replica) { return momentum_sgd()((*model)[replica]->parameters()); }));
-    backup.state().add_model(*model);
-    backup.state().add_optimizer("optimizer", *optimizer);
-    restored = backup.restore();
-    if (restored) progress = restored->progress;
-  }
-
-  /// Trains until so many steps are done; returns the parameters.
-  std::vector<torch::Tensor> run_to(int64_t last_step) {
-    const auto data = examples_of_three_classes();
-    auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
-                                               {.global_batch_size = kBatchSize, .shuffle_seed = 3});
-    batches.restore({progress.dataset_epoch, progress.position});
-    while (progress.step < last_step) {
-      for (const auto& batch : batches) {
-        strategy.run(plain_step<TanhNet>, *model, *optimizer, batch);
-        ++progress.step;
-        progress.dataset_epoch = batches.position().epoch;
-        progress.position = batches.position().step;
-        backup.step_done(progress);
-        if (progress.step == last_step) break;
-      }
-    }
-    return values_of(model->primary()->parameters());
-  }
-
-  Strategy& strategy;
-  Backup backup;
-  TrainingProgress progress;
-  std::optional<Backup::Restored> restored;
-  std::optional<Mirrored<TanhNet>> model;
-  std::optional<Mirrored<OptimizerPointer>> optimizer;
-};
-
-BackupOptions every_step(const std::string& folder, std::vector<std::string>* messages = nullptr) {
-  return {
-      .folder = folder, .save_every = SaveEvery::steps(1), .on_message = [messages](const std::string& line) {
-        if (messages != nullptr) messages->push_back(line);
-      }};
-}
-
-void damage(const std::string& path) {
-  std::string bytes = testing::read_text(path);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  testing::write_text(path, bytes);
-}
 
 TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
   const CheckpointFolder folder;

@@ -1,8 +1,10 @@
 // What the tests in Python have Lockstep do:
 //
-//   checkpoint_peer copy IN OUT                 reads a .safetensors file and writes its tensors and metadata
-//   again checkpoint_peer logits WEIGHTS IMAGES OUT   what mobilenet_v2 with these weights makes of the
-//   tensor "images"
+//   checkpoint_peer copy IN OUT                  reads a .safetensors file and writes it again
+//   checkpoint_peer shards STATE FOLDER          cuts a training state into the files of two workers
+//   checkpoint_peer logits WEIGHTS IMAGES OUT    what mobilenet_v2 makes of the tensor "images"
+//
+// and what run() lists besides.
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -26,6 +28,7 @@
 #include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/safetensors.h"
 #include "lockstep/training/state_file.h"
+#include "lockstep/training/state_shards.h"
 #include "lockstep/training/state_view.h"
 #include "lockstep/training/training_state.h"
 #include "lockstep/training/weights_file.h"
@@ -141,6 +144,15 @@ void train(const std::string& path, const std::string& out) {
   save_safetensors(out, result);
 }
 
+void cut_into_shards(const std::string& path, const std::string& folder) {
+  const StateValue state = load_state_file(path);
+  for (int index = 0; index < 2; ++index) {
+    StateValue::Dict shard = shard_of(*state.get_if<StateValue::Dict>(), {index, 2});
+    shard.add(kShardKey, mark_of({index, 2}));
+    save_state_file(folder + "/" + shard_file_name(index), shard);
+  }
+}
+
 int run(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "copy" && arguments.size() == 3) {
@@ -153,6 +165,8 @@ int run(const std::vector<std::string>& arguments) {
     step_optimizer(arguments[1], arguments[2], arguments[3]);
   } else if (command == "train" && arguments.size() == 3) {
     train(arguments[1], arguments[2]);
+  } else if (command == "shards" && arguments.size() == 3) {
+    cut_into_shards(arguments[1], arguments[2]);
   } else if (command == "names") {
     for (const auto& [name, tensor] : state_dict(*MobileNetV2(MobileNetV2Options())))
       std::cout << name << "\n";

@@ -229,6 +229,31 @@ TEST(CheckpointStoreTest, AGenerationThatCameBackLateWritesNothing) {
               ElementsAre("checkpoint-000000000001", "checkpoint-000000000003", "lock"));
 }
 
+TEST(CheckpointStoreTest, WhatWasBegunAndIsGoneTakesNoCheckpointsPlace) {
+  const TemporaryFolder folder;
+  CheckpointStore store({.folder = folder.path(), .keep_last = 1});
+  const std::string path = save(store, 1);
+  const std::string begun = store.begin();
+  const auto file = write_checkpoint_file(begun, "state.pt", [](PartSink& sink) { sink.write("x", 1); });
+  std::filesystem::remove_all(begun);  // as a later start of the job does
+  EXPECT_THROW(store.commit(begun, {.step = 1, .files = {file}}), std::system_error);
+  EXPECT_EQ(read_whole(path), whole_of(1));
+}
+
+TEST(CheckpointStoreTest, RefusesAManifestThatNobodyWouldRead) {
+  const TemporaryFolder folder;
+  CheckpointStore store({.folder = folder.path()});
+  EXPECT_THAT(
+      [&] {
+        store.save({.step = 1}, "state.pt", [](PartSink& sink) {
+          const std::string name(size_t{1} << 20, 'a');
+          for (int i = 0; i < 17; ++i) sink.end_part(name);
+        });
+      },
+      ThrowsMessage<std::system_error>(HasSubstr("manifest.json")));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("lock"));
+}
+
 TEST(CheckpointStoreTest, SetsAsideWhatLiesBehindAStep) {
   const TemporaryFolder folder;
   CheckpointStore store({.folder = folder.path(), .keep_last = 5});
@@ -260,7 +285,7 @@ TEST(CheckpointStoreTest, AHostileManifestIsRefusedWithoutMoreMemoryThanItsFile)
   with("[]", "manifest.json");
   with("{}", "format: expected a count, but got nothing");
   with(std::string(100000, '['), "manifest.json");
-  with(replaced("\"format\": 1", "\"format\": 2"), "format: expected at most 1, but got 2");
+  with(replaced("\"format\": 1", "\"format\": 3"), "format: expected at most 2, but got 3");
   with(replaced("\"state.pt\"", "\"../state.pt\""), "expected a name in the folder");
   with(replaced("\"state.pt\"", "\"..\""), "expected a name in the folder");
   with(replaced("\"step\": 1", "\"step\": -1"), "step: expected a count");

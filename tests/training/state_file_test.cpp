@@ -83,6 +83,22 @@ TEST(StateFileTest, TensorsOfOtherDtypesOverOneMemoryHaveRecordsOfTheirOwn) {
   EXPECT_EQ(places.size(), saved.size());
 }
 
+TEST(StateFileTest, NamesThatArePathsAreNamesAndNothingElse) {
+  const CheckpointFolder folder;
+  const auto path = folder.file("state.pt");
+  StateValue::Dict saved;
+  const std::vector<std::string> names{"a/b", "../c", "/etc/passwd", std::string("d\0e", 3), ""};
+  for (const auto& name : names) saved.add(name, torch::ones({3}));
+  save_state_file(path, saved);
+  const auto loaded = load_state_file(path);
+  for (const auto& name : names) {
+    const auto* value = std::get<StateValue::Dict>(loaded.data()).find(name);
+    ASSERT_NE(value, nullptr) << name;
+    EXPECT_TRUE(torch::equal(*value->get_if<torch::Tensor>(), torch::ones({3})));
+  }
+  EXPECT_EQ(folder.num_files(), 1U);
+}
+
 TEST(StateFileTest, TensorsThatPythonCannotReadAreRefusedAndNothingIsWritten) {
   const CheckpointFolder folder;
   const auto path = folder.write("state.pt", "old");

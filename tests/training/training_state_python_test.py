@@ -65,13 +65,34 @@ class TrainingStatePythonTest(CheckpointCase):
 
     def test_the_documents_programs_run(self):
         programs = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-        self.assertEqual(len(programs), 2)
+        self.assertEqual(len(programs), 3)
+        (self.folder / "checkpoint").mkdir()
+        self.peer("shards", self.path("state.pt"), self.path("checkpoint"))
         self.peer("weights", self.path("state.pt"), self.path("weights.safetensors"))
         names = {"model": self.make_model()}
         for program in programs:
             program = program.replace('"state.pt"', repr(self.path("state.pt")))
+            program = program.replace('"backup/checkpoint-000000001500"', repr(self.path("checkpoint")))
             program = re.sub(r'"(\w+\.safetensors)"', lambda match: repr(self.path(match[1])), program)
             exec(compile(program, str(DOCUMENT), "exec"), names)  # pylint: disable=exec-used
+        # The last one has put the shards together.
+        self.assert_same_values(names["state"], self.state)
+
+    def assert_same_values(self, actual, expected):
+        """Whatever the order of keys."""
+        self.assertIs(type(actual), type(expected))
+        if isinstance(expected, dict):
+            self.assertEqual(set(actual), set(expected))
+            for key, value in expected.items():
+                self.assert_same_values(actual[key], value)
+        elif isinstance(expected, (list, tuple)):
+            self.assertEqual(len(actual), len(expected))
+            for one, other in zip(actual, expected):
+                self.assert_same_values(one, other)
+        elif isinstance(expected, torch.Tensor):
+            self.assertTrue(torch.equal(actual, expected))
+        else:
+            self.assertEqual(actual, expected)
 
 
 if __name__ == "__main__":

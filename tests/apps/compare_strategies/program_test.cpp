@@ -204,6 +204,83 @@ TEST_F(CompareStrategiesProgram, EndsAllProcessesWhereASignalStopsIt) {
   }
 }
 
+TEST_F(CompareStrategiesProgram, GoesOnWithTheMeasurementsThatAreLeft) {
+  const std::string backup = folder_.path() + "/backup";
+  const auto run = [&](const std::string& out, const std::vector<std::string>& more) {
+    out_ = folder_.path() + "/" + out;
+    std::vector<std::string> arguments{"--backup-dir", backup};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return compare_shortly("default,mirrored:2", arguments);
+  };
+  ASSERT_EQ(run("first", {}).exit_code, 0);
+  const auto first = results();
+  const auto longer = run("second", {"--rounds", "2"});
+  ASSERT_EQ(longer.exit_code, 0) << longer.error;
+  EXPECT_THAT(longer.error,
+              AllOf(HasSubstr("2 measurements are there already"), HasSubstr("round 2/2  default"),
+                    HasSubstr("round 2/2  mirrored:2"), Not(HasSubstr("round 1/2"))));
+  const auto second = results();
+  for (size_t i = 0; i < 2; ++i) {
+    const auto& rounds = second["strategies"][i]["images_per_second"]["rounds"];
+    ASSERT_EQ(rounds.size(), 2U);
+    EXPECT_EQ(rounds[0], first["strategies"][i]["images_per_second"]["rounds"][0]);
+    EXPECT_EQ(second["strategies"][i]["losses"], first["strategies"][i]["losses"]);
+    EXPECT_EQ(second["strategies"][i]["parameter_difference"],
+              first["strategies"][i]["parameter_difference"]);
+  }
+
+  // Of four, one is damaged.
+  std::ofstream(backup + "/checkpoint-000000000002/measurement") << "damaged";
+  const auto mended = run("third", {"--rounds", "2"});
+  ASSERT_EQ(mended.exit_code, 0) << mended.error;
+  EXPECT_THAT(mended.error,
+              AllOf(HasSubstr("measured again, as it is damaged: "), HasSubstr("000002/measurement"),
+                    HasSubstr("3 measurements are there already"), HasSubstr("round 1/2  mirrored:2"),
+                    Not(HasSubstr("  default  "))));
+
+  const auto other = run("fourth", {"--optimizer", "sgd"});
+  EXPECT_EQ(other.exit_code, 4);
+  EXPECT_THAT(other.error,
+              HasSubstr("expected one of the same comparison, with optimizer sgd, but got optimizer adam"));
+  // Those of another folder are copied.
+  out_ = folder_.path() + "/copied";
+  const auto of_others = compare_shortly(
+      "default,mirrored:2", {"--rounds", "2", "--resume", backup, "--backup-dir", folder_.path() + "/copy"});
+  ASSERT_EQ(of_others.exit_code, 0) << of_others.error;
+  EXPECT_THAT(of_others.error,
+              AllOf(HasSubstr("4 measurements are there already"), Not(HasSubstr("round "))));
+  EXPECT_TRUE(fs::exists(folder_.path() + "/copy/checkpoint-000000000004"));
+  const auto none = run("none", {"--resume", out_});
+  EXPECT_EQ(none.exit_code, 4);
+  EXPECT_THAT(none.error, HasSubstr("expected a folder with measurements, but there are none"));
+  const auto never = run("fifth", {"--resume", "never"});
+  EXPECT_EQ(never.exit_code, 4);
+  EXPECT_THAT(never.error, HasSubstr("--resume never: expected a --backup-dir without measurements"));
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(CompareStrategiesProgram, ASignalLeavesWhatIsMeasuredAndNamesTheCommandThatGoesOn) {
+  const std::string backup = folder_.path() + "/backup", log = folder_.path() + "/log";
+  const pid_t program = fork();
+  ASSERT_GE(program, 0);
+  if (program == 0) {
+    if (freopen(log.c_str(), "w", stderr) == nullptr) _exit(126);
+    execl(COMPARE_STRATEGIES, COMPARE_STRATEGIES, "--out", out_.c_str(), "--threads", "1", "--strategies",
+          "default", "--data", "generated", "--limit-train", "640", "--steps", "4", "--rounds", "1000",
+          "--backup-dir", backup.c_str(), nullptr);
+    _exit(127);
+  }
+  for (int i = 0; i < 6000 && !fs::exists(backup + "/checkpoint-000000000002"); ++i) usleep(10000);
+  EXPECT_TRUE(fs::exists(backup + "/checkpoint-000000000002"));
+  kill(program, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(program, &status, 0), program);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 143) << status;
+  EXPECT_TRUE(fs::exists(backup + "/checkpoint-000000000002"));
+  EXPECT_THAT(text_of(log), AllOf(HasSubstr("measurements are in " + backup + "; to go on: "),
+                                  HasSubstr(" --rounds 1000 --backup-dir " + backup + "\n")));
+}
+
 TEST_F(CompareStrategiesProgram, ComparesStrategiesThatAreRegisteredByName) {
   const auto result = compare_shortly("default,finite_steps:3",
                                       {"--optimizer", "sgd", "--precision", "float64"}, COMPARE_OWN_STRATEGY);

@@ -8,6 +8,7 @@ import random
 import re
 import resource
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -180,6 +181,38 @@ class BackupTest(unittest.TestCase):
         self.assertIn("a checkpoint could not be saved, the training goes on", result.stderr)
         self.assertEqual(state_of(newest(self.folder))[0], 4)
         self.assertEqual({path.name[:11] for path in self.folder.iterdir()}, {"checkpoint-"})
+
+    def run_on_file_system(self, options, prepare="true"):
+        """The training on a file system of its own, which only it sees: its end, and the names of what it leaves there."""
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        alone = ["unshare", *as_root, "--mount"]
+        # Its own exit code tells a file system that is not to be had from a training that failed.
+        script = f'mount -t tmpfs -o {options} lockstep "$0" && cd "$0" && {prepare} || exit 99; ' \
+                 '"$@"; code=$?; ls -A "$0" > "$0.names"; exit $code'
+        self.folder.mkdir()
+        if not shutil.which("unshare"):
+            self.skipTest("unshare is not installed (Debian: util-linux)")
+        result = subprocess.run([*alone, "sh", "-c", script, str(self.folder), *self.command()], capture_output=True,
+                                text=True, timeout=300, check=False)
+        if result.returncode == 99 or result.stderr.startswith("unshare:"):
+            self.skipTest(f"mounting a file system is not permitted here: {result.stderr.strip()}")
+        return result, pathlib.Path(f"{self.folder}.names").read_text(encoding="utf-8").split()
+
+    def test_a_file_system_without_space_for_a_second_checkpoint_keeps_the_first(self):
+        whole = newest(pathlib.Path(self.shared.name) / "whole")
+        size = sum(path.stat().st_size for path in whole.iterdir())
+        result, names = self.run_on_file_system(f"size={size + size // 2}")
+        self.assertEqual(result.returncode, 7, result.stderr)
+        self.assertEqual(epochs_of(result.stdout), self.epochs)  # it went on
+        self.assertRegex(result.stderr, r"train_mnist: error: .*state\.pt.*No space left on device")
+        self.assertEqual(names, [f"checkpoint-{STEPS // 2:012}"])
+
+    def test_a_file_system_that_cannot_be_written_ends_it_with_7_at_once(self):
+        result, names = self.run_on_file_system("size=1m", 'mount -o remount,ro "$0"')
+        self.assertEqual(result.returncode, 7, result.stderr)
+        self.assertEqual(epochs_of(result.stdout), [])
+        self.assertRegex(result.stderr, rf"train_mnist: error: .*{self.folder}.*Read-only file system")
+        self.assertEqual(names, [])
 
     def test_one_replica_goes_on_where_two_were_and_takes_every_image_once(self):
         process = self.start("--save-every", "5 steps")

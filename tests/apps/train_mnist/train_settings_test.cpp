@@ -94,6 +94,7 @@ TrainOptions lasting(TrainOptions options) {
   if (!options.backup_dir.empty()) {
     options.backup_dir.clear();
     options.save_every = defaults.save_every;
+    options.shard_backup = defaults.shard_backup;
     options.resume = defaults.resume;
   }
   options.task_index = -1;
