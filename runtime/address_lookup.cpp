@@ -1,5 +1,6 @@
 #include "lockstep/runtime/address_lookup.h"
 
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -29,6 +30,19 @@ AddressList look_up_addresses(const AddressQuery& query, const std::string& purp
     throw std::system_error(error, purpose + " " + endpoint_text(query.host, query.port));
   }
   return {found, &freeaddrinfo};
+}
+
+std::optional<std::string> single_address_of(const std::string& host, int port) {
+  try {
+    const auto found = look_up_addresses({.host = host, .port = port}, "look up");
+    std::array<char, NI_MAXHOST> text{};
+    if (found->ai_next || getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                                      NI_NUMERICHOST) != 0)
+      return std::nullopt;
+    return text.data();
+  } catch (const std::system_error&) {
+    return std::nullopt;
+  }
 }
 
 std::string endpoint_text(const std::string& host, int port) {

@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -172,6 +173,25 @@ class MeetingTest(unittest.TestCase):
             for worker in started:
                 code, _ = worker.wait(120)
                 self.assertEqual(code, 0, worker.text())
+
+    def test_no_name_server_is_asked_where_the_coordinator_is_known_by_its_address(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+            try:
+                server.bind(("127.83.1.1", 53))  # resolv.conf knows no other port
+            except OSError as error:
+                self.skipTest(f"no name server of the test's own: {error}")
+            settings = pathlib.Path(folder) / "resolv.conf"
+            settings.write_text("nameserver 127.83.1.1\noptions timeout:30\n", encoding="ascii")
+            inside = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', str(settings)]
+            if subprocess.run([*inside, "true"], check=False, capture_output=True).returncode != 0:
+                self.skipTest("no name space with a resolv.conf of its own can be made here")
+            for worker in workers.start_workers(2, [*inside, *(word.replace("1000", "1") for word in TRAINING)]):
+                self.addCleanup(worker.kill)
+                code, _ = worker.wait(120)
+                self.assertEqual(code, 0, worker.text())
+            server.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                server.recv(512)
 
     def test_a_signal_ends_a_waiting_worker_at_once(self):
         for number, expected in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
