@@ -138,7 +138,6 @@ class WorkerGroup {
   const std::string prefix_;  // of the job's keys
   std::string address_;
   c10::intrusive_ptr<c10d::Store> server_;  // worker 0's has the server in it
-  bool is_server_by_address_ = false;       // whether its clients connect to an address, not to a name
   c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
   // Another client, which threads that are left behind may hold on to.
   c10::intrusive_ptr<c10d::Store> connecting_store_;

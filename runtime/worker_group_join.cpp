@@ -2,19 +2,16 @@
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
 #include <exception>
-#include <memory>
 #include <optional>
 
-#include "lockstep/runtime/address_lookup.h"
 #include "lockstep/runtime/call_within.h"
+#include "lockstep/runtime/coordinator_store.h"
 #include "lockstep/runtime/error_text.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/tcp_listener.h"
-#include "lockstep/runtime/without_name_server.h"
 #include "lockstep/runtime/without_signal.h"
 #include "lockstep/runtime/worker_card.h"
 #include "lockstep/runtime/worker_group.h"
@@ -52,12 +49,6 @@ std::string prefix_of(const JoinOptions& options) {
   constexpr const char* kDigits = "0123456789abcdef";
   for (const uint8_t byte : tag) prefix += {kDigits[byte >> 4], kDigits[byte & 15]};
   return prefix;
-}
-
-/// For a client of the store that is about to connect: c10d's looks up the names of the address it connects
-/// to. Where it has the address from a name, it may need the name server itself.
-std::unique_ptr<WithoutNameServer> without_names_where(bool is_by_address) {
-  return is_by_address ? std::make_unique<WithoutNameServer>() : nullptr;
 }
 
 JobToken heartbeat_token(const JoinOptions& options) {
@@ -117,25 +108,18 @@ void WorkerGroup::open_store(const JoinOptions& options) {
     return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", place_of(options),
                                  " within ", seconds(join_timeout_), " s: ", why));
   };
-  struct Opened {
-    c10::intrusive_ptr<c10d::Store> server;
-    bool is_by_address;
-  };
-  std::optional<Opened> opened;
+  std::optional<c10::intrusive_ptr<c10d::Store>> opened;
   try {
     opened = call_within(join_timeout_ + kConnectSlack, [host = options.master_host, store] {
       const WithoutSignal without_broken_pipes(SIGPIPE);
-      const auto address = single_address_of(host, store.port);
-      const auto names = without_names_where(address.has_value());
-      return Opened{c10::make_intrusive<c10d::TCPStore>(address.value_or(host), store), address.has_value()};
+      return connect_to_coordinator(host, store);
     });
   } catch (const std::exception&) {
     throw no_coordinator(error_line(std::current_exception()));
   }
   // Something listens there, or nothing answers at all.
   if (!opened) throw no_coordinator("it does not answer");
-  server_ = std::move(opened->server);
-  is_server_by_address_ = opened->is_by_address;
+  server_ = std::move(*opened);
   store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
 }
 
@@ -155,13 +139,12 @@ void WorkerGroup::meet(const JoinOptions& options) {
   };
   std::optional<Met> met;
   try {
-    met = call_within(join_timeout_ + kMeetSlack,
-                      [store = store_, is_by_address = is_server_by_address_, own,
-                       meeting = MeetingOptions{rank_, size_, place_of(options), join_timeout_}] {
-                        auto cards = meet_workers(*store, own, meeting);
-                        const auto names = without_names_where(is_by_address);
-                        return Met{std::move(cards), store->clone(), store->clone(), store->clone()};
-                      });
+    met = call_within(
+        join_timeout_ + kMeetSlack,
+        [store = store_, own, meeting = MeetingOptions{rank_, size_, place_of(options), join_timeout_}] {
+          auto cards = meet_workers(*store, own, meeting);
+          return Met{std::move(cards), store->clone(), store->clone(), store->clone()};
+        });
   } catch (const c10::Error&) {
     throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
                                 error_line(std::current_exception())));

@@ -51,17 +51,16 @@ class ShapedLink:
         self.stopping = threading.Event()
         self.relay = None
         try:
-            for name in self.names:
-                try:
+            try:
+                for index, name in enumerate(self.names):
                     ip("netns", "add", name)
                     self.devices.append(self.open_device(name))
-                except (OSError, subprocess.CalledProcessError) as error:
-                    reason = getattr(error, "stderr", None) or error
-                    raise NotPermitted(f"hosts with a shaped link cannot be made here: {reason}") from error
-            for index, name in enumerate(self.names):
-                ip("-n", name, "addr", "add", f"10.78.0.{index + 1}/24", "dev", "tun0")
-                ip("-n", name, "link", "set", "lo", "up")
-                ip("-n", name, "link", "set", "tun0", "up")
+                    ip("-n", name, "addr", "add", f"10.78.0.{index + 1}/24", "dev", "tun0")
+                    ip("-n", name, "link", "set", "lo", "up")
+                    ip("-n", name, "link", "set", "tun0", "up")
+            except (OSError, subprocess.CalledProcessError) as error:
+                reason = getattr(error, "stderr", None) or error
+                raise NotPermitted(f"hosts with a shaped link cannot be made here: {reason}") from error
         except BaseException:
             self.close()
             raise
