@@ -14,6 +14,7 @@
 #include "lockstep/models/batch_norm.h"
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
+#include "lockstep/parameter_server/partitioner.h"
 #include "lockstep/runtime/autocast.h"
 #include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/collectives.h"

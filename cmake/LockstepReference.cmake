@@ -6,7 +6,8 @@ function(lockstep_add_reference)
   endif()
 
   # As tests/layering/check_umbrella.py tells public headers from internal ones.
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/strategies/*.h
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/parameter_server/*.h
+    ${PROJECT_SOURCE_DIR}/strategies/*.h
     ${PROJECT_SOURCE_DIR}/training/*.h ${PROJECT_SOURCE_DIR}/models/*.h ${PROJECT_SOURCE_DIR}/datasets/*.h)
   # By the link that programs include them by, so that they are named as there.
   set(include ${PROJECT_BINARY_DIR}/include)

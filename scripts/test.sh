@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
-# sources, the tests of runtime/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer
+# sources, the tests of runtime/, parameter_server/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer
 # with UndefinedBehaviorSanitizer, after each parser was fuzzed for seconds. With --release only the first.
 # LOCKSTEP_MNIST_DIR names a folder with the real MNIST; tests that need it are skipped without.
 # LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests compare with (3 GB), and these tests.
@@ -14,9 +14,9 @@ case ${1:-} in
   *) fail "expected --release or nothing, but got '$1'" 2 ;;
 esac
 # shellcheck disable=SC2034  # used by name below
-readonly tests_of_tsan=(runtime strategies gpu)
+readonly tests_of_tsan=(runtime parameter_server strategies gpu)
 # shellcheck disable=SC2034
-readonly tests_of_asan=(runtime strategies gpu training models datasets custom_strategy)
+readonly tests_of_asan=(runtime parameter_server strategies gpu training models datasets custom_strategy)
 
 # build_tests preset layer...: only the tests of these layers, and what they need.
 build_tests() {

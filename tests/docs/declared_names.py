@@ -2,7 +2,7 @@
 
 import re
 
-LAYERS = ("runtime", "strategies", "training", "models", "datasets")
+LAYERS = ("runtime", "parameter_server", "strategies", "training", "models", "datasets")
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|^\s*#[^\n]*', re.DOTALL | re.MULTILINE)
 TOKEN = re.compile(r"[A-Za-z_]\w*|[{};]|[^\s\w]")
 TYPE = re.compile(r"(?:^|[;{}>:)]|\s)(?:class|struct|enum class|enum)\s+(\w+)\s*(?:final\s*)?(?::([^{;]*))?$")

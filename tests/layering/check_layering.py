@@ -14,6 +14,7 @@ ALLOWED = {
     "runtime": set(),
     "models": set(),
     "datasets": set(),
+    "parameter_server": {"runtime"},
     "strategies": {"runtime"},
     "training": {"runtime", "strategies"},
 }

@@ -40,7 +40,7 @@ class ChecksTest(unittest.TestCase):
             ("runtime", "strategies"), ("runtime", "models"), ("runtime", "datasets"), ("models", "runtime"),
             ("models", "datasets"), ("datasets", "runtime"), ("datasets", "training"), ("strategies", "training"),
             ("strategies", "models"), ("strategies", "datasets"), ("training", "models"), ("training", "datasets"),
-            ("training", "apps"), ("datasets", "apps"),
+            ("training", "apps"), ("datasets", "apps"), ("parameter_server", "strategies"), ("runtime", "parameter_server"),
         ]:
             with self.subTest(layer=layer, other=other):
                 self.write(f"{layer}/planted.cpp", f'\n#include "lockstep/{other}/{other}.h"\n')

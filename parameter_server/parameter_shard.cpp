@@ -1,0 +1,122 @@
+#include "lockstep/parameter_server/parameter_shard.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+namespace {
+
+ShardOptimizer make_optimizer(const std::string& name, const at::Tensor& values, const UpdateRule& rule) {
+  try {
+    if (!values.defined()) throw InvalidArgument("expected values, but got none");
+    return {values.detach().clone(at::MemoryFormat::Contiguous), rule};
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(c10::str(name, ": ", error.what()));
+  }
+}
+
+bool is_alike(const at::Tensor& one, const at::Tensor& other) {
+  return one.defined() && one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type() &&
+         one.layout() == other.layout() && one.is_cpu();
+}
+
+}  // namespace
+
+ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule)
+    : name_(std::move(name)),
+      num_rows_(values.defined() && values.dim() > 0 ? values.size(0) : 1),
+      optimizer_(make_optimizer(name_, values, rule)) {}
+
+template <typename... Parts>
+void ParameterShard::refuse(const Parts&... parts) const {
+  throw InvalidArgument(c10::str(name_, ": ", parts...));
+}
+
+ParameterShard::Pulled ParameterShard::pull() const {
+  MutexLock lock(mutex_);
+  return {optimizer_.values().clone(), version_};
+}
+
+ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
+  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_cpu())
+    refuse("expected rows as an int64 vector on the CPU, but got ", rows.toString(), " of shape ",
+           rows.sizes());
+  const auto indices = rows.contiguous();
+  const int64_t* const first = indices.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < indices.numel(); ++i)
+    if (first[i] < 0 || first[i] >= num_rows_)
+      refuse("expected rows of 0 to ", num_rows_ - 1, ", but got ", first[i]);
+  const at::NoGradGuard without_gradient;
+  MutexLock lock(mutex_);
+  const auto& values = optimizer_.values();
+  return {values.dim() == 0 ? values.expand({indices.numel()}).clone() : values.index_select(0, indices),
+          version_};
+}
+
+template <typename Step>
+PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
+  const at::NoGradGuard without_gradient;
+  MutexLock lock(mutex_);
+  if (pushes_.has(step.id)) return {false, version_, 0};
+  if (step.version > version_)
+    refuse("expected a gradient of version ", version_, " or before, but got one of ", step.version);
+  try {
+    change(optimizer_);
+  } catch (const InvalidArgument& error) {
+    refuse(error.what());
+  }
+  pushes_.add(step.id);
+  const uint64_t staleness = version_ - step.version;
+  return {true, ++version_, staleness};
+}
+
+PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& step) {
+  return apply(step, [&](ShardOptimizer& optimizer) { optimizer.step(gradient, step.lr); });
+}
+
+PushResult ParameterShard::push_rows(const at::Tensor& rows, const at::Tensor& gradients,
+                                     const PushedStep& step) {
+  return apply(step, [&](ShardOptimizer& optimizer) { optimizer.step_rows(rows, gradients, step.lr); });
+}
+
+void ParameterShard::forget_before(uint64_t closure) {
+  MutexLock lock(mutex_);
+  pushes_.forget_before(closure);
+}
+
+ParameterShard::Saved ParameterShard::save() const {
+  MutexLock lock(mutex_);
+  Saved saved{optimizer_.values().clone(), optimizer_.state(), version_, pushes_.saved()};
+  for (auto& [name, tensor] : saved.optimizer) tensor = tensor.clone();
+  return saved;
+}
+
+void ParameterShard::restore(const Saved& saved) {
+  const at::NoGradGuard without_gradient;
+  auto pushes = AppliedPushes::restored(saved.pushes);
+  MutexLock lock(mutex_);
+  const auto state = optimizer_.state();
+  const auto check = [&](const std::string& part, const at::Tensor& given, const at::Tensor& own) {
+    if (!is_alike(given, own))
+      refuse(part, ": expected ", own.toString(), " of shape ", own.sizes(), ", but got ",
+             given.defined() ? c10::str(given.toString(), " of shape ", given.sizes()) : "none");
+  };
+  check("values", saved.values, optimizer_.values());
+  for (size_t i = 0; i < state.size(); ++i) {
+    const auto& [name, own] = state[i];
+    if (i >= saved.optimizer.size() || saved.optimizer[i].first != name)
+      refuse("expected ", name, ", but got ",
+             i < saved.optimizer.size() ? saved.optimizer[i].first : "nothing more");
+    check(name, saved.optimizer[i].second, own);
+  }
+  if (saved.optimizer.size() > state.size())
+    refuse("expected nothing more, but got ", saved.optimizer[state.size()].first);
+  optimizer_.values().copy_(saved.values);
+  for (size_t i = 0; i < state.size(); ++i) state[i].second.copy_(saved.optimizer[i].second);
+  version_ = saved.version;
+  pushes_ = std::move(pushes);
+}
+
+}  // namespace lockstep

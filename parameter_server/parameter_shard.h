@@ -1,0 +1,88 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parameter_server/applied_pushes.h"
+#include "lockstep/parameter_server/shard_optimizer.h"
+#include "lockstep/runtime/mutex.h"
+
+namespace lockstep {
+
+/// What comes with a gradient.
+struct PushedStep {
+  PushId id;
+  double lr = 0;
+  uint64_t version = 0;  ///< of the values that the gradient was computed with
+};
+
+/// What became of a push.
+struct PushResult {
+  bool is_applied = false;  ///< false: it was before
+  uint64_t version = 0;     ///< of the values after it
+  uint64_t staleness = 0;   ///< how many steps came between the values' pull and this one
+};
+
+/// A variable's shard, or a variable that is not cut, as a parameter server holds it: values, the state of
+/// their optimizer, and which pushes they were stepped by. Thread-safe; calls wait for each other.
+class ParameterShard {
+ public:
+  /// Copies `values`. Throws as ShardOptimizer, beginning with the name.
+  ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule);
+
+  const std::string& name() const { return name_; }
+  int64_t num_rows() const { return num_rows_; }
+
+  struct Pulled {
+    at::Tensor values;
+    uint64_t version = 0;  ///< steps that are in the values
+  };
+  /// A copy.
+  Pulled pull() const;
+  /// A copy of these rows, an int64 vector in any order, which may name a row twice. Throws InvalidArgument
+  /// naming the shard for anything else.
+  Pulled pull_rows(const at::Tensor& rows) const;
+
+  /// Steps by a gradient of the whole shard, unless this push was applied before. Throws as
+  /// ShardOptimizer::step(), and InvalidArgument for values of a version that is not there yet; nothing is
+  /// changed then.
+  PushResult push(const at::Tensor& gradient, const PushedStep& step);
+  /// The same by gradients of some rows; see ShardOptimizer::step_rows().
+  PushResult push_rows(const at::Tensor& rows, const at::Tensor& gradients, const PushedStep& step);
+
+  /// See AppliedPushes.
+  void forget_before(uint64_t closure);
+
+  /// A copy of all there is, of one moment.
+  struct Saved {
+    at::Tensor values;
+    std::vector<std::pair<std::string, at::Tensor>> optimizer;
+    uint64_t version = 0;
+    std::vector<PushId> pushes;
+  };
+  Saved save() const;
+  /// Goes on from what another shard of the same shape and rule saved. Throws InvalidArgument naming the
+  /// shard and the first part that differs; nothing is changed then.
+  void restore(const Saved& saved);
+
+ private:
+  template <typename Step>
+  PushResult apply(const PushedStep& step, const Step& change);
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const;
+
+  const std::string name_;
+  const int64_t num_rows_;
+  mutable Mutex mutex_;
+  ShardOptimizer optimizer_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  AppliedPushes pushes_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep
