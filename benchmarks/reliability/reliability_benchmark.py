@@ -216,6 +216,7 @@ def parse():
         parser.error(f"--pairs: expected at least 6, but got {arguments.pairs}")
     if not (pathlib.Path(arguments.build) / "bin" / "backup_job").exists():
         parser.error(f"--build: expected a folder with bin/backup_job, but got '{arguments.build}'")
+    os.makedirs(arguments.folder, exist_ok=True)
     for name in ("peer_torch_python", "peer_tf_python"):
         if getattr(arguments, name) and not shutil.which(getattr(arguments, name)):
             parser.error(f"--{name.replace('_', '-')}: expected a program, but got '{getattr(arguments, name)}'")
