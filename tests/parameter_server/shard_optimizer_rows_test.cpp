@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr double kLr = 0.05;
+constexpr double kRate = 0.05;
 constexpr int64_t kRows = 12;
 constexpr int64_t kColumns = 5;
 
@@ -40,20 +40,20 @@ double difference_to(const Options& options, const UpdateRule& rule, at::ScalarT
     parameter.mutable_grad() =
         torch::sparse_coo_tensor(rows.unsqueeze(0), gradients, {kRows, kColumns}).coalesce();
     optimizer.step();
-    shard.step_rows(rows, gradients, kLr);
+    shard.step_rows(rows, gradients, kRate);
   }
   EXPECT_EQ(shard.num_steps(), 20);
   return (shard.values() - parameter).abs().max().template item<double>();
 }
 
 TEST(ShardOptimizerRows, StepAsTorchsSgdBySparseGradients) {
-  const torch::optim::SGDOptions options(kLr);
+  const torch::optim::SGDOptions options(kRate);
   EXPECT_LT(difference_to<torch::optim::SGD>(options, SgdRule{}, torch::kDouble), 1e-12);
   EXPECT_LT(difference_to<torch::optim::SGD>(options, SgdRule{}, torch::kFloat), 1e-6);
 }
 
 TEST(ShardOptimizerRows, StepAsTorchsAdagradBySparseGradients) {
-  const auto options = torch::optim::AdagradOptions(kLr).lr_decay(0.1).initial_accumulator_value(0.1);
+  const auto options = torch::optim::AdagradOptions(kRate).lr_decay(0.1).initial_accumulator_value(0.1);
   const AdagradRule rule{.lr_decay = 0.1, .initial_accumulator_value = 0.1};
   EXPECT_LT(difference_to<torch::optim::Adagrad>(options, rule, torch::kDouble), 1e-12);
   EXPECT_LT(difference_to<torch::optim::Adagrad>(options, rule, torch::kFloat), 1e-6);
@@ -73,8 +73,8 @@ TEST(ShardOptimizerRows, OfAllRowsStepAsTheWhole) {
     ShardOptimizer whole(values.clone(), rule);
     for (int step = 0; step < 20; ++step) {
       const auto gradient = torch::randn({kRows, kColumns}, torch::kDouble);
-      by_rows.step_rows(torch::arange(kRows), gradient, kLr);
-      whole.step(gradient, kLr);
+      by_rows.step_rows(torch::arange(kRows), gradient, kRate);
+      whole.step(gradient, kRate);
     }
     EXPECT_LT((by_rows.values() - whole.values()).abs().max().item<double>(), 1e-12) << rule.index();
     for (size_t i = 0; i < whole.state().size(); ++i) {
@@ -88,11 +88,11 @@ TEST(ShardOptimizerRows, LeaveTheOthersAndTheirStateAlone) {
   for (const auto& rule : row_rules()) {
     torch::manual_seed(7);
     ShardOptimizer shard(torch::randn({kRows, kColumns}), rule);
-    shard.step(torch::randn({kRows, kColumns}), kLr);  // so that there are moments to be left alone
+    shard.step(torch::randn({kRows, kColumns}), kRate);  // so that there are moments to be left alone
     const auto before = shard.values().clone();
     std::vector<torch::Tensor> state_before;
     for (const auto& [name, tensor] : shard.state()) state_before.push_back(tensor.clone());
-    shard.step_rows(torch::tensor({2, 7}), torch::ones({2, kColumns}), kLr);
+    shard.step_rows(torch::tensor({2, 7}), torch::ones({2, kColumns}), kRate);
     const auto is_changed = [](const torch::Tensor& now, const torch::Tensor& then) {
       return (now != then).any(1).nonzero().flatten();
     };
@@ -106,7 +106,7 @@ TEST(ShardOptimizerRows, LeaveTheOthersAndTheirStateAlone) {
 
 TEST(ShardOptimizerRows, CountAStepThoughThereAreNone) {
   ShardOptimizer shard(torch::zeros({kRows, kColumns}), AdamRule{});
-  shard.step_rows(torch::empty({0}, torch::kLong), torch::empty({0, kColumns}), kLr);
+  shard.step_rows(torch::empty({0}, torch::kLong), torch::empty({0, kColumns}), kRate);
   EXPECT_EQ(shard.num_steps(), 1);
   EXPECT_TRUE(shard.values().equal(torch::zeros({kRows, kColumns})));
 }
@@ -120,7 +120,7 @@ TEST(ShardOptimizerRows, RefuseRulesThatStepAllRows) {
     ShardOptimizer shard(torch::zeros({2, 2}), rule);
     EXPECT_THAT(
         [&] {
-          shard.step_rows(torch::tensor({0}), torch::zeros({1, 2}), kLr);
+          shard.step_rows(torch::tensor({0}), torch::zeros({1, 2}), kRate);
         },
         ThrowsMessage<InvalidArgument>(HasSubstr("a step by " + name + " changes all rows")));
   }
@@ -131,7 +131,7 @@ TEST(ShardOptimizerRows, RefuseOtherRowsThanThereAre) {
   const auto refuses = [&](const torch::Tensor& rows, const std::string& text) {
     EXPECT_THAT(
         [&] {
-          shard.step_rows(rows, torch::ones({rows.numel(), 2}), kLr);
+          shard.step_rows(rows, torch::ones({rows.numel(), 2}), kRate);
         },
         ThrowsMessage<InvalidArgument>(HasSubstr(text)));
   };
@@ -149,10 +149,10 @@ TEST(ShardOptimizerRows, RefuseGradientsOfOtherShapesAndTypes) {
   ShardOptimizer shard(torch::zeros({4, 2}), SgdRule{});
   EXPECT_THAT(
       [&] {
-        shard.step_rows(torch::tensor({0, 1}), torch::ones({1, 2}), kLr);
+        shard.step_rows(torch::tensor({0, 1}), torch::ones({1, 2}), kRate);
       },
       ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("of shape [2, 2]"), HasSubstr("of shape [1, 2]"))));
-  EXPECT_THROW(shard.step_rows(torch::tensor({0}), torch::ones({1, 2}, torch::kDouble), kLr),
+  EXPECT_THROW(shard.step_rows(torch::tensor({0}), torch::ones({1, 2}, torch::kDouble), kRate),
                InvalidArgument);
   EXPECT_EQ(shard.num_steps(), 0);
 }
