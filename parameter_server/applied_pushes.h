@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace lockstep {
@@ -15,7 +16,10 @@ struct PushId {
   uint64_t closure = 0;
   uint64_t number = 0;  ///< of the closure's pushes
 
-  auto operator<=>(const PushId&) const = default;
+  bool operator==(const PushId&) const = default;
+  bool operator<(const PushId& other) const {
+    return std::tie(closure, number) < std::tie(other.closure, other.number);
+  }
 };
 
 /// The pushes that a shard was stepped by, so that none steps it twice. For one thread.
