@@ -34,6 +34,16 @@ void ParameterShard::refuse(const Parts&... parts) const {
   throw InvalidArgument(c10::str(name_, ": ", parts...));
 }
 
+void ParameterShard::check_alike(const at::Tensor& values, const UpdateRule& rule) const {
+  MutexLock lock(mutex_);
+  const auto& own = optimizer_.values();
+  if (!is_alike(values, own))
+    refuse("expected values of ", own.toString(), " of shape ", own.sizes(),
+           ", as it was made with, but got ",
+           values.defined() ? c10::str(values.toString(), " of shape ", values.sizes()) : "none");
+  if (rule != optimizer_.rule()) refuse("expected the optimizer that it was made with, but got another");
+}
+
 ParameterShard::Pulled ParameterShard::pull() const {
   MutexLock lock(mutex_);
   return {optimizer_.values().clone(), version_};

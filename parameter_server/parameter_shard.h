@@ -37,6 +37,9 @@ class ParameterShard {
   ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule);
 
   const std::string& name() const { return name_; }
+  /// Throws InvalidArgument naming the shard where a shard of these values and this rule would be another in
+  /// shape, dtype or rule.
+  void check_alike(const at::Tensor& values, const UpdateRule& rule) const;
   int64_t num_rows() const { return num_rows_; }
 
   struct Pulled {

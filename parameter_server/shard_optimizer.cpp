@@ -56,6 +56,10 @@ void check(const AdamRule& rule) {
   check_not_negative("eps", rule.eps);
 }
 
+void check_lr(double lr) {
+  if (!std::isfinite(lr)) refuse("lr: expected a finite number, but got ", lr);
+}
+
 /// Null: any row can be stepped by itself.
 const char* what_changes_all_rows(const UpdateRule& rule) {
   if (const auto* sgd = std::get_if<SgdRule>(&rule); sgd && sgd->momentum != 0) return "momentum";
@@ -106,6 +110,7 @@ ShardOptimizer::ShardOptimizer(at::Tensor values, const UpdateRule& rule)
 }
 
 void ShardOptimizer::step(const at::Tensor& gradient, double lr) {
+  check_lr(lr);
   if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.sizes() != values_.sizes() ||
       gradient.scalar_type() != values_.scalar_type() || !gradient.is_cpu())
     refuse("expected a gradient of ", values_.toString(), " of shape ", values_.sizes(), ", but got ",
@@ -152,6 +157,7 @@ void ShardOptimizer::step_adam(const AdamRule& rule, const at::Tensor& gradient,
 }
 
 void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr) {
+  check_lr(lr);
   if (const char* what = what_changes_all_rows(rule_))
     refuse("a step by ", what, " changes all rows: expected gradients of all of them, but got some");
   const auto indices = checked_rows(rows, num_rows(values_));

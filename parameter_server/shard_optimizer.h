@@ -21,7 +21,8 @@ class ShardOptimizer {
   ShardOptimizer(at::Tensor values, const UpdateRule& rule);
 
   /// A step of all values by a gradient of their shape: torch::optim's within rounding, and bit by bit that
-  /// of FusedSgd, FusedAdam and FusedAdamW. Throws InvalidArgument for a gradient of another shape or dtype.
+  /// of FusedSgd, FusedAdam and FusedAdamW. Throws InvalidArgument for a gradient of another shape or dtype,
+  /// and for a learning rate that is not finite.
   void step(const at::Tensor& gradient, double lr);
 
   /// A step of some rows, indices of the first axis, and of what is remembered of them; the others stay as
@@ -29,13 +30,14 @@ class ShardOptimizer {
   /// what torch.optim.SparseAdam is in Python, but with Adam's epsilon. `rows` is an int64 vector in strictly
   /// ascending order, `gradients` has a row for each. Without any row it still counts as a step.
   ///
-  /// Throws InvalidArgument for other rows or gradients than that, and for a rule with momentum or a weight
-  /// decay, by which a step would change all rows.
+  /// Throws InvalidArgument as step(), for other rows or gradients than that, and for a rule with momentum or
+  /// a weight decay, by which a step would change all rows.
   void step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr);
 
   /// Steps of either kind.
   int64_t num_steps() const;
   const at::Tensor& values() const { return values_; }
+  const UpdateRule& rule() const { return rule_; }
 
   /// What is remembered beside the values, by torch::optim's names, in the optimizer's own memory: to be
   /// saved, and written over to restore. Tensors of the values' shape, and "step", a scalar.

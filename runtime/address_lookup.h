@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
+// Internal: only sources of the library need it.
 
 // It takes types from the headers of the C library.
 #include <netdb.h>

@@ -1,7 +1,8 @@
 #include "lockstep/runtime/heartbeat_message.h"
 
 #include <algorithm>
-#include <type_traits>
+
+#include "lockstep/runtime/little_endian.h"
 
 namespace lockstep {
 namespace {
@@ -10,44 +11,10 @@ constexpr uint32_t kHeartbeatMagic = 0x4248534C;  // "LSHB"
 constexpr uint16_t kHeartbeatVersion = 1;
 constexpr size_t kHeartbeatFieldBytes = std::tuple_size_v<HeartbeatPacket> - std::tuple_size_v<JobToken::Tag>;
 
-class LittleEndianWriter {
- public:
-  explicit LittleEndianWriter(std::span<uint8_t> out) : out_(out) {}
-
-  template <typename Integer>
-  void write(Integer value) {
-    const auto bits = static_cast<uint64_t>(value);
-    for (size_t i = 0; i < sizeof(Integer); ++i) out_[i] = static_cast<uint8_t>(bits >> (8 * i));
-    out_ = out_.subspan(sizeof(Integer));
-  }
-
- private:
-  std::span<uint8_t> out_;
-};
-
-class LittleEndianReader {
- public:
-  explicit LittleEndianReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-
-  template <typename Integer>
-  Integer read() {
-    std::make_unsigned_t<Integer> value = 0;
-    for (size_t i = 0; i < sizeof(Integer); ++i) {
-      value = static_cast<std::make_unsigned_t<Integer>>(value | (uint64_t{bytes_[i]} << (8 * i)));
-    }
-    bytes_ = bytes_.subspan(sizeof(Integer));
-    return static_cast<Integer>(value);
-  }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
-
 }  // namespace
 
 HeartbeatPacket seal_heartbeat(const HeartbeatMessage& message, const JobToken& token) {
-  HeartbeatPacket packet{};
-  LittleEndianWriter writer(packet);
+  LittleEndianWriter writer;
   writer.write(kHeartbeatMagic);
   writer.write(kHeartbeatVersion);
   writer.write(static_cast<uint8_t>(message.kind));
@@ -57,8 +24,9 @@ HeartbeatPacket seal_heartbeat(const HeartbeatMessage& message, const JobToken& 
   writer.write(message.sender);
   writer.write(message.receiver);
   writer.write(message.lost);
-  const JobToken::Tag tag = token.tag(std::span(packet).first<kHeartbeatFieldBytes>());
-  std::copy(tag.begin(), tag.end(), packet.begin() + kHeartbeatFieldBytes);
+  const JobToken::Tag tag = token.tag(writer.bytes());
+  HeartbeatPacket packet{};
+  std::copy(tag.begin(), tag.end(), std::copy(writer.bytes().begin(), writer.bytes().end(), packet.begin()));
   return packet;
 }
 

@@ -25,6 +25,14 @@ size_t value_of_hexadecimal_digit(char digit) {
 
 }  // namespace
 
+std::array<uint8_t, 32> random_bytes() {
+  std::array<uint8_t, 32> bytes{};
+  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
+    throw std::runtime_error("expected random bytes from OpenSSL, but it has none");
+  }
+  return bytes;
+}
+
 JobToken::JobToken(std::vector<uint8_t> secret) : secret_(std::move(secret)) {}
 
 JobToken JobToken::from_text(const std::string& text) {
@@ -33,11 +41,8 @@ JobToken JobToken::from_text(const std::string& text) {
 }
 
 JobToken JobToken::random() {
-  std::vector<uint8_t> secret(32);
-  if (RAND_bytes(secret.data(), static_cast<int>(secret.size())) != 1) {
-    throw std::runtime_error("[JobToken] expected random bytes from OpenSSL, but it has none");
-  }
-  return JobToken(std::move(secret));
+  const auto bytes = random_bytes();
+  return JobToken(std::vector<uint8_t>(bytes.begin(), bytes.end()));
 }
 
 JobToken JobToken::from_hex(const std::string& digits) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
+// Internal: only sources of the library need it.
 
 #include <array>
 #include <cstddef>
@@ -10,6 +10,10 @@
 #include <vector>
 
 namespace lockstep {
+
+/// Bytes out of the system's source of randomness, for keys and nonces. Throws std::runtime_error where that
+/// has none to give. Thread-safe.
+std::array<uint8_t, 32> random_bytes();
 
 /// The secret that the processes of one job share. It tells their messages from those of everybody else:
 /// a message travels with its tag, the HMAC-SHA256 (RFC 2104) under the secret, and nothing of it is looked
@@ -23,8 +27,7 @@ class JobToken {
 
   /// The secret is the text's bytes; a short one can be guessed. Throws InvalidArgument for an empty text.
   static JobToken from_text(const std::string& text);
-  /// A secret of 32 bytes out of the system's source of randomness. Throws std::runtime_error where that has
-  /// none to give.
+  /// A secret of 32 random_bytes().
   static JobToken random();
   /// Reads what hex() wrote. Throws InvalidArgument for no digits, an odd number of them, or another
   /// character; the message does not repeat the text.

@@ -1,0 +1,126 @@
+#pragma once
+
+// Internal: only sources of the library need it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/parameter_server/parameter_requests.h"
+#include "lockstep/parameter_server/partitioner.h"
+#include "lockstep/parameter_server/rpc_client.h"
+#include "lockstep/parameter_server/server_placement.h"
+
+namespace lockstep {
+
+struct ParameterClientOptions {
+  std::vector<RpcClientOptions> servers;
+  /// Null: no variable is cut.
+  std::shared_ptr<const Partitioner> partitioner;
+  ServerPlacementPolicy placement = ServerPlacementPolicy::kRoundRobin;
+};
+
+/// Variables that live on parameter servers, cut into shards, as one process sees them. All processes add the
+/// same variables in the same order, and so find each shard on the same server. Each exchange sends one
+/// message to each server that it concerns, or one for every two megabytes, which the servers work on at the
+/// same time, and while the next ones and the answers are on their way.
+///
+/// A server that is lost is connected to again, and asked again: pulling changes nothing, and a push is
+/// applied at most once. For one thread at a time.
+class ParameterClient {
+ public:
+  /// Blocks until all servers have been reached. Throws as RpcClient.
+  explicit ParameterClient(const ParameterClientOptions& options);
+
+  /// The number of the new variable. Talks to nobody. Throws InvalidArgument for a name that is taken.
+  int add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat);
+
+  /// Puts the variable onto the servers, with these values, where it is not there yet; `values` are not used
+  /// for shards that are. Blocks. Throws InvalidArgument for values of another shape or dtype, and what the
+  /// servers throw.
+  void create(int variable, const at::Tensor& values, const UpdateRule& rule);
+
+  struct Wanted {
+    int variable = 0;
+    /// Indices of the first axis, an int64 vector in strictly ascending order; undefined: all rows.
+    at::Tensor rows;
+  };
+  struct Pulled {
+    at::Tensor values;               ///< of all rows, or of those wanted, in their order
+    std::vector<uint64_t> versions;  ///< by shard; 0 for one that no row was wanted of
+  };
+  /// Blocks. Throws InvalidArgument for other rows than that, naming the variable; PeerLost naming a server
+  /// that cannot be reached any more; and what the servers throw. The servers' answers are all read then, but
+  /// for lost ones, so that the client can be used on.
+  std::vector<Pulled> pull(const std::vector<Wanted>& wanted);
+
+  struct Gradient {
+    int variable = 0;
+    at::Tensor rows;                 ///< as Wanted's
+    at::Tensor values;               ///< as Pulled's
+    std::vector<uint64_t> versions;  ///< as Pulled's: of the values that it was computed with
+    double lr = 0;
+  };
+  struct PushSummary {
+    std::vector<uint64_t> staleness;  ///< of each shard's step that was made, in no certain order
+    int64_t num_repeated = 0;         ///< shards that had made this push's step before
+  };
+  /// Steps all variables that have a gradient by it, unless that push was applied before. Blocks. Throws as
+  /// pull(); some shards may have been stepped then, and are not again by the same push.
+  PushSummary push(const PushId& id, const std::vector<Gradient>& gradients);
+
+  /// See AppliedPushes::forget_before(); on all servers. Blocks.
+  void forget_before(uint64_t closure);
+
+  int num_servers() const { return static_cast<int>(servers_.size()); }
+  /// How often a lost server was connected to again.
+  int64_t num_reconnects() const { return num_reconnects_; }
+  /// The servers of a variable's shards.
+  std::vector<int> servers_of(int variable) const;
+
+ private:
+  struct Shard {
+    std::string name;
+    RowRange rows;
+    int server = 0;
+  };
+  struct Variable {
+    std::string name;
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype = at::kFloat;
+    uint64_t row_bytes = 0;
+    std::vector<Shard> shards;
+  };
+  /// A shard's rows among those wanted of a variable.
+  struct Piece {
+    size_t shard = 0;
+    int64_t begin = 0;  // where its rows begin among those wanted
+    int64_t size = 0;
+    at::Tensor rows;  // the shard's own numbers of them; undefined: all
+  };
+
+  struct Call {
+    size_t server = 0;
+    RpcMessage request;
+  };
+  /// What is done with the answer to call number `call`.
+  using OnReply = std::function<void(size_t call, const RpcMessage& reply)>;
+
+  const Variable& variable(int number) const;
+  std::vector<Piece> pieces_of(const Variable& variable, const at::Tensor& rows) const;
+  void exchange(const std::vector<Call>& calls, const OnReply& on_reply);
+  void ask_again(size_t server, const std::vector<Call>& calls, const std::vector<size_t>& unanswered,
+                 const OnReply& on_reply);
+
+  const ParameterClientOptions options_;
+  ServerPlacement placement_;
+  std::vector<std::unique_ptr<RpcClient>> servers_;
+  std::vector<Variable> variables_;
+  int64_t num_reconnects_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,262 @@
+#include "lockstep/parameter_server/parameter_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/parameter_server/parameter_service.h"
+#include "lockstep/parameter_server/rpc_server.h"
+#include "lockstep/runtime/errors.h"
+#include "lockstep/training/fused_adam.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// Parameter servers in this process, each of which can be stopped and started again.
+class Servers {
+ public:
+  explicit Servers(int count) : services_(count), servers_(count) {
+    for (int i = 0; i < count; ++i) start(i);
+    for (const auto& server : servers_) ports_.push_back(server->port());
+  }
+  void start(int server, int port = 0) {
+    servers_.at(server) = std::make_unique<RpcServer>(
+        RpcServerOptions{.port = port, .token = "secret"},
+        [&service = services_.at(server)](const RpcMessage& request) { return service.handle(request); });
+  }
+  void stop(int server) { servers_.at(server).reset(); }
+  /// As a server does that has restored what it held.
+  void start_again(int server) { start(server, ports_.at(server)); }
+
+  ParameterService& service(int server) { return services_.at(server); }
+  ParameterClientOptions options(std::shared_ptr<const Partitioner> partitioner = nullptr) const {
+    ParameterClientOptions options{.partitioner = std::move(partitioner)};
+    for (size_t i = 0; i < ports_.size(); ++i)
+      options.servers.push_back({.name = "server " + std::to_string(i),
+                                 .host = "127.0.0.1",
+                                 .port = ports_[i],
+                                 .token = "secret",
+                                 .connect_timeout = std::chrono::seconds(30)});
+    return options;
+  }
+
+ private:
+  std::vector<ParameterService> services_;
+  std::vector<std::unique_ptr<RpcServer>> servers_;
+  std::vector<int> ports_;
+};
+
+std::shared_ptr<const Partitioner> shards(int64_t count) {
+  return std::make_shared<FixedShardsPartitioner>(count);
+}
+
+TEST(ParameterClient, SpreadsVariablesAndTheirShardsOverTheServers) {
+  Servers servers(3);
+  ParameterClient client(servers.options(shards(2)));
+  const int table = client.add_variable("table", {5, 2});
+  const int bias = client.add_variable("bias", {1});
+  const int scalar = client.add_variable("scalar", {}, torch::kDouble);
+  client.create(table, torch::arange(10, torch::kFloat).view({5, 2}), SgdRule{});
+  client.create(bias, torch::full({1}, 7.F), SgdRule{});
+  client.create(scalar, torch::full({}, 8., torch::kDouble), SgdRule{});
+  EXPECT_THAT(client.servers_of(table), ElementsAre(0, 1));
+  EXPECT_THAT(client.servers_of(bias), ElementsAre(2));
+  EXPECT_THAT(client.servers_of(scalar), ElementsAre(0));
+  EXPECT_THAT(servers.service(0).shard_names(), ElementsAre("scalar", "table/part_0"));
+  EXPECT_THAT(servers.service(1).shard_names(), ElementsAre("table/part_1"));
+  EXPECT_THAT(servers.service(2).shard_names(), ElementsAre("bias"));
+  EXPECT_EQ(servers.service(0).shard("table/part_0")->num_rows(), 3);
+
+  const auto pulled = client.pull({{bias, {}}, {table, {}}, {scalar, {}}});
+  EXPECT_TRUE(pulled.at(0).values.equal(torch::full({1}, 7.F)));
+  EXPECT_TRUE(pulled.at(1).values.equal(torch::arange(10, torch::kFloat).view({5, 2})));
+  EXPECT_TRUE(pulled.at(2).values.equal(torch::full({}, 8., torch::kDouble)));
+}
+
+TEST(ParameterClient, GivesTheRowsThatAreWanted) {
+  const auto whole = torch::randn({50, 3});
+  for (const int64_t num_shards : {1, 2, 7, 50}) {
+    Servers servers(2);
+    ParameterClient client(servers.options(shards(num_shards)));
+    const int table = client.add_variable("table", {50, 3});
+    client.create(table, whole, SgdRule{});
+    for (const auto& rows : {torch::arange(50), torch::tensor({0, 49}), torch::tensor({24, 25}),
+                             torch::tensor({30}), torch::empty({0}, torch::kLong)}) {
+      const auto pulled = client.pull({{table, rows}}).at(0);
+      EXPECT_TRUE(pulled.values.equal(whole.index_select(0, rows))) << num_shards << rows;
+    }
+  }
+}
+
+TEST(ParameterClient, RefusesRowsThatAreOutOfOrderOrRange) {
+  Servers servers(1);
+  ParameterClient client(servers.options());
+  const int table = client.add_variable("table", {5, 2});
+  client.create(table, torch::zeros({5, 2}), SgdRule{});
+  const auto pull = [&](const at::Tensor& rows) { return [&, rows] { client.pull({{table, rows}}); }; };
+  EXPECT_THAT(pull(torch::tensor({1, 1})),
+              ThrowsMessage<InvalidArgument>(HasSubstr("table: expected rows in")));
+  EXPECT_THAT(pull(torch::tensor({4, 5})),
+              ThrowsMessage<InvalidArgument>(HasSubstr("rows of 0 to 4, but got 5")));
+  EXPECT_THAT(pull(torch::tensor({-1, 3})), ThrowsMessage<InvalidArgument>(HasSubstr("but got -1")));
+  EXPECT_THROW(pull(torch::tensor({0.5}))(), InvalidArgument);
+  EXPECT_THROW(client.pull({{7, {}}}), InvalidArgument);
+  EXPECT_THROW(client.add_variable("table", {1}), InvalidArgument);
+  EXPECT_THROW(client.create(table, torch::zeros({5, 3}), SgdRule{}), InvalidArgument);
+  EXPECT_THROW(client.push({}, {{.variable = table, .values = torch::zeros({5, 3}), .versions = {0}}}),
+               InvalidArgument);
+  EXPECT_THROW(client.push({}, {{.variable = table, .values = torch::zeros({5, 2})}}), InvalidArgument);
+}
+
+// The oracle: the optimizer on one device, whose elements are stepped one by one, wherever they are.
+TEST(ParameterClient, TrainsAsTheOptimizerDoesOnOneDevice) {
+  torch::manual_seed(1);
+  Servers servers(3);
+  ParameterClient client(servers.options(shards(4)));
+  const int weight = client.add_variable("weight", {10, 4});
+  const int bias = client.add_variable("bias", {4});
+  const auto initial_weight = torch::randn({10, 4});
+  const auto initial_bias = torch::randn({4});
+  const AdamRule rule{.beta1 = 0.8};
+  client.create(weight, initial_weight, rule);
+  client.create(bias, initial_bias, rule);
+
+  auto own_weight = initial_weight.clone().requires_grad_();
+  auto own_bias = initial_bias.clone().requires_grad_();
+  FusedAdam optimizer({own_weight, own_bias}, FusedAdamOptions(0.1).betas({0.8, 0.999}));
+  for (uint64_t step = 0; step < 5; ++step) {
+    const auto pulled = client.pull({{weight, {}}, {bias, {}}});
+    EXPECT_TRUE(pulled[0].values.equal(own_weight));
+    EXPECT_TRUE(pulled[1].values.equal(own_bias));
+    own_weight.mutable_grad() = torch::randn({10, 4});
+    own_bias.mutable_grad() = torch::randn({4});
+    const auto summary = client.push(
+        {.closure = step},
+        {{.variable = weight, .values = own_weight.grad(), .versions = pulled[0].versions, .lr = 0.1},
+         {.variable = bias, .values = own_bias.grad(), .versions = pulled[1].versions, .lr = 0.1}});
+    EXPECT_EQ(summary.staleness.size(), 4U + 4U);
+    EXPECT_THAT(summary.staleness, Each(0U));
+    optimizer.step();
+  }
+  EXPECT_TRUE(client.pull({{weight, {}}}).at(0).values.equal(own_weight));
+}
+
+TEST(ParameterClient, TrainsRowsAsSparseAdagradDoesOnOneDevice) {
+  torch::manual_seed(2);
+  Servers servers(2);
+  ParameterClient client(servers.options(shards(3)));
+  const int table = client.add_variable("table", {20, 4}, torch::kDouble);
+  auto own = torch::randn({20, 4}, torch::kDouble);
+  client.create(table, own, AdagradRule{});
+  own = own.clone().requires_grad_();
+  torch::optim::Adagrad optimizer({own}, torch::optim::AdagradOptions(0.1));
+  for (uint64_t step = 0; step < 5; ++step) {
+    const auto rows = std::get<0>(torch::randperm(20).narrow(0, 0, 6).sort()).contiguous();
+    const auto pulled = client.pull({{table, rows}}).at(0);
+    EXPECT_TRUE(pulled.values.allclose(own.detach().index_select(0, rows), 0, 1e-12));
+    const auto gradient = torch::randn({6, 4}, torch::kDouble);
+    client.push(
+        {.closure = step},
+        {{.variable = table, .rows = rows, .values = gradient, .versions = pulled.versions, .lr = 0.1}});
+    own.mutable_grad() = torch::sparse_coo_tensor(rows.unsqueeze(0), gradient, {20, 4});
+    optimizer.step();
+  }
+  EXPECT_TRUE(client.pull({{table, {}}}).at(0).values.allclose(own, 0, 1e-12));
+}
+
+TEST(ParameterClient, SaysHowStaleAGradientWas) {
+  Servers servers(1);
+  ParameterClient slow(servers.options());
+  ParameterClient fast(servers.options());
+  for (auto* client : {&slow, &fast})
+    client->create(client->add_variable("x", {1}), torch::zeros({1}), SgdRule{});
+  const auto old = slow.pull({{0, {}}}).at(0);
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto versions = fast.pull({{0, {}}}).at(0).versions;
+    EXPECT_THAT(
+        fast.push({.closure = step}, {{.values = torch::ones({1}), .versions = versions, .lr = 1}}).staleness,
+        ElementsAre(0U));
+  }
+  EXPECT_THAT(
+      slow.push({.closure = 3}, {{.values = torch::ones({1}), .versions = old.versions, .lr = 1}}).staleness,
+      ElementsAre(3U));
+  EXPECT_EQ(slow.pull({{0, {}}}).at(0).values.item<float>(), -4);
+}
+
+TEST(ParameterClient, StepsOnceByAPushThatIsRepeated) {
+  Servers servers(2);
+  ParameterClient client(servers.options(shards(2)));
+  const int x = client.add_variable("x", {4});
+  client.create(x, torch::zeros({4}), SgdRule{});
+  const std::vector<ParameterClient::Gradient> gradients{
+      {.variable = x, .values = torch::ones({4}), .versions = {0, 0}, .lr = 1}};
+  EXPECT_EQ(client.push({.closure = 1}, gradients).num_repeated, 0);
+  EXPECT_EQ(client.push({.closure = 1}, gradients).num_repeated, 2);
+  client.forget_before(9);
+  EXPECT_EQ(client.push({.closure = 8}, gradients).num_repeated, 2);
+  EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::full({4}, -1.F)));
+}
+
+TEST(ParameterClient, GoesOnWhereAServerComesBack) {
+  Servers servers(2);
+  ParameterClient client(servers.options(shards(2)));
+  const int x = client.add_variable("x", {4});
+  client.create(x, torch::arange(4, torch::kFloat), SgdRule{});
+  servers.stop(1);
+  std::thread restarting([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    servers.start_again(1);
+  });
+  EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::arange(4, torch::kFloat)));
+  EXPECT_EQ(client.num_reconnects(), 1);
+  restarting.join();
+}
+
+TEST(ParameterClient, NamesAServerThatDoesNotComeBack) {
+  Servers servers(2);
+  auto options = servers.options(shards(2));
+  for (auto& server : options.servers) server.connect_timeout = milliseconds(50);
+  ParameterClient client(options);
+  const int x = client.add_variable("x", {4});
+  client.create(x, torch::zeros({4}), SgdRule{});
+  servers.stop(1);
+  EXPECT_THAT([&] { client.pull({{x, {}}}); }, ThrowsMessage<PeerLost>(HasSubstr("server 1 (127.0.0.1:")));
+  // What does not need it still works, and so does all of it once it is back.
+  EXPECT_TRUE(client.pull({{x, torch::tensor({0})}}).at(0).values.equal(torch::zeros({1})));
+  servers.start_again(1);
+  EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::zeros({4})));
+}
+
+TEST(ParameterClient, GivesTheErrorOfOneServerAndUsesTheOthersOn) {
+  Servers servers(2);
+  ParameterClient client(servers.options());
+  const int there = client.add_variable("there", {1});
+  const int absent = client.add_variable("absent", {1});
+  client.create(there, torch::ones({1}), SgdRule{});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(
+        [&] {
+          client.pull({{there, {}}, {absent, {}}});
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("expected one of its 0 shards, but got 'absent'")));
+    EXPECT_EQ(client.pull({{there, {}}}).at(0).values.item<float>(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
