@@ -1,6 +1,7 @@
 #include "lockstep/parameter_server/parameter_client.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>

@@ -1,8 +1,13 @@
 #include "lockstep/parameter_server/parameter_shard.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
+#include <span>
+
+#include "lockstep/parameter_server/row_kernels.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -58,11 +63,17 @@ ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
   for (int64_t i = 0; i < indices.numel(); ++i)
     if (first[i] < 0 || first[i] >= num_rows_)
       refuse("expected rows of 0 to ", num_rows_ - 1, ", but got ", first[i]);
-  const at::NoGradGuard without_gradient;
   MutexLock lock(mutex_);
   const auto& values = optimizer_.values();
-  return {values.dim() == 0 ? values.expand({indices.numel()}).clone() : values.index_select(0, indices),
-          version_};
+  auto sizes = values.dim() == 0 ? std::vector<int64_t>{1} : values.sizes().vec();
+  const int64_t columns = num_rows_ == 0 ? 0 : values.numel() / num_rows_;
+  sizes[0] = indices.numel();
+  auto copies = at::empty(sizes, values.options());
+  const std::span<const int64_t> asked(first, static_cast<size_t>(indices.numel()));
+  AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "pull_rows", [&] {
+    copy_rows(values.const_data_ptr<scalar_t>(), asked, columns, copies.data_ptr<scalar_t>());
+  });
+  return {std::move(copies), version_};
 }
 
 template <typename Step>

@@ -16,7 +16,7 @@
 #include <span>
 #include <type_traits>
 
-#include "lockstep/parameter_server/row_update.h"
+#include "lockstep/parameter_server/row_kernels.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {

@@ -18,7 +18,7 @@ int64_t at_least(const cxxopts::ParseResult& given, const std::string& flag, int
 
 }  // namespace
 
-ExchangeOptions parse_exchange(int argc, char** argv) {
+std::optional<ExchangeOptions> parse_exchange(int argc, char** argv) {
   cxxopts::Options flags(
       "parameter_server_benchmark",
       "Rows of embedding tables pulled from parameter servers and gradients pushed to them, "
@@ -40,7 +40,7 @@ ExchangeOptions parse_exchange(int argc, char** argv) {
   const auto given = flags.parse(argc, argv);
   if (given.count("help") > 0) {
     std::cout << flags.help();
-    std::exit(0);
+    return std::nullopt;
   }
   ExchangeOptions options{.num_tables = at_least(given, "tables", 1),
                           .num_rows = at_least(given, "rows", 1),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace lockstep::benchmarks {
@@ -14,7 +15,8 @@ struct ExchangeOptions {
   int pairs = 21;
 };
 
-/// Throws what cxxopts does, naming the flag; std::invalid_argument for numbers that cannot be.
-ExchangeOptions parse_exchange(int argc, char** argv);
+/// Reads the command line. Nothing where --help was asked for and has been printed. Throws what cxxopts does,
+/// naming the flag; std::invalid_argument for numbers that cannot be.
+std::optional<ExchangeOptions> parse_exchange(int argc, char** argv);
 
 }  // namespace lockstep::benchmarks

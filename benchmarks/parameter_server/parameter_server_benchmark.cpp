@@ -186,7 +186,9 @@ void measure(const ExchangeOptions& options, const ServerProcesses& servers, Exc
 }
 
 int run(int argc, char** argv) {
-  const auto options = parse_exchange(argc, argv);
+  const auto parsed = parse_exchange(argc, argv);
+  if (!parsed) return 0;
+  const auto& options = *parsed;
   // All of them before this process has threads, which a child would miss.
   std::vector<std::unique_ptr<ServerProcesses>> groups;
   for (const int count : options.servers)

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "lockstep/parameter_server/rpc_format.h"
 #include "lockstep/runtime/heartbeat_message.h"
 #include "lockstep/runtime/worker_card.h"
 #include "lockstep/tests/datasets/test_files.h"
@@ -269,6 +270,12 @@ void write_message_seeds(const SeedFolder& folder) {
                                               .num_replicas = 2,
                                               .facts = {{"world size", "2"}, {"line\nend", "a\\b"}}}
                                        .text());
+  const auto frame =
+      encode_frame({.kind = RpcKind::kReply, .head_bytes = 40, .tensor_bytes = uint64_t{1} << 33});
+  folder.write("rpc_format/frame", Bytes(frame.begin(), frame.end()));
+  const auto head =
+      encode_head({.tensors = {{RpcDtype::kFloat32, {3, 4}}, {RpcDtype::kInt64, {}}}, .fields = {1, 2, 3}});
+  folder.write("rpc_format/head", Bytes(head.begin(), head.end()));
 }
 
 void write_seeds(const SeedFolder& folder) {

@@ -14,7 +14,7 @@
 #include "lockstep/parameter_server/rpc_handshake.h"
 #include "lockstep/parameter_server/rpc_server.h"
 #include "lockstep/runtime/errors.h"
-#include "socket_pair.h"
+#include "lockstep/tests/parameter_server/socket_pair.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lockstep/runtime/errors.h"
-#include "socket_pair.h"
+#include "lockstep/tests/parameter_server/socket_pair.h"
 
 namespace lockstep {
 namespace {

@@ -18,7 +18,7 @@
 #include "lockstep/parameter_server/rpc_client.h"
 #include "lockstep/parameter_server/rpc_handshake.h"
 #include "lockstep/runtime/errors.h"
-#include "socket_pair.h"
+#include "lockstep/tests/parameter_server/socket_pair.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "socket_pair.h"
+#include "lockstep/tests/parameter_server/socket_pair.h"
 
 namespace lockstep {
 namespace {

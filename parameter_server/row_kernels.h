@@ -17,6 +17,10 @@ struct RowGradients {
   const T* gradients = nullptr;
 };
 
+/// The rows of a matrix of `columns` columns, one after another.
+template <typename T>
+void copy_rows(const T* values, std::span<const int64_t> rows, int64_t columns, T* copies);
+
 // Steps of rows that may lie anywhere in `values`, of float or double.
 
 template <typename T>
