@@ -179,6 +179,37 @@ TEST(ParameterClient, TrainsRowsAsSparseAdagradDoesOnOneDevice) {
   EXPECT_TRUE(client.pull({{table, {}}}).at(0).values.allclose(own, 0, 1e-12));
 }
 
+TEST(ParameterClient, MovesMoreThanOneMessageHolds) {
+  torch::manual_seed(3);
+  constexpr int kVariables = 9;
+  constexpr int64_t kRows = 12'000;  // of 64 numbers: 3 MiB
+  Servers servers(2);
+  ParameterClient client(servers.options());
+  const auto rows = torch::arange(0, kRows, 2);
+  std::vector<at::Tensor> whole;
+  std::vector<ParameterClient::Wanted> wanted;
+  std::vector<ParameterClient::Gradient> gradients;
+  for (int i = 0; i < kVariables; ++i) {
+    const int variable = client.add_variable("table " + std::to_string(i), {kRows, 64});
+    whole.push_back(torch::randn({kRows, 64}));
+    client.create(variable, whole.back(), SgdRule{});
+    wanted.push_back({variable, i % 3 == 0 ? at::Tensor() : rows});
+  }
+  auto pulled = client.pull(wanted);
+  for (int i = 0; i < kVariables; ++i) {
+    EXPECT_TRUE(pulled[i].values.equal(i % 3 == 0 ? whole[i] : whole[i].index_select(0, rows))) << i;
+    gradients.push_back({.variable = wanted[i].variable,
+                         .rows = wanted[i].rows,
+                         .values = torch::randn_like(pulled[i].values),
+                         .versions = pulled[i].versions,
+                         .lr = 0.5});
+  }
+  EXPECT_EQ(client.push({}, gradients).staleness.size(), size_t{kVariables});
+  const auto stepped = client.pull(wanted);
+  for (int i = 0; i < kVariables; ++i)
+    EXPECT_TRUE(stepped[i].values.equal(pulled[i].values - 0.5F * gradients[i].values)) << i;
+}
+
 TEST(ParameterClient, SaysHowStaleAGradientWas) {
   Servers servers(1);
   ParameterClient slow(servers.options());

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <cstdint>
@@ -88,6 +89,19 @@ TEST(RpcClient, NamesAServerThatIsGone) {
   server.reset();
   EXPECT_THROW(client.call({}), PeerLost);
   EXPECT_THROW(client.call({}), PeerLost);
+}
+
+TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
+  // More than the system holds in both directions: the server stops reading until its replies are taken.
+  constexpr int kRequests = 30;
+  constexpr int64_t kNumbers = int64_t{1} << 19;  // 4 MiB
+  RpcServer server({}, echoed);
+  RpcClient client(options_of(server.port()));
+  for (int i = 0; i < kRequests; ++i) client.send({.tensors = {torch::full({kNumbers}, i)}});
+  for (int i = 0; i < kRequests; ++i)
+    EXPECT_TRUE(client.receive().tensors.at(0).equal(torch::full({kNumbers}, i))) << i;
+  EXPECT_THROW(client.receive(), InvalidArgument);  // there is no request left
+  EXPECT_EQ(client.call({.fields = {1}}).fields.size(), 1U);
 }
 
 TEST(RpcClient, CanBeCutOffByAnotherThread) {
