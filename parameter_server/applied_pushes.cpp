@@ -22,6 +22,12 @@ void AppliedPushes::forget_before(uint64_t closure) {
   numbers_.erase(numbers_.begin(), numbers_.lower_bound(closure));
 }
 
+void AppliedPushes::unite(const AppliedPushes& other) {
+  forget_before(other.first_closure_);
+  for (const auto& [closure, numbers] : other.numbers_)
+    if (closure >= first_closure_) numbers_[closure].insert(numbers.begin(), numbers.end());
+}
+
 std::vector<PushId> AppliedPushes::saved() const {
   std::vector<PushId> all{{first_closure_, 0}};
   for (const auto& [closure, numbers] : numbers_)

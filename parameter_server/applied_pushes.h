@@ -31,6 +31,9 @@ class AppliedPushes {
   /// All closures before `closure` are done: nothing of theirs comes any more, and what does is late.
   void forget_before(uint64_t closure);
 
+  /// Has from now on what `other` has, too.
+  void unite(const AppliedPushes& other);
+
   /// To be saved: first {the first closure that is not forgotten, 0}, then all that were added, in order.
   std::vector<PushId> saved() const;
   /// Throws InvalidArgument for anything that saved() does not give.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -46,6 +47,18 @@ std::vector<iovec> vectors_of(std::span<const std::span<Byte>> parts) {
   for (const auto& part : parts.first(std::min(parts.size(), kMaxVectors)))
     vectors.push_back({const_cast<uint8_t*>(part.data()), part.size()});
   return vectors;
+}
+
+/// A port that nobody listens on can be the one that the system chooses for the connecting socket, which TCP
+/// then connects to itself: nobody answers, and who is to listen there finds the port in use.
+bool is_connected_to_itself(int descriptor) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_size = sizeof(own);
+  socklen_t other_size = sizeof(other);
+  return getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
+         own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
 }
 
 bool would_block(int error) {
@@ -88,6 +101,7 @@ StreamSocket StreamSocket::connect(const std::string& host, int port, Clock::tim
       socklen_t size = sizeof(error);
       getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
     }
+    if (error == 0 && is_connected_to_itself(descriptor)) error = ECONNREFUSED;
     if (error == 0) return socket;
   }
   fail(error, "connect");

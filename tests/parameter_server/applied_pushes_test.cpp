@@ -69,5 +69,21 @@ TEST(AppliedPushes, RefuseWhatWasNotSaved) {
   EXPECT_THROW(AppliedPushes::restored({{2, 0}, {3, 1}, {3, 0}}), InvalidArgument);
 }
 
+TEST(AppliedPushes, HaveWhatTheOthersHaveOnceTheyAreUnited) {
+  AppliedPushes one;
+  one.add({2, 0});
+  one.add({4, 1});
+  AppliedPushes other;
+  other.forget_before(3);
+  other.add({4, 7});
+  other.add({5, 0});
+  one.unite(other);
+  EXPECT_EQ(one.saved(), (std::vector<PushId>{{3, 0}, {4, 1}, {4, 7}, {5, 0}}));
+  other.unite(one);
+  EXPECT_EQ(other.saved(), one.saved());
+  one.unite({});
+  EXPECT_EQ(one.saved(), other.saved());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -103,5 +103,16 @@ TEST(StreamSocket, SaysThatNobodyListens) {
             std::errc::connection_refused);
 }
 
+// Linux gives connecting sockets every second port of its range, one after another, and listening ones the
+// others: each of the first kind is tried by its own address sooner or later.
+TEST(StreamSocket, IsNotConnectedToItself) {
+  const int port = TcpListener("127.0.0.1", 0).port() ^ 1;
+  constexpr int kAttempts = 20'000;
+  for (int i = 0; i < kAttempts; ++i)
+    ASSERT_EQ(code_of([&] { StreamSocket::connect("127.0.0.1", port, soon()); }),
+              std::errc::connection_refused)
+        << i;
+}
+
 }  // namespace
 }  // namespace lockstep
