@@ -4,6 +4,8 @@
 #include <iostream>
 #include <stdexcept>
 
+#include "lockstep/benchmarks/flag_values.h"
+
 namespace lockstep::benchmarks {
 namespace {
 
@@ -77,13 +79,6 @@ void check_parts(const BenchmarkOptions& options) {
                                   ": expected it on the CPU only, but got --gpu " + options.workload.gpu);
     }
   }
-}
-
-int64_t at_least(const cxxopts::ParseResult& flags, const char* name, int64_t least) {
-  const auto value = flags[name].as<int64_t>();
-  if (value >= least) return value;
-  throw std::invalid_argument("--" + std::string(name) + ": expected at least " + std::to_string(least) +
-                              ", but got " + std::to_string(value));
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <span>
 #include <utility>
 
+#include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -19,10 +19,6 @@ namespace {
 const std::vector<RpcClientOptions>& checked(const std::vector<RpcClientOptions>& servers) {
   if (servers.empty()) throw InvalidArgument("[ParameterClient] expected at least one server, but got none");
   return servers;
-}
-
-std::span<const int64_t> span_of(const at::Tensor& rows) {
-  return {rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())};
 }
 
 int64_t length_of(const std::vector<int64_t>& sizes) {
@@ -137,16 +133,7 @@ std::vector<ParameterClient::Piece> ParameterClient::pieces_of(const Variable& v
           {.shard = i, .begin = variable.shards[i].rows.begin, .size = variable.shards[i].rows.size()});
     return pieces;
   }
-  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_contiguous() || !rows.is_cpu())
-    throw InvalidArgument(c10::str(variable.name, ": expected rows as an int64 vector on the CPU, but got ",
-                                   rows.toString(), " of shape ", rows.sizes()));
-  const auto indices = span_of(rows);
-  const int64_t num_rows = length_of(variable.sizes);
-  if (std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) != indices.end())
-    throw InvalidArgument(c10::str(variable.name, ": expected rows in strictly ascending order"));
-  if (!indices.empty() && (indices.front() < 0 || indices.back() >= num_rows))
-    throw InvalidArgument(c10::str(variable.name, ": expected rows of 0 to ", num_rows - 1, ", but got ",
-                                   indices.front() < 0 ? indices.front() : indices.back()));
+  const auto indices = ascending_row_numbers(rows, length_of(variable.sizes), variable.name + ": ");
   auto next = indices.begin();
   for (size_t i = 0; i < variable.shards.size(); ++i) {
     const auto& range = variable.shards[i].rows;

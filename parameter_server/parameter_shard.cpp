@@ -5,9 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
-#include <span>
-
 #include "lockstep/parameter_server/row_kernels.h"
+#include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -55,21 +54,13 @@ ParameterShard::Pulled ParameterShard::pull() const {
 }
 
 ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
-  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_cpu())
-    refuse("expected rows as an int64 vector on the CPU, but got ", rows.toString(), " of shape ",
-           rows.sizes());
-  const auto indices = rows.contiguous();
-  const int64_t* const first = indices.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < indices.numel(); ++i)
-    if (first[i] < 0 || first[i] >= num_rows_)
-      refuse("expected rows of 0 to ", num_rows_ - 1, ", but got ", first[i]);
+  const auto asked = row_numbers(rows, num_rows_, name_ + ": ");
   MutexLock lock(mutex_);
   const auto& values = optimizer_.values();
   auto sizes = values.dim() == 0 ? std::vector<int64_t>{1} : values.sizes().vec();
   const int64_t columns = num_rows_ == 0 ? 0 : values.numel() / num_rows_;
-  sizes[0] = indices.numel();
+  sizes[0] = rows.numel();
   auto copies = at::empty(sizes, values.options());
-  const std::span<const int64_t> asked(first, static_cast<size_t>(indices.numel()));
   AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "pull_rows", [&] {
     copy_rows(values.const_data_ptr<scalar_t>(), asked, columns, copies.data_ptr<scalar_t>());
   });

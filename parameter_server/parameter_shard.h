@@ -48,8 +48,8 @@ class ParameterShard {
   };
   /// A copy.
   Pulled pull() const;
-  /// A copy of these rows, an int64 vector in any order, which may name a row twice. Throws InvalidArgument
-  /// naming the shard for anything else.
+  /// A copy of these rows, a contiguous int64 vector in any order, which may name a row twice. Throws
+  /// InvalidArgument naming the shard for anything else.
   Pulled pull_rows(const at::Tensor& rows) const;
 
   /// Steps by a gradient of the whole shard, unless this push was applied before. Throws as

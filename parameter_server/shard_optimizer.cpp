@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "lockstep/parameter_server/row_kernels.h"
+#include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
@@ -72,20 +73,6 @@ bool is_maximizing(const UpdateRule& rule) {
 
 int64_t num_rows(const at::Tensor& values) {
   return values.dim() == 0 ? 1 : values.size(0);
-}
-
-std::span<const int64_t> checked_rows(const at::Tensor& rows, int64_t num_rows) {
-  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_contiguous() || !rows.is_cpu())
-    refuse("expected rows as an int64 vector on the CPU, but got ", rows.toString(), " of shape ",
-           rows.sizes());
-  const std::span<const int64_t> indices(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-  int64_t previous = -1;
-  for (const int64_t row : indices) {
-    if (row < 0 || row >= num_rows) refuse("expected rows of 0 to ", num_rows - 1, ", but got ", row);
-    if (row <= previous) refuse("expected rows in ascending order, but got ", row, " after ", previous);
-    previous = row;
-  }
-  return indices;
 }
 
 }  // namespace
@@ -160,7 +147,7 @@ void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradien
   check_lr(lr);
   if (const char* what = what_changes_all_rows(rule_))
     refuse("a step by ", what, " changes all rows: expected gradients of all of them, but got some");
-  const auto indices = checked_rows(rows, num_rows(values_));
+  const auto indices = ascending_row_numbers(rows, num_rows(values_), "[ShardOptimizer] ");
   auto shape = values_.sizes().vec();
   if (shape.empty()) shape.push_back(1);
   shape[0] = rows.numel();

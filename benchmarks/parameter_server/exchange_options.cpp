@@ -5,18 +5,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/benchmarks/flag_values.h"
+
 namespace lockstep::benchmarks {
-namespace {
-
-int64_t at_least(const cxxopts::ParseResult& given, const std::string& flag, int64_t least) {
-  const auto value = given[flag].as<int64_t>();
-  if (value < least)
-    throw std::invalid_argument("--" + flag + ": expected " + std::to_string(least) + " or more, but got " +
-                                std::to_string(value));
-  return value;
-}
-
-}  // namespace
 
 std::optional<ExchangeOptions> parse_exchange(int argc, char** argv) {
   cxxopts::Options flags(

@@ -33,6 +33,20 @@ RpcClientOptions options_of(int port) {
   return {.name = "server 0", .host = "127.0.0.1", .port = port};
 }
 
+/// A server that replies to nothing until it goes.
+class SilentServer {
+ public:
+  ~SilentServer() { ends_.set_value(); }
+  int port() const { return server_.port(); }
+
+ private:
+  std::promise<void> ends_;
+  RpcServer server_{{}, [ended = ends_.get_future().share()](RpcMessage request) {
+                      ended.wait();
+                      return request;
+                    }};
+};
+
 TEST(RpcClient, WaitsForAServerThatStartsLater) {
   int port = 0;
   {
@@ -67,19 +81,13 @@ TEST(RpcClient, NamesAServerThatTakesConnectionsAndSaysNothing) {
 }
 
 TEST(RpcClient, GivesUpAServerThatDoesNotReply) {
-  std::promise<void> ends;
-  auto ended = ends.get_future().share();
-  RpcServer server({}, [ended](RpcMessage request) {
-    ended.wait();
-    return request;
-  });
+  const SilentServer server;
   auto options = options_of(server.port());
   options.call_timeout = milliseconds(50);
   RpcClient client(options);
   EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("no answer within 0.05 s")));
   // The late reply is not taken for that of another request.
   EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("the connection was lost before")));
-  ends.set_value();
 }
 
 TEST(RpcClient, NamesAServerThatIsGone) {
@@ -105,12 +113,7 @@ TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
 }
 
 TEST(RpcClient, CanBeCutOffByAnotherThread) {
-  std::promise<void> ends;
-  auto ended = ends.get_future().share();
-  RpcServer server({}, [ended](RpcMessage request) {
-    ended.wait();
-    return request;
-  });
+  const SilentServer server;
   RpcClient client(options_of(server.port()));
   client.send({});
   std::thread cutting([&] {
@@ -119,7 +122,6 @@ TEST(RpcClient, CanBeCutOffByAnotherThread) {
   });
   EXPECT_THROW(client.receive(), PeerLost);
   cutting.join();
-  ends.set_value();
 }
 
 TEST(RpcClient, TakesNoReplyThatIsNone) {

@@ -45,6 +45,19 @@ bool comes_true(const Condition& condition) {
   return condition();
 }
 
+// All of 127.0.0.0/8 leads to this machine.
+TEST(RpcServer, ListensOnTheAddressThatItIsGivenAndNoOther) {
+  RpcServer server({.host = "127.0.0.2"}, doubled);
+  auto options = options_for(server);
+  options.connect_timeout = milliseconds(50);
+  for (const std::string other : {"127.0.0.1", "127.0.0.3"}) {
+    options.host = other;
+    EXPECT_THAT([&] { RpcClient{options}; }, ThrowsMessage<PeerLost>(HasSubstr("Connection refused")));
+  }
+  options.host = "127.0.0.2";
+  EXPECT_EQ(RpcClient(options).call({.fields = {1}}).fields.size(), 1U);
+}
+
 TEST(RpcServer, AnswersRequestsOfManyClients) {
   RpcServer server({.token = "secret"}, doubled);
   std::vector<std::thread> clients;
