@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """The same training as one process, as several, and started by each launcher, ends with the same parameters."""
 
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -14,7 +12,9 @@ import workers
 PROGRAM = str(workers.BIN / "parity_worker")
 
 
-class ParityTest(unittest.TestCase):
+class Parity(unittest.TestCase):
+    """What the tests share."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp())
@@ -44,6 +44,8 @@ class ParityTest(unittest.TestCase):
         values = self.values_of(output, path)
         self.assertLessEqual(max(abs(a - b) for a, b in zip(values, self.expected)), 1e-12)
 
+
+class ParityTest(Parity):
     def launch_local(self, count, replicas):
         path = self.folder / f"local-{count}x{replicas}"
         # Every worker writes the same values.
@@ -68,21 +70,6 @@ class ParityTest(unittest.TestCase):
                                    PROGRAM, "2", str(path)])
         self.check(output, path, 4)
         self.assertIn("Open MPI", output)
-
-    def test_workers_started_by_torchrun(self):
-        torchrun = self.find_torchrun()
-        if not torchrun:
-            self.skipTest("torchrun is not installed (PyPI: torch)")
-        path = self.folder / "torchrun"
-        output = self.run_command([*torchrun, "--nproc-per-node", "2", "--no-python", PROGRAM, "2", str(path)])
-        self.check(output, path, 4)
-        self.assertIn("torchrun", output)
-
-    @staticmethod
-    def find_torchrun():
-        command = [sys.executable, "-m", "torch.distributed.run"]
-        found = subprocess.run([*command, "--help"], capture_output=True, check=False, timeout=100, env=dict(os.environ))
-        return command if found.returncode == 0 else None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Jobs that lose a worker and are started again by launch_local.sh come to an undisturbed job's end, bit by bit."""
 
-import json
 import os
 import pathlib
 import subprocess
@@ -31,13 +30,7 @@ class RestartsTest(unittest.TestCase):
             [str(LAUNCHER), "--max-restarts", str(restarts), *options, str(count), *TRAINING, "--save-every", "3 steps",
              "--backup-dir", str(backup), *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=300, check=False)
-        checkpoints = sorted(backup.glob("checkpoint-*"))
-        if not checkpoints:
-            return result.returncode, result.stdout, None
-        manifest = json.loads((checkpoints[-1] / "manifest.json").read_text(encoding="utf-8"))
-        state = {part["name"]: part["sha256"] for file in manifest["files"] for part in file["parts"]
-                 if part["name"].startswith(("model.", "optimizers.", "replicas."))}
-        return result.returncode, result.stdout, (manifest["step"], state)
+        return result.returncode, result.stdout, workers.last_checkpoint(backup)
 
     def test_killed_and_stopped_workers_cost_no_bit(self):
         # Folders of equally long names: checkpoints hold their configuration.

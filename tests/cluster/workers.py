@@ -65,6 +65,16 @@ class Worker:
         self.process.stdout.close()
 
 
+def last_checkpoint(folder):
+    """The step of the newest checkpoint in `folder`, and the checksums of what training has changed; None without any."""
+    checkpoints = sorted(folder.glob("checkpoint-*"))
+    if not checkpoints:
+        return None
+    manifest = json.loads((checkpoints[-1] / "manifest.json").read_text(encoding="utf-8"))
+    return manifest["step"], {part["name"]: part["sha256"] for file in manifest["files"] for part in file["parts"]
+                              if part["name"].startswith(("model.", "optimizers.", "replicas."))}
+
+
 def reserved_port(host="127.0.0.1"):
     """A bound socket, which keeps its port until it is closed."""
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
