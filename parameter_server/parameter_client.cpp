@@ -8,6 +8,8 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "lockstep/parameter_server/row_numbers.h"
@@ -108,7 +110,23 @@ std::vector<int> ParameterClient::servers_of(int number) const {
   return servers;
 }
 
-void ParameterClient::create(int number, const at::Tensor& values, const UpdateRule& rule) {
+ParameterClient::CreateSummary ParameterClient::create_shards(
+    const Variable& created, const std::function<CreateShard(const Shard&)>& ask) {
+  CreateSummary summary;
+  // One after another: of values that are sent, copies of one shard's are enough.
+  for (const auto& shard : created.shards) {
+    exchange({{static_cast<size_t>(shard.server), encode_request(ask(shard))}},
+             [&](size_t, const RpcMessage& reply) {
+               const auto origin = decode_created(reply);
+               summary.num_new += origin == ShardOrigin::kNew ? 1 : 0;
+               summary.num_restored += origin == ShardOrigin::kRestored ? 1 : 0;
+             });
+  }
+  return summary;
+}
+
+ParameterClient::CreateSummary ParameterClient::create(int number, const at::Tensor& values,
+                                                       const UpdateRule& rule) {
   const auto& created = variable(number);
   if (!values.defined() || values.sizes() != at::IntArrayRef(created.sizes) ||
       values.scalar_type() != created.dtype)
@@ -117,11 +135,34 @@ void ParameterClient::create(int number, const at::Tensor& values, const UpdateR
                  at::IntArrayRef(created.sizes), ", but got ",
                  values.defined() ? c10::str(values.scalar_type(), " of shape ", values.sizes()) : "none"));
   const bool is_whole = created.shards.size() == 1;
-  for (const auto& shard : created.shards) {
+  return create_shards(created, [&](const Shard& shard) {
     const auto own = is_whole ? values : values.narrow(0, shard.rows.begin, shard.rows.size());
-    exchange({{static_cast<size_t>(shard.server), encode_request(CreateShard{shard.name, own, rule})}},
-             [](size_t, const RpcMessage& reply) { decode_created(reply); });
-  }
+    return CreateShard{.shard = shard.name,
+                       .variable = created.name,
+                       .rows = shard.rows,
+                       .values = own,
+                       .initial = std::nullopt,
+                       .rule = rule};
+  });
+}
+
+ParameterClient::CreateSummary ParameterClient::create(int number, const InitialValues& values,
+                                                       const UpdateRule& rule) {
+  const auto& created = variable(number);
+  if (created.sizes.empty())
+    throw InvalidArgument(
+        c10::str(created.name, ": expected rows, which servers can make, but got a scalar"));
+  auto sizes = created.sizes;
+  sizes[0] = 0;
+  const auto no_rows = at::empty(sizes, created.dtype);
+  return create_shards(created, [&](const Shard& shard) {
+    return CreateShard{.shard = shard.name,
+                       .variable = created.name,
+                       .rows = shard.rows,
+                       .values = no_rows,
+                       .initial = values,
+                       .rule = rule};
+  });
 }
 
 std::vector<ParameterClient::Piece> ParameterClient::pieces_of(const Variable& variable,
@@ -203,7 +244,8 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
   return pulled;
 }
 
-ParameterClient::PushSummary ParameterClient::push(const PushId& id, const std::vector<Gradient>& gradients) {
+std::vector<ParameterClient::Pushed> ParameterClient::messages_of(
+    const std::vector<Gradient>& gradients) const {
   struct Nowhere {};  // all answers are of one kind
   Messages<PushShards, Nowhere> messages(servers_.size());
   for (const auto& gradient : gradients) {
@@ -231,23 +273,59 @@ ParameterClient::PushSummary ParameterClient::push(const PushId& id, const std::
           {}, static_cast<uint64_t>(piece.size) * stepped.row_bytes);
     }
   }
-  std::vector<Call> calls;
-  for (auto& message : messages.all()) {
-    message.request.id = id;
-    calls.push_back({message.server, encode_request(std::move(message.request))});
-  }
+  std::vector<Pushed> pushed;
+  for (auto& message : messages.all()) pushed.push_back({message.server, std::move(message.request.parts)});
+  return pushed;
+}
 
+ParameterClient::PushSummary ParameterClient::push(const PushId& id, const std::vector<Gradient>& gradients) {
+  std::vector<Call> calls;
+  std::vector<size_t> num_parts;
+  for (auto& [server, parts] : messages_of(gradients)) {
+    num_parts.push_back(parts.size());
+    calls.push_back({server, encode_request(PushShards{id, std::move(parts)})});
+  }
   PushSummary summary;
   exchange(calls, [&](size_t call, const RpcMessage& reply) {
-    const auto& message = messages.all()[call];
     const auto results = decode_pushed(reply);
-    check_count(*servers_[message.server], results.size(), message.places.size());
+    check_count(*servers_[calls[call].server], results.size(), num_parts[call]);
     for (const auto& result : results) {
-      if (result.is_applied) summary.staleness.push_back(result.staleness);
-      summary.num_repeated += result.is_applied ? 0 : 1;
+      if (result.outcome == PushOutcome::kApplied) summary.staleness.push_back(result.staleness);
+      summary.num_repeated += result.outcome == PushOutcome::kRepeated ? 1 : 0;
+      summary.num_outdated += result.outcome == PushOutcome::kOutdated ? 1 : 0;
     }
   });
   return summary;
+}
+
+void ParameterClient::contribute(uint64_t step, uint32_t slot, const std::vector<Gradient>& gradients) {
+  auto pushed = messages_of(gradients);
+  // Each server is told when it has all, those that get nothing too.
+  std::vector<std::optional<size_t>> last(servers_.size());
+  for (size_t i = 0; i < pushed.size(); ++i) last[pushed[i].server] = i;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    if (last[server]) continue;
+    last[server] = pushed.size();
+    pushed.push_back({server, {}});
+  }
+  std::vector<Call> calls;
+  for (size_t i = 0; i < pushed.size(); ++i) {
+    auto& [server, parts] = pushed[i];
+    calls.push_back(
+        {server, encode_request(ContributeShards{step, slot, i == *last[server], std::move(parts)})});
+  }
+  exchange(calls, [](size_t, const RpcMessage&) {});
+}
+
+std::vector<uint32_t> ParameterClient::commit(uint64_t step, uint32_t num_slots) {
+  std::vector<Call> calls;
+  for (size_t server = 0; server < servers_.size(); ++server)
+    calls.push_back({server, encode_request(CommitStep{step, num_slots})});
+  std::set<uint32_t> missing;
+  exchange(calls, [&](size_t, const RpcMessage& reply) {
+    for (const auto slot : decode_committed(reply)) missing.insert(slot);
+  });
+  return {missing.begin(), missing.end()};
 }
 
 void ParameterClient::forget_before(uint64_t closure) {
@@ -255,6 +333,15 @@ void ParameterClient::forget_before(uint64_t closure) {
   for (size_t server = 0; server < servers_.size(); ++server)
     calls.push_back({server, encode_request(ForgetPushes{closure})});
   exchange(calls, [](size_t, const RpcMessage&) {});
+}
+
+std::vector<std::string> ParameterClient::save(const std::string& folder) {
+  std::vector<Call> calls;
+  for (size_t server = 0; server < servers_.size(); ++server)
+    calls.push_back({server, encode_request(SaveShards{folder})});
+  std::vector<std::string> answers(servers_.size());
+  exchange(calls, [&](size_t call, const RpcMessage& reply) { answers[call] = decode_saved(reply); });
+  return answers;
 }
 
 void ParameterClient::exchange(const std::vector<Call>& calls, const OnReply& on_reply) {

@@ -36,13 +36,26 @@ class ParameterClient {
   /// Blocks until all servers have been reached. Throws as RpcClient.
   explicit ParameterClient(const ParameterClientOptions& options);
 
+  /// What create() came upon.
+  struct CreateSummary {
+    int64_t num_new = 0;       ///< shards that begin with the values that were given
+    int64_t num_restored = 0;  ///< shards that go on from what was saved
+  };
+
   /// The number of the new variable. Talks to nobody. Throws InvalidArgument for a name that is taken.
   int add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat);
 
-  /// Puts the variable onto the servers, with these values, where it is not there yet; `values` are not used
-  /// for shards that are. Blocks. Throws InvalidArgument for values of another shape or dtype, and what the
-  /// servers throw.
-  void create(int variable, const at::Tensor& values, const UpdateRule& rule);
+  /// Puts the variable onto the servers, with these values, where it is not there yet and was not saved;
+  /// `values` are not used for shards that are. Blocks. Throws InvalidArgument for values of another shape or
+  /// dtype, and what the servers throw.
+  CreateSummary create(int variable, const at::Tensor& values, const UpdateRule& rule);
+  /// The same for values that the servers make. Throws InvalidArgument for a scalar too.
+  CreateSummary create(int variable, const InitialValues& values, const UpdateRule& rule);
+
+  /// Saves all shards: each server in the folder of this name, which is in the folder that it was given, and
+  /// the asker has made. What each server answered, see ShardStorage::save(). Blocks until all have, which
+  /// the servers' call_timeout is to leave time for.
+  std::vector<std::string> save(const std::string& folder);
 
   struct Wanted {
     int variable = 0;
@@ -68,10 +81,19 @@ class ParameterClient {
   struct PushSummary {
     std::vector<uint64_t> staleness;  ///< of each shard's step that was made, in no certain order
     int64_t num_repeated = 0;         ///< shards that had made this push's step before
+    int64_t num_outdated = 0;         ///< see PushOutcome::kOutdated; shards
   };
   /// Steps all variables that have a gradient by it, unless that push was applied before. Blocks. Throws as
   /// pull(); some shards may have been stepped then, and are not again by the same push.
   PushSummary push(const PushId& id, const std::vector<Gradient>& gradients);
+
+  /// Gives a slot's gradients to a step that several make together, and does not step. Blocks. Throws as
+  /// push(); the same call may be made again, by whomever, and takes the place of the first.
+  void contribute(uint64_t step, uint32_t slot, const std::vector<Gradient>& gradients);
+  /// Makes the step with the sum of slots 0 to `num_slots` - 1, in their order. Returns the slots whose
+  /// gradients some server does not have; others may have made the step then, and it is to be committed again
+  /// once these slots have contributed. For one process of the job. Blocks. Throws as push().
+  std::vector<uint32_t> commit(uint64_t step, uint32_t num_slots);
 
   /// See AppliedPushes::forget_before(); on all servers. Blocks.
   void forget_before(uint64_t closure);
@@ -107,11 +129,18 @@ class ParameterClient {
     size_t server = 0;
     RpcMessage request;
   };
+  /// What goes to a server in one message.
+  struct Pushed {
+    size_t server = 0;
+    std::vector<PushShards::Part> parts;
+  };
   /// What is done with the answer to call number `call`.
   using OnReply = std::function<void(size_t call, const RpcMessage& reply)>;
 
   const Variable& variable(int number) const;
+  CreateSummary create_shards(const Variable& created, const std::function<CreateShard(const Shard&)>& ask);
   std::vector<Piece> pieces_of(const Variable& variable, const at::Tensor& rows) const;
+  std::vector<Pushed> messages_of(const std::vector<Gradient>& gradients) const;
   void exchange(const std::vector<Call>& calls, const OnReply& on_reply);
   void ask_again(size_t server, const std::vector<Call>& calls, const std::vector<size_t>& unanswered,
                  const OnReply& on_reply);

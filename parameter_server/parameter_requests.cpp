@@ -18,10 +18,13 @@ class MessageReader {
 
   LittleEndianReader& fields() { return fields_; }
 
-  bool read_bool() {
+  bool read_bool() { return read_choice(2, "0 or 1") == 1; }
+  /// A number below `count`.
+  uint8_t read_choice(uint8_t count, const char* what) {
     const auto value = fields_.read<uint8_t>();
-    if (value > 1) throw InvalidArgument(c10::str("expected 0 or 1, but got ", static_cast<int>(value)));
-    return value == 1;
+    if (value >= count)
+      throw InvalidArgument(c10::str("expected ", what, ", but got ", static_cast<int>(value)));
+    return value;
   }
   at::Tensor read_tensor() {
     if (next_ == tensors_.size())
@@ -60,70 +63,86 @@ class MessageWriter {
   std::vector<at::Tensor> tensors_;
 };
 
-// The rules: their fields in the order of their declaration.
+// The alternatives of a variant: its index, and their fields in the order of their declaration.
 
-template <typename Rule, typename Visit>
-void visit_fields(Rule& rule, const Visit& visit) {
-  using Bare = std::remove_const_t<Rule>;
-  if constexpr (std::is_same_v<Bare, SgdRule>) {
-    visit(rule.momentum), visit(rule.dampening), visit(rule.weight_decay), visit(rule.nesterov);
-  } else if constexpr (std::is_same_v<Bare, AdagradRule>) {
-    visit(rule.lr_decay), visit(rule.weight_decay), visit(rule.initial_accumulator_value), visit(rule.eps);
-  } else {
-    static_assert(std::is_same_v<Bare, AdamRule>);
-    visit(rule.beta1), visit(rule.beta2), visit(rule.eps), visit(rule.weight_decay);
-    visit(rule.is_decoupled), visit(rule.amsgrad);
-  }
+void visit_fields(auto& rule, const auto& visit) requires requires {
+  rule.nesterov;
+}
+{
+  visit(rule.momentum), visit(rule.dampening), visit(rule.weight_decay), visit(rule.nesterov);
   visit(rule.maximize);
 }
-
-void write_rule(MessageWriter& writer, const UpdateRule& rule) {
-  writer.fields().write(static_cast<uint8_t>(rule.index()));
-  std::visit(
-      [&](const auto& fields) {
-        visit_fields(fields, [&](const auto& field) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
-            writer.write_bool(field);
-          } else {
-            writer.fields().write(field);
-          }
-        });
-      },
-      rule);
+void visit_fields(auto& rule, const auto& visit) requires requires {
+  rule.lr_decay;
 }
+{
+  visit(rule.lr_decay), visit(rule.weight_decay), visit(rule.initial_accumulator_value), visit(rule.eps);
+  visit(rule.maximize);
+}
+void visit_fields(auto& rule, const auto& visit) requires requires {
+  rule.amsgrad;
+}
+{
+  visit(rule.beta1), visit(rule.beta2), visit(rule.eps), visit(rule.weight_decay);
+  visit(rule.is_decoupled), visit(rule.amsgrad), visit(rule.maximize);
+}
+void visit_fields(auto& constant, const auto& visit) requires requires {
+  constant.value;
+}
+{ visit(constant.value); }
+void visit_fields(auto& uniform, const auto& visit) requires requires {
+  uniform.low;
+}
+{ visit(uniform.low), visit(uniform.high), visit(uniform.seed); }
+void visit_fields(auto& normal, const auto& visit) requires requires {
+  normal.std;
+}
+{ visit(normal.mean), visit(normal.std), visit(normal.seed); }
 
-template <typename Rule>
-Rule read_fields(MessageReader& reader) {
-  Rule rule;
-  visit_fields(rule, [&](auto& field) {
+template <typename... Alternatives>
+void write_variant(MessageWriter& writer, const std::variant<Alternatives...>& variant) {
+  writer.fields().write(static_cast<uint8_t>(variant.index()));
+  const auto write_field = [&](const auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
-      field = reader.read_bool();
+      writer.write_bool(field);
     } else {
-      field = reader.fields().read_double();
+      writer.fields().write(field);
     }
-  });
-  return rule;
+  };
+  std::visit([&](const auto& chosen) { visit_fields(chosen, write_field); }, variant);
 }
 
-UpdateRule read_rule(MessageReader& reader) {
-  switch (const auto number = reader.fields().read<uint8_t>()) {
-    case 0:
-      return read_fields<SgdRule>(reader);
-    case 1:
-      return read_fields<AdagradRule>(reader);
-    case 2:
-      return read_fields<AdamRule>(reader);
-    default:
-      throw InvalidArgument(
-          c10::str("expected the number of an update rule, but got ", static_cast<int>(number)));
+template <typename Variant>
+Variant read_variant(MessageReader& reader, const char* what) {
+  const size_t index = reader.read_choice(std::variant_size_v<Variant>, what);
+  const auto read_field = [&](auto& field) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, bool>) {
+      field = reader.read_bool();
+    } else if constexpr (std::is_same_v<Field, double>) {
+      field = reader.fields().read_double();
+    } else {
+      field = reader.fields().read<Field>();
+    }
+  };
+  Variant variant;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((I == index ? visit_fields(variant.template emplace<I>(), read_field) : void()), ...);
   }
+  (std::make_index_sequence<std::variant_size_v<Variant>>());
+  return variant;
 }
 
 // The requests; a variant's index is its number.
 
 void write_request(MessageWriter& writer, const CreateShard& request) {
   writer.fields().write_text(request.shard);
-  write_rule(writer, request.rule);
+  writer.fields().write_text(request.variable);
+  writer.fields().write(request.rows.begin);
+  writer.fields().write(request.rows.end);
+  write_variant(writer, request.rule);
+  writer.write_bool(request.initial.has_value());
+  if (request.initial) write_variant(writer, *request.initial);
   writer.write_tensor(request.values);
 }
 
@@ -144,11 +163,9 @@ void write_request(MessageWriter& writer, const PullShards& request) {
   }
 }
 
-void write_request(MessageWriter& writer, const PushShards& request) {
-  writer.fields().write(request.id.closure);
-  writer.fields().write(request.id.number);
-  writer.write_count(request.parts.size());
-  for (const auto& part : request.parts) {
+void write_parts(MessageWriter& writer, const std::vector<PushShards::Part>& parts) {
+  writer.write_count(parts.size());
+  for (const auto& part : parts) {
     writer.fields().write_text(part.shard);
     writer.fields().write(part.lr);
     writer.fields().write(part.version);
@@ -157,14 +174,53 @@ void write_request(MessageWriter& writer, const PushShards& request) {
   }
 }
 
+std::vector<PushShards::Part> read_parts(MessageReader& reader) {
+  std::vector<PushShards::Part> parts(reader.read_count(4 + 8 + 8 + 1));
+  for (auto& part : parts) {
+    part.shard = reader.fields().read_text();
+    part.lr = reader.fields().read_double();
+    part.version = reader.fields().read<uint64_t>();
+    part.rows = read_rows(reader);
+    part.gradient = reader.read_tensor();
+  }
+  return parts;
+}
+
+void write_request(MessageWriter& writer, const PushShards& request) {
+  writer.fields().write(request.id.closure);
+  writer.fields().write(request.id.number);
+  write_parts(writer, request.parts);
+}
+
+void write_request(MessageWriter& writer, const ContributeShards& request) {
+  writer.fields().write(request.step);
+  writer.fields().write(request.slot);
+  writer.write_bool(request.is_last);
+  write_parts(writer, request.parts);
+}
+
+void write_request(MessageWriter& writer, const CommitStep& request) {
+  writer.fields().write(request.step);
+  writer.fields().write(request.num_slots);
+}
+
 void write_request(MessageWriter& writer, const ForgetPushes& request) {
   writer.fields().write(request.before_closure);
+}
+
+void write_request(MessageWriter& writer, const SaveShards& request) {
+  writer.fields().write_text(request.folder);
 }
 
 CreateShard read_create(MessageReader& reader) {
   CreateShard request;
   request.shard = reader.fields().read_text();
-  request.rule = read_rule(reader);
+  request.variable = reader.fields().read_text();
+  request.rows.begin = reader.fields().read<int64_t>();
+  request.rows.end = reader.fields().read<int64_t>();
+  request.rule = read_variant<UpdateRule>(reader, "the number of an update rule");
+  if (reader.read_bool())
+    request.initial = read_variant<InitialValues>(reader, "the number of initial values");
   request.values = reader.read_tensor();
   return request;
 }
@@ -183,19 +239,28 @@ PushShards read_push(MessageReader& reader) {
   PushShards request;
   request.id.closure = reader.fields().read<uint64_t>();
   request.id.number = reader.fields().read<uint64_t>();
-  request.parts.resize(reader.read_count(4 + 8 + 8 + 1));
-  for (auto& part : request.parts) {
-    part.shard = reader.fields().read_text();
-    part.lr = reader.fields().read_double();
-    part.version = reader.fields().read<uint64_t>();
-    part.rows = read_rows(reader);
-    part.gradient = reader.read_tensor();
-  }
+  request.parts = read_parts(reader);
+  return request;
+}
+
+ContributeShards read_contribution(MessageReader& reader) {
+  ContributeShards request;
+  request.step = reader.fields().read<uint64_t>();
+  request.slot = reader.fields().read<uint32_t>();
+  request.is_last = reader.read_bool();
+  request.parts = read_parts(reader);
+  return request;
+}
+
+CommitStep read_commit(MessageReader& reader) {
+  CommitStep request;
+  request.step = reader.fields().read<uint64_t>();
+  request.num_slots = reader.fields().read<uint32_t>();
   return request;
 }
 
 ParameterRequest read_request(MessageReader& reader) {
-  switch (const auto number = reader.fields().read<uint8_t>()) {
+  switch (reader.read_choice(std::variant_size_v<ParameterRequest>, "the number of a request")) {
     case 0:
       return read_create(reader);
     case 1:
@@ -204,8 +269,12 @@ ParameterRequest read_request(MessageReader& reader) {
       return read_push(reader);
     case 3:
       return ForgetPushes{reader.fields().read<uint64_t>()};
+    case 4:
+      return SaveShards{reader.fields().read_text()};
+    case 5:
+      return read_contribution(reader);
     default:
-      throw InvalidArgument(c10::str("expected the number of a request, but got ", static_cast<int>(number)));
+      return read_commit(reader);
   }
 }
 
@@ -225,17 +294,17 @@ ParameterRequest decode_request(const RpcMessage& message) {
   return request;
 }
 
-RpcMessage encode_created(bool is_new) {
+RpcMessage encode_created(ShardOrigin origin) {
   MessageWriter writer;
-  writer.write_bool(is_new);
+  writer.fields().write(static_cast<uint8_t>(origin));
   return writer.take();
 }
 
-bool decode_created(const RpcMessage& message) {
+ShardOrigin decode_created(const RpcMessage& message) {
   MessageReader reader(message);
-  const bool is_new = reader.read_bool();
+  const auto origin = static_cast<ShardOrigin>(reader.read_choice(3, "the origin of a shard"));
   reader.check_end();
-  return is_new;
+  return origin;
 }
 
 RpcMessage encode_pulled(const std::vector<ParameterShard::Pulled>& pulled) {
@@ -263,7 +332,7 @@ RpcMessage encode_pushed(const std::vector<PushResult>& results) {
   MessageWriter writer;
   writer.write_count(results.size());
   for (const auto& result : results) {
-    writer.write_bool(result.is_applied);
+    writer.fields().write(static_cast<uint8_t>(result.outcome));
     writer.fields().write(result.version);
     writer.fields().write(result.staleness);
   }
@@ -274,12 +343,40 @@ std::vector<PushResult> decode_pushed(const RpcMessage& message) {
   MessageReader reader(message);
   std::vector<PushResult> results(reader.read_count(1 + 8 + 8));
   for (auto& result : results) {
-    result.is_applied = reader.read_bool();
+    result.outcome = static_cast<PushOutcome>(reader.read_choice(3, "the outcome of a push"));
     result.version = reader.fields().read<uint64_t>();
     result.staleness = reader.fields().read<uint64_t>();
   }
   reader.check_end();
   return results;
+}
+
+RpcMessage encode_committed(const std::vector<uint32_t>& missing) {
+  MessageWriter writer;
+  writer.write_count(missing.size());
+  for (const auto slot : missing) writer.fields().write(slot);
+  return writer.take();
+}
+
+std::vector<uint32_t> decode_committed(const RpcMessage& message) {
+  MessageReader reader(message);
+  std::vector<uint32_t> missing(reader.read_count(4));
+  for (auto& slot : missing) slot = reader.fields().read<uint32_t>();
+  reader.check_end();
+  return missing;
+}
+
+RpcMessage encode_saved(const std::string& text) {
+  MessageWriter writer;
+  writer.fields().write_text(text);
+  return writer.take();
+}
+
+std::string decode_saved(const RpcMessage& message) {
+  MessageReader reader(message);
+  auto text = reader.fields().read_text();
+  reader.check_end();
+  return text;
 }
 
 }  // namespace lockstep

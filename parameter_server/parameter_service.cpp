@@ -2,11 +2,41 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <optional>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
+namespace {
+
+void check_shape(const CreateShard& request) {
+  const auto& [name, variable, rows, values, initial, rule] = request;
+  if (!values.defined()) throw InvalidArgument(c10::str(name, ": expected values, but got none"));
+  const int64_t num_rows = initial ? 0 : rows.size();
+  const bool fits = values.dim() > 0 ? values.size(0) == num_rows : !initial && rows == RowRange{0, 1};
+  if (!fits || rows.begin < 0 || rows.size() < 0)
+    throw InvalidArgument(c10::str(name, ": expected ", num_rows, " rows of values, for rows ", rows.begin,
+                                   " to ", rows.end - 1, " of ", variable, ", but got values of shape ",
+                                   values.sizes()));
+}
+
+/// Of the shard that is asked for.
+std::vector<int64_t> sizes_of(const CreateShard& request) {
+  auto sizes = request.values.sizes().vec();
+  if (!sizes.empty()) sizes[0] = request.rows.size();
+  return sizes;
+}
+
+}  // namespace
+
+void ParameterService::restore(HeldShard shard) {
+  MutexLock lock(mutex_);
+  const std::string name = shard.shard->name();
+  if (!shards_.try_emplace(name, std::move(shard)).second)
+    throw InvalidArgument(c10::str("expected each shard once, but got '", name, "' twice"));
+  unclaimed_.insert(name);
+}
 
 RpcMessage ParameterService::handle(const RpcMessage& request) {
   return std::visit([&](const auto& asked) { return answer(asked); }, decode_request(request));
@@ -15,7 +45,7 @@ RpcMessage ParameterService::handle(const RpcMessage& request) {
 std::vector<std::string> ParameterService::shard_names() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
-  for (const auto& [name, shard] : shards_) names.push_back(name);
+  for (const auto& [name, held] : shards_) names.push_back(name);
   return names;
 }
 
@@ -24,21 +54,63 @@ std::shared_ptr<ParameterShard> ParameterService::shard(const std::string& name)
   const auto found = shards_.find(name);
   if (found == shards_.end())
     throw InvalidArgument(c10::str("expected one of its ", shards_.size(), " shards, but got '", name, "'"));
-  return found->second;
+  unclaimed_.erase(name);
+  return found->second.shard;
+}
+
+std::vector<HeldShard> ParameterService::all_shards() const {
+  MutexLock lock(mutex_);
+  std::vector<HeldShard> all;
+  for (const auto& [name, held] : shards_) all.push_back(held);
+  return all;
+}
+
+/// The one that is there with these rows. Without it, gives up what was restored of a variable that is cut
+/// otherwise now.
+std::shared_ptr<ParameterShard> ParameterService::present_shard(const CreateShard& request) {
+  MutexLock lock(mutex_);
+  const auto found = shards_.find(request.shard);
+  if (found != shards_.end() && found->second.variable == request.variable &&
+      found->second.rows == request.rows) {
+    unclaimed_.erase(request.shard);
+    return found->second.shard;
+  }
+  std::erase_if(shards_, [&](const auto& entry) {
+    return entry.second.variable == request.variable && unclaimed_.erase(entry.first) > 0;
+  });
+  return nullptr;
 }
 
 RpcMessage ParameterService::answer(const CreateShard& request) {
+  check_shape(request);
+  const auto& [name, variable, rows, values, initial, rule] = request;
+  const auto sizes = sizes_of(request);
+  if (const auto present = present_shard(request)) {
+    present->check_alike(sizes, values.scalar_type(), rule);
+    return encode_created(ShardOrigin::kPresent);
+  }
   // Made outside of the lock, since a large one takes its time; of two at once the first one stays.
-  auto shard = std::make_shared<ParameterShard>(request.shard, request.values, request.rule);
-  std::shared_ptr<ParameterShard> present;
+  const auto saved = storage_ ? storage_->find(variable, rows) : std::nullopt;
+  const auto shard = std::make_shared<ParameterShard>(name,
+                                                      saved     ? saved->values
+                                                      : initial ? make_values(*initial, rows, values)
+                                                                : values,
+                                                      rule);
+  shard->check_alike(sizes, values.scalar_type(), rule);
+  if (saved) shard->restore(*saved);
+  HeldShard held;
   {
     MutexLock lock(mutex_);
-    const auto [place, is_new] = shards_.try_emplace(request.shard, std::move(shard));
-    if (is_new) return encode_created(true);
-    present = place->second;
+    const auto [place, is_new] = shards_.try_emplace(name, HeldShard{variable, rows, shard});
+    if (is_new) return encode_created(saved ? ShardOrigin::kRestored : ShardOrigin::kNew);
+    held = place->second;
   }
-  present->check_alike(request.values, request.rule);
-  return encode_created(false);
+  if (held.variable != variable || held.rows != rows)
+    throw InvalidArgument(c10::str(name, ": expected rows ", held.rows.begin, " to ", held.rows.end - 1,
+                                   " of ", held.variable, ", as it was made with, but got ", rows.begin,
+                                   " to ", rows.end - 1, " of ", variable));
+  held.shard->check_alike(sizes, values.scalar_type(), rule);
+  return encode_created(ShardOrigin::kPresent);
 }
 
 RpcMessage ParameterService::answer(const PullShards& request) const {
@@ -54,18 +126,41 @@ RpcMessage ParameterService::answer(const PullShards& request) const {
 RpcMessage ParameterService::answer(const PushShards& request) {
   std::vector<PushResult> results;
   results.reserve(request.parts.size());
-  for (const auto& part : request.parts) {
-    const PushedStep step{.id = request.id, .lr = part.lr, .version = part.version};
-    const auto asked = shard(part.shard);
-    results.push_back(part.rows.defined() ? asked->push_rows(part.rows, part.gradient, step)
-                                          : asked->push(part.gradient, step));
-  }
+  for (const auto& part : request.parts) results.push_back(push(request.id, part));
   return encode_pushed(results);
 }
 
-RpcMessage ParameterService::answer(const ForgetPushes& request) {
-  for (const auto& name : shard_names()) shard(name)->forget_before(request.before_closure);
+PushResult ParameterService::push(const PushId& id, const PushShards::Part& part) {
+  const PushedStep step{.id = id, .lr = part.lr, .version = part.version};
+  const auto asked = shard(part.shard);
+  return part.rows.defined() ? asked->push_rows(part.rows, part.gradient, step)
+                             : asked->push(part.gradient, step);
+}
+
+RpcMessage ParameterService::answer(const ContributeShards& request) {
+  for (const auto& part : request.parts) shard(part.shard);  // throws where it is not there
+  collector_.add(request);
   return {};
+}
+
+RpcMessage ParameterService::answer(const CommitStep& request) {
+  MutexLock lock(commit_mutex_);
+  const auto [missing, summed] = collector_.take(request.step, request.num_slots);
+  for (const auto& part : summed) {
+    push({.closure = request.step, .number = 0}, part);
+    shard(part.shard)->forget_before(request.step);
+  }
+  return encode_committed(missing);
+}
+
+RpcMessage ParameterService::answer(const ForgetPushes& request) {
+  for (const auto& held : all_shards()) held.shard->forget_before(request.before_closure);
+  return {};
+}
+
+RpcMessage ParameterService::answer(const SaveShards& request) const {
+  if (!storage_) throw InvalidArgument("expected no request to save, as this server was given no folder");
+  return encode_saved(storage_->save(request.folder, all_shards()));
 }
 
 }  // namespace lockstep

@@ -2,14 +2,17 @@
 
 // Internal: only sources of the library need it.
 
-#include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parameter_server/parameter_requests.h"
 #include "lockstep/parameter_server/parameter_shard.h"
+#include "lockstep/parameter_server/shard_storage.h"
+#include "lockstep/parameter_server/step_collector.h"
 #include "lockstep/runtime/mutex.h"
 
 namespace lockstep {
@@ -18,9 +21,17 @@ namespace lockstep {
 /// different shards run at the same time.
 class ParameterService {
  public:
+  /// Without a storage nothing is saved, and SaveShards is refused.
+  explicit ParameterService(std::shared_ptr<ShardStorage> storage = nullptr) : storage_(std::move(storage)) {}
+
+  /// Holds a shard that was saved, before its clients come. They may cut the variable otherwise: once they
+  /// make a shard of it that is not there, those are given up that nobody has asked for. Throws
+  /// InvalidArgument for a name that is taken.
+  void restore(HeldShard shard);
+
   /// Answers a ParameterRequest: an RpcServer's handler. Throws InvalidArgument for what is none, naming a
-  /// shard that is not there, and what ParameterShard throws; CreateShard, for a shard that is there with
-  /// another shape, dtype or rule.
+  /// shard that is not there, and what ParameterShard and ShardStorage throw; CreateShard, for a shard that
+  /// is there with other rows, another shape, dtype or rule.
   RpcMessage handle(const RpcMessage& request);
 
   /// In alphabetical order.
@@ -32,10 +43,21 @@ class ParameterService {
   RpcMessage answer(const CreateShard& request);
   RpcMessage answer(const PullShards& request) const;
   RpcMessage answer(const PushShards& request);
+  PushResult push(const PushId& id, const PushShards::Part& part);
   RpcMessage answer(const ForgetPushes& request);
+  RpcMessage answer(const SaveShards& request) const;
+  RpcMessage answer(const ContributeShards& request);
+  RpcMessage answer(const CommitStep& request);
 
+  std::shared_ptr<ParameterShard> present_shard(const CreateShard& request);
+  std::vector<HeldShard> all_shards() const;
+
+  const std::shared_ptr<ShardStorage> storage_;
+  StepCollector collector_;
+  Mutex commit_mutex_;  // held while a step is made, so that nobody is told before that it is
   mutable Mutex mutex_;
-  std::map<std::string, std::shared_ptr<ParameterShard>> shards_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, HeldShard> shards_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::set<std::string> unclaimed_ LOCKSTEP_GUARDED_BY(mutex_);  // restored, and not asked for since
 };
 
 }  // namespace lockstep

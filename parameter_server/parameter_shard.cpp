@@ -31,6 +31,7 @@ bool is_alike(const at::Tensor& one, const at::Tensor& other) {
 ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule)
     : name_(std::move(name)),
       num_rows_(values.defined() && values.dim() > 0 ? values.size(0) : 1),
+      rule_(rule),
       optimizer_(make_optimizer(name_, values, rule)) {}
 
 template <typename... Parts>
@@ -38,14 +39,13 @@ void ParameterShard::refuse(const Parts&... parts) const {
   throw InvalidArgument(c10::str(name_, ": ", parts...));
 }
 
-void ParameterShard::check_alike(const at::Tensor& values, const UpdateRule& rule) const {
+void ParameterShard::check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule) const {
   MutexLock lock(mutex_);
   const auto& own = optimizer_.values();
-  if (!is_alike(values, own))
-    refuse("expected values of ", own.toString(), " of shape ", own.sizes(),
-           ", as it was made with, but got ",
-           values.defined() ? c10::str(values.toString(), " of shape ", values.sizes()) : "none");
-  if (rule != optimizer_.rule()) refuse("expected the optimizer that it was made with, but got another");
+  if (sizes != own.sizes() || dtype != own.scalar_type())
+    refuse("expected values of ", own.scalar_type(), " of shape ", own.sizes(),
+           ", as it was made with, but got ", dtype, " of shape ", sizes);
+  if (rule != rule_) refuse("expected the optimizer that it was made with, but got another");
 }
 
 ParameterShard::Pulled ParameterShard::pull() const {
@@ -71,9 +71,8 @@ template <typename Step>
 PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
   const at::NoGradGuard without_gradient;
   MutexLock lock(mutex_);
-  if (pushes_.has(step.id)) return {false, version_, 0};
-  if (step.version > version_)
-    refuse("expected a gradient of version ", version_, " or before, but got one of ", step.version);
+  if (pushes_.has(step.id)) return {PushOutcome::kRepeated, version_, 0};
+  if (step.version > version_) return {PushOutcome::kOutdated, version_, 0};
   try {
     change(optimizer_);
   } catch (const InvalidArgument& error) {
@@ -81,7 +80,7 @@ PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
   }
   pushes_.add(step.id);
   const uint64_t staleness = version_ - step.version;
-  return {true, ++version_, staleness};
+  return {PushOutcome::kApplied, ++version_, staleness};
 }
 
 PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& step) {

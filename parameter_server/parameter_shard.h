@@ -22,11 +22,19 @@ struct PushedStep {
   uint64_t version = 0;  ///< of the values that the gradient was computed with
 };
 
+enum class PushOutcome : uint8_t {
+  kApplied = 0,
+  kRepeated = 1,  ///< it was applied before
+  /// It is not: the values that its gradient was computed with are lost, as its server was started again and
+  /// went on from earlier ones.
+  kOutdated = 2,
+};
+
 /// What became of a push.
 struct PushResult {
-  bool is_applied = false;  ///< false: it was before
-  uint64_t version = 0;     ///< of the values after it
-  uint64_t staleness = 0;   ///< how many steps came between the values' pull and this one
+  PushOutcome outcome = PushOutcome::kRepeated;
+  uint64_t version = 0;    ///< of the values after it
+  uint64_t staleness = 0;  ///< how many steps came between the values' pull and this one
 };
 
 /// A variable's shard, or a variable that is not cut, as a parameter server holds it: values, the state of
@@ -37,10 +45,11 @@ class ParameterShard {
   ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule);
 
   const std::string& name() const { return name_; }
-  /// Throws InvalidArgument naming the shard where a shard of these values and this rule would be another in
-  /// shape, dtype or rule.
-  void check_alike(const at::Tensor& values, const UpdateRule& rule) const;
+  /// Throws InvalidArgument naming the shard where its values are of another shape or dtype, or its rule is
+  /// another.
+  void check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule) const;
   int64_t num_rows() const { return num_rows_; }
+  const UpdateRule& rule() const { return rule_; }
 
   struct Pulled {
     at::Tensor values;
@@ -52,9 +61,8 @@ class ParameterShard {
   /// InvalidArgument naming the shard for anything else.
   Pulled pull_rows(const at::Tensor& rows) const;
 
-  /// Steps by a gradient of the whole shard, unless this push was applied before. Throws as
-  /// ShardOptimizer::step(), and InvalidArgument for values of a version that is not there yet; nothing is
-  /// changed then.
+  /// Steps by a gradient of the whole shard, unless this push was applied before or is outdated. Throws as
+  /// ShardOptimizer::step(); nothing is changed then.
   PushResult push(const at::Tensor& gradient, const PushedStep& step);
   /// The same by gradients of some rows; see ShardOptimizer::step_rows().
   PushResult push_rows(const at::Tensor& rows, const at::Tensor& gradients, const PushedStep& step);
@@ -82,6 +90,7 @@ class ParameterShard {
 
   const std::string name_;
   const int64_t num_rows_;
+  const UpdateRule rule_;
   mutable Mutex mutex_;
   ShardOptimizer optimizer_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

@@ -37,7 +37,6 @@ class ShardOptimizer {
   /// Steps of either kind.
   int64_t num_steps() const;
   const at::Tensor& values() const { return values_; }
-  const UpdateRule& rule() const { return rule_; }
 
   /// What is remembered beside the values, by torch::optim's names, in the optimizer's own memory: to be
   /// saved, and written over to restore. Tensors of the values' shape, and "step", a scalar.

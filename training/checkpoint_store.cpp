@@ -114,6 +114,11 @@ std::vector<std::string> names_in_folder(const std::string& folder) {
 
 }  // namespace
 
+bool is_begun_checkpoint(const std::string& name) {
+  return name.starts_with(kUnfinished) && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
 bool is_checkpoint(const std::string& folder) {
   return is_checkpoint_name(fs::path(folder).filename().string()) ||
          ::access((folder + "/manifest.json").c_str(), F_OK) == 0;

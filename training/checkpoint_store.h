@@ -88,6 +88,9 @@ CheckpointFile write_checkpoint_file(const std::string& begun, const std::string
 /// CheckpointError where it cannot be read.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
+/// Whether CheckpointStore::begin() gives folders such names.
+bool is_begun_checkpoint(const std::string& name);
+
 /// Whether `folder` is a checkpoint's, rather than one that holds some.
 bool is_checkpoint(const std::string& folder);
 

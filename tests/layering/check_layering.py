@@ -15,8 +15,8 @@ ALLOWED = {
     "models": set(),
     "datasets": set(),
     "parameter_server": {"runtime"},
-    "strategies": {"runtime"},
-    "training": {"runtime", "strategies"},
+    "strategies": {"runtime", "parameter_server"},
+    "training": {"runtime", "parameter_server", "strategies"},
 }
 # Who stands above the layers may include them all, and the header that gathers them.
 ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests"}

@@ -88,6 +88,30 @@ TEST(ParameterClient, SpreadsVariablesAndTheirShardsOverTheServers) {
   EXPECT_TRUE(pulled.at(2).values.equal(torch::full({}, 8., torch::kDouble)));
 }
 
+TEST(ParameterClient, HasServersMakeLargeValues) {
+  const UniformValues uniform{.low = -1, .high = 1, .seed = 6};
+  const auto whole = make_values(uniform, {0, 11}, torch::empty({0, 3}));
+  for (const int64_t num_shards : {1, 2, 5}) {
+    Servers servers(2);
+    ParameterClient client(servers.options(shards(num_shards)));
+    const int table = client.add_variable("table", {11, 3});
+    const auto created = client.create(table, uniform, SgdRule{});
+    EXPECT_EQ(created.num_new, num_shards);
+    EXPECT_EQ(created.num_restored, 0);
+    EXPECT_EQ(client.create(table, uniform, SgdRule{}).num_new, 0);
+    EXPECT_TRUE(client.pull({{table, {}}}).at(0).values.equal(whole));
+    const int scalar = client.add_variable("scalar", {});
+    EXPECT_THROW(client.create(scalar, uniform, SgdRule{}), InvalidArgument);
+  }
+}
+
+TEST(ParameterClient, SaysWhichServerSavesNothing) {
+  Servers servers(2);
+  ParameterClient client(servers.options());
+  EXPECT_THAT([&] { client.save("here"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("server 0 (127.0.0.1:")));
+}
+
 TEST(ParameterClient, GivesTheRowsThatAreWanted) {
   const auto whole = torch::randn({50, 3});
   for (const int64_t num_shards : {1, 2, 7, 50}) {
@@ -242,6 +266,56 @@ TEST(ParameterClient, StepsOnceByAPushThatIsRepeated) {
   client.forget_before(9);
   EXPECT_EQ(client.push({.closure = 8}, gradients).num_repeated, 2);
   EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::full({4}, -1.F)));
+}
+
+// The oracle: one optimizer, whose gradient is the sum of the workers'.
+TEST(ParameterClient, MakesOneStepOfAllWorkersGradients) {
+  torch::manual_seed(2);
+  constexpr uint32_t kWorkers = 3;
+  Servers servers(2);
+  std::vector<std::unique_ptr<ParameterClient>> workers;
+  std::vector<int> variables;
+  const auto initial = torch::randn({9, 4}, torch::kDouble);
+  const auto initial_table = torch::randn({30, 2}, torch::kDouble);
+  for (uint32_t i = 0; i < kWorkers; ++i) {
+    workers.push_back(std::make_unique<ParameterClient>(servers.options(shards(2))));
+    const int weight = workers.back()->add_variable("weight", {9, 4}, torch::kDouble);
+    const int table = workers.back()->add_variable("table", {30, 2}, torch::kDouble);
+    workers.back()->create(weight, initial, AdamRule{});
+    workers.back()->create(table, initial_table, SgdRule{});
+    variables = {weight, table};
+  }
+  ParameterShard whole_weight("weight", initial, AdamRule{});
+  ParameterShard whole_table("table", initial_table, SgdRule{});
+  for (uint64_t step = 0; step < 4; ++step) {
+    auto sum = torch::zeros({9, 4}, torch::kDouble);
+    auto table_sum = torch::zeros({30, 2}, torch::kDouble);
+    for (uint32_t i = kWorkers; i-- > 0;) {
+      const auto rows = std::get<0>(torch::randperm(30, torch::kLong).narrow(0, 0, 6).sort());
+      const auto pulled = workers[i]->pull({{variables[0], {}}, {variables[1], rows}});
+      EXPECT_TRUE(pulled[0].values.allclose(whole_weight.pull().values, 0, 1e-12));
+      EXPECT_TRUE(pulled[1].values.allclose(whole_table.pull_rows(rows).values, 0, 1e-12));
+      const auto gradient = torch::randn({9, 4}, torch::kDouble);
+      const auto table_gradient = torch::randn({6, 2}, torch::kDouble);
+      sum += gradient;
+      table_sum.index_add_(0, rows, table_gradient);
+      const std::vector<ParameterClient::Gradient> gradients{
+          {.variable = variables[0], .values = gradient, .versions = pulled[0].versions, .lr = 0.1},
+          {.variable = variables[1],
+           .rows = rows,
+           .values = table_gradient,
+           .versions = pulled[1].versions,
+           .lr = 0.1}};
+      if (i == 0) EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre(0));
+      workers[i]->contribute(step, i, gradients);
+      workers[i]->contribute(step, i, gradients);  // as who takes over for a worker that is lost
+    }
+    EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre());
+    EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre());  // its answer may have been lost
+    const PushedStep pushed{.id = {step, 0}, .lr = 0.1, .version = step};
+    whole_weight.push(sum, pushed);
+    whole_table.push(table_sum, pushed);
+  }
 }
 
 TEST(ParameterClient, GoesOnWhereAServerComesBack) {

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -29,12 +30,29 @@ const std::vector<UpdateRule> kRules{
     AdamRule{},
 };
 
+const std::vector<std::optional<InitialValues>> kInitial{
+    std::nullopt,
+    ConstantValues{.value = 0.25},
+    UniformValues{.low = -0.5, .high = 0.75, .seed = uint64_t{1} << 63},
+    NormalValues{.mean = 2, .std = 0.01, .seed = 7},
+};
+
 TEST(ParameterRequests, CreatingComesAsItWent) {
   for (const auto& rule : kRules) {
-    const auto got = encoded_and_decoded(CreateShard{"table/part_0", torch::arange(3), rule});
-    EXPECT_EQ(got.shard, "table/part_0");
-    EXPECT_TRUE(got.values.equal(torch::arange(3)));
-    EXPECT_EQ(got.rule, rule);
+    for (const auto& initial : kInitial) {
+      const auto got = encoded_and_decoded(CreateShard{.shard = "table/part_0",
+                                                       .variable = "table",
+                                                       .rows = {5, int64_t{1} << 40},
+                                                       .values = torch::arange(3),
+                                                       .initial = initial,
+                                                       .rule = rule});
+      EXPECT_EQ(got.shard, "table/part_0");
+      EXPECT_EQ(got.variable, "table");
+      EXPECT_EQ(got.rows, (RowRange{5, int64_t{1} << 40}));
+      EXPECT_TRUE(got.values.equal(torch::arange(3)));
+      EXPECT_EQ(got.initial, initial);
+      EXPECT_EQ(got.rule, rule);
+    }
   }
 }
 
@@ -65,32 +83,57 @@ TEST(ParameterRequests, PushingComesAsItWent) {
   EXPECT_EQ(got.parts[1].gradient.sizes(), (std::vector<int64_t>{1, 2}));
 }
 
-TEST(ParameterRequests, ForgettingComesAsItWent) {
+TEST(ParameterRequests, StepsOfAllWorkersComeAsTheyWent) {
+  const auto given = encoded_and_decoded(
+      ContributeShards{.step = 9,
+                       .slot = 3,
+                       .is_last = false,
+                       .parts = {{.shard = "bias", .gradient = torch::ones({2}), .lr = 0.5, .version = 8}}});
+  EXPECT_EQ(given.step, 9U);
+  EXPECT_EQ(given.slot, 3U);
+  EXPECT_FALSE(given.is_last);
+  ASSERT_EQ(given.parts.size(), 1U);
+  EXPECT_EQ(given.parts[0].shard, "bias");
+  EXPECT_EQ(given.parts[0].version, 8U);
+  const auto step = encoded_and_decoded(CommitStep{.step = 9, .num_slots = 4});
+  EXPECT_EQ(step.step, 9U);
+  EXPECT_EQ(step.num_slots, 4U);
+  EXPECT_EQ(decode_committed(encode_committed({1, 7})), (std::vector<uint32_t>{1, 7}));
+}
+
+TEST(ParameterRequests, ForgettingAndSavingComeAsTheyWent) {
   EXPECT_EQ(encoded_and_decoded(ForgetPushes{12}).before_closure, 12U);
+  EXPECT_EQ(encoded_and_decoded(SaveShards{"begun"}).folder, "begun");
 }
 
 TEST(ParameterRequests, AnswersComeAsTheyWent) {
-  EXPECT_TRUE(decode_created(encode_created(true)));
-  EXPECT_FALSE(decode_created(encode_created(false)));
+  for (const auto origin : {ShardOrigin::kPresent, ShardOrigin::kNew, ShardOrigin::kRestored})
+    EXPECT_EQ(decode_created(encode_created(origin)), origin);
+  EXPECT_EQ(decode_saved(encode_saved("{\n}")), "{\n}");
   const auto pulled = decode_pulled(encode_pulled({{torch::ones({2}), 5}, {torch::zeros({}), 0}}));
   ASSERT_EQ(pulled.size(), 2U);
   EXPECT_EQ(pulled[0].version, 5U);
   EXPECT_TRUE(pulled[0].values.equal(torch::ones({2})));
-  const auto pushed = decode_pushed(encode_pushed({{true, 8, 2}, {false, 9, 0}}));
-  ASSERT_EQ(pushed.size(), 2U);
-  EXPECT_TRUE(pushed[0].is_applied);
+  const auto pushed = decode_pushed(encode_pushed(
+      {{PushOutcome::kApplied, 8, 2}, {PushOutcome::kRepeated, 9, 0}, {PushOutcome::kOutdated, 1, 0}}));
+  ASSERT_EQ(pushed.size(), 3U);
+  EXPECT_EQ(pushed[0].outcome, PushOutcome::kApplied);
   EXPECT_EQ(pushed[0].version, 8U);
   EXPECT_EQ(pushed[0].staleness, 2U);
-  EXPECT_FALSE(pushed[1].is_applied);
+  EXPECT_EQ(pushed[1].outcome, PushOutcome::kRepeated);
+  EXPECT_EQ(pushed[2].outcome, PushOutcome::kOutdated);
 }
 
 TEST(ParameterRequests, WhatIsCutOffIsRefused) {
   const std::vector<RpcMessage> whole{
-      encode_request(CreateShard{"a", torch::ones({1}), kRules[0]}),
+      encode_request(CreateShard{"a", "a", {0, 1}, torch::ones({1}), kInitial[2], kRules[0]}),
       encode_request(PullShards{{{"a", torch::tensor({1})}, {"b", {}}}}),
       encode_request(
           PushShards{{1, 2}, {{.shard = "a", .rows = torch::tensor({1}), .gradient = torch::ones({1})}}}),
       encode_request(ForgetPushes{1}),
+      encode_request(SaveShards{"begun"}),
+      encode_request(ContributeShards{1, 2, true, {{.shard = "a", .gradient = torch::ones({1})}}}),
+      encode_request(CommitStep{1, 2}),
   };
   for (const auto& message : whole) {
     for (size_t size = 0; size < message.fields.size(); ++size) {
@@ -112,18 +155,22 @@ TEST(ParameterRequests, WhatIsCutOffIsRefused) {
 }
 
 TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
-  EXPECT_THAT([] { decode_request({.fields = {4}}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 4")));
+  EXPECT_THAT([] { decode_request({.fields = {7}}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 7")));
   // Four milliard parts, of which none is there: no memory is taken for them.
   EXPECT_THAT(
       [] {
         decode_request({.fields = {1, 0xff, 0xff, 0xff, 0xff}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("expected 4294967295 parts")));
-  auto rule = encode_request(CreateShard{"", torch::ones({1}), SgdRule{}});
-  rule.fields.at(5) = 3;
+  auto rule = encode_request(CreateShard{"", "", {}, torch::ones({1}), ConstantValues{}, SgdRule{}});
+  rule.fields.at(1 + 4 + 4 + 8 + 8) = 3;
   EXPECT_THAT([&] { decode_request(rule); },
               ThrowsMessage<InvalidArgument>(HasSubstr("update rule, but got 3")));
+  auto initial = encode_request(CreateShard{"", "", {}, torch::ones({1}), ConstantValues{}, SgdRule{}});
+  initial.fields.at(initial.fields.size() - 1 - 8) = 9;
+  EXPECT_THAT([&] { decode_request(initial); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("initial values, but got 9")));
   auto flag = encode_request(PullShards{{{"", {}}}});
   flag.fields.back() = 2;
   EXPECT_THAT([&] { decode_request(flag); }, ThrowsMessage<InvalidArgument>(HasSubstr("0 or 1, but got 2")));

@@ -71,7 +71,7 @@ TEST(ShardAssembly, CanBeRestored) {
   ParameterShard shard("part", torch::zeros({7, 3}), AdamRule{});
   shard.restore(saved);
   EXPECT_TRUE(shard.pull().values.equal(saved.values));
-  EXPECT_FALSE(shard.push(torch::zeros({7, 3}), {.id = {3, 0}}).is_applied);
+  EXPECT_EQ(shard.push(torch::zeros({7, 3}), {.id = {3, 0}}).outcome, PushOutcome::kRepeated);
 }
 
 TEST(ShardAssembly, TakesNoUpdateTwiceWhereShardsWereSavedAtOtherTimes) {

@@ -1,0 +1,23 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include "lockstep/parameter_server/parameter_shard.h"
+#include "lockstep/parameter_server/update_rule.h"
+#include "lockstep/training/state_file.h"
+#include "lockstep/training/state_view.h"
+
+namespace lockstep {
+
+/// What a shard has saved, as a file holds it: {"values", "optimizer", "version", "pushes"}. Tensors share
+/// their memory.
+StateValue::Dict state_of_shard(const ParameterShard::Saved& saved);
+/// Throws CheckpointError naming what is not as state_of_shard() writes it. Whether it fits a shard is for
+/// ParameterShard::restore() to say.
+ParameterShard::Saved shard_in(const StateView& saved);
+
+/// A rule by its name and its numbers, such as {"name": "sgd", "momentum": 0.9, ...}.
+StateValue::Dict state_of_rule(const UpdateRule& rule);
+UpdateRule rule_in(const StateView& saved);
+
+}  // namespace lockstep
