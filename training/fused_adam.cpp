@@ -32,6 +32,19 @@ void check_options(const Optimizer& optimizer, const char* name) {
   }
 }
 
+template <typename Options>
+UpdateRule adam_rule(const Optimizer& optimizer, size_t group, const char* name, bool is_decoupled) {
+  const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
+  const auto [beta1, beta2] = options.betas();
+  return AdamRule{.beta1 = beta1,
+                  .beta2 = beta2,
+                  .eps = options.eps(),
+                  .weight_decay = options.weight_decay(),
+                  .is_decoupled = is_decoupled,
+                  .amsgrad = options.amsgrad(),
+                  .maximize = options.maximize()};
+}
+
 void prepare_state(FusedAdamParamState& state, const torch::Tensor& parameter, bool amsgrad,
                    const ParameterPosition& position) {
   if (!state.step().defined()) {
@@ -225,6 +238,10 @@ void FusedAdam::refresh_step() {
   refresh<FusedAdamOptions>(rates_, *this, kAdam);
 }
 
+UpdateRule FusedAdam::update_rule(size_t group) const {
+  return adam_rule<FusedAdamOptions>(*this, group, kAdam, false);
+}
+
 void FusedAdam::save(OutputArchive& archive) const {
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
 }
@@ -267,6 +284,10 @@ void FusedAdamW::describe_step(Fingerprint& fingerprint) const {
 
 void FusedAdamW::refresh_step() {
   refresh<FusedAdamWOptions>(rates_, *this, kAdamW);
+}
+
+UpdateRule FusedAdamW::update_rule(size_t group) const {
+  return adam_rule<FusedAdamWOptions>(*this, group, kAdamW, true);
 }
 
 void FusedAdamW::save(OutputArchive& archive) const {

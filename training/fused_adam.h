@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/parameter_server/optimizer_rule.h"
 #include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/skippable_step.h"
 #include "lockstep/training/step_rates.h"
@@ -74,7 +75,10 @@ struct FusedAdamParamState : public torch::optim::OptimizerCloneableParamState<F
 /// are not float64 is rounded to float32: it is a tensor there, which a captured step reads. Parameters
 /// without a gradient are skipped and count no step. Throws std::invalid_argument naming the parameter for
 /// sparse gradients and parameters that are not dense.
-class FusedAdam : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
+class FusedAdam : public torch::optim::Optimizer,
+                  public SkippableStep,
+                  public CapturableStep,
+                  public HasUpdateRule {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -86,6 +90,7 @@ class FusedAdam : public torch::optim::Optimizer, public SkippableStep, public C
   void step_unless(const torch::Tensor& found_inf) override;
   void describe_step(Fingerprint& fingerprint) const override;
   void refresh_step() override;
+  UpdateRule update_rule(size_t group) const override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
@@ -95,7 +100,10 @@ class FusedAdam : public torch::optim::Optimizer, public SkippableStep, public C
 
 /// FusedAdam with decoupled weight decay (Loshchilov and Hutter, 2017), to torch::optim::AdamW what that is
 /// to Adam.
-class FusedAdamW : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
+class FusedAdamW : public torch::optim::Optimizer,
+                   public SkippableStep,
+                   public CapturableStep,
+                   public HasUpdateRule {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -107,6 +115,7 @@ class FusedAdamW : public torch::optim::Optimizer, public SkippableStep, public 
   void step_unless(const torch::Tensor& found_inf) override;
   void describe_step(Fingerprint& fingerprint) const override;
   void refresh_step() override;
+  UpdateRule update_rule(size_t group) const override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -147,6 +147,15 @@ void FusedSgd::refresh_step() {
       [this](size_t group) { return fused_options<FusedSgdOptions>(param_groups_, group, kSgd).lr(); });
 }
 
+UpdateRule FusedSgd::update_rule(size_t group) const {
+  const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
+  return SgdRule{.momentum = options.momentum(),
+                 .dampening = options.dampening(),
+                 .weight_decay = options.weight_decay(),
+                 .nesterov = options.nesterov(),
+                 .maximize = options.maximize()};
+}
+
 void FusedSgd::save(OutputArchive& archive) const {
   torch::optim::serialize<FusedSgdParamState, FusedSgdOptions>(archive, *this);
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/parameter_server/optimizer_rule.h"
 #include "lockstep/runtime/capturable_step.h"
 #include "lockstep/runtime/skippable_step.h"
 #include "lockstep/training/step_rates.h"
@@ -50,7 +51,10 @@ struct FusedSgdParamState : public torch::optim::OptimizerCloneableParamState<Fu
 /// buffer yet. On a GPU the learning rate of parameters that are not float64 is rounded to float32: it is a
 /// tensor there, which a captured step reads. Parameters without a gradient are skipped. Throws
 /// std::invalid_argument naming the parameter for sparse gradients and parameters that are not dense.
-class FusedSgd : public torch::optim::Optimizer, public SkippableStep, public CapturableStep {
+class FusedSgd : public torch::optim::Optimizer,
+                 public SkippableStep,
+                 public CapturableStep,
+                 public HasUpdateRule {
  public:
   /// Throws std::invalid_argument for options out of range. Groups without options of their own take
   /// `defaults`.
@@ -62,6 +66,7 @@ class FusedSgd : public torch::optim::Optimizer, public SkippableStep, public Ca
   void step_unless(const torch::Tensor& found_inf) override;
   void describe_step(Fingerprint& fingerprint) const override;
   void refresh_step() override;
+  UpdateRule update_rule(size_t group) const override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
