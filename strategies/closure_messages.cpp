@@ -1,0 +1,181 @@
+#include "lockstep/strategies/closure_messages.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/parameter_server/rpc_error.h"
+#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/little_endian.h"
+
+namespace lockstep {
+namespace {
+
+class ClosureWriter {
+ public:
+  template <typename Integer>
+  void write(Integer value) {
+    fields_.write(value);
+  }
+  void write_text(const std::string& text) { fields_.write_text(text); }
+  void write_values(const ClosureValues& values) {
+    fields_.write(static_cast<uint32_t>(values.size()));
+    for (const auto& value : values) {
+      fields_.write(static_cast<uint8_t>(value.index()));
+      std::visit([this](const auto& stored) { write_value(stored); }, value);
+    }
+  }
+  RpcMessage take() { return {.fields = fields_.take(), .tensors = std::move(tensors_)}; }
+
+ private:
+  void write_value(bool value) { fields_.write(static_cast<uint8_t>(value)); }
+  void write_value(int64_t value) { fields_.write(value); }
+  void write_value(double value) { fields_.write(value); }
+  void write_value(const std::string& value) { fields_.write_text(value); }
+  void write_value(const torch::Tensor& value) {
+    if (!value.defined()) throw InvalidArgument("closure: expected a tensor, but got an undefined one");
+    tensors_.push_back(value.detach().to(torch::kCPU));
+  }
+
+  LittleEndianWriter fields_;
+  std::vector<torch::Tensor> tensors_;
+};
+
+class ClosureReader {
+ public:
+  explicit ClosureReader(const RpcMessage& message) : fields_(message.fields), tensors_(message.tensors) {}
+
+  template <typename Integer>
+  Integer read() {
+    return fields_.read<Integer>();
+  }
+  uint8_t read_choice(uint8_t count, const char* what) {
+    const auto value = fields_.read<uint8_t>();
+    if (value >= count)
+      throw InvalidArgument(c10::str("expected ", what, ", but got ", static_cast<int>(value)));
+    return value;
+  }
+  std::string read_text() { return fields_.read_text(); }
+  ClosureValues read_values() {
+    const auto count = fields_.read<uint32_t>();
+    if (count > fields_.num_left())  // each takes a byte or more
+      throw InvalidArgument(c10::str("expected ", count, " values, but got ", fields_.num_left(), " bytes"));
+    ClosureValues values;
+    for (uint32_t i = 0; i < count; ++i) values.push_back(read_value());
+    return values;
+  }
+  void check_end() const {
+    if (fields_.num_left() > 0 || next_ != tensors_.size())
+      throw InvalidArgument(c10::str("expected nothing more in the message, but got ", fields_.num_left(),
+                                     " bytes and ", tensors_.size() - next_, " tensors"));
+  }
+
+ private:
+  ClosureValue read_value() {
+    switch (read_choice(std::variant_size_v<ClosureValue>, "the kind of a closure's value")) {
+      case 0:
+        return read_choice(2, "0 or 1") == 1;
+      case 1:
+        return fields_.read<int64_t>();
+      case 2:
+        return fields_.read_double();
+      case 3:
+        return fields_.read_text();
+      default:
+        if (next_ == tensors_.size())
+          throw InvalidArgument(c10::str("expected more than ", next_, " tensors in the message"));
+        return tensors_[next_++];
+    }
+  }
+
+  LittleEndianReader fields_;
+  const std::vector<torch::Tensor>& tensors_;
+  size_t next_ = 0;
+};
+
+std::exception_ptr error_in(const std::string& bytes, const std::string& prefix) {
+  try {
+    throw_error({.fields = {bytes.begin(), bytes.end()}, .tensors = {}}, prefix);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void write_worker_request(ClosureWriter& writer, const AskForClosure& request) {
+  writer.write(request.session);
+  writer.write_text(request.worker);
+  writer.write(static_cast<uint8_t>(request.ended.has_value()));
+  if (!request.ended) return;
+  const auto& [closure, results, error] = *request.ended;
+  writer.write(closure);
+  writer.write(static_cast<uint8_t>(error != nullptr));
+  if (error) {
+    const auto bytes = encode_error(error).fields;
+    writer.write_text({bytes.begin(), bytes.end()});
+  } else {
+    writer.write_values(results);
+  }
+}
+
+void write_worker_request(ClosureWriter& writer, const WorkerBeat& request) {
+  writer.write(request.session);
+}
+
+AskForClosure read_ask(ClosureReader& reader) {
+  AskForClosure request;
+  request.session = reader.read<uint64_t>();
+  request.worker = reader.read_text();
+  if (reader.read_choice(2, "0 or 1") == 0) return request;
+  auto& ended = request.ended.emplace();
+  ended.closure = reader.read<uint64_t>();
+  if (reader.read_choice(2, "0 or 1") == 1) {
+    ended.error = error_in(reader.read_text(), request.worker + ": ");
+  } else {
+    ended.results = reader.read_values();
+  }
+  return request;
+}
+
+}  // namespace
+
+RpcMessage encode_worker_request(const WorkerRequest& request) {
+  ClosureWriter writer;
+  writer.write(static_cast<uint8_t>(request.index()));
+  std::visit([&](const auto& fields) { write_worker_request(writer, fields); }, request);
+  return writer.take();
+}
+
+WorkerRequest decode_worker_request(const RpcMessage& message) {
+  ClosureReader reader(message);
+  WorkerRequest request;
+  if (reader.read_choice(2, "the number of a worker's request") == 0) {
+    request = read_ask(reader);
+  } else {
+    request = WorkerBeat{reader.read<uint64_t>()};
+  }
+  reader.check_end();
+  return request;
+}
+
+RpcMessage encode_given(const GivenClosure& given) {
+  ClosureWriter writer;
+  writer.write(static_cast<uint8_t>(given.kind));
+  writer.write(given.closure);
+  writer.write_text(given.function);
+  writer.write_values(given.arguments);
+  return writer.take();
+}
+
+GivenClosure decode_given(const RpcMessage& message) {
+  ClosureReader reader(message);
+  GivenClosure given;
+  given.kind = static_cast<GivenClosure::Kind>(reader.read_choice(3, "the kind of an answer"));
+  given.closure = reader.read<uint64_t>();
+  given.function = reader.read_text();
+  given.arguments = reader.read_values();
+  reader.check_end();
+  return given;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "lockstep/parameter_server/rpc_message.h"
+#include "lockstep/strategies/closure_values.h"
+
+namespace lockstep {
+
+/// What became of a closure that a worker has run.
+struct EndedClosure {
+  uint64_t closure = 0;
+  ClosureValues results;
+  std::exception_ptr error;  ///< null: it has returned
+};
+
+/// A worker asks for the next closure, and says what became of its last one.
+struct AskForClosure {
+  uint64_t session = 0;  ///< a number of the worker process's own, that no other has
+  std::string worker;    ///< such as "worker 1"
+  std::optional<EndedClosure> ended;
+};
+
+/// A worker lives.
+struct WorkerBeat {
+  uint64_t session = 0;
+};
+
+/// What the workers of a coordinator ask it.
+using WorkerRequest = std::variant<AskForClosure, WorkerBeat>;
+
+RpcMessage encode_worker_request(const WorkerRequest& request);
+/// Throws InvalidArgument for what encode_worker_request() does not write. An error comes as throw_error()
+/// throws it, beginning with the worker.
+WorkerRequest decode_worker_request(const RpcMessage& message);
+
+/// The answer to AskForClosure.
+struct GivenClosure {
+  enum class Kind : uint8_t {
+    kClosure = 0,
+    kNone = 1,  ///< there is none yet: ask again
+    kEnd = 2,   ///< there will be none any more
+  };
+  Kind kind = Kind::kNone;
+  uint64_t closure = 0;
+  std::string function;
+  ClosureValues arguments;
+};
+
+RpcMessage encode_given(const GivenClosure& given);
+GivenClosure decode_given(const RpcMessage& message);
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/parameter_server/rpc_server.h"
+#include "lockstep/runtime/mutex.h"
+#include "lockstep/strategies/closure_messages.h"
+#include "lockstep/strategies/closure_queue.h"
+
+namespace lockstep {
+
+struct ClosureServerOptions {
+  RpcServerOptions rpc;
+  std::optional<uint64_t> max_staleness;  ///< see ClosureQueue
+  /// A worker that has not been heard of for so long is lost.
+  std::chrono::milliseconds worker_timeout{3'000};
+  /// Gets a line for each worker that comes or is lost; called by any thread.
+  std::function<void(const std::string&)> on_message;
+};
+
+/// The coordinator's end of the connections to its workers: they ask for closures, whenever they come, and
+/// say what became of them. Thread-safe.
+class ClosureServer {
+ public:
+  /// What a closure has returned, once it has.
+  struct Result {
+    ClosureValues values;
+    std::exception_ptr error;
+  };
+
+  /// Throws as RpcServer.
+  explicit ClosureServer(const ClosureServerOptions& options);
+  /// As end(), without waiting for the workers.
+  ~ClosureServer();
+  ClosureServer(const ClosureServer&) = delete;
+  ClosureServer& operator=(const ClosureServer&) = delete;
+
+  int port() const { return rpc_->port(); }
+
+  struct Submitted {
+    uint64_t closure = 0;
+    std::shared_ptr<const Result> result;  ///< to be read once queue().wait_for() says that it is there
+  };
+  /// Throws the error of an earlier closure, see ClosureQueue.
+  Submitted submit(const std::string& function, ClosureValues arguments);
+
+  ClosureQueue& queue() { return queue_; }
+  std::vector<std::string> workers() const;
+  int64_t num_lost_workers() const;
+
+  /// Gives no closures any more, and blocks until all workers that are there were told so, or were lost.
+  void end();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Worker {
+    std::string name;
+    Clock::time_point heard;
+    bool was_told_the_end = false;
+  };
+  struct Closure {
+    std::string function;
+    ClosureValues arguments;
+    std::shared_ptr<Result> result;
+  };
+
+  RpcMessage answer(const WorkerRequest& request);
+  RpcMessage answer(const AskForClosure& request);
+  RpcMessage answer(const WorkerBeat& request);
+  void note(uint64_t session, const std::string& name);
+  void note_end(uint64_t session, const EndedClosure& ended);
+  void watch();
+  void say(const std::string& line) const;
+
+  const ClosureServerOptions options_;
+  ClosureQueue queue_;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<uint64_t, Worker> workers_ LOCKSTEP_GUARDED_BY(mutex_);    // by session
+  std::map<uint64_t, Closure> closures_ LOCKSTEP_GUARDED_BY(mutex_);  // that have not ended
+  int64_t num_lost_workers_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<RpcServer> rpc_;
+  std::thread watching_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+
+/// What goes to a worker with a closure, and comes back.
+using ClosureValue = std::variant<bool, int64_t, double, std::string, torch::Tensor>;
+using ClosureValues = std::vector<ClosureValue>;
+
+/// A function that workers run for the coordinator, by name.
+using ClosureFunction = std::function<ClosureValues(const ClosureValues&)>;
+
+namespace detail {
+
+template <typename T>
+struct IsTuple : std::false_type {};
+template <typename... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+
+template <typename T>
+ClosureValue closure_value(T&& value) {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::is_same_v<Value, bool>) {
+    return value;
+  } else if constexpr (std::is_integral_v<Value>) {
+    return static_cast<int64_t>(value);
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return static_cast<double>(value);
+  } else if constexpr (std::is_same_v<Value, torch::Tensor>) {
+    return value;
+  } else {
+    static_assert(std::is_convertible_v<T, std::string>,
+                  "closures take and return truth values, numbers, texts and tensors");
+    return std::string(std::forward<T>(value));
+  }
+}
+
+template <typename... T>
+ClosureValues closure_values(T&&... values) {
+  return {closure_value(std::forward<T>(values))...};
+}
+
+/// As `T`; throws InvalidArgument for a value of another kind.
+template <typename T>
+T value_of_closure(const ClosureValue& value, size_t position) {
+  using Stored =
+      std::conditional_t<std::is_same_v<T, bool>, bool,
+                         std::conditional_t<std::is_integral_v<T>, int64_t,
+                                            std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
+  if (const auto* stored = std::get_if<Stored>(&value)) return static_cast<T>(*stored);
+  static constexpr const char* kKinds[] = {"a truth value", "an integer", "a number", "a text", "a tensor"};
+  throw InvalidArgument("closure: expected " + std::string(kKinds[ClosureValue(Stored()).index()]) +
+                        " as argument " + std::to_string(position) + ", but got " + kKinds[value.index()]);
+}
+
+template <typename Fn>
+struct ClosureSignature : ClosureSignature<decltype(&Fn::operator())> {};
+template <typename R, typename... Args>
+struct ClosureSignature<R(Args...)> {
+  using Result = R;
+  using Arguments = std::tuple<std::remove_cvref_t<Args>...>;
+};
+template <typename R, typename... Args>
+struct ClosureSignature<R (*)(Args...)> : ClosureSignature<R(Args...)> {};
+template <typename C, typename R, typename... Args>
+struct ClosureSignature<R (C::*)(Args...)> : ClosureSignature<R(Args...)> {};
+template <typename C, typename R, typename... Args>
+struct ClosureSignature<R (C::*)(Args...) const> : ClosureSignature<R(Args...)> {};
+
+}  // namespace detail
+
+/// A function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`, as a
+/// ClosureFunction, which throws InvalidArgument for other arguments. It returns nothing, one value, or
+/// several in a std::tuple.
+template <typename Fn>
+ClosureFunction make_closure_function(Fn fn) {
+  using Signature = detail::ClosureSignature<Fn>;
+  using Arguments = typename Signature::Arguments;
+  return [fn = std::move(fn)](const ClosureValues& given) -> ClosureValues {
+    constexpr size_t kCount = std::tuple_size_v<Arguments>;
+    if (given.size() != kCount)
+      throw InvalidArgument("closure: expected " + std::to_string(kCount) + " arguments, but got " +
+                            std::to_string(given.size()));
+    return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
+      const auto call = [&] {
+        return fn(detail::value_of_closure<std::tuple_element_t<I, Arguments>>(given[I], I)...);
+      };
+      using Result = typename Signature::Result;
+      if constexpr (std::is_void_v<Result>) {
+        call();
+        return {};
+      } else if constexpr (detail::IsTuple<std::remove_cvref_t<Result>>::value) {
+        return std::apply([](auto&&... values) { return detail::closure_values(values...); }, call());
+      } else {
+        return {detail::closure_value(call())};
+      }
+    }
+    (std::make_index_sequence<kCount>());
+  };
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+#pragma once
+
+// Internal: only sources of its layer need it.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "lockstep/parameter_server/rpc_client.h"
+#include "lockstep/strategies/closure_values.h"
+
+namespace lockstep {
+
+struct ClosureWorkerOptions {
+  RpcClientOptions coordinator;
+  std::string name;                              ///< such as "worker 1"
+  std::chrono::milliseconds beat_interval{300};  ///< how often the coordinator hears that this worker lives
+};
+
+/// Runs closures for a coordinator, one after another in the calling thread, until it has no more. Blocks. A
+/// coordinator that is lost is waited for as long as its connect_timeout says.
+///
+/// What `run` throws goes to the coordinator. Throws PeerLost and ClusterError as RpcClient.
+void serve_closures(const ClosureWorkerOptions& options,
+                    const std::function<ClosureValues(uint64_t closure, const std::string& function,
+                                                      const ClosureValues& arguments)>& run);
+
+}  // namespace lockstep
