@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of the library need it.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

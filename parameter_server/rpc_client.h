@@ -23,7 +23,7 @@ struct RpcClientOptions {
   std::chrono::milliseconds call_timeout{60'000};
 };
 
-/// A connection to a parameter server. For one thread at a time, but for cut().
+/// A connection to a parameter server. For one thread at a time.
 class RpcClient {
  public:
   /// Blocks until the server has taken it. Throws ClusterError naming the server and its address: at once for
@@ -41,9 +41,6 @@ class RpcClient {
   void send(RpcMessage request);
   /// The reply to the first request that has none yet. Throws InvalidArgument where there is none.
   RpcMessage receive();
-
-  /// Ends a call that another thread waits in, and all to come, with PeerLost. Does not block or throw.
-  void cut() noexcept { socket_.shut(); }
 
   /// Such as "server 1 (node7:2222)".
   const std::string& name() const { return name_; }

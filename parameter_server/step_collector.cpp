@@ -5,25 +5,23 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <utility>
 
+#include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
 
-std::span<const int64_t> checked_indices(const PushShards::Part& part) {
-  const auto& rows = part.rows;
-  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_contiguous() ||
-      rows.numel() != part.gradient.size(0))
-    throw InvalidArgument(c10::str(part.shard,
-                                   ": expected a row for each gradient, as an int64 vector, but got ",
-                                   rows.toString(), " of shape ", rows.sizes()));
-  const std::span<const int64_t> indices(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-  if (std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) != indices.end())
-    throw InvalidArgument(part.shard + ": expected rows in strictly ascending order");
-  return indices;
+/// Which of them the shard has is its own to check.
+std::span<const int64_t> checked_rows(const PushShards::Part& part) {
+  const auto rows = ascending_row_numbers(part.rows, std::numeric_limits<int64_t>::max(), part.shard + ": ");
+  if (std::ssize(rows) != part.gradient.size(0))
+    throw InvalidArgument(c10::str(part.shard, ": expected a row for each gradient, but got ", rows.size(),
+                                   " rows and gradients of shape ", part.gradient.sizes()));
+  return rows;
 }
 
 bool can_be_added(const PushShards::Part& one, const PushShards::Part& other) {
@@ -39,9 +37,9 @@ bool can_be_added(const PushShards::Part& one, const PushShards::Part& other) {
 PushShards::Part sum_rows(const std::vector<PushShards::Part>& parts) {
   std::vector<int64_t> united;
   for (const auto& part : parts) {
-    const auto indices = checked_indices(part);
+    const auto rows = checked_rows(part);
     std::vector<int64_t> both;
-    std::set_union(united.begin(), united.end(), indices.begin(), indices.end(), std::back_inserter(both));
+    std::set_union(united.begin(), united.end(), rows.begin(), rows.end(), std::back_inserter(both));
     united = std::move(both);
   }
   PushShards::Part sum = parts.front();

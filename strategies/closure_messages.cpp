@@ -20,6 +20,7 @@ class ClosureWriter {
   }
   void write_text(const std::string& text) { fields_.write_text(text); }
   void write_values(const ClosureValues& values) {
+    check_closure_values(values);
     fields_.write(static_cast<uint32_t>(values.size()));
     for (const auto& value : values) {
       fields_.write(static_cast<uint8_t>(value.index()));
@@ -33,10 +34,7 @@ class ClosureWriter {
   void write_value(int64_t value) { fields_.write(value); }
   void write_value(double value) { fields_.write(value); }
   void write_value(const std::string& value) { fields_.write_text(value); }
-  void write_value(const torch::Tensor& value) {
-    if (!value.defined()) throw InvalidArgument("closure: expected a tensor, but got an undefined one");
-    tensors_.push_back(value.detach().to(torch::kCPU));
-  }
+  void write_value(const torch::Tensor& value) { tensors_.push_back(value.detach().to(torch::kCPU)); }
 
   LittleEndianWriter fields_;
   std::vector<torch::Tensor> tensors_;
@@ -138,6 +136,15 @@ AskForClosure read_ask(ClosureReader& reader) {
 }
 
 }  // namespace
+
+void check_closure_values(const ClosureValues& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto* tensor = std::get_if<torch::Tensor>(&values[i]);
+    if (tensor && (!tensor->defined() || tensor->layout() != torch::kStrided))
+      throw InvalidArgument(c10::str("closure: expected a dense tensor as value ", i, ", but got ",
+                                     tensor->defined() ? tensor->toString() : "an undefined one"));
+  }
+}
 
 RpcMessage encode_worker_request(const WorkerRequest& request) {
   ClosureWriter writer;

@@ -35,6 +35,10 @@ struct WorkerBeat {
 /// What the workers of a coordinator ask it.
 using WorkerRequest = std::variant<AskForClosure, WorkerBeat>;
 
+/// Throws InvalidArgument for a tensor that is undefined or not dense.
+void check_closure_values(const ClosureValues& values);
+
+/// Tensors go as they are on the CPU. Throws as check_closure_values().
 RpcMessage encode_worker_request(const WorkerRequest& request);
 /// Throws InvalidArgument for what encode_worker_request() does not write. An error comes as throw_error()
 /// throws it, beginning with the worker.
@@ -53,6 +57,7 @@ struct GivenClosure {
   ClosureValues arguments;
 };
 
+/// As encode_worker_request() and decode_worker_request().
 RpcMessage encode_given(const GivenClosure& given);
 GivenClosure decode_given(const RpcMessage& message);
 

@@ -67,8 +67,9 @@ bool ClosureQueue::fail(Worker worker, uint64_t closure, const std::exception_pt
   return true;
 }
 
-void ClosureQueue::lose(Worker worker) {
+bool ClosureQueue::lose(Worker worker) {
   MutexLock lock(mutex_);
+  bool was_cancelled = false;
   for (auto run = running_.begin(); run != running_.end();) {
     if (run->second.worker != worker) {
       ++run;
@@ -76,6 +77,7 @@ void ClosureQueue::lose(Worker worker) {
     }
     if (error_) {
       not_finished_[run->first] = Outcome::kCancelled;
+      was_cancelled = true;
     } else {
       waiting_.insert(run->first);
     }
@@ -83,6 +85,7 @@ void ClosureQueue::lose(Worker worker) {
     ++num_ended_;  // it may have changed what the others see
   }
   changed_.notify_all();
+  return was_cancelled;
 }
 
 bool ClosureQueue::is_done() {

@@ -42,8 +42,9 @@ class ClosureQueue {
   bool finish(Worker worker, uint64_t closure);
   bool fail(Worker worker, uint64_t closure, const std::exception_ptr& error);
 
-  /// What the worker runs waits again, before all others.
-  void lose(Worker worker);
+  /// What the worker runs waits again, before all others; or is cancelled where the round has failed. Returns
+  /// whether anything was cancelled.
+  bool lose(Worker worker);
 
   /// Whether nothing waits or runs.
   bool is_done();

@@ -41,6 +41,7 @@ void ClosureServer::say(const std::string& line) const {
 }
 
 ClosureServer::Submitted ClosureServer::submit(const std::string& function, ClosureValues arguments) {
+  check_closure_values(arguments);
   MutexLock lock(mutex_);  // a worker who is given it at once waits for what it is
   const uint64_t number = queue_.add();
   auto result = std::make_shared<Result>();
@@ -79,27 +80,37 @@ void ClosureServer::note_end(uint64_t session, const EndedClosure& ended) {
   *found->second.result = {.values = ended.results, .error = ended.error};
   if (!ended.error) {
     if (queue_.finish(session, ended.closure)) closures_.erase(found);
-    return;
+  } else if (queue_.fail(session, ended.closure, ended.error)) {
+    forget_ended();
   }
-  if (!queue_.fail(session, ended.closure, ended.error)) return;
+}
+
+void ClosureServer::lose(uint64_t session) {
+  if (queue_.lose(session)) forget_ended();
+}
+
+/// Those that a failed round has cancelled.
+void ClosureServer::forget_ended() {
   std::erase_if(closures_, [this](const auto& entry) { return !queue_.is_open(entry.first); });
 }
 
 RpcMessage ClosureServer::answer(const AskForClosure& request) {
   note(request.session, request.worker);
   if (request.ended) note_end(request.session, *request.ended);
-  // What else it was given has not reached it.
-  queue_.lose(request.session);
+  {
+    MutexLock lock(mutex_);
+    lose(request.session);  // what else it was given has not reached it
+  }
   const auto closure = queue_.take(request.session, ClosureQueue::Clock::now() + kLongestWait);
   MutexLock lock(mutex_);
-  if (closure) {
-    const auto& [function, arguments, result] = closures_.at(*closure);
+  // It is not there where another connection of the worker's, which it has given up, had asked for it.
+  const auto found = closure ? closures_.find(*closure) : closures_.end();
+  if (found != closures_.end())
     return encode_given({.kind = GivenClosure::Kind::kClosure,
-                         .closure = *closure,
-                         .function = function,
-                         .arguments = arguments});
-  }
-  if (!is_ending_) return encode_given({.kind = GivenClosure::Kind::kNone});
+                         .closure = found->first,
+                         .function = found->second.function,
+                         .arguments = found->second.arguments});
+  if (!is_ending_) return encode_given({});
   workers_[request.session].was_told_the_end = true;
   changed_.notify_all();
   return encode_given({.kind = GivenClosure::Kind::kEnd});
@@ -116,21 +127,22 @@ void ClosureServer::watch() {
   MutexLock lock(mutex_);
   while (!is_over_) {
     changed_.wait_until(mutex_, Clock::now() + options_.worker_timeout / 10);
-    const auto now = Clock::now();
+    std::vector<std::string> lost;
     for (auto entry = workers_.begin(); entry != workers_.end();) {
       const auto& [session, worker] = *entry;
-      if (now - worker.heard < options_.worker_timeout) {
+      if (Clock::now() - worker.heard < options_.worker_timeout) {
         ++entry;
         continue;
       }
-      const bool is_lost = !worker.was_told_the_end;
-      num_lost_workers_ += is_lost ? 1 : 0;
-      const std::string name = worker.name;
-      queue_.lose(session);
+      if (!worker.was_told_the_end) lost.push_back(worker.name);
+      lose(session);
       entry = workers_.erase(entry);
-      if (is_lost) say(name + " is lost: its closures run elsewhere");
     }
-    changed_.notify_all();
+    num_lost_workers_ += std::ssize(lost);
+    if (!lost.empty()) changed_.notify_all();
+    lock.unlock();
+    for (const auto& name : lost) say(name + " is lost: its closures run elsewhere");
+    lock.lock();
   }
 }
 
@@ -138,11 +150,12 @@ void ClosureServer::end() {
   queue_.close();
   MutexLock lock(mutex_);
   is_ending_ = true;
-  const auto all_know = [this] {
-    return std::all_of(workers_.begin(), workers_.end(),
-                       [](const auto& entry) { return entry.second.was_told_the_end; });
-  };
-  while (!all_know()) changed_.wait(mutex_);
+  while (!is_end_known()) changed_.wait(mutex_);
+}
+
+bool ClosureServer::is_end_known() const {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const auto& entry) { return entry.second.was_told_the_end; });
 }
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ struct ClosureServerOptions {
   std::optional<uint64_t> max_staleness;  ///< see ClosureQueue
   /// A worker that has not been heard of for so long is lost.
   std::chrono::milliseconds worker_timeout{3'000};
-  /// Gets a line for each worker that comes or is lost; called by any thread.
+  /// Gets a line for each worker that comes or is lost; called by any thread. Null: stderr does.
   std::function<void(const std::string&)> on_message;
 };
 
@@ -51,14 +51,16 @@ class ClosureServer {
     uint64_t closure = 0;
     std::shared_ptr<const Result> result;  ///< to be read once queue().wait_for() says that it is there
   };
-  /// Throws the error of an earlier closure, see ClosureQueue.
+  /// Throws the error of an earlier closure, see ClosureQueue, and InvalidArgument for arguments that cannot
+  /// be sent, see check_closure_values().
   Submitted submit(const std::string& function, ClosureValues arguments);
 
   ClosureQueue& queue() { return queue_; }
   std::vector<std::string> workers() const;
   int64_t num_lost_workers() const;
 
-  /// Gives no closures any more, and blocks until all workers that are there were told so, or were lost.
+  /// Gives no closures any more, also none that wait, and blocks until all workers that are there were told
+  /// so, or were lost.
   void end();
 
  private:
@@ -79,6 +81,9 @@ class ClosureServer {
   RpcMessage answer(const WorkerBeat& request);
   void note(uint64_t session, const std::string& name);
   void note_end(uint64_t session, const EndedClosure& ended);
+  void lose(uint64_t session) LOCKSTEP_REQUIRES(mutex_);
+  void forget_ended() LOCKSTEP_REQUIRES(mutex_);
+  bool is_end_known() const LOCKSTEP_REQUIRES(mutex_);
   void watch();
   void say(const std::string& line) const;
 

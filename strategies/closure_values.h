@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <torch/types.h>
 
 #include <cstdint>
@@ -52,32 +54,40 @@ ClosureValues closure_values(T&&... values) {
   return {closure_value(std::forward<T>(values))...};
 }
 
-/// As `T`; throws InvalidArgument for a value of another kind.
+/// As ClosureValue holds a `T`.
 template <typename T>
-T value_of_closure(const ClosureValue& value, size_t position) {
-  using Stored =
-      std::conditional_t<std::is_same_v<T, bool>, bool,
-                         std::conditional_t<std::is_integral_v<T>, int64_t,
-                                            std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
-  if (const auto* stored = std::get_if<Stored>(&value)) return static_cast<T>(*stored);
-  static constexpr const char* kKinds[] = {"a truth value", "an integer", "a number", "a text", "a tensor"};
-  throw InvalidArgument("closure: expected " + std::string(kKinds[ClosureValue(Stored()).index()]) +
-                        " as argument " + std::to_string(position) + ", but got " + kKinds[value.index()]);
+using StoredInClosure =
+    std::conditional_t<std::is_same_v<T, bool>, bool,
+                       std::conditional_t<std::is_integral_v<T>, int64_t,
+                                          std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
+
+/// Throws InvalidArgument naming the argument, and both kinds.
+[[noreturn]] void refuse_closure_argument(const ClosureValue& expected, const ClosureValue& given,
+                                          size_t position);
+
+/// As `T`. Throws InvalidArgument for a value of another kind, but that an integer is a number, too, and for
+/// an integer that `T` does not hold.
+template <typename T>
+T closure_argument(const ClosureValue& value, size_t position) {
+  using Stored = StoredInClosure<T>;
+  if constexpr (std::is_floating_point_v<T>)
+    if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<T>(*integer);
+  const auto* stored = std::get_if<Stored>(&value);
+  if (!stored) refuse_closure_argument(Stored(), value, position);
+  if constexpr (std::is_same_v<Stored, int64_t>)
+    if (!std::in_range<T>(*stored))
+      throw InvalidArgument("closure: expected argument " + std::to_string(position) + " to fit " +
+                            std::to_string(sizeof(T)) + " bytes, but got " + std::to_string(*stored));
+  return static_cast<T>(*stored);
 }
 
 template <typename Fn>
-struct ClosureSignature : ClosureSignature<decltype(&Fn::operator())> {};
+struct ClosureSignature;
 template <typename R, typename... Args>
-struct ClosureSignature<R(Args...)> {
+struct ClosureSignature<std::function<R(Args...)>> {
   using Result = R;
   using Arguments = std::tuple<std::remove_cvref_t<Args>...>;
 };
-template <typename R, typename... Args>
-struct ClosureSignature<R (*)(Args...)> : ClosureSignature<R(Args...)> {};
-template <typename C, typename R, typename... Args>
-struct ClosureSignature<R (C::*)(Args...)> : ClosureSignature<R(Args...)> {};
-template <typename C, typename R, typename... Args>
-struct ClosureSignature<R (C::*)(Args...) const> : ClosureSignature<R(Args...)> {};
 
 }  // namespace detail
 
@@ -86,7 +96,7 @@ struct ClosureSignature<R (C::*)(Args...) const> : ClosureSignature<R(Args...)> 
 /// several in a std::tuple.
 template <typename Fn>
 ClosureFunction make_closure_function(Fn fn) {
-  using Signature = detail::ClosureSignature<Fn>;
+  using Signature = detail::ClosureSignature<decltype(std::function(fn))>;
   using Arguments = typename Signature::Arguments;
   return [fn = std::move(fn)](const ClosureValues& given) -> ClosureValues {
     constexpr size_t kCount = std::tuple_size_v<Arguments>;
@@ -95,7 +105,7 @@ ClosureFunction make_closure_function(Fn fn) {
                             std::to_string(given.size()));
     return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
       const auto call = [&] {
-        return fn(detail::value_of_closure<std::tuple_element_t<I, Arguments>>(given[I], I)...);
+        return fn(detail::closure_argument<std::tuple_element_t<I, Arguments>>(given[I], I)...);
       };
       using Result = typename Signature::Result;
       if constexpr (std::is_void_v<Result>) {

@@ -83,6 +83,11 @@ void serve_closures(const ClosureWorkerOptions& options,
       if (!client) throw;  // it has not come back in time
       client.reset();
       continue;
+    } catch (const InvalidArgument&) {
+      // What the closure returned cannot be sent.
+      if (!client || !request.ended || request.ended->error) throw;
+      request.ended->error = std::current_exception();
+      continue;
     }
     request.ended.reset();
     if (given.kind == GivenClosure::Kind::kEnd) return;

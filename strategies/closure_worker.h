@@ -21,7 +21,8 @@ struct ClosureWorkerOptions {
 /// Runs closures for a coordinator, one after another in the calling thread, until it has no more. Blocks. A
 /// coordinator that is lost is waited for as long as its connect_timeout says.
 ///
-/// What `run` throws goes to the coordinator. Throws PeerLost and ClusterError as RpcClient.
+/// What `run` throws goes to the coordinator, as does that what it returns cannot be sent. Throws PeerLost
+/// and ClusterError as RpcClient.
 void serve_closures(const ClosureWorkerOptions& options,
                     const std::function<ClosureValues(uint64_t closure, const std::string& function,
                                                       const ClosureValues& arguments)>& run);

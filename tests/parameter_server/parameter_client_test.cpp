@@ -306,7 +306,9 @@ TEST(ParameterClient, MakesOneStepOfAllWorkersGradients) {
            .values = table_gradient,
            .versions = pulled[1].versions,
            .lr = 0.1}};
-      if (i == 0) EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre(0));
+      if (i == 0) {
+        EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre(0));
+      }
       workers[i]->contribute(step, i, gradients);
       workers[i]->contribute(step, i, gradients);  // as who takes over for a worker that is lost
     }

@@ -112,18 +112,6 @@ TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
   EXPECT_EQ(client.call({.fields = {1}}).fields.size(), 1U);
 }
 
-TEST(RpcClient, CanBeCutOffByAnotherThread) {
-  const SilentServer server;
-  RpcClient client(options_of(server.port()));
-  client.send({});
-  std::thread cutting([&] {
-    std::this_thread::sleep_for(milliseconds(20));
-    client.cut();
-  });
-  EXPECT_THROW(client.receive(), PeerLost);
-  cutting.join();
-}
-
 TEST(RpcClient, TakesNoReplyThatIsNone) {
   // A server that knows the token and speaks another language after that.
   const TcpListener listener("127.0.0.1", 0);

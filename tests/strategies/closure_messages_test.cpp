@@ -1,0 +1,138 @@
+#include "lockstep/strategies/closure_messages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <variant>
+
+#include "lockstep/runtime/errors.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+ClosureValues some_values() {
+  return {true, int64_t{-3}, 0.1, std::string("caf\xc3\xa9"), torch::arange(6).reshape({2, 3}).t()};
+}
+
+void expect_some_values(const ClosureValues& values) {
+  ASSERT_EQ(values.size(), 5U);
+  EXPECT_EQ(std::get<bool>(values[0]), true);
+  EXPECT_EQ(std::get<int64_t>(values[1]), -3);
+  EXPECT_EQ(std::get<double>(values[2]), 0.1);
+  EXPECT_EQ(std::get<std::string>(values[3]), "caf\xc3\xa9");
+  EXPECT_TRUE(std::get<torch::Tensor>(values[4]).equal(torch::arange(6).reshape({2, 3}).t()));
+}
+
+AskForClosure sent(const AskForClosure& request) {
+  return std::get<AskForClosure>(decode_worker_request(encode_worker_request(request)));
+}
+
+TEST(ClosureMessages, AWorkerAsksForItsFirstClosure) {
+  const auto got = sent({.session = UINT64_MAX, .worker = "worker 1"});
+  EXPECT_EQ(got.session, UINT64_MAX);
+  EXPECT_EQ(got.worker, "worker 1");
+  EXPECT_FALSE(got.ended);
+}
+
+TEST(ClosureMessages, ResultsComeAsTheyWent) {
+  const auto got = sent({.session = 1,
+                         .worker = "worker 1",
+                         .ended = EndedClosure{.closure = 7, .results = some_values(), .error = nullptr}});
+  ASSERT_TRUE(got.ended);
+  EXPECT_EQ(got.ended->closure, 7U);
+  EXPECT_FALSE(got.ended->error);
+  expect_some_values(got.ended->results);
+}
+
+TEST(ClosureMessages, ErrorsComeAsTheyWentAndNameTheWorker) {
+  const auto got =
+      sent({.session = 1,
+            .worker = "worker 1",
+            .ended = EndedClosure{
+                .closure = 7, .results = {}, .error = std::make_exception_ptr(InvalidArgument("no"))}});
+  ASSERT_TRUE(got.ended && got.ended->error);
+  EXPECT_THAT([&] { std::rethrow_exception(got.ended->error); },
+              ThrowsMessage<InvalidArgument>(StrEq("worker 1: no")));
+}
+
+TEST(ClosureMessages, BeatsAndAnswersComeAsTheyWent) {
+  EXPECT_EQ(std::get<WorkerBeat>(decode_worker_request(encode_worker_request(WorkerBeat{9}))).session, 9U);
+  const auto given = decode_given(encode_given({.kind = GivenClosure::Kind::kClosure,
+                                                .closure = 12,
+                                                .function = "train_step",
+                                                .arguments = some_values()}));
+  EXPECT_EQ(given.kind, GivenClosure::Kind::kClosure);
+  EXPECT_EQ(given.closure, 12U);
+  EXPECT_EQ(given.function, "train_step");
+  expect_some_values(given.arguments);
+  for (const auto kind : {GivenClosure::Kind::kNone, GivenClosure::Kind::kEnd})
+    EXPECT_EQ(decode_given(encode_given({.kind = kind})).kind, kind);
+}
+
+TEST(ClosureMessages, TensorsThatCannotBeSentAreRefused) {
+  EXPECT_THAT(
+      [] {
+        check_closure_values({true, torch::Tensor()});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("as value 1, but got an undefined one")));
+  EXPECT_THAT(([] { encode_given({.arguments = {torch::eye(2).to_sparse()}}); }),
+              ThrowsMessage<InvalidArgument>(HasSubstr("as value 0, but got SparseCPUFloatType")));
+}
+
+/// Whatever the bytes say, they are read or refused.
+template <typename Decode>
+void expect_read_or_refused(const RpcMessage& message, const Decode& decode) {
+  const auto attempt = [&](const RpcMessage& changed) {
+    try {
+      decode(changed);
+      return true;
+    } catch (const InvalidArgument&) {
+      return false;
+    }
+  };
+  ASSERT_TRUE(attempt(message));
+  for (size_t size = 0; size < message.fields.size(); ++size) {
+    auto shorter = message;
+    shorter.fields.resize(size);
+    EXPECT_FALSE(attempt(shorter)) << size;
+  }
+  for (size_t bit = 0; bit < 8 * message.fields.size(); ++bit) {
+    auto flipped = message;
+    flipped.fields[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
+    attempt(flipped);
+  }
+  auto longer = message;
+  longer.fields.push_back(0);
+  EXPECT_FALSE(attempt(longer));
+  auto without = message;
+  without.tensors.clear();
+  EXPECT_FALSE(attempt(without));
+  auto with_more = message;
+  with_more.tensors.push_back(torch::ones(1));
+  EXPECT_FALSE(attempt(with_more));
+}
+
+TEST(ClosureMessages, CutAndChangedOnesAreReadOrRefused) {
+  expect_read_or_refused(
+      encode_worker_request(
+          AskForClosure{.session = 1,
+                        .worker = "worker 1",
+                        .ended = EndedClosure{.closure = 7, .results = some_values(), .error = nullptr}}),
+      decode_worker_request);
+  expect_read_or_refused(encode_given({.kind = GivenClosure::Kind::kClosure,
+                                       .closure = 12,
+                                       .function = "train_step",
+                                       .arguments = some_values()}),
+                         decode_given);
+}
+
+}  // namespace
+}  // namespace lockstep
