@@ -22,6 +22,7 @@
 #include "lockstep/runtime/gradient_compression.h"
 #include "lockstep/runtime/skippable_step.h"
 #include "lockstep/runtime/tf32.h"
+#include "lockstep/strategies/cluster_coordinator.h"
 #include "lockstep/strategies/kubernetes_cluster_resolver.h"
 #include "lockstep/strategies/losses.h"
 #include "lockstep/strategies/make_strategy.h"

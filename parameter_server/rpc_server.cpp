@@ -31,7 +31,8 @@ RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
     : options_(options),
       token_(job_token_of(options.token)),
       handler_(std::move(handler)),
-      listener_(options.host, options.port) {
+      listener_(options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
+                                         : TcpListener(options.host, options.port)) {
   if (listen(listener_.descriptor(), kBacklog) != 0)
     throw ClusterError(c10::str("[parameter server] expected a port to listen on, but got ",
                                 endpoint_text(options.host, listener_.port()), ": ",

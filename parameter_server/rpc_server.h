@@ -28,6 +28,8 @@ struct RpcServerOptions {
   /// Those beyond are closed at once, as are those that have not shown the token within the timeout.
   int max_connections = 1024;
   std::chrono::milliseconds handshake_timeout{10'000};
+  /// A socket bound to `port`, which this process was started with; it belongs to the server from now on.
+  std::optional<int> listening_socket;
 };
 
 /// Serves clients over TCP, a thread each: a client's requests are handled one after another, in its order,

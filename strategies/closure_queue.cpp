@@ -15,6 +15,8 @@ void ClosureQueue::throw_error() {
 uint64_t ClosureQueue::add() {
   MutexLock lock(mutex_);
   throw_error();
+  if (is_closed_)
+    throw InvalidArgument("[ClusterCoordinator] expected no more closures, but got one after its end");
   waiting_.insert(num_added_);
   changed_.notify_all();
   return num_added_++;
@@ -60,11 +62,22 @@ bool ClosureQueue::fail(Worker worker, uint64_t closure, const std::exception_pt
   running_.erase(closure);
   ++num_ended_;
   not_finished_[closure] = Outcome::kFailed;
-  for (const uint64_t waits : waiting_) not_finished_[waits] = Outcome::kCancelled;
-  waiting_.clear();
+  cancel_waiting();
   if (!error_) error_ = error;
   changed_.notify_all();
   return true;
+}
+
+void ClosureQueue::fail_waiting(const std::exception_ptr& error) {
+  MutexLock lock(mutex_);
+  cancel_waiting();
+  if (!error_) error_ = error;
+  changed_.notify_all();
+}
+
+void ClosureQueue::cancel_waiting() {
+  for (const uint64_t waits : waiting_) not_finished_[waits] = Outcome::kCancelled;
+  waiting_.clear();
 }
 
 bool ClosureQueue::lose(Worker worker) {
@@ -75,7 +88,7 @@ bool ClosureQueue::lose(Worker worker) {
       ++run;
       continue;
     }
-    if (error_) {
+    if (error_ || is_closed_) {
       not_finished_[run->first] = Outcome::kCancelled;
       was_cancelled = true;
     } else {
@@ -110,6 +123,11 @@ ClosureQueue::Outcome ClosureQueue::wait_for(uint64_t closure) {
   return found == not_finished_.end() ? Outcome::kFinished : found->second;
 }
 
+bool ClosureQueue::has_open() const {
+  MutexLock lock(mutex_);
+  return !waiting_.empty() || !running_.empty();
+}
+
 bool ClosureQueue::is_open(uint64_t closure) const {
   MutexLock lock(mutex_);
   return waiting_.contains(closure) || running_.contains(closure);
@@ -126,6 +144,7 @@ uint64_t ClosureQueue::first_open() const {
 void ClosureQueue::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;
+  cancel_waiting();
   changed_.notify_all();
 }
 

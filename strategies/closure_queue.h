@@ -30,7 +30,7 @@ class ClosureQueue {
   explicit ClosureQueue(std::optional<uint64_t> max_staleness = std::nullopt)
       : max_staleness_(max_staleness) {}
 
-  /// The number of a new closure.
+  /// The number of a new closure. Throws InvalidArgument once the queue is closed.
   uint64_t add();
 
   /// The closure that the worker runs from now on, the oldest of those that wait. Blocks until there is one
@@ -42,9 +42,11 @@ class ClosureQueue {
   bool finish(Worker worker, uint64_t closure);
   bool fail(Worker worker, uint64_t closure, const std::exception_ptr& error);
 
-  /// What the worker runs waits again, before all others; or is cancelled where the round has failed. Returns
-  /// whether anything was cancelled.
+  /// What the worker runs waits again, before all others; or is cancelled where the round has failed or the
+  /// queue is closed. Returns whether anything was cancelled.
   bool lose(Worker worker);
+  /// Ends the round with an error that is no closure's: those that wait are cancelled.
+  void fail_waiting(const std::exception_ptr& error);
 
   /// Whether nothing waits or runs.
   bool is_done();
@@ -54,12 +56,14 @@ class ClosureQueue {
   /// Blocks until the closure has come to its end. Throws InvalidArgument for one that was never added.
   Outcome wait_for(uint64_t closure);
 
-  /// Whether the closure waits or runs.
+  /// Whether any closure waits or runs.
+  bool has_open() const;
+  /// Whether this one does.
   bool is_open(uint64_t closure) const;
   /// All closures before this one have come to their end.
   uint64_t first_open() const;
 
-  /// No worker gets a closure any more.
+  /// Cancels those that wait; no worker gets a closure any more, and none can be added.
   void close();
 
  private:
@@ -68,6 +72,7 @@ class ClosureQueue {
     uint64_t begin = 0;  // how many runs had ended when it began
   };
 
+  void cancel_waiting() LOCKSTEP_REQUIRES(mutex_);
   bool may_begin() const LOCKSTEP_REQUIRES(mutex_);
   bool is_running(Worker worker, uint64_t closure) const LOCKSTEP_REQUIRES(mutex_);
   void throw_error() LOCKSTEP_REQUIRES(mutex_);

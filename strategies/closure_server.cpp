@@ -1,8 +1,12 @@
 #include "lockstep/strategies/closure_server.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <iostream>
 #include <utility>
+
+#include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +48,7 @@ ClosureServer::Submitted ClosureServer::submit(const std::string& function, Clos
   check_closure_values(arguments);
   MutexLock lock(mutex_);  // a worker who is given it at once waits for what it is
   const uint64_t number = queue_.add();
-  auto result = std::make_shared<Result>();
+  auto result = std::make_shared<ClosureResult>();
   closures_[number] = {.function = function, .arguments = std::move(arguments), .result = result};
   return {.closure = number, .result = std::move(result)};
 }
@@ -138,6 +142,7 @@ void ClosureServer::watch() {
       lose(session);
       entry = workers_.erase(entry);
     }
+    fail_without_workers(Clock::now());
     num_lost_workers_ += std::ssize(lost);
     if (!lost.empty()) changed_.notify_all();
     lock.unlock();
@@ -146,9 +151,21 @@ void ClosureServer::watch() {
   }
 }
 
+void ClosureServer::fail_without_workers(Clock::time_point now) {
+  if (!workers_.empty() || !queue_.has_open()) last_at_work_ = now;
+  if (now - last_at_work_ < options_.join_timeout) return;
+  last_at_work_ = now;
+  queue_.fail_waiting(std::make_exception_ptr(
+      ClusterError(c10::str("[ClusterCoordinator] expected ", options_.expected_workers, " at ",
+                            options_.rpc.host, ":", port(), ", but no worker was there for ",
+                            std::chrono::duration<double>(options_.join_timeout).count(), " s"))));
+  forget_ended();
+}
+
 void ClosureServer::end() {
   queue_.close();
   MutexLock lock(mutex_);
+  forget_ended();
   is_ending_ = true;
   while (!is_end_known()) changed_.wait(mutex_);
 }

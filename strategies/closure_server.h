@@ -19,11 +19,20 @@
 
 namespace lockstep {
 
+/// What a closure has returned, once it has.
+struct ClosureResult {
+  ClosureValues values;
+  std::exception_ptr error;
+};
+
 struct ClosureServerOptions {
   RpcServerOptions rpc;
   std::optional<uint64_t> max_staleness;  ///< see ClosureQueue
   /// A worker that has not been heard of for so long is lost.
   std::chrono::milliseconds worker_timeout{3'000};
+  /// Closures wait for so long without any worker, and fail then.
+  std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
+  std::string expected_workers = "any worker";  ///< for that error
   /// Gets a line for each worker that comes or is lost; called by any thread. Null: stderr does.
   std::function<void(const std::string&)> on_message;
 };
@@ -32,12 +41,6 @@ struct ClosureServerOptions {
 /// say what became of them. Thread-safe.
 class ClosureServer {
  public:
-  /// What a closure has returned, once it has.
-  struct Result {
-    ClosureValues values;
-    std::exception_ptr error;
-  };
-
   /// Throws as RpcServer.
   explicit ClosureServer(const ClosureServerOptions& options);
   /// As end(), without waiting for the workers.
@@ -49,7 +52,8 @@ class ClosureServer {
 
   struct Submitted {
     uint64_t closure = 0;
-    std::shared_ptr<const Result> result;  ///< to be read once queue().wait_for() says that it is there
+    std::shared_ptr<const ClosureResult>
+        result;  ///< to be read once queue().wait_for() says that it is there
   };
   /// Throws the error of an earlier closure, see ClosureQueue, and InvalidArgument for arguments that cannot
   /// be sent, see check_closure_values().
@@ -59,7 +63,7 @@ class ClosureServer {
   std::vector<std::string> workers() const;
   int64_t num_lost_workers() const;
 
-  /// Gives no closures any more, also none that wait, and blocks until all workers that are there were told
+  /// Cancels closures that wait, gives none any more, and blocks until all workers that are there were told
   /// so, or were lost.
   void end();
 
@@ -73,7 +77,7 @@ class ClosureServer {
   struct Closure {
     std::string function;
     ClosureValues arguments;
-    std::shared_ptr<Result> result;
+    std::shared_ptr<ClosureResult> result;
   };
 
   RpcMessage answer(const WorkerRequest& request);
@@ -85,6 +89,7 @@ class ClosureServer {
   void forget_ended() LOCKSTEP_REQUIRES(mutex_);
   bool is_end_known() const LOCKSTEP_REQUIRES(mutex_);
   void watch();
+  void fail_without_workers(Clock::time_point now) LOCKSTEP_REQUIRES(mutex_);
   void say(const std::string& line) const;
 
   const ClosureServerOptions options_;
@@ -96,6 +101,7 @@ class ClosureServer {
   int64_t num_lost_workers_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Clock::time_point last_at_work_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();  // or without work
   std::unique_ptr<RpcServer> rpc_;
   std::thread watching_;
 };

@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
-
 #include <torch/types.h>
 
 #include <cstdint>
@@ -61,33 +59,46 @@ using StoredInClosure =
                        std::conditional_t<std::is_integral_v<T>, int64_t,
                                           std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
 
-/// Throws InvalidArgument naming the argument, and both kinds.
-[[noreturn]] void refuse_closure_argument(const ClosureValue& expected, const ClosureValue& given,
-                                          size_t position);
+/// Throws InvalidArgument with both kinds and the place, such as "as argument 1".
+[[noreturn]] void refuse_closure_value(const ClosureValue& expected, const ClosureValue& given,
+                                       const std::string& place);
 
-/// As `T`. Throws InvalidArgument for a value of another kind, but that an integer is a number, too, and for
+/// Throws InvalidArgument for a value of another kind than `T`, but that an integer is a number, too, and for
 /// an integer that `T` does not hold.
 template <typename T>
-T closure_argument(const ClosureValue& value, size_t position) {
+T closure_value_as(const ClosureValue& value, const std::string& place) {
   using Stored = StoredInClosure<T>;
   if constexpr (std::is_floating_point_v<T>)
     if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<T>(*integer);
   const auto* stored = std::get_if<Stored>(&value);
-  if (!stored) refuse_closure_argument(Stored(), value, position);
+  if (!stored) refuse_closure_value(Stored(), value, place);
   if constexpr (std::is_same_v<Stored, int64_t>)
     if (!std::in_range<T>(*stored))
-      throw InvalidArgument("closure: expected argument " + std::to_string(position) + " to fit " +
-                            std::to_string(sizeof(T)) + " bytes, but got " + std::to_string(*stored));
+      throw InvalidArgument("closure: expected a number of " + std::to_string(sizeof(T)) + " bytes " + place +
+                            ", but got " + std::to_string(*stored));
   return static_cast<T>(*stored);
 }
 
-template <typename Fn>
-struct ClosureSignature;
 template <typename R, typename... Args>
-struct ClosureSignature<std::function<R(Args...)>> {
+struct Signature {
   using Result = R;
   using Arguments = std::tuple<std::remove_cvref_t<Args>...>;
 };
+template <typename R, typename... Args>
+Signature<R, Args...> signature_of(R (*)(Args...));
+template <typename R, typename C, typename... Args>
+Signature<R, Args...> signature_of(R (C::*)(Args...));
+template <typename R, typename C, typename... Args>
+Signature<R, Args...> signature_of(R (C::*)(Args...) const);
+
+template <typename Fn>
+auto closure_signature() {
+  if constexpr (std::is_pointer_v<Fn>) {
+    return decltype(signature_of(std::declval<Fn>()))();
+  } else {
+    return decltype(signature_of(&Fn::operator()))();
+  }
+}
 
 }  // namespace detail
 
@@ -96,16 +107,17 @@ struct ClosureSignature<std::function<R(Args...)>> {
 /// several in a std::tuple.
 template <typename Fn>
 ClosureFunction make_closure_function(Fn fn) {
-  using Signature = detail::ClosureSignature<decltype(std::function(fn))>;
+  using Signature = decltype(detail::closure_signature<Fn>());
   using Arguments = typename Signature::Arguments;
-  return [fn = std::move(fn)](const ClosureValues& given) -> ClosureValues {
+  return [fn = std::move(fn)](const ClosureValues& given) mutable -> ClosureValues {
     constexpr size_t kCount = std::tuple_size_v<Arguments>;
     if (given.size() != kCount)
       throw InvalidArgument("closure: expected " + std::to_string(kCount) + " arguments, but got " +
                             std::to_string(given.size()));
     return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
       const auto call = [&] {
-        return fn(detail::closure_argument<std::tuple_element_t<I, Arguments>>(given[I], I)...);
+        return fn(detail::closure_value_as<std::tuple_element_t<I, Arguments>>(
+            given[I], "as argument " + std::to_string(I))...);
       };
       using Result = typename Signature::Result;
       if constexpr (std::is_void_v<Result>) {

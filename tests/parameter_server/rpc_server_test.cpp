@@ -221,5 +221,15 @@ TEST(RpcServer, NamesAPortThatIsInUse) {
               ThrowsMessage<ClusterError>(HasSubstr("127.0.0.1:" + std::to_string(server.port()))));
 }
 
+TEST(RpcServer, ListensByASocketThatItWasStartedWith) {
+  TcpListener bound("127.0.0.1", 0);
+  const int port = bound.port();
+  const RpcServer server({.port = port, .listening_socket = bound.release()},
+                         [](RpcMessage request) { return request; });
+  EXPECT_EQ(server.port(), port);
+  RpcClient client({.name = "server 0", .host = "127.0.0.1", .port = port});
+  EXPECT_EQ(client.call({.fields = {1, 2}}).fields.size(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Outcome = ClosureQueue::Outcome;
+using ClosureOutcome = ClosureQueue::Outcome;
 
 constexpr ClosureQueue::Worker kOne = 11;
 constexpr ClosureQueue::Worker kOther = 22;
@@ -48,7 +48,7 @@ TEST(ClosureQueue, GivesTheOldestFirst) {
   EXPECT_TRUE(queue.finish(kOne, 0));
   EXPECT_EQ(queue.first_open(), 2U);
   EXPECT_TRUE(queue.is_done());
-  EXPECT_EQ(queue.wait_for(1), Outcome::kFinished);
+  EXPECT_EQ(queue.wait_for(1), ClosureOutcome::kFinished);
   EXPECT_THROW(queue.wait_for(2), InvalidArgument);
 }
 
@@ -73,7 +73,7 @@ TEST(ClosureQueue, JoiningWaitsForTheLast) {
   EXPECT_EQ(waited.wait_for(milliseconds(0)), std::future_status::timeout);
   queue.finish(kOne, 0);
   joined.get();
-  EXPECT_EQ(waited.get(), Outcome::kFinished);
+  EXPECT_EQ(waited.get(), ClosureOutcome::kFinished);
 }
 
 TEST(ClosureQueue, WhatALostWorkerRanRunsElsewhereBeforeTheOthers) {
@@ -99,9 +99,9 @@ TEST(ClosureQueue, TheFirstErrorSurfacesOnceAndTheRestIsCancelled) {
   queue.take(kOther, now());
   EXPECT_TRUE(queue.fail(kOne, 0, broken("first")));
   EXPECT_EQ(queue.take(kOne, now()), std::nullopt);
-  EXPECT_EQ(queue.wait_for(0), Outcome::kFailed);
-  EXPECT_EQ(queue.wait_for(2), Outcome::kCancelled);
-  EXPECT_EQ(queue.wait_for(3), Outcome::kCancelled);
+  EXPECT_EQ(queue.wait_for(0), ClosureOutcome::kFailed);
+  EXPECT_EQ(queue.wait_for(2), ClosureOutcome::kCancelled);
+  EXPECT_EQ(queue.wait_for(3), ClosureOutcome::kCancelled);
   auto joined = std::async(std::launch::async, [&] { queue.join(); });
   EXPECT_EQ(joined.wait_for(milliseconds(20)), std::future_status::timeout);  // one runs
   EXPECT_TRUE(queue.fail(kOther, 1, broken("second")));
@@ -137,7 +137,7 @@ TEST(ClosureQueue, WhatALostWorkerRanInAFailedRoundIsCancelled) {
   queue.take(kOther, now());
   queue.fail(kOne, 0, broken("it"));
   queue.lose(kOther);
-  EXPECT_EQ(queue.wait_for(1), Outcome::kCancelled);
+  EXPECT_EQ(queue.wait_for(1), ClosureOutcome::kCancelled);
   EXPECT_THROW(queue.join(), std::runtime_error);
 }
 

@@ -1,0 +1,147 @@
+#include "lockstep/strategies/cluster_coordinator.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "lockstep/strategies/closure_server.h"
+#include "lockstep/strategies/closure_worker.h"
+#include "lockstep/strategies/resolve_cluster.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kPrefix = "[ClusterCoordinator] ";
+
+std::shared_ptr<const ClusterResolver> checked(std::shared_ptr<const ClusterResolver> resolver) {
+  if (!resolver) resolver = resolve_cluster(process_environment());
+  if (!resolver || !resolver->cluster_spec().has_job("chief"))
+    throw InvalidArgument(c10::str(kPrefix, "expected a cluster with a chief, but got ",
+                                   resolver ? resolver->source() : "none, such as by TF_CONFIG"));
+  const auto type = resolver->task_type();
+  if (type != "chief" && type != "worker")
+    throw InvalidArgument(
+        c10::str(kPrefix, "expected a chief or a worker, but got ", type, " ", resolver->task_id()));
+  return resolver;
+}
+
+std::string worker_names(const ClusterSpec& spec) {
+  std::vector<std::string> names;
+  for (const int index : spec.task_indices("worker"))
+    names.push_back(c10::str("worker ", index, " (", spec.task_address("worker", index).host, ")"));
+  return names.empty() ? "any worker" : c10::Join(", ", names);
+}
+
+}  // namespace
+
+bool RemoteValue::is_ready() const {
+  return !server_->queue().is_open(closure_);
+}
+
+const ClosureValues& RemoteValue::fetch_all() const {
+  const auto outcome = server_->queue().wait_for(closure_);
+  if (outcome == ClosureQueue::Outcome::kCancelled)
+    throw ClosureCancelled(c10::str("[RemoteValue] closure ", closure_,
+                                    " was cancelled: an earlier one failed, or the coordinator has ended"));
+  if (result_->error) std::rethrow_exception(result_->error);
+  return result_->values;
+}
+
+ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
+                                       const CoordinatorOptions& options, ClusterOptions cluster)
+    : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
+  if (resolver_->task_type() != "chief") return;
+  const auto spec = resolver_->cluster_spec();
+  const auto& address = spec.task_address("chief", 0);
+  server_ = std::make_shared<ClosureServer>(
+      ClosureServerOptions{.rpc = {.host = cluster_.address.empty() ? address.host : cluster_.address,
+                                   .port = address.port,
+                                   .token = cluster_.token,
+                                   .listening_socket = cluster_.listening_socket},
+                           .max_staleness = options.max_staleness,
+                           .worker_timeout = options.worker_timeout,
+                           .join_timeout = cluster_.join_timeout,
+                           .expected_workers = worker_names(spec),
+                           .on_message = options.on_message});
+}
+
+ClusterCoordinator::~ClusterCoordinator() {
+  end();
+}
+
+ClosureServer& ClusterCoordinator::server(const char* call) const {
+  if (server_) return *server_;
+  throw InvalidArgument(c10::str(kPrefix, call, " was called by ", resolver_->task_type(), " ",
+                                 resolver_->task_id(),
+                                 ": only the chief schedules closures, workers serve()"));
+}
+
+void ClusterCoordinator::define_function(const std::string& name, ClosureFunction function) {
+  if (!functions_.emplace(name, std::move(function)).second)
+    throw InvalidArgument(c10::str(kPrefix, "expected a new name, but '", name, "' is defined already"));
+}
+
+const ClosureFunction& ClusterCoordinator::function(const std::string& name) const {
+  const auto found = functions_.find(name);
+  if (found != functions_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, function] : functions_) names.push_back(known);
+  throw InvalidArgument(c10::str(kPrefix, "expected the name of a function that is defined, ",
+                                 names.empty() ? "of which there is none" : c10::Join(", ", names),
+                                 ", but got '", name, "'"));
+}
+
+RemoteValue ClusterCoordinator::schedule_values(const std::string& name, ClosureValues arguments) {
+  auto& server = this->server("schedule()");
+  function(name);
+  auto [closure, result] = server.submit(name, std::move(arguments));
+  return {server_, closure, std::move(result)};
+}
+
+void ClusterCoordinator::join() {
+  server("join()").queue().join();
+}
+
+bool ClusterCoordinator::done() {
+  return server("done()").queue().is_done();
+}
+
+std::vector<std::string> ClusterCoordinator::workers() const {
+  return server("workers()").workers();
+}
+
+int64_t ClusterCoordinator::num_lost_workers() const {
+  return server("num_lost_workers()").num_lost_workers();
+}
+
+std::optional<InputContext> ClusterCoordinator::input_context() const {
+  if (server_) return std::nullopt;
+  const auto spec = resolver_->cluster_spec();
+  const auto indices = spec.task_indices("worker");
+  const auto own = std::find(indices.begin(), indices.end(), resolver_->task_id());
+  return InputContext{.num_input_pipelines = static_cast<int>(indices.size()),
+                      .input_pipeline_id = static_cast<int>(own - indices.begin())};
+}
+
+void ClusterCoordinator::serve() {
+  if (server_)
+    throw InvalidArgument(c10::str(kPrefix, "serve() was called by the chief: workers serve closures"));
+  const auto spec = resolver_->cluster_spec();
+  const auto& chief = spec.task_address("chief", 0);
+  serve_closures({.coordinator = {.name = "the chief",
+                                  .host = chief.host,
+                                  .port = chief.port,
+                                  .token = cluster_.token,
+                                  .connect_timeout = cluster_.join_timeout},
+                  .name = c10::str("worker ", resolver_->task_id())},
+                 [this](uint64_t closure, const std::string& name, const ClosureValues& arguments) {
+                   current_closure_ = closure;
+                   return function(name)(arguments);
+                 });
+}
+
+void ClusterCoordinator::end() {
+  if (server_) server_->end();
+}
+
+}  // namespace lockstep
