@@ -21,29 +21,32 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Parameters = std::vector<torch::Tensor>;
-using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(Parameters)>;
+using MakeOverParameters = std::function<std::unique_ptr<torch::optim::Optimizer>(Parameters)>;
 
 template <typename Optimizer, typename Options>
-MakeOptimizer maker(const Options& options) {
+MakeOverParameters maker_over(const Options& options) {
   return [options](Parameters parameters) {
     return std::make_unique<Optimizer>(std::move(parameters), options);
   };
 }
 
 /// Each option that a rule has, away from its default, for at least one optimizer.
-std::vector<MakeOptimizer> optimizers() {
+std::vector<MakeOverParameters> optimizers() {
   using namespace torch::optim;
   return {
-      maker<SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.02)),
-      maker<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true)),
-      maker<Adagrad>(
+      maker_over<SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.02)),
+      maker_over<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true)),
+      maker_over<Adagrad>(
           AdagradOptions(0.1).lr_decay(0.3).weight_decay(0.1).initial_accumulator_value(0.2).eps(1e-3)),
-      maker<Adam>(AdamOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).amsgrad(true)),
-      maker<AdamW>(AdamWOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1)),
-      maker<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.02).maximize(true)),
-      maker<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).nesterov(true)),
-      maker<FusedAdam>(FusedAdamOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).maximize(true)),
-      maker<FusedAdamW>(FusedAdamWOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).amsgrad(true)),
+      maker_over<Adam>(AdamOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).amsgrad(true)),
+      maker_over<AdamW>(AdamWOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1)),
+      maker_over<FusedSgd>(
+          FusedSgdOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.02).maximize(true)),
+      maker_over<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).nesterov(true)),
+      maker_over<FusedAdam>(
+          FusedAdamOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).maximize(true)),
+      maker_over<FusedAdamW>(
+          FusedAdamWOptions(0.1).betas({0.7, 0.95}).eps(1e-3).weight_decay(0.1).amsgrad(true)),
   };
 }
 
