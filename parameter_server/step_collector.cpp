@@ -15,6 +15,9 @@
 namespace lockstep {
 namespace {
 
+/// So that a wrong number takes no memory.
+constexpr uint32_t kMaxSlots = uint32_t{1} << 16;
+
 /// Which of them the shard has is its own to check.
 std::span<const int64_t> checked_rows(const PushShards::Part& part) {
   const auto rows = ascending_row_numbers(part.rows, std::numeric_limits<int64_t>::max(), part.shard + ": ");
@@ -78,6 +81,9 @@ void StepCollector::add(const ContributeShards& contribution) {
 }
 
 StepCollector::Collected StepCollector::take(uint64_t step, uint32_t num_slots) {
+  if (num_slots > kMaxSlots)
+    throw InvalidArgument(
+        c10::str("step ", step, ": expected up to ", kMaxSlots, " slots, but got ", num_slots));
   std::map<uint32_t, Slot> slots;
   {
     MutexLock lock(mutex_);

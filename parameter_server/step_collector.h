@@ -27,7 +27,7 @@ class StepCollector {
   /// Takes the sums of slots 0 to `num_slots` - 1, added in their order, so that they have the same bits
   /// whoever came first. A shard that some slots have no gradient for gets the others' sum. Nothing is
   /// missing of a step that was taken before, and nothing there. Throws InvalidArgument for a further slot,
-  /// and naming the shard for gradients that cannot be added.
+  /// for more than 65,536, and naming the shard for gradients that cannot be added.
   Collected take(uint64_t step, uint32_t num_slots);
 
  private:

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kLongestWait{500};
 }  // namespace
 
 ClosureServer::ClosureServer(const ClosureServerOptions& options)
-    : options_(options), queue_(options.max_staleness) {
+    : options_(options), queue_(std::make_shared<ClosureQueue>(options.max_staleness)) {
   rpc_ = std::make_unique<RpcServer>(options_.rpc, [this](const RpcMessage& message) {
     return std::visit([this](const auto& request) { return answer(request); },
                       decode_worker_request(message));
@@ -26,7 +26,7 @@ ClosureServer::ClosureServer(const ClosureServerOptions& options)
 }
 
 ClosureServer::~ClosureServer() {
-  queue_.close();
+  queue_->close();
   {
     MutexLock lock(mutex_);
     is_over_ = true;
@@ -47,7 +47,7 @@ void ClosureServer::say(const std::string& line) const {
 ClosureServer::Submitted ClosureServer::submit(const std::string& function, ClosureValues arguments) {
   check_closure_values(arguments);
   MutexLock lock(mutex_);  // a worker who is given it at once waits for what it is
-  const uint64_t number = queue_.add();
+  const uint64_t number = queue_->add();
   auto result = std::make_shared<ClosureResult>();
   closures_[number] = {.function = function, .arguments = std::move(arguments), .result = result};
   return {.closure = number, .result = std::move(result)};
@@ -83,19 +83,19 @@ void ClosureServer::note_end(uint64_t session, const EndedClosure& ended) {
   // Before anybody is told that it is there. Where it does not count, it is overwritten by the one that does.
   *found->second.result = {.values = ended.results, .error = ended.error};
   if (!ended.error) {
-    if (queue_.finish(session, ended.closure)) closures_.erase(found);
-  } else if (queue_.fail(session, ended.closure, ended.error)) {
+    if (queue_->finish(session, ended.closure)) closures_.erase(found);
+  } else if (queue_->fail(session, ended.closure, ended.error)) {
     forget_ended();
   }
 }
 
 void ClosureServer::lose(uint64_t session) {
-  if (queue_.lose(session)) forget_ended();
+  if (queue_->lose(session)) forget_ended();
 }
 
 /// Those that a failed round has cancelled.
 void ClosureServer::forget_ended() {
-  std::erase_if(closures_, [this](const auto& entry) { return !queue_.is_open(entry.first); });
+  std::erase_if(closures_, [this](const auto& entry) { return !queue_->is_open(entry.first); });
 }
 
 RpcMessage ClosureServer::answer(const AskForClosure& request) {
@@ -105,7 +105,7 @@ RpcMessage ClosureServer::answer(const AskForClosure& request) {
     MutexLock lock(mutex_);
     lose(request.session);  // what else it was given has not reached it
   }
-  const auto closure = queue_.take(request.session, ClosureQueue::Clock::now() + kLongestWait);
+  const auto closure = queue_->take(request.session, ClosureQueue::Clock::now() + kLongestWait);
   MutexLock lock(mutex_);
   // It is not there where another connection of the worker's, which it has given up, had asked for it.
   const auto found = closure ? closures_.find(*closure) : closures_.end();
@@ -152,10 +152,10 @@ void ClosureServer::watch() {
 }
 
 void ClosureServer::fail_without_workers(Clock::time_point now) {
-  if (!workers_.empty() || !queue_.has_open()) last_at_work_ = now;
+  if (!workers_.empty() || !queue_->has_open()) last_at_work_ = now;
   if (now - last_at_work_ < options_.join_timeout) return;
   last_at_work_ = now;
-  queue_.fail_waiting(std::make_exception_ptr(
+  queue_->fail_waiting(std::make_exception_ptr(
       ClusterError(c10::str("[ClusterCoordinator] expected ", options_.expected_workers, " at ",
                             options_.rpc.host, ":", port(), ", but no worker was there for ",
                             std::chrono::duration<double>(options_.join_timeout).count(), " s"))));
@@ -163,7 +163,7 @@ void ClosureServer::fail_without_workers(Clock::time_point now) {
 }
 
 void ClosureServer::end() {
-  queue_.close();
+  queue_->close();
   MutexLock lock(mutex_);
   forget_ended();
   is_ending_ = true;

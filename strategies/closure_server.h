@@ -59,7 +59,9 @@ class ClosureServer {
   /// be sent, see check_closure_values().
   Submitted submit(const std::string& function, ClosureValues arguments);
 
-  ClosureQueue& queue() { return queue_; }
+  ClosureQueue& queue() { return *queue_; }
+  /// For who may outlive this server, whose end cancels what waits.
+  std::shared_ptr<ClosureQueue> shared_queue() { return queue_; }
   std::vector<std::string> workers() const;
   int64_t num_lost_workers() const;
 
@@ -93,7 +95,7 @@ class ClosureServer {
   void say(const std::string& line) const;
 
   const ClosureServerOptions options_;
-  ClosureQueue queue_;
+  const std::shared_ptr<ClosureQueue> queue_;
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::map<uint64_t, Worker> workers_ LOCKSTEP_GUARDED_BY(mutex_);    // by session

@@ -35,11 +35,11 @@ std::string worker_names(const ClusterSpec& spec) {
 }  // namespace
 
 bool RemoteValue::is_ready() const {
-  return !server_->queue().is_open(closure_);
+  return !queue_->is_open(closure_);
 }
 
 const ClosureValues& RemoteValue::fetch_all() const {
-  const auto outcome = server_->queue().wait_for(closure_);
+  const auto outcome = queue_->wait_for(closure_);
   if (outcome == ClosureQueue::Outcome::kCancelled)
     throw ClosureCancelled(c10::str("[RemoteValue] closure ", closure_,
                                     " was cancelled: an earlier one failed, or the coordinator has ended"));
@@ -53,7 +53,7 @@ ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> re
   if (resolver_->task_type() != "chief") return;
   const auto spec = resolver_->cluster_spec();
   const auto& address = spec.task_address("chief", 0);
-  server_ = std::make_shared<ClosureServer>(
+  server_ = std::make_unique<ClosureServer>(
       ClosureServerOptions{.rpc = {.host = cluster_.address.empty() ? address.host : cluster_.address,
                                    .port = address.port,
                                    .token = cluster_.token,
@@ -95,7 +95,7 @@ RemoteValue ClusterCoordinator::schedule_values(const std::string& name, Closure
   auto& server = this->server("schedule()");
   function(name);
   auto [closure, result] = server.submit(name, std::move(arguments));
-  return {server_, closure, std::move(result)};
+  return {server.shared_queue(), closure, std::move(result)};
 }
 
 void ClusterCoordinator::join() {

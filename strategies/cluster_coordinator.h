@@ -19,6 +19,7 @@
 
 namespace lockstep {
 
+class ClosureQueue;
 class ClosureServer;
 struct ClosureResult;
 
@@ -52,11 +53,11 @@ class RemoteValue {
 
  private:
   friend class ClusterCoordinator;
-  RemoteValue(std::shared_ptr<ClosureServer> server, uint64_t closure,
+  RemoteValue(std::shared_ptr<ClosureQueue> queue, uint64_t closure,
               std::shared_ptr<const ClosureResult> result)
-      : server_(std::move(server)), closure_(closure), result_(std::move(result)) {}
+      : queue_(std::move(queue)), closure_(closure), result_(std::move(result)) {}
 
-  std::shared_ptr<ClosureServer> server_;
+  std::shared_ptr<ClosureQueue> queue_;
   uint64_t closure_ = 0;
   std::shared_ptr<const ClosureResult> result_;
 };
@@ -121,7 +122,7 @@ class ClusterCoordinator {
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));
-  /// As end(), without its errors.
+  /// As end().
   ~ClusterCoordinator();
   ClusterCoordinator(const ClusterCoordinator&) = delete;
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
@@ -152,18 +153,19 @@ class ClusterCoordinator {
   }
 
   /// Has a worker call the function of this name with these arguments: truth values, numbers, texts and dense
-  /// tensors, which arrive on the CPU. Does not block. Throws, once, the error of the first closure that
-  /// failed since the last one was thrown, when all that ran with it have ended or been cancelled or not;
-  /// those that wait are cancelled then. Throws InvalidArgument for a name that is not defined here, and on a
-  /// worker.
+  /// tensors, which arrive on the CPU. Does not block. Throws InvalidArgument for a name that is not defined
+  /// here, and on a worker.
+  ///
+  /// Where a closure has failed, those that wait are cancelled, and its error, the first of several, comes
+  /// out of the next call of schedule(), join() or done(), once; ClusterError likewise where closures have
+  /// waited for too long without any worker.
   template <typename... Args>
   RemoteValue schedule(const std::string& name, Args&&... args) {
     return schedule_values(name, detail::closure_values(std::forward<Args>(args)...));
   }
-  /// Blocks until all closures have come to their end. Throws as schedule(), and ClusterError where there has
-  /// been no worker for too long.
+  /// Blocks until all closures have come to their end. Throws as schedule().
   void join();
-  /// Whether all closures have come to their end. Does not block. Throws as join().
+  /// Whether all closures have come to their end. Does not block. Throws as schedule().
   bool done();
 
   /// Blocks until all of these have come to their end. Throws as RemoteValue::fetch().
@@ -200,7 +202,7 @@ class ClusterCoordinator {
   std::shared_ptr<const ClusterResolver> resolver_;
   const ClusterOptions cluster_;
   std::map<std::string, ClosureFunction> functions_;
-  std::shared_ptr<ClosureServer> server_;  // the chief's
+  std::unique_ptr<ClosureServer> server_;  // the chief's
   uint64_t current_closure_ = 0;
 };
 

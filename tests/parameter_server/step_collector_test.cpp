@@ -166,5 +166,11 @@ TEST(StepCollector, TakesGradientsOfManyThreads) {
   }
 }
 
+TEST(StepCollector, ANumberOfSlotsThatCannotBeIsRefused) {
+  StepCollector collector;
+  EXPECT_THAT([&] { collector.take(1, UINT32_MAX); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("expected up to 65536 slots, but got 4294967295")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -196,29 +198,43 @@ TEST(ClusterCoordinator, WhatWaitsAtTheEndIsCancelled) {
               HasSubstr("after its end"));
 }
 
+TEST(ClusterCoordinator, AValueOutlivesItsCoordinator) {
+  std::optional<CoordinatedJob> job(1);
+  define_sum(job->chief());
+  job->start_worker(0, define_sum);
+  const auto sum = job->chief().schedule("sum", torch::ones(4), 1.0);
+  job->chief().join();
+  job->end();
+  job.reset();
+  EXPECT_EQ(sum.fetch<torch::Tensor>().item<double>(), 4);
+}
+
+ClusterSpec spec_with_chief(int port) {
+  return ClusterSpec(
+      {{"chief", {{0, {"127.0.0.1", port}}}}, {"worker", {{0, {"node7", 1}}, {3, {"node8", 1}}}}});
+}
+
 TEST(ClusterCoordinator, NamesTheWorkersThatAreMissing) {
-  const TcpListener bound("127.0.0.1", 0);
-  const ClusterSpec spec(
-      {{"chief", {{0, {"127.0.0.1", bound.port()}}}}, {"worker", {{0, {"node7", 1}}, {3, {"node8", 1}}}}});
-  TcpListener chief("127.0.0.1", 0);
+  TcpListener bound("127.0.0.1", 0);
   ClusterOptions cluster;
   cluster.join_timeout = milliseconds(100);
-  ClusterCoordinator coordinator(std::make_shared<SimpleClusterResolver>(
-                                     ClusterSpec({{"chief", {{0, {"127.0.0.1", chief.port()}}}},
-                                                  {"worker", {{0, {"node7", 1}}, {3, {"node8", 1}}}}}),
-                                     "chief", 0),
-                                 {.worker_timeout = milliseconds(200)}, [&] {
-                                   auto options = cluster;
-                                   options.listening_socket = chief.release();
-                                   return options;
-                                 }());
+  cluster.listening_socket = bound.descriptor();
+  const auto resolver = std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "chief", 0);
+  ClusterCoordinator coordinator(resolver, {.worker_timeout = milliseconds(200)}, cluster);
+  bound.release();  // it is the coordinator's
   define_sum(coordinator);
   coordinator.schedule("sum", torch::ones(1), 1.0);
   EXPECT_THAT(message_of<ClusterError>([&] { coordinator.join(); }),
               AllOf(HasSubstr("expected worker 0 (node7), worker 3 (node8) at 127.0.0.1:"),
                     HasSubstr("no worker was there for 0.1 s")));
-  // A worker whose chief is not there.
-  ClusterCoordinator worker(std::make_shared<SimpleClusterResolver>(spec, "worker", 3), {}, cluster);
+}
+
+TEST(ClusterCoordinator, AWorkerNamesAChiefThatIsMissing) {
+  const TcpListener bound("127.0.0.1", 0);  // and nobody listens
+  ClusterOptions cluster;
+  cluster.join_timeout = milliseconds(100);
+  ClusterCoordinator worker(
+      std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "worker", 3), {}, cluster);
   EXPECT_THAT(message_of<PeerLost>([&] { worker.serve(); }), HasSubstr("the chief (127.0.0.1:"));
 }
 
