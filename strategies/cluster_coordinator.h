@@ -63,8 +63,8 @@ class RemoteValue {
 };
 
 struct CoordinatorOptions {
-  /// A closure begins only when no more than so many others can end while it runs: none: at once. 0: one
-  /// after another.
+  /// A closure begins only when no more than so many others can end while it runs: with 0 they run one after
+  /// another. None: it begins at once.
   std::optional<uint64_t> max_staleness;
   /// A worker that has not been heard of for so long is lost.
   std::chrono::milliseconds worker_timeout{3'000};
@@ -107,9 +107,12 @@ class PerWorkerDataset {
 ///   ClusterCoordinator coordinator;
 ///   auto batches = coordinator.create_per_worker_dataset([](const InputContext& context) { ... });
 ///   coordinator.define("train_step", [&](int64_t step) { return train(batches->next(), step); });
-///   if (!coordinator.is_chief()) return coordinator.serve();
-///   for (int64_t step = 0; step < 2000; ++step) coordinator.schedule("train_step", step);
-///   coordinator.join();
+///   if (coordinator.is_chief()) {
+///     for (int64_t step = 0; step < 2000; ++step) coordinator.schedule("train_step", step);
+///     coordinator.join();
+///   } else {
+///     coordinator.serve();
+///   }
 ///
 /// For one thread at a time.
 class ClusterCoordinator {
