@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of the library need it.
-
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

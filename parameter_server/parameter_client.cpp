@@ -117,9 +117,10 @@ ParameterClient::CreateSummary ParameterClient::create_shards(
   for (const auto& shard : created.shards) {
     exchange({{static_cast<size_t>(shard.server), encode_request(ask(shard))}},
              [&](size_t, const RpcMessage& reply) {
-               const auto origin = decode_created(reply);
+               const auto [origin, source] = decode_created(reply);
                summary.num_new += origin == ShardOrigin::kNew ? 1 : 0;
                summary.num_restored += origin == ShardOrigin::kRestored ? 1 : 0;
+               if (origin == ShardOrigin::kRestored) summary.sources.insert(source);
              });
   }
   return summary;
@@ -333,6 +334,15 @@ void ParameterClient::forget_before(uint64_t closure) {
   for (size_t server = 0; server < servers_.size(); ++server)
     calls.push_back({server, encode_request(ForgetPushes{closure})});
   exchange(calls, [](size_t, const RpcMessage&) {});
+}
+
+void ParameterClient::end_servers() {
+  for (const auto& server : servers_) {
+    try {
+      server->call(encode_request(EndServing{}));
+    } catch (const PeerLost&) {  // it has ended
+    }
+  }
 }
 
 std::vector<std::string> ParameterClient::save(const std::string& folder) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ class ParameterClient {
 
   /// What create() came upon.
   struct CreateSummary {
-    int64_t num_new = 0;       ///< shards that begin with the values that were given
-    int64_t num_restored = 0;  ///< shards that go on from what was saved
+    int64_t num_new = 0;            ///< shards that begin with the values that were given
+    int64_t num_restored = 0;       ///< shards that go on from what was saved
+    std::set<std::string> sources;  ///< where that is from, see ShardStorage::source()
   };
 
   /// The number of the new variable. Talks to nobody. Throws InvalidArgument for a name that is taken.
@@ -97,6 +99,8 @@ class ParameterClient {
 
   /// See AppliedPushes::forget_before(); on all servers. Blocks.
   void forget_before(uint64_t closure);
+  /// Has all servers end that are there. Blocks until they know. The client is of no more use.
+  void end_servers();
 
   int num_servers() const { return static_cast<int>(servers_.size()); }
   /// How often a lost server was connected to again.

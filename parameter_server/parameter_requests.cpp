@@ -212,6 +212,8 @@ void write_request(MessageWriter& writer, const SaveShards& request) {
   writer.fields().write_text(request.folder);
 }
 
+void write_request(MessageWriter&, const EndServing&) {}
+
 CreateShard read_create(MessageReader& reader) {
   CreateShard request;
   request.shard = reader.fields().read_text();
@@ -273,8 +275,10 @@ ParameterRequest read_request(MessageReader& reader) {
       return SaveShards{reader.fields().read_text()};
     case 5:
       return read_contribution(reader);
-    default:
+    case 6:
       return read_commit(reader);
+    default:
+      return EndServing{};
   }
 }
 
@@ -294,17 +298,20 @@ ParameterRequest decode_request(const RpcMessage& message) {
   return request;
 }
 
-RpcMessage encode_created(ShardOrigin origin) {
+RpcMessage encode_created(const CreatedShard& created) {
   MessageWriter writer;
-  writer.fields().write(static_cast<uint8_t>(origin));
+  writer.fields().write(static_cast<uint8_t>(created.origin));
+  writer.fields().write_text(created.source);
   return writer.take();
 }
 
-ShardOrigin decode_created(const RpcMessage& message) {
+CreatedShard decode_created(const RpcMessage& message) {
   MessageReader reader(message);
-  const auto origin = static_cast<ShardOrigin>(reader.read_choice(3, "the origin of a shard"));
+  CreatedShard created;
+  created.origin = static_cast<ShardOrigin>(reader.read_choice(3, "the origin of a shard"));
+  created.source = reader.fields().read_text();
   reader.check_end();
-  return origin;
+  return created;
 }
 
 RpcMessage encode_pulled(const std::vector<ParameterShard::Pulled>& pulled) {

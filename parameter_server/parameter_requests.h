@@ -75,9 +75,12 @@ struct SaveShards {
   std::string folder;
 };
 
+/// The job is over: the server is to end.
+struct EndServing {};
+
 /// What a parameter server is asked for.
-using ParameterRequest =
-    std::variant<CreateShard, PullShards, PushShards, ForgetPushes, SaveShards, ContributeShards, CommitStep>;
+using ParameterRequest = std::variant<CreateShard, PullShards, PushShards, ForgetPushes, SaveShards,
+                                      ContributeShards, CommitStep, EndServing>;
 
 RpcMessage encode_request(const ParameterRequest& request);
 /// Throws InvalidArgument for what encode_request() does not write. Names, rows and gradients are the shards'
@@ -90,8 +93,12 @@ enum class ShardOrigin : uint8_t {
   kNew = 1,       ///< it begins with the values that were asked for
   kRestored = 2,  ///< it goes on from what was saved
 };
-RpcMessage encode_created(ShardOrigin origin);
-ShardOrigin decode_created(const RpcMessage& message);
+struct CreatedShard {
+  ShardOrigin origin = ShardOrigin::kNew;
+  std::string source;  ///< where what was saved is from, see ShardStorage::source()
+};
+RpcMessage encode_created(const CreatedShard& created);
+CreatedShard decode_created(const RpcMessage& message);
 
 /// In the order of the parts; the same holds for what follows.
 RpcMessage encode_pulled(const std::vector<ParameterShard::Pulled>& pulled);

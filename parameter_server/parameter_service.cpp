@@ -67,27 +67,27 @@ std::vector<HeldShard> ParameterService::all_shards() const {
 
 /// The one that is there with these rows. Without it, gives up what was restored of a variable that is cut
 /// otherwise now.
-std::shared_ptr<ParameterShard> ParameterService::present_shard(const CreateShard& request) {
+ParameterService::PresentShard ParameterService::present_shard(const CreateShard& request) {
   MutexLock lock(mutex_);
   const auto found = shards_.find(request.shard);
   if (found != shards_.end() && found->second.variable == request.variable &&
       found->second.rows == request.rows) {
-    unclaimed_.erase(request.shard);
-    return found->second.shard;
+    return {found->second.shard, unclaimed_.erase(request.shard) > 0};
   }
   std::erase_if(shards_, [&](const auto& entry) {
     return entry.second.variable == request.variable && unclaimed_.erase(entry.first) > 0;
   });
-  return nullptr;
+  return {};
 }
 
 RpcMessage ParameterService::answer(const CreateShard& request) {
   check_shape(request);
   const auto& [name, variable, rows, values, initial, rule] = request;
   const auto sizes = sizes_of(request);
-  if (const auto present = present_shard(request)) {
-    present->check_alike(sizes, values.scalar_type(), rule);
-    return encode_created(ShardOrigin::kPresent);
+  const std::string source = storage_ ? storage_->source() : "";
+  if (const auto present = present_shard(request); present.shard) {
+    present.shard->check_alike(sizes, values.scalar_type(), rule);
+    return encode_created({present.was_restored ? ShardOrigin::kRestored : ShardOrigin::kPresent, source});
   }
   // Made outside of the lock, since a large one takes its time; of two at once the first one stays.
   const auto saved = storage_ ? storage_->find(variable, rows) : std::nullopt;
@@ -102,7 +102,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
   {
     MutexLock lock(mutex_);
     const auto [place, is_new] = shards_.try_emplace(name, HeldShard{variable, rows, shard});
-    if (is_new) return encode_created(saved ? ShardOrigin::kRestored : ShardOrigin::kNew);
+    if (is_new) return encode_created({saved ? ShardOrigin::kRestored : ShardOrigin::kNew, source});
     held = place->second;
   }
   if (held.variable != variable || held.rows != rows)
@@ -110,7 +110,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
                                    " of ", held.variable, ", as it was made with, but got ", rows.begin,
                                    " to ", rows.end - 1, " of ", variable));
   held.shard->check_alike(sizes, values.scalar_type(), rule);
-  return encode_created(ShardOrigin::kPresent);
+  return encode_created({ShardOrigin::kPresent, source});
 }
 
 RpcMessage ParameterService::answer(const PullShards& request) const {
@@ -155,6 +155,11 @@ RpcMessage ParameterService::answer(const CommitStep& request) {
 
 RpcMessage ParameterService::answer(const ForgetPushes& request) {
   for (const auto& held : all_shards()) held.shard->forget_before(request.before_closure);
+  return {};
+}
+
+RpcMessage ParameterService::answer(const EndServing&) const {
+  if (on_end_) on_end_();
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 // Internal: only sources of the library need it.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,8 +22,11 @@ namespace lockstep {
 /// different shards run at the same time.
 class ParameterService {
  public:
-  /// Without a storage nothing is saved, and SaveShards is refused.
-  explicit ParameterService(std::shared_ptr<ShardStorage> storage = nullptr) : storage_(std::move(storage)) {}
+  /// Without a storage nothing is saved, and SaveShards is refused. `on_end` is called for EndServing, by any
+  /// thread, and must not wait for the server's end; empty: nothing is done.
+  explicit ParameterService(std::shared_ptr<ShardStorage> storage = nullptr,
+                            std::function<void()> on_end = {})
+      : storage_(std::move(storage)), on_end_(std::move(on_end)) {}
 
   /// Holds a shard that was saved, before its clients come. They may cut the variable otherwise: once they
   /// make a shard of it that is not there, those are given up that nobody has asked for. Throws
@@ -48,11 +52,17 @@ class ParameterService {
   RpcMessage answer(const SaveShards& request) const;
   RpcMessage answer(const ContributeShards& request);
   RpcMessage answer(const CommitStep& request);
+  RpcMessage answer(const EndServing& request) const;
 
-  std::shared_ptr<ParameterShard> present_shard(const CreateShard& request);
+  struct PresentShard {
+    std::shared_ptr<ParameterShard> shard;
+    bool was_restored = false;  // and is asked for for the first time since
+  };
+  PresentShard present_shard(const CreateShard& request);
   std::vector<HeldShard> all_shards() const;
 
   const std::shared_ptr<ShardStorage> storage_;
+  const std::function<void()> on_end_;
   StepCollector collector_;
   Mutex commit_mutex_;  // held while a step is made, so that nobody is told before that it is
   mutable Mutex mutex_;

@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of the library need it.
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -28,6 +28,9 @@ class ShardStorage {
   /// Throws InvalidArgument where only some of the rows were, and CheckpointError for what cannot be read.
   virtual std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) = 0;
 
+  /// Where they are from, such as the name of a checkpoint; empty where nothing was saved.
+  virtual std::string source() const = 0;
+
   /// Saves the shards in `folder`, which the asker has made, and returns what the asker is to be told. Each
   /// shard is saved as it is at some moment of its own. Blocks until all is on the disk. Throws
   /// InvalidArgument for a folder that is none of the asker's to name, and std::system_error naming the file.

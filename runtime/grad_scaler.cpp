@@ -109,7 +109,9 @@ void GradScaler::unscale(const torch::optim::Optimizer& optimizer) {
   records_.push_back({&optimizer, unscale_gradients(optimizer), /*has_stepped=*/false});
 }
 
-void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients) {
+void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients,
+                      const std::function<void()>& take_step) {
+  const auto step_now = [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); };
   at::Tensor found_inf;
   if (options_.enabled) {
     if (const Record* record = find(optimizer)) {
@@ -125,14 +127,11 @@ void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<vo
     }
   }
   if (change_gradients) change_gradients();
-  if (!options_.enabled) {
-    optimizer.step();
-    return;
-  }
-  if (auto* skippable = dynamic_cast<SkippableStep*>(&optimizer)) {
+  if (!options_.enabled) return step_now();
+  if (auto* skippable = dynamic_cast<SkippableStep*>(&optimizer); skippable != nullptr && !take_step) {
     skippable->step_unless(found_inf);
   } else if (found_inf.item<float>() == 0) {
-    optimizer.step();
+    step_now();
   }
   // Only now: a step that threw leaves no note that its gradients, which are made anew, were unscaled.
   if (Record* record = find(optimizer)) {

@@ -60,7 +60,10 @@ class GradScaler {
   /// Unscales the gradients unless unscale() has, calls `change_gradients`, and steps the optimizer if all
   /// gradients were finite after unscaling. apply_gradients() calls it. Waits for the device where the
   /// optimizer is no SkippableStep. Throws InvalidArgument as unscale().
-  void step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients = {});
+  ///
+  /// With `take_step`, that is called in place of the optimizer's own step.
+  void step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients = {},
+            const std::function<void()>& take_step = {});
 
   /// After every optimizer's step: multiplies the scale by backoff_factor if any of them was skipped, by
   /// growth_factor after growth_interval steps without one, unless it would overflow. Throws InvalidArgument

@@ -45,6 +45,11 @@ std::vector<std::pair<std::string, at::Tensor>> named_state(const torch::nn::Mod
   return state;
 }
 
+bool stands_for_table(const at::Tensor& tensor) {
+  return tensor.requires_grad() && tensor.dim() > 0 && tensor.layout() == at::kStrided &&
+         tensor.stride(0) == 0 && tensor.size(0) > 1;
+}
+
 void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who,
                           int first_replica) {
   const auto expected = named_state(*replicas[0]);
@@ -94,7 +99,7 @@ void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source
     const auto to = named_state(*replicas[replica]);
     for (size_t i = 0; i < from.size(); ++i) {
       at::Tensor target = to[i].second;
-      if (target.defined()) target.copy_(from[i].second);
+      if (target.defined() && !stands_for_table(target)) target.copy_(from[i].second);
     }
   }
 }

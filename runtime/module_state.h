@@ -18,7 +18,12 @@ using ModulePointer = std::shared_ptr<torch::nn::Module>;
 void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who,
                           int first_replica = 0);
 
-/// Copies all parameters and buffers of replica `source` into the others'.
+/// Whether a parameter has the shape of a table and the memory of one number, since its rows are elsewhere
+/// (see ServedTable).
+bool stands_for_table(const at::Tensor& tensor);
+
+/// Copies all parameters and buffers of replica `source` into the others', but for those that stand for a
+/// table.
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source);
 
 /// The training flags of a module and all below it, in the order of modules().

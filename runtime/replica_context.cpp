@@ -8,7 +8,8 @@ namespace lockstep {
 const ReplicaChannel& ReplicaContext::collectives() const {
   if (collectives_ == nullptr) {
     throw InvalidArgument(
-        "[ReplicaContext] collectives are not available in scope: factories run one replica after another");
+        "[ReplicaContext] collectives are not available in scope, where factories run one replica after "
+        "another, nor in a step whose replicas run at different times");
   }
   return *collectives_;
 }

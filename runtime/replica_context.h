@@ -77,10 +77,10 @@ class Accumulation {
 ///
 /// Collectives block until every replica has called the same one in the same order, and throw
 /// CollectiveAborted if that cannot happen any more, CollectiveMismatch where the calls differ. In a scope's
-/// factory they throw InvalidArgument.
+/// factory they throw InvalidArgument, as in a ParameterServerStrategy's step of several slots.
 class ReplicaContext {
  public:
-  /// `collectives` is null in a scope's factory.
+  /// `collectives` is null in a scope's factory, and where replicas of a step run at different times.
   ReplicaContext(ReplicaState& state, GradientHandler& gradients, const ReplicaChannel* collectives,
                  BatchInfo batch)
       : state_(state), gradients_(gradients), collectives_(collectives), batch_(batch) {}

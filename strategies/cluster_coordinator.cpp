@@ -106,6 +106,15 @@ bool ClusterCoordinator::done() {
   return server("done()").queue().is_done();
 }
 
+void ClusterCoordinator::cancel() {
+  auto& queue = server("cancel()").queue();
+  queue.fail_waiting(std::make_exception_ptr(ClosureCancelled(c10::str(kPrefix, "closures were cancelled"))));
+  try {
+    queue.join();
+  } catch (const ClosureCancelled&) {  // those that were to be
+  }
+}
+
 std::vector<std::string> ClusterCoordinator::workers() const {
   return server("workers()").workers();
 }

@@ -139,6 +139,8 @@ class ClusterCoordinator {
   void define(const std::string& name, Fn fn) {
     define_function(name, make_closure_function(std::move(fn)));
   }
+  /// The same for a function of whatever arguments come.
+  void define_function(const std::string& name, ClosureFunction function);
 
   /// `make(InputContext)` gives what a worker reads its batches from, whatever it is; the context's pipelines
   /// are the workers. A worker that is started again makes its own anew.
@@ -170,6 +172,9 @@ class ClusterCoordinator {
   void join();
   /// Whether all closures have come to their end. Does not block. Throws as schedule().
   bool done();
+  /// Cancels the closures that wait, and blocks until those that run have come to their end. Throws as
+  /// schedule().
+  void cancel();
 
   /// Blocks until all of these have come to their end. Throws as RemoteValue::fetch().
   template <typename T>
@@ -196,7 +201,6 @@ class ClusterCoordinator {
   void end();
 
  private:
-  void define_function(const std::string& name, ClosureFunction function);
   RemoteValue schedule_values(const std::string& name, ClosureValues arguments);
   std::optional<InputContext> input_context() const;
   ClosureServer& server(const char* call) const;

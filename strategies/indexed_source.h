@@ -61,6 +61,12 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    return load_shards(epoch, step, placement_.first_replica, placement_.num_replicas);
+  }
+
+  /// As if the local replicas were `first_replica` and those after it, of `num_replicas`.
+  std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
+                                               int num_replicas) {
     if (step >= *num_steps()) return std::nullopt;
     const int64_t begin = step * options_.global_batch_size;
     const int64_t count = std::min(options_.global_batch_size, size_ - begin);
@@ -70,7 +76,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     std::vector<Batch> shards;
     std::optional<Batch> prototype;
     for (int local = 0; local < num_local; ++local) {
-      const auto [from, to] = shard_bounds(count, placement_.first_replica + local, placement_.num_replicas);
+      const auto [from, to] = shard_bounds(count, first_replica + local, num_replicas);
       sizes.local.push_back(to - from);
       if (from == to) {
         // Not every dataset can give a batch of nothing, so it is cut from one that has something.
@@ -83,7 +89,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     for (int local = 0; local < num_local; ++local) {
       auto& shard = shards[static_cast<size_t>(local)];
       const LogicalDevice& device = (*placement_.devices)[static_cast<size_t>(local)];
-      on_replica("distribute_dataset", placement_.first_replica + local, device, [&] {
+      on_replica("distribute_dataset", first_replica + local, device, [&] {
         shard = BatchTraits<Batch>::to(shard, device.torch_device());
         if constexpr (requires {
                         { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
@@ -135,16 +141,22 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 
 }  // namespace detail
 
-/// What Strategy::distribute_dataset does.
+/// Throws as Strategy::distribute_dataset.
 template <IndexedDataset D>
-auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
+auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlacement placement) {
   if (options.global_batch_size < 1) {
     throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
                           std::to_string(options.global_batch_size));
   }
   check_prefetch(options.prefetch, options.num_workers);
+  return std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
+}
+
+/// What Strategy::distribute_dataset does.
+template <IndexedDataset D>
+auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
   const auto check_same = placement.check_same;
-  auto source = std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
+  auto source = make_indexed_source(std::move(dataset), options, std::move(placement));
   if (check_same) check_same("dataset", {source->describe()});
   return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
 }

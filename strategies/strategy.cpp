@@ -34,8 +34,9 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
   first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
   uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
-  core_->has_graphs = std::all_of(config.devices.begin(), config.devices.end(),
-                                  [](const auto& device) { return device.kind != DeviceKind::kCpu; });
+  core_->has_graphs =
+      config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
+                                       [](const auto& device) { return device.kind != DeviceKind::kCpu; });
   if (config.workers) {
     // Collectives within a graph would have to be captured in the same run everywhere, too.
     core_->has_graphs = core_->has_graphs && !core_->collectives->is_capturable();
@@ -94,6 +95,14 @@ std::string Strategy::describe() const {
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
                   ")");
+}
+
+void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
+  for (auto& state : core_->states) {
+    state.replica_id = first + state.local_id;
+    state.num_replicas = num_replicas;
+    state.generator = make_replica_generator(state.device, seed, state.replica_id);
+  }
 }
 
 void Strategy::report_failure(const std::exception_ptr& error) const {

@@ -318,6 +318,26 @@ class Strategy : public GradientHandler {
   /// where `config.cross_device_ops` cannot serve the devices; and what its make_channel() throws.
   explicit Strategy(StrategyConfig config);
 
+  /// What a strategy does whose parameters live elsewhere; here nothing, but that tables which wait for their
+  /// strategy (see ServedTable) are made. Each is called in the caller's thread, and what it throws reaches
+  /// the caller. Modules and optimizers are those that scope() or mirror() has just made, one for each local
+  /// replica.
+  virtual void on_modules(const std::vector<ModulePointer>& modules);
+  virtual void on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers);
+  /// Before the replica functions of a run are called, and after all of them have returned.
+  virtual void before_run();
+  virtual void after_run();
+
+  /// As the parameter's module names it. Throws InvalidArgument for a parameter of no module that scope() or
+  /// mirror() has made.
+  std::string parameter_name(const torch::Tensor& parameter) const;
+  /// Of this process's replicas.
+  InputPlacement placement() const;
+  /// In the runs from now on the replica functions see replicas `first` and those after it of `num_replicas`,
+  /// whose random streams begin anew by `seed`. Where these are more than there are, collectives of the
+  /// replica functions throw InvalidArgument.
+  void number_replicas(int first, int num_replicas, uint64_t seed);
+
  private:
   friend class StopAgreement;
   friend class StrategyExtended;
@@ -356,7 +376,6 @@ class Strategy : public GradientHandler {
   void restore_consistency(const std::vector<ModulePointer>& modules,
                            const torch::optim::Optimizer& optimizer, std::vector<GradScaler>* scalers);
   std::shared_ptr<const Devices> shared_devices() const;
-  InputPlacement placement() const;
 
   struct Core;
   class Recorder;

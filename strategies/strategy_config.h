@@ -27,6 +27,7 @@ struct StrategyConfig {
   /// The processes that train together; null: this one alone. `cross_device_ops` must be over them.
   std::shared_ptr<WorkerGroup> workers;
   int num_processes_here = 1;  ///< that share this machine's cores
+  bool has_graphs = true;      ///< whether a step may be captured (CudaGraph)
 };
 
 }  // namespace lockstep

@@ -47,6 +47,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     }
   }
 
+  before_run();
   RunFailure failure(first_replica_);
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
@@ -59,7 +60,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     const ReplicaChannel channel = core.collectives->ends(local);
     const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device,
                                          state.waits);
-    ReplicaContext replica(state, *this, &channel, batch);
+    const bool are_all_here = state.num_replicas == num_replicas_;
+    ReplicaContext replica(state, *this, are_all_here ? &channel : nullptr, batch);
     fn(replica);
     for (auto* channel : channels) channel->leave(local);
   };
@@ -77,7 +79,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   } catch (...) {  // a channel's, or a device's that has failed for good
     failure.record(-1, std::current_exception());
   }
-  if (!failure.happened()) return;
+  if (!failure.happened()) return after_run();
   for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
   for (const auto& group : optimizers) group->check_steps();
   for (auto* channel : channels) channel->reset();
@@ -89,6 +91,10 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   }
   failure.rethrow(name(), devices(), sizes);
 }
+
+void Strategy::before_run() {}
+
+void Strategy::after_run() {}
 
 std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
   if (auto group = core_->find_optimizer(optimizer)) return group;

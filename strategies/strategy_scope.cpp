@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/parameter_server/served_table.h"
 #include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/module_state.h"
 #include "lockstep/runtime/random_state.h"
@@ -68,6 +69,7 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
     on_device_of(state, name(), [&] { modules[replica]->to(state.device.torch_device()); });
   }
   check_same_structure(modules, name(), first_replica_);
+  on_modules(modules);
   if (const auto& workers = core_->config.workers) {
     std::vector<torch::Tensor> state;
     std::vector<std::string> lines;
@@ -138,7 +140,7 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
                      ? cross_device_ops().make_gradient_channel(devices(), core_->config.timeout)
                      : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
-      std::move(optimizers), std::move(channel), *core_->threads, core_->directory,
+      optimizers, std::move(channel), *core_->threads, core_->directory,
       OptimizerGroup::Options{
           core_->num_optimizers++, first_replica_, core_->collectives.get(), core_->config.buckets,
           [core = core_.get()](int replica) {
@@ -148,8 +150,25 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
             rethrow_from_device(error,
                                 {name(), first_replica_ + replica, devices()[static_cast<size_t>(replica)]});
           }});
+  on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   return group;
+}
+
+void Strategy::on_modules(const std::vector<ModulePointer>& modules) {
+  for (const auto& replica : modules) {
+    for (const auto& module : replica->modules()) {
+      if (auto* table = dynamic_cast<ServedTable*>(module.get())) table->make_table();
+    }
+  }
+}
+
+void Strategy::on_optimizers(const std::vector<torch::optim::Optimizer*>&) {}
+
+std::string Strategy::parameter_name(const torch::Tensor& parameter) const {
+  if (const auto found = core_->directory->find(parameter)) return found->name;
+  throw InvalidArgument(c10::str("[", name(), "] expected a parameter of a module made in scope, but got ",
+                                 describe_tensor(parameter)));
 }
 
 std::vector<ModulePointer> Strategy::clone_to_devices(const ModulePointer& module) const {

@@ -90,6 +90,10 @@ void ServerCheckpoint::say(const std::string& line) const {
   }
 }
 
+std::string ServerCheckpoint::source() const {
+  return std::filesystem::path(path_).filename();
+}
+
 void ServerCheckpoint::open(const std::string& path) {
   path_ = path;
   entries_.clear();

@@ -37,6 +37,8 @@ class ServerCheckpoint : public ShardStorage {
   /// The checkpoint's folder; empty where there is none.
   const std::string& path() const { return path_; }
 
+  /// The name of the checkpoint's folder.
+  std::string source() const override;
   std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) override;
   /// `folder` is what CheckpointStore::begin() has made, without the way to it. Returns the text of a
   /// CheckpointManifest with the files that were written, and `step` the shards' largest version.

@@ -107,8 +107,11 @@ TEST(ParameterRequests, ForgettingAndSavingComeAsTheyWent) {
 }
 
 TEST(ParameterRequests, AnswersComeAsTheyWent) {
-  for (const auto origin : {ShardOrigin::kPresent, ShardOrigin::kNew, ShardOrigin::kRestored})
-    EXPECT_EQ(decode_created(encode_created(origin)), origin);
+  for (const auto origin : {ShardOrigin::kPresent, ShardOrigin::kNew, ShardOrigin::kRestored}) {
+    const auto created = decode_created(encode_created({origin, "checkpoint-3"}));
+    EXPECT_EQ(created.origin, origin);
+    EXPECT_EQ(created.source, "checkpoint-3");
+  }
   EXPECT_EQ(decode_saved(encode_saved("{\n}")), "{\n}");
   const auto pulled = decode_pulled(encode_pulled({{torch::ones({2}), 5}, {torch::zeros({}), 0}}));
   ASSERT_EQ(pulled.size(), 2U);

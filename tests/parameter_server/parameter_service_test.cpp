@@ -31,7 +31,7 @@ CreateShard whole(const std::string& name, const at::Tensor& values, const Updat
 }
 
 ShardOrigin create(ParameterService& service, const CreateShard& request) {
-  return decode_created(service.handle(encode_request(request)));
+  return decode_created(service.handle(encode_request(request))).origin;
 }
 
 ShardOrigin create(ParameterService& service, const std::string& name, const at::Tensor& values,
@@ -147,6 +147,7 @@ class TestStorage : public ShardStorage {
     if (found->second.rows != rows) throw InvalidArgument("other rows");
     return found->second.saved;
   }
+  std::string source() const override { return saved_.empty() ? "" : "memory"; }
   std::string save(const std::string& folder, const std::vector<HeldShard>& shards) override {
     for (const auto& held : shards) saved_[held.variable] = {held.rows, held.shard->save()};
     return "saved in " + folder;
@@ -175,11 +176,34 @@ TEST(ParameterService, GoesOnFromWhatWasSaved) {
   EXPECT_EQ(push(service, push_one).at(0).outcome, PushOutcome::kRepeated);
   EXPECT_EQ(create(service, "new", torch::zeros({2})), ShardOrigin::kNew);
 
+  // A server that has its shards back before anybody asks says the same.
+  ParameterService early(storage);
+  const auto again = std::make_shared<ParameterShard>("bias", torch::zeros({2}), SgdRule{});
+  early.restore({"bias", {0, 2}, again});
+  const CreateShard bias{.shard = "bias",
+                         .variable = "bias",
+                         .rows = {0, 2},
+                         .values = torch::zeros({2}),
+                         .initial = std::nullopt,
+                         .rule = SgdRule{}};
+  const auto created = decode_created(early.handle(encode_request(bias)));
+  EXPECT_EQ(created.origin, ShardOrigin::kRestored);
+  EXPECT_EQ(created.source, "memory");
+  EXPECT_EQ(create(early, bias), ShardOrigin::kPresent);
+
   ParameterService other(storage);
   EXPECT_THAT([&] { create(other, "bias", torch::zeros({2}, torch::kDouble)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("bias: expected values of Float")));
   EXPECT_THROW(create(other, "bias", torch::zeros({3})), InvalidArgument);
   EXPECT_TRUE(other.shard_names().empty());
+}
+
+TEST(ParameterService, TellsOfTheJobsEnd) {
+  int ends = 0;
+  ParameterService service(nullptr, [&] { ++ends; });
+  service.handle(encode_request(EndServing{}));
+  EXPECT_EQ(ends, 1);
+  ParameterService().handle(encode_request(EndServing{}));
 }
 
 TEST(ParameterService, SavesNothingWithoutAStorage) {

@@ -1,0 +1,322 @@
+#include "lockstep/strategies/parameter_server_strategy.h"
+
+#include <ATen/Context.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <tuple>
+#include <variant>
+
+#include "lockstep/parameter_server/optimizer_rule.h"
+#include "lockstep/runtime/gradient_clipping.h"
+#include "lockstep/runtime/optimizer_group.h"
+#include "lockstep/strategies/resolve_cluster.h"
+#include "lockstep/strategies/served_variables.h"
+#include "lockstep/strategies/single_process_config.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kParameterServerStrategy = "ParameterServerStrategy";
+
+/// Steps that wait for a worker, so that none of them waits for the chief.
+constexpr size_t kScheduledSteps = 256;
+constexpr std::chrono::milliseconds kSaveTimeout = std::chrono::hours(1);
+/// After so many steps the servers are told which of them are done.
+constexpr int64_t kForgetEvery = 64;
+
+std::shared_ptr<const ClusterResolver> with_servers(std::shared_ptr<const ClusterResolver> resolver) {
+  if (!resolver) resolver = resolve_cluster(process_environment());
+  for (const char* job : {"ps", "worker"}) {
+    if (resolver && resolver->cluster_spec().has_job(job)) continue;
+    throw InvalidArgument(c10::str(
+        "[", kParameterServerStrategy, "] expected a cluster with tasks ps, worker ", "and chief, but got ",
+        resolver ? c10::str("no ", job, " in ", resolver->source()) : "none, such as by TF_CONFIG"));
+  }
+  return resolver;
+}
+
+ParameterClientOptions client_options(const ClusterResolver& resolver,
+                                      const ParameterServerOptions& parameters,
+                                      const ClusterOptions& cluster) {
+  ParameterClientOptions options{.partitioner = parameters.partitioner, .placement = parameters.placement};
+  const auto spec = resolver.cluster_spec();
+  for (const int server : spec.task_indices("ps")) {
+    const auto& address = spec.task_address("ps", server);
+    options.servers.push_back({.name = c10::str("ps ", server),
+                               .host = address.host,
+                               .port = address.port,
+                               .token = cluster.token,
+                               .connect_timeout = cluster.join_timeout});
+  }
+  if (!options.partitioner) {
+    options.partitioner = std::make_shared<MinSizePartitioner>(
+        MinSizeOptions{.max_shards = static_cast<int64_t>(options.servers.size())});
+  }
+  return options;
+}
+
+StrategyConfig configured(const std::vector<std::string>& devices, const StrategyOptions& options) {
+  auto config = single_process_config(
+      kParameterServerStrategy,
+      places_of_replicas(kParameterServerStrategy, devices, options.replicas_per_device), options);
+  config.has_graphs = false;  // gradients go through the host
+  return config;
+}
+
+/// See number_replicas(): the numbers of a step are the same however it is cut into slots.
+uint64_t seed_of_step(uint64_t seed, int64_t step) {
+  return seed ^ (0xd1342543de82ef95ULL * (static_cast<uint64_t>(step) + 1));
+}
+
+/// {repeated, outdated, then how often which staleness}.
+torch::Tensor encode_counts(const UpdateCounts& counts) {
+  std::vector<int64_t> numbers{counts.num_repeated, counts.num_outdated};
+  for (const auto& [staleness, updates] : counts.staleness) {
+    numbers.push_back(static_cast<int64_t>(staleness));
+    numbers.push_back(updates);
+  }
+  return torch::tensor(numbers, torch::kLong);
+}
+
+/// Takes them off what a step's function has returned.
+UpdateCounts decode_counts(ClosureValues& values) {
+  const auto* tensor = values.empty() ? nullptr : std::get_if<torch::Tensor>(&values.back());
+  if (tensor == nullptr || tensor->scalar_type() != torch::kLong || tensor->numel() < 2)
+    throw InvalidArgument(c10::str("[", kParameterServerStrategy,
+                                   "] expected a function of define_step(), but "
+                                   "got one of another kind"));
+  const auto* numbers = tensor->const_data_ptr<int64_t>();
+  UpdateCounts counts{.num_repeated = numbers[0], .num_outdated = numbers[1]};
+  for (int64_t i = 2; i + 1 < tensor->numel(); i += 2)
+    counts.staleness[static_cast<uint64_t>(numbers[i])] += numbers[i + 1];
+  values.pop_back();
+  return counts;
+}
+
+int checked_slots(const ParameterServerOptions& parameters, const ClusterResolver& resolver) {
+  const int slots = parameters.slots_per_step;
+  const bool is_synchronous = parameters.max_staleness == 0;
+  if (slots < 0 || (slots > 1 && !is_synchronous))
+    throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected ",
+                                   is_synchronous ? "0 or more" : "1 slot or 0", " slots per step, but got ",
+                                   slots,
+                                   is_synchronous ? "" : ": several make a step with a max_staleness of 0"));
+  if (!is_synchronous) return 1;
+  return slots > 0 ? slots : static_cast<int>(resolver.cluster_spec().task_indices("worker").size());
+}
+
+}  // namespace
+
+ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver,
+                                                 const std::vector<std::string>& devices,
+                                                 const ParameterServerOptions& parameters,
+                                                 const StrategyOptions& options,
+                                                 const ClusterOptions& cluster)
+    : Strategy(configured(devices, options)),
+      seed_(options.seed.value_or(at::globalContext().defaultGenerator(at::kCPU).current_seed())),
+      is_synchronous_(parameters.max_staleness == 0) {
+  resolver = with_servers(std::move(resolver));
+  slots_per_step_ = checked_slots(parameters, *resolver);
+  CoordinatorOptions coordinator{.on_message = parameters.on_message};
+  // Steps that are made together are the chief's to keep together.
+  if (!is_synchronous_) coordinator.max_staleness = parameters.max_staleness;
+  coordinator_ = std::make_unique<ClusterCoordinator>(resolver, coordinator, cluster);
+  client_options_ = std::make_unique<ParameterClientOptions>(client_options(*resolver, parameters, cluster));
+  variables_ = std::make_shared<ServedVariables>(*client_options_);
+}
+
+ParameterServerStrategy::~ParameterServerStrategy() = default;
+
+void ParameterServerStrategy::on_modules(const std::vector<ModulePointer>& modules) {
+  for (const auto& replica : modules) {
+    for (const auto& module : replica->modules()) {
+      auto* table = dynamic_cast<ServedTable*>(module.get());
+      if (table == nullptr) continue;
+      table->read_from(variables_);
+      tables_.emplace_back(module);
+    }
+  }
+}
+
+void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers) {
+  std::vector<std::vector<torch::Tensor>> parameters;  // of each local replica
+  for (const auto* optimizer : optimizers) parameters.push_back(parameters_of(*optimizer));
+  size_t position = 0;
+  const auto& groups = optimizers.front()->param_groups();
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const auto rule = update_rule_of(*optimizers.front(), group);
+    for (size_t i = 0; i < groups[group].params().size(); ++i, ++position) {
+      ServedVariables::NewVariable variable{.rule = rule};
+      for (const auto& of_replica : parameters) variable.replicas.push_back(of_replica[position]);
+      variable.name = parameter_name(variable.replicas.front());
+      variable.initial = initial_values_of(variable.replicas.front());
+      const auto created = variables_->add(variable, is_chief());
+      variable_counts_.num_new += created.num_new;
+      variable_counts_.num_restored += created.num_restored;
+      variable_counts_.sources.insert(created.sources.begin(), created.sources.end());
+    }
+  }
+}
+
+std::optional<InitialValues> ParameterServerStrategy::initial_values_of(
+    const torch::Tensor& parameter) const {
+  for (const auto& weak : tables_) {
+    const auto module = weak.lock();
+    const auto* table = dynamic_cast<const ServedTable*>(module.get());
+    if (table != nullptr && table->table().is_same(parameter)) return table->initial_values();
+  }
+  return std::nullopt;
+}
+
+void ParameterServerStrategy::before_run() {
+  variables_->refresh();
+}
+
+void ParameterServerStrategy::after_run() {
+  if (!step_ || is_synchronous_ || !variables_->has_gradients()) return;
+  const auto pushed =
+      variables_->push({.closure = static_cast<uint64_t>(step_->step), .number = num_pushes_++});
+  update_counts_.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
+  update_counts_.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
+  const auto most = std::max_element(pushed.staleness.begin(), pushed.staleness.end());
+  if (most != pushed.staleness.end()) ++update_counts_.staleness[*most];
+}
+
+torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
+                                                       torch::optim::Optimizer& optimizer,
+                                                       const ApplyOptions& options) {
+  if (!step_)
+    throw InvalidArgument(c10::str("[", name(), "] expected gradients to be applied inside the function of ",
+                                   "define_step(), which workers call"));
+  const bool is_scaled = options.scaler != nullptr && options.scaler->is_enabled();
+  if (slots_per_step_ > 1 && (options.clip_norm || is_scaled))
+    throw InvalidArgument(c10::str("[", name(), "] expected no ", is_scaled ? "scaler" : "clip_norm",
+                                   " with ", slots_per_step_,
+                                   " slots per step, whose sum only the servers know: take one slot"));
+  const auto group = optimizer_group(optimizer);
+  reduce_gradients(replica, optimizer);
+  torch::Tensor norm;
+  const auto clip = [&] {
+    if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
+  };
+  const int local = replica.local_replica_id();
+  const auto take = [&] {
+    if (local == 0) variables_->take_gradients(optimizer);
+  };
+  if (is_scaled) {
+    group->note_scaler(local);
+    options.scaler->step(optimizer, clip, take);
+  } else {
+    clip();
+    take();
+  }
+  if (auto* reducer = group->reducer(local)) reducer->mark_applied();
+  return norm;
+}
+
+void ParameterServerStrategy::define_step_function(const std::string& name, StepFunction function) {
+  coordinator_->define_function(
+      name, [this, call = make_closure_function([](int64_t step, int64_t slot) {
+                     return std::tuple(step, slot);  // checked
+                   }),
+             function = std::move(function)](const ClosureValues& arguments) mutable {
+        const auto checked = call(arguments);
+        return make_step(function, {.step = std::get<int64_t>(checked[0]),
+                                    .slot = static_cast<int>(std::get<int64_t>(checked[1])),
+                                    .num_slots = slots_per_step_});
+      });
+}
+
+ClosureValues ParameterServerStrategy::make_step(const StepFunction& function, const TrainStep& step) {
+  const int num_local = num_local_replicas();
+  struct Current {
+    ~Current() {
+      strategy.step_.reset();
+      strategy.number_replicas(0, strategy.num_local_replicas(), strategy.seed_);
+    }
+    ParameterServerStrategy& strategy;
+  };
+  const Current current{*this};
+  step_ = step;
+  num_pushes_ = 0;
+  update_counts_ = {};
+  variables_->forget_gradients();
+  number_replicas(step.slot * num_local, step.num_slots * num_local, seed_of_step(seed_, step.step));
+  auto values = function(step);
+  if (is_synchronous_)
+    variables_->contribute(static_cast<uint64_t>(step.step), static_cast<uint32_t>(step.slot));
+  values.emplace_back(encode_counts(update_counts_));
+  return values;
+}
+
+void ParameterServerStrategy::note_updates(ClosureValues& values) {
+  const auto counts = decode_counts(values);
+  for (const auto& [staleness, updates] : counts.staleness) update_counts_.staleness[staleness] += updates;
+  update_counts_.num_repeated += counts.num_repeated;
+  update_counts_.num_outdated += counts.num_outdated;
+}
+
+void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, int64_t end,
+                                        const OnStep& on_step) {
+  if (begin < 0 || end < begin)
+    throw InvalidArgument(
+        c10::str("[", this->name(), "] run_steps: expected steps from 0 on, but got ", begin, " to ", end));
+  try {
+    is_synchronous_ ? run_together(name, begin, end, on_step) : run_apart(name, begin, end, on_step);
+  } catch (...) {
+    if (is_chief()) coordinator_->cancel();  // and throws what was the cause, where a step was
+    throw;
+  }
+}
+
+void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, int64_t end,
+                                        const OnStep& on_step) {
+  std::deque<RemoteValue> open;
+  int64_t next = begin;
+  for (int64_t step = begin; step < end; ++step) {
+    for (; next < end && open.size() < kScheduledSteps; ++next)
+      open.push_back(coordinator_->schedule(name, next, 0));
+    auto values = open.front().fetch_all();
+    open.pop_front();
+    note_updates(values);
+    on_step(step, {std::move(values)});
+    if ((step + 1) % kForgetEvery == 0) variables_->forget_before(static_cast<uint64_t>(step) + 1);
+  }
+}
+
+void ParameterServerStrategy::run_together(const std::string& name, int64_t begin, int64_t end,
+                                           const OnStep& on_step) {
+  const int64_t reconnects = variables_->num_reconnects();
+  for (int64_t step = begin; step < end; ++step) {
+    std::vector<RemoteValue> slots;
+    for (int slot = 0; slot < slots_per_step_; ++slot)
+      slots.push_back(coordinator_->schedule(name, step, slot));
+    std::vector<ClosureValues> values;
+    for (const auto& slot : slots) note_updates(values.emplace_back(slot.fetch_all()));
+    const auto missing =
+        variables_->commit(static_cast<uint64_t>(step), static_cast<uint32_t>(slots_per_step_));
+    if (!missing.empty() || variables_->num_reconnects() != reconnects)
+      throw PeerLost(c10::str("[", this->name(), "] a parameter server was lost at step ", step,
+                              ", and may have gone back to an earlier step than the others: start again from "
+                              "what was saved"));
+    ++update_counts_.staleness[0];
+    on_step(step, values);
+  }
+}
+
+void ParameterServerStrategy::end() {
+  coordinator_->end();
+  if (is_chief()) variables_->end_servers();
+}
+
+std::vector<std::string> ParameterServerStrategy::save_on_servers(const std::string& folder) const {
+  auto options = *client_options_;
+  for (auto& server : options.servers) server.call_timeout = kSaveTimeout;
+  return ParameterClient(options).save(folder);
+}
+
+}  // namespace lockstep

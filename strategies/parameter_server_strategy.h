@@ -1,0 +1,228 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parameter_server/initial_values.h"
+#include "lockstep/parameter_server/partitioner.h"
+#include "lockstep/parameter_server/server_placement.h"
+#include "lockstep/strategies/cluster_coordinator.h"
+#include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/strategies/indexed_source.h"
+#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+
+namespace lockstep {
+
+class ServedVariables;
+struct ParameterClientOptions;
+
+struct ParameterServerOptions {
+  /// How the variables are cut; null: into one shard a server, but none below 256 KiB.
+  std::shared_ptr<const Partitioner> partitioner;
+  ServerPlacementPolicy placement = ServerPlacementPolicy::kRoundRobin;
+  /// How many steps of other workers may come between the values that a step's gradient was computed with and
+  /// the step itself. None: as many as come. With 0 all workers make each step together, from the same
+  /// values: the training is that of a strategy whose replicas step together, bit for bit the same in each
+  /// run.
+  std::optional<uint64_t> max_staleness;
+  /// With a staleness of 0, the parts that each step's batch is cut into, for as many workers to compute at
+  /// the same time; 0: one for each worker of the cluster.
+  int slots_per_step = 0;
+  /// The chief gets a line for each worker that comes or is lost, see CoordinatorOptions.
+  std::function<void(const std::string&)> on_message;
+};
+
+/// The part of a training step that a worker computes.
+struct TrainStep {
+  int64_t step = 0;
+  int slot = 0;  ///< of `num_slots` that make the step together
+  int num_slots = 1;
+};
+
+/// What became of the updates that workers have sent.
+struct UpdateCounts {
+  /// By how many others came between its values and itself, the most of any shard: how many updates.
+  std::map<uint64_t, int64_t> staleness;
+  int64_t num_repeated = 0;  ///< that had been applied before, wholly or in part, and were not again
+  /// That were not applied, wholly or in part, as their server had gone back to earlier values meanwhile.
+  int64_t num_outdated = 0;
+};
+
+/// Batches by the number of a training step, cut into what the slots of the step compute. The same in every
+/// process.
+template <typename Batch>
+class StepBatches {
+ public:
+  using Load = std::function<PerReplica<Batch>(int64_t epoch, const TrainStep& step)>;
+
+  /// `load` gives the slot's part of batch number `step.step` of an epoch.
+  StepBatches(Load load, int64_t steps_per_epoch, int num_slots)
+      : load_(std::move(load)), steps_per_epoch_(steps_per_epoch), num_slots_(num_slots) {}
+
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+
+  /// The slot's part of the step's batch, cut into a shard for each of this process's replicas. Epochs follow
+  /// one another, each in its own order where the dataset is shuffled. Blocks while the batch is made. Throws
+  /// what making it throws, and InvalidArgument for a step or slot that is none.
+  PerReplica<Batch> at(const TrainStep& step) const {
+    if (step.step < 0 || step.slot < 0 || step.slot >= step.num_slots || step.num_slots != num_slots_)
+      throw InvalidArgument("[StepBatches] expected a step of " + std::to_string(num_slots_) +
+                            " slots, but got step " + std::to_string(step.step) + ", slot " +
+                            std::to_string(step.slot) + " of " + std::to_string(step.num_slots));
+    return load_(step.step / steps_per_epoch_, {step.step % steps_per_epoch_, step.slot, step.num_slots});
+  }
+
+ private:
+  Load load_;
+  int64_t steps_per_epoch_;
+  int num_slots_;
+};
+
+/// Trains by parameter servers: they hold the parameters and step them, workers compute gradients, each in
+/// its own time, and a chief hands out the steps. Workers may be lost and come at any time; a server that is
+/// started again goes on from what it has saved. The same train step as for any strategy: run() begins with
+/// the servers' values, and what apply_gradients() is called for goes to the servers when it ends.
+///
+/// All processes run the same program, but for the ps tasks (see serve_parameters()):
+///
+///   ParameterServerStrategy strategy;
+///   auto model = strategy.scope(make_model);
+///   auto optimizer = strategy.scope(make_optimizer);
+///   auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
+///   strategy.define_step("train", [&](const TrainStep& step) {
+///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batches.at(step)));
+///   });
+///   if (strategy.is_chief()) {
+///     strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
+///   } else {
+///     strategy.coordinator().serve();
+///   }
+///
+/// scope() puts the parameters of each optimizer onto the servers, with the chief's values; the others, and
+/// the modules' buffers, are each process's own. What the replicas do together (the sum of gradients,
+/// collectives, reduce()) concerns those of one process. Optimizers are never stepped here: the servers do as
+/// update_rule_of() says, with the learning rate that the worker's optimizer has at the time. A run() outside
+/// the function of define_step(), such as an evaluation's, only reads.
+class ParameterServerStrategy : public Strategy {
+ public:
+  /// `resolver` null: what resolve_cluster() finds in the environment. Devices as for MirroredStrategy.
+  ///
+  /// The chief listens for workers from now on. Blocks until all servers have been reached, for
+  /// `cluster.join_timeout` at most. Throws as MirroredStrategy and ClusterCoordinator, InvalidArgument for a
+  /// job without servers or workers, and PeerLost naming a server that was not reached.
+  explicit ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver = nullptr,
+                                   const std::vector<std::string>& devices = {},
+                                   const ParameterServerOptions& parameters = {},
+                                   const StrategyOptions& options = {},
+                                   const ClusterOptions& cluster = cluster_options(process_environment()));
+  ~ParameterServerStrategy() override;
+
+  const ClusterResolver* cluster_resolver() const override { return &coordinator_->cluster_resolver(); }
+  bool is_chief() const { return coordinator_->is_chief(); }
+  ClusterCoordinator& coordinator() { return *coordinator_; }
+  /// Whether the staleness is 0: all workers make each step together.
+  bool makes_steps_together() const { return is_synchronous_; }
+  /// Parts of each step's batch, that workers compute at the same time: 1 but with a staleness of 0.
+  int slots_per_step() const { return slots_per_step_; }
+
+  /// The batches of the steps, which are numbered on from epoch to epoch. Prefetch and workers of the options
+  /// are of no effect. Throws as distribute_dataset(), and InvalidArgument for a dataset without examples.
+  template <IndexedDataset D>
+  auto step_batches(D dataset, const DistributeOptions& options) const {
+    const auto source = make_indexed_source(std::move(dataset), options, placement());
+    if (source->num_steps() == 0)
+      throw InvalidArgument("[step_batches] expected a dataset that gives a batch, but it has none");
+    const auto load = [source, num_local = num_local_replicas()](int64_t epoch, const TrainStep& step) {
+      return *source->load_shards(epoch, step.step, step.slot * num_local, step.num_slots * num_local);
+    };
+    return StepBatches<BatchOf<D>>(load, *source->num_steps(), slots_per_step_);
+  }
+
+  /// Makes a training step known by a name, on this process: `fn(const TrainStep&)`, which returns nothing,
+  /// one ClosureValue, or several in a std::tuple. It calls run() with a function that applies gradients, by
+  /// each optimizer once at most where the staleness is 0. The replicas' random streams begin anew with each
+  /// step, so that a step that runs again elsewhere draws the same numbers.
+  template <typename Fn>
+  void define_step(const std::string& name, Fn fn) {
+    define_step_function(name, [this, name, fn = std::move(fn)](const TrainStep& step) mutable {
+      auto function = make_closure_function([&fn, step]() { return fn(step); });
+      return function({});
+    });
+  }
+
+  /// Gets what a step's function has returned in each slot.
+  using OnStep = std::function<void(int64_t step, const std::vector<ClosureValues>& values)>;
+
+  /// The chief's part: has the workers make steps `begin` to `end` - 1, and calls `on_step` for each in their
+  /// order, in the calling thread, with what the function returned in each slot. Blocks until all are made. A
+  /// step that was made before, by this chief or an earlier one, is computed, but not applied again.
+  ///
+  /// Throws InvalidArgument on a worker, what the function throws, and ClusterError where no worker is there
+  /// for too long; with a staleness of 0 also PeerLost where a server was lost, whose values may be of
+  /// another step then: the training has to go on from what was saved.
+  void run_steps(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
+
+  /// The chief's: of all steps that run_steps() has had made.
+  const UpdateCounts& update_counts() const { return update_counts_; }
+
+  /// What came of putting the variables onto the servers: in shards.
+  struct VariableCounts {
+    int64_t num_new = 0;            ///< that begin with the chief's values
+    int64_t num_restored = 0;       ///< that go on from what the servers had saved
+    std::set<std::string> sources;  ///< the checkpoints that those are from
+  };
+  const VariableCounts& variable_counts() const { return variable_counts_; }
+
+  /// Has all servers save their shards in `folder`, a name that every one of them finds in the folder that it
+  /// was given; what each of them answered. Blocks, by connections of its own, so that any thread may call
+  /// it. Throws as ShardStorage::save(), and PeerLost.
+  std::vector<std::string> save_on_servers(const std::string& folder) const;
+
+  /// The chief's, at the end of the job: ends the workers and the servers. Blocks until they know. The
+  /// strategy is of no more use.
+  void end();
+
+  /// Clips and unscales the sum of this process's replicas, and hands it to the servers when the run ends.
+  /// Throws InvalidArgument outside the function of define_step(), and where all slots' sum would be needed:
+  /// for a norm or an enabled scaler with several slots.
+  torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                const ApplyOptions& options) override;
+
+ protected:
+  void on_modules(const std::vector<ModulePointer>& modules) override;
+  void on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers) override;
+  void before_run() override;
+  void after_run() override;
+
+ private:
+  using StepFunction = std::function<ClosureValues(const TrainStep&)>;
+
+  void define_step_function(const std::string& name, StepFunction function);
+  ClosureValues make_step(const StepFunction& function, const TrainStep& step);
+  std::optional<InitialValues> initial_values_of(const torch::Tensor& parameter) const;
+  void note_updates(ClosureValues& values);
+  void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
+  void run_together(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
+
+  const uint64_t seed_;
+  const bool is_synchronous_;
+  int slots_per_step_ = 1;
+  std::unique_ptr<ParameterClientOptions> client_options_;
+  std::unique_ptr<ClusterCoordinator> coordinator_;
+  std::shared_ptr<ServedVariables> variables_;
+  std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // modules that are a ServedTable
+  std::optional<TrainStep> step_;                         // that this worker makes
+  uint64_t num_pushes_ = 0;                               // within it
+  UpdateCounts update_counts_;                            // on a worker: of it
+  VariableCounts variable_counts_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,247 @@
+#include "lockstep/strategies/sharded_embedding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/strategies/losses.h"
+#include "lockstep/tests/strategies/message_of.h"
+#include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/strategies/parameter_server_job.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 23;
+constexpr int64_t kColumns = 3;
+
+ShardedEmbeddingOptions table_options(EmbeddingMode mode) {
+  return {.num_embeddings = kRows,
+          .embedding_dim = kColumns,
+          .mode = mode,
+          .initial_values = NormalValues{.std = 0.5, .seed = static_cast<uint64_t>(mode) + 1},
+          .dtype = torch::kDouble};
+}
+
+torch::Tensor initial_table(EmbeddingMode mode) {
+  return make_values(table_options(mode).initial_values, {0, kRows},
+                     torch::empty({0, kColumns}, torch::kDouble));
+}
+
+/// The same lookups by three tables of LibTorch's, whose gradients are dense.
+struct DenseNetImpl : public torch::nn::Module {
+  DenseNetImpl() {
+    for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
+      const auto name = "table" + std::to_string(tables.size());
+      tables.push_back(register_parameter(name, initial_table(mode)));
+    }
+    head = register_module("head", torch::nn::Linear(3 * kColumns, 3));
+    head->to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    const auto whole = [&](size_t table) { return torch::embedding(tables[table], ids); };
+    return head(torch::cat({whole(0).select(1, 0), whole(1).sum(1), whole(2).mean(1)}, 1));
+  }
+  std::vector<torch::Tensor> tables;
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(DenseNet);
+
+struct TableNetImpl : public torch::nn::Module {
+  TableNetImpl() {
+    for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
+      const auto name = "table" + std::to_string(tables.size());
+      tables.push_back(register_module(name, ShardedEmbedding(table_options(mode))));
+    }
+    head = register_module("head", torch::nn::Linear(3 * kColumns, 3));
+    head->to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    return head(torch::cat({tables[0](ids.select(1, 0)), tables[1](ids), tables[2](ids)}, 1));
+  }
+  std::vector<ShardedEmbedding> tables;
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(TableNet);
+
+template <typename Net>
+Net seeded() {
+  torch::manual_seed(17);
+  return Net();
+}
+
+/// Bags of four ids, some of which come several times, and most of which no batch has in common.
+Example bags() {
+  torch::manual_seed(3);
+  return {torch::randint(0, kRows, {kExamples, 4}), torch::randint(0, 3, {kExamples})};
+}
+
+MakeOptimizer sgd() {
+  return [](const auto& parameters) {
+    return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.5));
+  };
+}
+MakeOptimizer adagrad_of_rows() {
+  return [](const auto& parameters) {
+    return std::make_unique<torch::optim::Adagrad>(parameters, torch::optim::AdagradOptions(0.1));
+  };
+}
+
+TEST(ShardedEmbedding, LooksUpWhatLibTorchDoes) {
+  const auto ids = torch::tensor({3, 1, 3, 22, 0, 7}, torch::kLong);
+  for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
+    ShardedEmbedding embedding(table_options(mode));
+    embedding->make_table();
+    const auto table = initial_table(mode);
+    if (mode == EmbeddingMode::kNone) {
+      EXPECT_TRUE(embedding(ids.view({2, 3})).equal(torch::embedding(table, ids.view({2, 3}))));
+      continue;
+    }
+    const auto rows = torch::embedding(table, ids.view({2, 3}));
+    const auto expected = mode == EmbeddingMode::kSum ? rows.sum(1) : rows.mean(1);
+    EXPECT_LT((embedding(ids.view({2, 3})) - expected).abs().max().item<double>(), 1e-15);
+    // Bags of 0, 4, 0 and 2.
+    const auto uneven = embedding(ids, torch::tensor({0, 0, 4, 4}, torch::kLong));
+    EXPECT_TRUE(uneven[0].eq(0).all().item<bool>());
+    EXPECT_TRUE(uneven[2].eq(0).all().item<bool>());
+    const auto last = torch::embedding(table, ids.narrow(0, 4, 2)).sum(0);
+    EXPECT_LT((uneven[3] * (mode == EmbeddingMode::kMean ? 2 : 1) - last).abs().max().item<double>(), 1e-15);
+    EXPECT_EQ(embedding(torch::empty({0, 3}, torch::kLong)).sizes(), (std::vector<int64_t>{0, kColumns}));
+  }
+}
+
+TEST(ShardedEmbedding, HashesIdsAsMurmurHash3Ends) {
+  ShardedEmbedding embedding(ShardedEmbeddingOptions{
+      .num_embeddings = 1000, .embedding_dim = 1, .hash_ids = true, .initial_values = ConstantValues{0}});
+  const auto ids = torch::tensor({int64_t{0}, int64_t{1}, int64_t{2}, int64_t{-1}, int64_t{123456789},
+                                  std::numeric_limits<int64_t>::min()},
+                                 torch::kLong);
+  // Computed by Python's integers.
+  EXPECT_TRUE(embedding->rows_of(ids).equal(torch::tensor({0, 796, 447, 289, 430, 899}, torch::kLong)));
+  // As even as 100,000 numbers drawn for 1,000 rows: chi-squared of 999 degrees of freedom, +- 6 sigma.
+  const auto rows = embedding->rows_of(torch::arange(100'000));
+  const auto counts = torch::bincount(rows, {}, 1000).to(torch::kDouble);
+  const auto chi_squared = ((counts - 100).square() / 100).sum().item<double>();
+  EXPECT_NEAR(chi_squared, 999, 6 * std::sqrt(2 * 999.0));
+}
+
+TEST(ShardedEmbedding, HasNoMemoryForItsTableUntilAStrategyGivesIt) {
+  constexpr int64_t kManyRows = int64_t{1} << 40;  // 128 TiB
+  ShardedEmbedding embedding(ShardedEmbeddingOptions{.num_embeddings = kManyRows, .embedding_dim = 32});
+  EXPECT_EQ(embedding->weight.sizes(), (std::vector<int64_t>{kManyRows, 32}));
+  EXPECT_EQ(embedding->weight.storage().nbytes(), sizeof(float));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { embedding(torch::zeros({1}, torch::kLong)); }),
+              HasSubstr("make the module in strategy.scope()"));
+}
+
+TEST(ShardedEmbedding, RefusesOtherIds) {
+  ShardedEmbedding embedding(table_options(EmbeddingMode::kSum));
+  embedding->make_table();
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                embedding(torch::tensor({{0, 23}}, torch::kLong));
+              }),
+              HasSubstr("ids from 0 to 22, but got 23"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                embedding(torch::tensor({{-1, 2}}, torch::kLong));
+              }),
+              HasSubstr("but got -1"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                embedding(torch::zeros({1, 2}));
+              }),
+              HasSubstr("ids of int64"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { embedding(torch::zeros({3}, torch::kLong)); }),
+              HasSubstr("bags of ids [B, L]"));
+  const auto ids = torch::zeros({3}, torch::kLong);
+  for (const auto& offsets : {std::vector<int64_t>{1, 2}, {0, 2, 1}, {0, 4}}) {
+    EXPECT_THAT(message_of<InvalidArgument>([&] { embedding(ids, torch::tensor(offsets, torch::kLong)); }),
+                HasSubstr("offsets that ascend from 0 to 3"));
+  }
+  ShardedEmbedding plain(table_options(EmbeddingMode::kNone));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { plain(ids, ids); }), HasSubstr("expected no offsets"));
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = 3}); }),
+      HasSubstr("but got 3 by 0"));
+}
+
+TEST(ShardedEmbedding, TrainsAsADenseTableUnderReplicasThatStepTogether) {
+  for (const auto& make : {sgd(), adagrad_of_rows()}) {
+    const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make);
+    for (const int replicas : {1, 3}) {
+      const auto trained = trained_on_replicas<TableNet>({replicas, "hierarchical_copy"}, seeded<TableNet>,
+                                                         bags(), make, plain_step<TableNet>);
+      EXPECT_LT(largest_difference(trained, alone), 1e-12);
+    }
+  }
+}
+
+struct TableTraining {
+  TableTraining(ParameterServerStrategy& strategy, const MakeOptimizer& make)
+      : model(strategy.scope([](ReplicaContext&) { return seeded<TableNet>(); })),
+        optimizer(
+            strategy.scope([&](ReplicaContext& replica) { return make(model[replica]->parameters()); })) {
+    const auto data = bags();
+    const auto batches =
+        strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+    strategy.define_step("train", [&strategy, this, batches](const TrainStep& step) {
+      strategy.run(plain_step<TableNet>, model, optimizer, batches.at(step));
+    });
+  }
+  Mirrored<TableNet> model;
+  Mirrored<OptimizerPointer> optimizer;
+};
+
+/// Workers, replicas of each, shards.
+class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
+
+TEST_P(ServedTableTest, TrainsAsADenseTable) {
+  const auto [workers, replicas, shards] = GetParam();
+  for (const auto& make : {sgd(), adagrad_of_rows()}) {
+    const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make);
+    ParameterServerJob job({.num_workers = workers,
+                            .replicas_per_worker = replicas,
+                            .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(shards),
+                                           .max_staleness = 0}});
+    std::mutex one_at_a_time;  // of the process's random state
+    const auto prepare = [&](ParameterServerStrategy& strategy) {
+      const std::lock_guard<std::mutex> lock(one_at_a_time);
+      return std::make_shared<TableTraining>(strategy, make);
+    };
+    const auto training = prepare(job.chief());
+    job.start_workers(prepare);
+    job.chief().run_steps("train", 0, 12, [](int64_t, const std::vector<ClosureValues>&) {});
+    // What the servers have, read as an evaluation does.
+    std::vector<torch::Tensor> served;
+    const auto rows = torch::arange(kRows);
+    job.chief().run(
+        [&](ReplicaContext& replica, TableNet& model) {
+          if (replica.local_replica_id() != 0) return;
+          const torch::NoGradGuard no_grad;
+          served = {model->tables[0](rows), model->tables[1](rows.unsqueeze(1)),
+                    model->tables[2](rows.unsqueeze(1)), model->head->weight.clone(),
+                    model->head->bias.clone()};
+        },
+        training->model);
+    EXPECT_LT(largest_difference(served, alone), 1e-12);
+    EXPECT_EQ(training->model.primary()->tables[0]->weight.storage().nbytes(), sizeof(double));
+    job.end();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ShardedEmbedding, ServedTableTest,
+                         ::testing::Values(std::tuple(1, 1, 1), std::tuple(2, 1, 5), std::tuple(2, 2, 3)));
+
+}  // namespace
+}  // namespace lockstep
