@@ -92,7 +92,7 @@ void ParameterServerBackup::begin_save(int64_t steps) {
   saving_ = in_background([this, steps] {
     const std::string begun = store_.begin();
     try {
-      CheckpointManifest manifest{.step = steps};
+      CheckpointManifest manifest{.step = steps, .version = LOCKSTEP_VERSION};
       const auto answers = strategy_.save_on_servers(std::filesystem::path(begun).filename());
       for (const auto& answer : answers) {
         const auto part = parse_manifest(answer, "what a parameter server has saved");
