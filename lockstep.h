@@ -4,8 +4,12 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/datasets/click_batch.h"
+#include "lockstep/datasets/click_file.h"
+#include "lockstep/datasets/click_row.h"
 #include "lockstep/datasets/collated_dataset.h"
 #include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/generated_clicks.h"
 #include "lockstep/datasets/generated_digits.h"
 #include "lockstep/datasets/image_folder.h"
 #include "lockstep/datasets/image_transform.h"

@@ -231,7 +231,7 @@ void ParameterServerStrategy::define_step_function(const std::string& name, Step
       });
 }
 
-ClosureValues ParameterServerStrategy::make_step(const StepFunction& function, const TrainStep& step) {
+ClosureValues ParameterServerStrategy::make_step(const StepFunction& function, const StepSlot& step) {
   const int num_local = num_local_replicas();
   struct Current {
     ~Current() {

@@ -40,8 +40,8 @@ struct ParameterServerOptions {
   std::function<void(const std::string&)> on_message;
 };
 
-/// The part of a training step that a worker computes.
-struct TrainStep {
+/// The part of a training step that a worker computes in one closure.
+struct StepSlot {
   int64_t step = 0;
   int slot = 0;  ///< of `num_slots` that make the step together
   int num_slots = 1;
@@ -61,7 +61,7 @@ struct UpdateCounts {
 template <typename Batch>
 class StepBatches {
  public:
-  using Load = std::function<PerReplica<Batch>(int64_t epoch, const TrainStep& step)>;
+  using Load = std::function<PerReplica<Batch>(int64_t epoch, const StepSlot& step)>;
 
   /// `load` gives the slot's part of batch number `step.step` of an epoch.
   StepBatches(Load load, int64_t steps_per_epoch, int num_slots)
@@ -72,7 +72,7 @@ class StepBatches {
   /// The slot's part of the step's batch, cut into a shard for each of this process's replicas. Epochs follow
   /// one another, each in its own order where the dataset is shuffled. Blocks while the batch is made. Throws
   /// what making it throws, and InvalidArgument for a step or slot that is none.
-  PerReplica<Batch> at(const TrainStep& step) const {
+  PerReplica<Batch> at(const StepSlot& step) const {
     if (step.step < 0 || step.slot < 0 || step.slot >= step.num_slots || step.num_slots != num_slots_)
       throw InvalidArgument("[StepBatches] expected a step of " + std::to_string(num_slots_) +
                             " slots, but got step " + std::to_string(step.step) + ", slot " +
@@ -97,7 +97,7 @@ class StepBatches {
 ///   auto model = strategy.scope(make_model);
 ///   auto optimizer = strategy.scope(make_optimizer);
 ///   auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
-///   strategy.define_step("train", [&](const TrainStep& step) {
+///   strategy.define_step("train", [&](const StepSlot& step) {
 ///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batches.at(step)));
 ///   });
 ///   if (strategy.is_chief()) {
@@ -140,19 +140,19 @@ class ParameterServerStrategy : public Strategy {
     const auto source = make_indexed_source(std::move(dataset), options, placement());
     if (source->num_steps() == 0)
       throw InvalidArgument("[step_batches] expected a dataset that gives a batch, but it has none");
-    const auto load = [source, num_local = num_local_replicas()](int64_t epoch, const TrainStep& step) {
+    const auto load = [source, num_local = num_local_replicas()](int64_t epoch, const StepSlot& step) {
       return *source->load_shards(epoch, step.step, step.slot * num_local, step.num_slots * num_local);
     };
     return StepBatches<BatchOf<D>>(load, *source->num_steps(), slots_per_step_);
   }
 
-  /// Makes a training step known by a name, on this process: `fn(const TrainStep&)`, which returns nothing,
+  /// Makes a training step known by a name, on this process: `fn(const StepSlot&)`, which returns nothing,
   /// one ClosureValue, or several in a std::tuple. It calls run() with a function that applies gradients, by
   /// each optimizer once at most where the staleness is 0. The replicas' random streams begin anew with each
   /// step, so that a step that runs again elsewhere draws the same numbers.
   template <typename Fn>
   void define_step(const std::string& name, Fn fn) {
-    define_step_function(name, [this, name, fn = std::move(fn)](const TrainStep& step) mutable {
+    define_step_function(name, [this, name, fn = std::move(fn)](const StepSlot& step) mutable {
       auto function = make_closure_function([&fn, step]() { return fn(step); });
       return function({});
     });
@@ -203,10 +203,10 @@ class ParameterServerStrategy : public Strategy {
   void after_run() override;
 
  private:
-  using StepFunction = std::function<ClosureValues(const TrainStep&)>;
+  using StepFunction = std::function<ClosureValues(const StepSlot&)>;
 
   void define_step_function(const std::string& name, StepFunction function);
-  ClosureValues make_step(const StepFunction& function, const TrainStep& step);
+  ClosureValues make_step(const StepFunction& function, const StepSlot& step);
   std::optional<InitialValues> initial_values_of(const torch::Tensor& parameter) const;
   void note_updates(ClosureValues& values);
   void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
@@ -219,7 +219,7 @@ class ParameterServerStrategy : public Strategy {
   std::unique_ptr<ClusterCoordinator> coordinator_;
   std::shared_ptr<ServedVariables> variables_;
   std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // modules that are a ServedTable
-  std::optional<TrainStep> step_;                         // that this worker makes
+  std::optional<StepSlot> step_;                          // that this worker makes
   uint64_t num_pushes_ = 0;                               // within it
   UpdateCounts update_counts_;                            // on a worker: of it
   VariableCounts variable_counts_;

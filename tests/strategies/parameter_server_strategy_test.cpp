@@ -43,7 +43,7 @@ struct TanhTraining {
     const auto data = examples_of_three_classes();
     const auto batches =
         strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", [&strategy, this, batches](const TrainStep& step) {
+    strategy.define_step("train", [&strategy, this, batches](const StepSlot& step) {
       strategy.run(plain_step<TanhNet>, model, optimizer, batches.at(step));
       return step.step;
     });
@@ -204,7 +204,7 @@ std::vector<double> drawn(int workers, int replicas) {
   ParameterServerJob job(
       {.num_workers = workers, .replicas_per_worker = replicas, .parameters = {.max_staleness = 0}});
   const auto define = [](ParameterServerStrategy& strategy) {
-    strategy.define_step("draw", [&strategy](const TrainStep&) {
+    strategy.define_step("draw", [&strategy](const StepSlot&) {
       const auto values = strategy.run(
           [](ReplicaContext& replica) { return torch::rand({}, torch::kDouble) + replica.replica_id(); });
       return torch::stack(values.local_values());
@@ -234,13 +234,13 @@ TEST(ParameterServerStrategy, RandomNumbersDependOnTheStepAndTheReplicaAlone) {
 TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
   ParameterServerJob job({.num_workers = 2});
   job.start_workers([](ParameterServerStrategy& strategy) {
-    strategy.define_step("train", [](const TrainStep& step) -> int64_t {
+    strategy.define_step("train", [](const StepSlot& step) -> int64_t {
       if (step.step == 7) throw InvalidArgument("row 7 is none");
       return step.step;
     });
     return 0;
   });
-  job.chief().define_step("train", [](const TrainStep&) {});
+  job.chief().define_step("train", [](const StepSlot&) {});
   const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("train", 0, 1'000, ignore); }),
               AllOf(HasSubstr("row 7 is none"), HasSubstr("worker ")));
@@ -273,7 +273,7 @@ TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
     auto worker = make_training(strategy, momentum_sgd());
     const auto with_options = [&strategy, worker](const std::string& name, const ApplyOptions& options,
                                                   int applications = 1) {
-      strategy.define_step(name, [&strategy, worker, options, applications](const TrainStep&) {
+      strategy.define_step(name, [&strategy, worker, options, applications](const StepSlot&) {
         strategy.run(
             [&](ReplicaContext& replica, TanhNet& model, OptimizerPointer& optimizer) {
               model(torch::ones({2, 6}, torch::kDouble)).sum().backward();
@@ -284,13 +284,13 @@ TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
     };
     with_options("clip", {.clip_norm = 1.0});
     with_options("twice", {}, 2);
-    strategy.define_step("reduce", [&strategy](const TrainStep&) {
+    strategy.define_step("reduce", [&strategy](const StepSlot&) {
       strategy.run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones(1)); });
     });
     return worker;
   });
   const auto refused = [&](const std::string& name) {
-    job.chief().define_step(name, [](const TrainStep&) {});
+    job.chief().define_step(name, [](const StepSlot&) {});
     return message_of<InvalidArgument>(
         [&] { job.chief().run_steps(name, 0, 1, [](int64_t, const std::vector<ClosureValues>&) {}); });
   };

@@ -195,7 +195,7 @@ struct TableTraining {
     const auto data = bags();
     const auto batches =
         strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", [&strategy, this, batches](const TrainStep& step) {
+    strategy.define_step("train", [&strategy, this, batches](const StepSlot& step) {
       strategy.run(plain_step<TableNet>, model, optimizer, batches.at(step));
     });
   }

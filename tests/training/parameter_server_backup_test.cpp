@@ -54,7 +54,7 @@ struct ServedTraining {
     const auto data = examples_of_three_classes();
     const auto batches =
         strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", [&strategy, this, batches](const TrainStep& step) {
+    strategy.define_step("train", [&strategy, this, batches](const StepSlot& step) {
       strategy.run(plain_step<TanhNet>, model, optimizer, batches.at(step));
     });
   }
