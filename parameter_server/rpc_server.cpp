@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <future>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -15,8 +14,8 @@
 #include "lockstep/parameter_server/rpc_error.h"
 #include "lockstep/parameter_server/rpc_handshake.h"
 #include "lockstep/runtime/address_lookup.h"
+#include "lockstep/runtime/background_thread.h"
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/intra_op_threads.h"
 
 namespace lockstep {
 namespace {
@@ -94,15 +93,7 @@ void RpcServer::accept_clients() {
 void RpcServer::start(Connection& connection) {
   // A request is handled by its connection's thread alone: teams of threads for each would outnumber the
   // cores, which makes all of them slower.
-  const IntraOpThreadsGuard until_set;
-  std::promise<void> is_set;
-  const auto set = is_set.get_future();
-  connection.thread = std::thread([this, &connection, is_set = std::move(is_set)]() mutable {
-    set_intra_op_threads(1);
-    is_set.set_value();
-    serve(connection);
-  });
-  set.wait();
+  connection.thread = start_background_thread([this, &connection] { serve(connection); });
 }
 
 void RpcServer::join_ended() {

@@ -8,13 +8,22 @@
 
 namespace lockstep {
 
+class ServedTable;
+
+/// The rows of a table that some ids come to, on the CPU.
+struct TableRows {
+  at::Tensor rows;    ///< their numbers, an int64 vector, strictly ascending
+  at::Tensor places;  ///< for each id, in the ids' shape, where its row is among them
+  at::Tensor values;  ///< a copy of these rows
+};
+
 /// Reads rows of tables that are kept elsewhere.
 class TableReader {
  public:
   virtual ~TableReader() = default;
-  /// A copy of these rows of the table that `parameter` stands for, on the CPU. `rows` is an int64 vector on
-  /// the CPU, strictly ascending. Blocks. Thread-safe. Throws as ParameterClient::pull().
-  virtual at::Tensor read_rows(const at::Tensor& parameter, const at::Tensor& rows) = 0;
+  /// The rows of ids of any shape. Blocks. Thread-safe. Throws as ServedTable::rows_of() and
+  /// ParameterClient::pull().
+  virtual TableRows look_up(const ServedTable& table, const at::Tensor& ids) = 0;
 };
 
 /// A module whose table may be too large for a process. Made, it has a parameter of the table's shape that
@@ -29,6 +38,9 @@ class ServedTable {
   /// the rows that were read.
   virtual void read_from(std::shared_ptr<TableReader> reader) = 0;
   virtual const at::Tensor& table() const = 0;
+  /// The number of each id's row, of the ids' shape and on their device. Thread-safe. Throws InvalidArgument
+  /// for ids of another dtype than int64, and on the CPU for those of no row.
+  virtual at::Tensor rows_of(const at::Tensor& ids) const = 0;
   virtual InitialValues initial_values() const = 0;
 };
 

@@ -9,11 +9,10 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
-#include <latch>
 #include <utility>
 
+#include "lockstep/runtime/background_thread.h"
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/intra_op_threads.h"
 
 namespace lockstep {
 namespace {
@@ -32,14 +31,7 @@ int64_t hash_of(const std::string& text) {
 
 WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
   // Threads of its own for operators, such as a compression's casts, would spin on the replicas' cores.
-  const IntraOpThreadsGuard keep;
-  std::latch has_set(1);
-  thread_ = std::thread([this, &has_set] {
-    set_intra_op_threads(1);
-    has_set.count_down();
-    carry_on();
-  });
-  has_set.wait();
+  thread_ = start_background_thread([this] { carry_on(); });
 }
 
 WorkerChannel::~WorkerChannel() {

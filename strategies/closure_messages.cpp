@@ -2,12 +2,14 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "lockstep/parameter_server/rpc_error.h"
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/little_endian.h"
+#include "lockstep/runtime/message_authentication.h"
 
 namespace lockstep {
 namespace {
@@ -55,10 +57,16 @@ class ClosureReader {
     return value;
   }
   std::string read_text() { return fields_.read_text(); }
-  ClosureValues read_values() {
+  /// Of what takes as many bytes each, or more.
+  uint32_t read_count(size_t least_bytes, const char* what) {
     const auto count = fields_.read<uint32_t>();
-    if (count > fields_.num_left())  // each takes a byte or more
-      throw InvalidArgument(c10::str("expected ", count, " values, but got ", fields_.num_left(), " bytes"));
+    if (count > fields_.num_left() / least_bytes)
+      throw InvalidArgument(
+          c10::str("expected ", count, " ", what, ", but got ", fields_.num_left(), " bytes"));
+    return count;
+  }
+  ClosureValues read_values() {
+    const auto count = read_count(1, "values");
     ClosureValues values;
     for (uint32_t i = 0; i < count; ++i) values.push_back(read_value());
     return values;
@@ -103,9 +111,16 @@ std::exception_ptr error_in(const std::string& bytes, const std::string& prefix)
 void write_worker_request(ClosureWriter& writer, const AskForClosure& request) {
   writer.write(request.session);
   writer.write_text(request.worker);
-  writer.write(static_cast<uint8_t>(request.ended.has_value()));
-  if (!request.ended) return;
-  const auto& [closure, results, error] = *request.ended;
+  writer.write(request.coordinator);
+  writer.write(static_cast<uint32_t>(request.held.size()));
+  for (const uint64_t closure : request.held) writer.write(closure);
+}
+
+void write_worker_request(ClosureWriter& writer, const ReportEnd& request) {
+  const auto& [coordinator, closure, results, error] = request.ended;
+  writer.write(request.session);
+  writer.write_text(request.worker);
+  writer.write(coordinator);
   writer.write(closure);
   writer.write(static_cast<uint8_t>(error != nullptr));
   if (error) {
@@ -124,8 +139,18 @@ AskForClosure read_ask(ClosureReader& reader) {
   AskForClosure request;
   request.session = reader.read<uint64_t>();
   request.worker = reader.read_text();
-  if (reader.read_choice(2, "0 or 1") == 0) return request;
-  auto& ended = request.ended.emplace();
+  request.coordinator = reader.read<uint64_t>();
+  const auto count = reader.read_count(sizeof(uint64_t), "closures");
+  for (uint32_t i = 0; i < count; ++i) request.held.push_back(reader.read<uint64_t>());
+  return request;
+}
+
+ReportEnd read_report(ClosureReader& reader) {
+  ReportEnd request;
+  request.session = reader.read<uint64_t>();
+  request.worker = reader.read_text();
+  auto& ended = request.ended;
+  ended.coordinator = reader.read<uint64_t>();
   ended.closure = reader.read<uint64_t>();
   if (reader.read_choice(2, "0 or 1") == 1) {
     ended.error = error_in(reader.read_text(), request.worker + ": ");
@@ -136,6 +161,13 @@ AskForClosure read_ask(ClosureReader& reader) {
 }
 
 }  // namespace
+
+uint64_t new_session() {
+  uint64_t session = 0;
+  const auto bytes = random_bytes();
+  std::memcpy(&session, bytes.data(), sizeof(session));
+  return session;
+}
 
 void check_closure_values(const ClosureValues& values) {
   for (size_t i = 0; i < values.size(); ++i) {
@@ -156,10 +188,15 @@ RpcMessage encode_worker_request(const WorkerRequest& request) {
 WorkerRequest decode_worker_request(const RpcMessage& message) {
   ClosureReader reader(message);
   WorkerRequest request;
-  if (reader.read_choice(2, "the number of a worker's request") == 0) {
-    request = read_ask(reader);
-  } else {
-    request = WorkerBeat{reader.read<uint64_t>()};
+  switch (reader.read_choice(std::variant_size_v<WorkerRequest>, "the number of a worker's request")) {
+    case 0:
+      request = read_ask(reader);
+      break;
+    case 1:
+      request = read_report(reader);
+      break;
+    default:
+      request = WorkerBeat{reader.read<uint64_t>()};
   }
   reader.check_end();
   return request;
@@ -168,6 +205,7 @@ WorkerRequest decode_worker_request(const RpcMessage& message) {
 RpcMessage encode_given(const GivenClosure& given) {
   ClosureWriter writer;
   writer.write(static_cast<uint8_t>(given.kind));
+  writer.write(given.coordinator);
   writer.write(given.closure);
   writer.write_text(given.function);
   writer.write_values(given.arguments);
@@ -178,6 +216,7 @@ GivenClosure decode_given(const RpcMessage& message) {
   ClosureReader reader(message);
   GivenClosure given;
   given.kind = static_cast<GivenClosure::Kind>(reader.read_choice(3, "the kind of an answer"));
+  given.coordinator = reader.read<uint64_t>();
   given.closure = reader.read<uint64_t>();
   given.function = reader.read_text();
   given.arguments = reader.read_values();

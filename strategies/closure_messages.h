@@ -4,27 +4,39 @@
 
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "lockstep/parameter_server/rpc_message.h"
 #include "lockstep/strategies/closure_values.h"
 
 namespace lockstep {
 
+/// A number that nobody else comes upon.
+uint64_t new_session();
+
+/// A worker asks for the next closure.
+struct AskForClosure {
+  uint64_t session = 0;        ///< of the worker's process
+  std::string worker;          ///< such as "worker 1"
+  uint64_t coordinator = 0;    ///< the session of the coordinator that it has these from:
+  std::vector<uint64_t> held;  ///< closures that have come, and whose end it has not reported
+};
+
 /// What became of a closure that a worker has run.
 struct EndedClosure {
+  uint64_t coordinator = 0;  ///< the session of the coordinator that gave it
   uint64_t closure = 0;
   ClosureValues results;
   std::exception_ptr error;  ///< null: it has returned
 };
 
-/// A worker asks for the next closure, and says what became of its last one.
-struct AskForClosure {
-  uint64_t session = 0;  ///< a number of the worker process's own, that no other has
-  std::string worker;    ///< such as "worker 1"
-  std::optional<EndedClosure> ended;
+/// A worker says what became of a closure.
+struct ReportEnd {
+  uint64_t session = 0;
+  std::string worker;
+  EndedClosure ended;
 };
 
 /// A worker lives.
@@ -33,7 +45,7 @@ struct WorkerBeat {
 };
 
 /// What the workers of a coordinator ask it.
-using WorkerRequest = std::variant<AskForClosure, WorkerBeat>;
+using WorkerRequest = std::variant<AskForClosure, ReportEnd, WorkerBeat>;
 
 /// Throws InvalidArgument for a tensor that is undefined or not dense.
 void check_closure_values(const ClosureValues& values);
@@ -52,6 +64,7 @@ struct GivenClosure {
     kEnd = 2,   ///< there will be none any more
   };
   Kind kind = Kind::kNone;
+  uint64_t coordinator = 0;  ///< its session
   uint64_t closure = 0;
   std::string function;
   ClosureValues arguments;

@@ -80,11 +80,12 @@ void ClosureQueue::cancel_waiting() {
   waiting_.clear();
 }
 
-bool ClosureQueue::lose(Worker worker) {
+bool ClosureQueue::lose(Worker worker, const std::vector<uint64_t>& kept) {
   MutexLock lock(mutex_);
+  bool has_lost = false;
   bool was_cancelled = false;
   for (auto run = running_.begin(); run != running_.end();) {
-    if (run->second.worker != worker) {
+    if (run->second.worker != worker || std::find(kept.begin(), kept.end(), run->first) != kept.end()) {
       ++run;
       continue;
     }
@@ -96,8 +97,9 @@ bool ClosureQueue::lose(Worker worker) {
     }
     run = running_.erase(run);
     ++num_ended_;  // it may have changed what the others see
+    has_lost = true;
   }
-  changed_.notify_all();
+  if (has_lost) changed_.notify_all();
   return was_cancelled;
 }
 
@@ -126,6 +128,12 @@ ClosureQueue::Outcome ClosureQueue::wait_for(uint64_t closure) {
 bool ClosureQueue::has_open() const {
   MutexLock lock(mutex_);
   return !waiting_.empty() || !running_.empty();
+}
+
+bool ClosureQueue::is_running(Worker worker) const {
+  MutexLock lock(mutex_);
+  return std::any_of(running_.begin(), running_.end(),
+                     [worker](const auto& entry) { return entry.second.worker == worker; });
 }
 
 bool ClosureQueue::is_open(uint64_t closure) const {

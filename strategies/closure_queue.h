@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "lockstep/runtime/mutex.h"
 
@@ -42,9 +43,9 @@ class ClosureQueue {
   bool finish(Worker worker, uint64_t closure);
   bool fail(Worker worker, uint64_t closure, const std::exception_ptr& error);
 
-  /// What the worker runs waits again, before all others; or is cancelled where the round has failed or the
-  /// queue is closed. Returns whether anything was cancelled.
-  bool lose(Worker worker);
+  /// What the worker runs, but for what it has `kept`, waits again, before all others; or is cancelled where
+  /// the round has failed or the queue is closed. Returns whether anything was cancelled.
+  bool lose(Worker worker, const std::vector<uint64_t>& kept = {});
   /// Ends the round with an error that is no closure's: those that wait are cancelled.
   void fail_waiting(const std::exception_ptr& error);
 
@@ -58,6 +59,8 @@ class ClosureQueue {
 
   /// Whether any closure waits or runs.
   bool has_open() const;
+  /// Whether the worker runs any.
+  bool is_running(Worker worker) const;
   /// Whether this one does.
   bool is_open(uint64_t closure) const;
   /// All closures before this one have come to their end.

@@ -76,21 +76,26 @@ void ClosureServer::note(uint64_t session, const std::string& name) {
   say(name + " has come");
 }
 
-void ClosureServer::note_end(uint64_t session, const EndedClosure& ended) {
+RpcMessage ClosureServer::answer(const ReportEnd& request) {
+  note(request.session, request.worker);
+  const auto& [coordinator, closure, results, error] = request.ended;
   MutexLock lock(mutex_);
-  const auto found = closures_.find(ended.closure);
-  if (found == closures_.end()) return;  // another worker has ended it
+  const auto found = closures_.find(closure);
+  // Else an earlier coordinator gave it, or another worker has ended it.
+  if (coordinator != session_ || found == closures_.end()) return {};
   // Before anybody is told that it is there. Where it does not count, it is overwritten by the one that does.
-  *found->second.result = {.values = ended.results, .error = ended.error};
-  if (!ended.error) {
-    if (queue_->finish(session, ended.closure)) closures_.erase(found);
-  } else if (queue_->fail(session, ended.closure, ended.error)) {
+  *found->second.result = {.values = results, .error = error};
+  if (!error) {
+    if (queue_->finish(request.session, closure)) closures_.erase(found);
+  } else if (queue_->fail(request.session, closure, error)) {
     forget_ended();
   }
+  changed_.notify_all();
+  return {};
 }
 
-void ClosureServer::lose(uint64_t session) {
-  if (queue_->lose(session)) forget_ended();
+void ClosureServer::lose(uint64_t session, const std::vector<uint64_t>& kept) {
+  if (queue_->lose(session, kept)) forget_ended();
 }
 
 /// Those that a failed round has cancelled.
@@ -100,21 +105,26 @@ void ClosureServer::forget_ended() {
 
 RpcMessage ClosureServer::answer(const AskForClosure& request) {
   note(request.session, request.worker);
-  if (request.ended) note_end(request.session, *request.ended);
   {
     MutexLock lock(mutex_);
-    lose(request.session);  // what else it was given has not reached it
+    // What else it was given has not reached it.
+    lose(request.session, request.coordinator == session_ ? request.held : std::vector<uint64_t>());
   }
-  const auto closure = queue_->take(request.session, ClosureQueue::Clock::now() + kLongestWait);
+  const auto deadline = Clock::now() + kLongestWait;
+  const auto closure = queue_->take(request.session, deadline);
   MutexLock lock(mutex_);
   // It is not there where another connection of the worker's, which it has given up, had asked for it.
   const auto found = closure ? closures_.find(*closure) : closures_.end();
   if (found != closures_.end())
     return encode_given({.kind = GivenClosure::Kind::kClosure,
+                         .coordinator = session_,
                          .closure = found->first,
                          .function = found->second.function,
                          .arguments = found->second.arguments});
-  if (!is_ending_) return encode_given({});
+  const auto may_end = [&] { return is_ending_ && !queue_->is_running(request.session); };
+  while (is_ending_ && !may_end())
+    if (!changed_.wait_until(mutex_, deadline)) break;
+  if (!may_end()) return encode_given({.coordinator = session_});
   workers_[request.session].was_told_the_end = true;
   changed_.notify_all();
   return encode_given({.kind = GivenClosure::Kind::kEnd});

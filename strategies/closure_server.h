@@ -38,7 +38,7 @@ struct ClosureServerOptions {
 };
 
 /// The coordinator's end of the connections to its workers: they ask for closures, whenever they come, and
-/// say what became of them. Thread-safe.
+/// say what became of them. A worker may ask for the next one before the last one has ended. Thread-safe.
 class ClosureServer {
  public:
   /// Throws as RpcServer.
@@ -84,10 +84,10 @@ class ClosureServer {
 
   RpcMessage answer(const WorkerRequest& request);
   RpcMessage answer(const AskForClosure& request);
+  RpcMessage answer(const ReportEnd& request);
   RpcMessage answer(const WorkerBeat& request);
   void note(uint64_t session, const std::string& name);
-  void note_end(uint64_t session, const EndedClosure& ended);
-  void lose(uint64_t session) LOCKSTEP_REQUIRES(mutex_);
+  void lose(uint64_t session, const std::vector<uint64_t>& kept = {}) LOCKSTEP_REQUIRES(mutex_);
   void forget_ended() LOCKSTEP_REQUIRES(mutex_);
   bool is_end_known() const LOCKSTEP_REQUIRES(mutex_);
   void watch();
@@ -95,6 +95,7 @@ class ClosureServer {
   void say(const std::string& line) const;
 
   const ClosureServerOptions options_;
+  const uint64_t session_ = new_session();
   const std::shared_ptr<ClosureQueue> queue_;
   mutable Mutex mutex_;
   ConditionVariable changed_;

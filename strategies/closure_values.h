@@ -102,9 +102,22 @@ auto closure_signature() {
 
 }  // namespace detail
 
+/// What `call()` returns, as a closure's function may: nothing, one value, or several in a std::tuple.
+template <typename Call>
+ClosureValues closure_results(const Call& call) {
+  using Result = std::invoke_result_t<const Call&>;
+  if constexpr (std::is_void_v<Result>) {
+    call();
+    return {};
+  } else if constexpr (detail::IsTuple<std::remove_cvref_t<Result>>::value) {
+    return std::apply([](auto&&... values) { return detail::closure_values(values...); }, call());
+  } else {
+    return {detail::closure_value(call())};
+  }
+}
+
 /// A function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`, as a
-/// ClosureFunction, which throws InvalidArgument for other arguments. It returns nothing, one value, or
-/// several in a std::tuple.
+/// ClosureFunction, which throws InvalidArgument for other arguments. It returns as closure_results() says.
 template <typename Fn>
 ClosureFunction make_closure_function(Fn fn) {
   using Signature = decltype(detail::closure_signature<Fn>());
@@ -115,19 +128,10 @@ ClosureFunction make_closure_function(Fn fn) {
       throw InvalidArgument("closure: expected " + std::to_string(kCount) + " arguments, but got " +
                             std::to_string(given.size()));
     return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
-      const auto call = [&] {
+      return closure_results([&] {
         return fn(detail::closure_value_as<std::tuple_element_t<I, Arguments>>(
             given[I], "as argument " + std::to_string(I))...);
-      };
-      using Result = typename Signature::Result;
-      if constexpr (std::is_void_v<Result>) {
-        call();
-        return {};
-      } else if constexpr (detail::IsTuple<std::remove_cvref_t<Result>>::value) {
-        return std::apply([](auto&&... values) { return detail::closure_values(values...); }, call());
-      } else {
-        return {detail::closure_value(call())};
-      }
+      });
     }
     (std::make_index_sequence<kCount>());
   };

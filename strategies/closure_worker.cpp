@@ -1,19 +1,24 @@
 #include "lockstep/strategies/closure_worker.h"
 
-#include <cstring>
+#include <exception>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "lockstep/runtime/background_thread.h"
 #include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/message_authentication.h"
 #include "lockstep/runtime/mutex.h"
 #include "lockstep/strategies/closure_messages.h"
 
 namespace lockstep {
 namespace {
 
-/// Tells the coordinator that this worker lives, over a connection of its own, while another one waits for
+using BeginNamed =
+    std::function<std::unique_ptr<ClosureWork>(uint64_t, const std::string&, const ClosureValues&)>;
+
+/// Tells the coordinator that this worker lives, over a connection of its own, while other ones wait for
 /// answers and the worker computes.
 class Beats {
  public:
@@ -42,7 +47,7 @@ class Beats {
       try {
         if (!client) client.emplace(coordinator);
         client->call(encode_worker_request(WorkerBeat{session_}));
-      } catch (const ClusterError&) {  // the thread that asks for closures tells of it
+      } catch (const ClusterError&) {  // the threads that ask and report tell of it
         client.reset();
       }
       lock.lock();
@@ -58,48 +63,248 @@ class Beats {
   std::thread thread_;
 };
 
-uint64_t new_session() {
-  uint64_t session = 0;
-  const auto bytes = random_bytes();
-  std::memcpy(&session, bytes.data(), sizeof(session));
-  return session;
-}
+/// A connection to the coordinator, made anew where it is lost.
+class CoordinatorLink {
+ public:
+  explicit CoordinatorLink(const RpcClientOptions& coordinator) : coordinator_(coordinator) {}
+
+  RpcMessage call(const RpcMessage& request) {
+    for (;;) {
+      const bool was_there = client_.has_value();
+      try {
+        if (!client_) client_.emplace(coordinator_);
+        return client_->call(request);
+      } catch (const PeerLost&) {
+        client_.reset();
+        if (!was_there) throw;  // it has not come back in time
+      }
+    }
+  }
+
+ private:
+  const RpcClientOptions& coordinator_;
+  std::optional<RpcClient> client_;
+};
+
+/// A closure on its way through the worker's threads.
+struct ClosureRun {
+  uint64_t coordinator = 0;
+  uint64_t closure = 0;
+  std::unique_ptr<ClosureWork> work;
+  ClosureValues results;
+  std::exception_ptr error;
+};
+
+/// Holds one run for the next thread.
+class Handover {
+ public:
+  /// Blocks until there is room. False: it is closed.
+  bool put(ClosureRun& run) {
+    MutexLock lock(mutex_);
+    while (run_ && !is_closed_) changed_.wait(mutex_);
+    if (is_closed_) return false;
+    run_.emplace(std::move(run));
+    changed_.notify_all();
+    return true;
+  }
+  /// Blocks until there is one. None: it is closed, and empty.
+  std::optional<ClosureRun> take() {
+    MutexLock lock(mutex_);
+    while (!run_ && !is_closed_) changed_.wait(mutex_);
+    auto taken = std::exchange(run_, std::nullopt);
+    changed_.notify_all();
+    return taken;
+  }
+  /// Blocks until put() would not.
+  void wait_for_room() {
+    MutexLock lock(mutex_);
+    while (run_ && !is_closed_) changed_.wait(mutex_);
+  }
+  void close() {
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::optional<ClosureRun> run_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool is_closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+/// What of a coordinator's closures is in this worker's hands.
+class HeldClosures {
+ public:
+  void add(const ClosureRun& run) {
+    MutexLock lock(mutex_);
+    if (coordinator_ != run.coordinator) {  // it was started anew, and knows nothing of those before
+      coordinator_ = run.coordinator;
+      closures_.clear();
+    }
+    closures_.insert(run.closure);
+  }
+  void remove(const ClosureRun& run) {
+    MutexLock lock(mutex_);
+    if (coordinator_ == run.coordinator) closures_.erase(run.closure);
+    changed_.notify_all();
+  }
+  /// Fills in the request.
+  void list(AskForClosure& request) const {
+    MutexLock lock(mutex_);
+    request.coordinator = coordinator_;
+    request.held.assign(closures_.begin(), closures_.end());
+  }
+  /// Blocks until there is none.
+  void wait_for_none() {
+    MutexLock lock(mutex_);
+    while (!closures_.empty() && !is_over_) changed_.wait(mutex_);
+  }
+  /// Nobody waits any more.
+  void end() {
+    MutexLock lock(mutex_);
+    is_over_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  uint64_t coordinator_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> closures_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+/// The three threads of a worker: one asks for closures and prepares them, the caller's runs them, one
+/// finishes them and reports. Between two of them waits one closure at most.
+class ClosurePipeline {
+ public:
+  ClosurePipeline(const ClosureWorkerOptions& options, const BeginNamed& begin)
+      : options_(options), begin_(begin) {}
+
+  void run() {
+    const Beats beats(options_, session_);
+    std::thread asking =
+        start_background_thread([this] { guarded([this] { ask_and_prepare(); }, prepared_); });
+    std::thread reporting;
+    try {
+      reporting = start_background_thread([this] { guarded([this] { finish_and_report(); }, ran_); });
+    } catch (const std::system_error&) {  // there is no thread left
+      fail(std::current_exception());
+      asking.join();
+      throw;
+    }
+    while (auto next = prepared_.take()) {
+      attempt(*next, [&] { next->results = next->work->run(); });
+      if (!ran_.put(*next)) break;
+      ran_.wait_for_room();  // what is finished slowly is not to pile up: its values would be old
+    }
+    ran_.close();
+    reporting.join();
+    asking.join();
+    MutexLock lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  /// What a thread throws ends all of them.
+  template <typename Work>
+  void guarded(const Work& work, Handover& out) {
+    try {
+      work();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    out.close();
+  }
+
+  void fail(const std::exception_ptr& error) {
+    {
+      MutexLock lock(mutex_);
+      if (!error_) error_ = error;
+    }
+    prepared_.close();
+    ran_.close();
+    held_.end();
+  }
+
+  template <typename Work>
+  static void attempt(ClosureRun& run, const Work& work) {
+    if (run.error) return;
+    try {
+      work();
+    } catch (...) {
+      run.error = std::current_exception();
+    }
+  }
+
+  void ask_and_prepare() {
+    CoordinatorLink link(options_.coordinator);
+    AskForClosure request{.session = session_, .worker = options_.name};
+    while (!has_failed()) {
+      held_.list(request);
+      auto given = decode_given(link.call(encode_worker_request(request)));
+      if (given.kind == GivenClosure::Kind::kEnd) return;
+      if (given.kind == GivenClosure::Kind::kNone) continue;
+      ClosureRun run{.coordinator = given.coordinator, .closure = given.closure};
+      held_.add(run);
+      bool looks_ahead = false;
+      attempt(run, [&] {
+        run.work = begin_(given.closure, given.function, given.arguments);
+        looks_ahead = run.work->looks_ahead();
+        run.work->prepare();
+      });
+      if (!prepared_.put(run)) return;
+      looks_ahead ? prepared_.wait_for_room() : held_.wait_for_none();
+    }
+  }
+
+  void finish_and_report() {
+    CoordinatorLink link(options_.coordinator);
+    while (auto run = ran_.take()) {
+      attempt(*run, [&] { run->work->finish(run->results); });
+      run->work.reset();
+      report(link, *run);
+      held_.remove(*run);
+    }
+  }
+
+  void report(CoordinatorLink& link, ClosureRun& run) {
+    ReportEnd report{.session = session_,
+                     .worker = options_.name,
+                     .ended = {.coordinator = run.coordinator,
+                               .closure = run.closure,
+                               .results = std::move(run.results),
+                               .error = run.error}};
+    try {
+      link.call(encode_worker_request(report));
+    } catch (const InvalidArgument&) {
+      // What the closure returned cannot be sent.
+      if (report.ended.error) throw;
+      report.ended.error = std::current_exception();
+      link.call(encode_worker_request(report));
+    }
+  }
+
+  bool has_failed() {
+    MutexLock lock(mutex_);
+    return error_ != nullptr;
+  }
+
+  const ClosureWorkerOptions& options_;
+  const BeginNamed& begin_;
+  const uint64_t session_ = new_session();
+  Handover prepared_;
+  Handover ran_;
+  HeldClosures held_;
+  Mutex mutex_;
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+};
 
 }  // namespace
 
-void serve_closures(const ClosureWorkerOptions& options,
-                    const std::function<ClosureValues(uint64_t closure, const std::string& function,
-                                                      const ClosureValues& arguments)>& run) {
-  const uint64_t session = new_session();
-  std::optional<RpcClient> client(options.coordinator);
-  const Beats beats(options, session);
-  AskForClosure request{.session = session, .worker = options.name, .ended = std::nullopt};
-  for (;;) {
-    GivenClosure given;
-    try {
-      if (!client) client.emplace(options.coordinator);
-      given = decode_given(client->call(encode_worker_request(request)));
-    } catch (const PeerLost&) {
-      if (!client) throw;  // it has not come back in time
-      client.reset();
-      continue;
-    } catch (const InvalidArgument&) {
-      // What the closure returned cannot be sent.
-      if (!client || !request.ended || request.ended->error) throw;
-      request.ended->error = std::current_exception();
-      continue;
-    }
-    request.ended.reset();
-    if (given.kind == GivenClosure::Kind::kEnd) return;
-    if (given.kind == GivenClosure::Kind::kNone) continue;
-    auto& ended = request.ended.emplace();
-    ended.closure = given.closure;
-    try {
-      ended.results = run(given.closure, given.function, given.arguments);
-    } catch (...) {
-      ended.error = std::current_exception();
-    }
-  }
+void serve_closures(const ClosureWorkerOptions& options, const BeginNamed& begin) {
+  ClosurePipeline(options, begin).run();
 }
 
 }  // namespace lockstep

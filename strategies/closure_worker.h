@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "lockstep/parameter_server/rpc_client.h"
 #include "lockstep/strategies/closure_values.h"
+#include "lockstep/strategies/closure_work.h"
 
 namespace lockstep {
 
@@ -21,10 +23,11 @@ struct ClosureWorkerOptions {
 /// Runs closures for a coordinator, one after another in the calling thread, until it has no more. Blocks. A
 /// coordinator that is lost is waited for as long as its connect_timeout says.
 ///
-/// What `run` throws goes to the coordinator, as does that what it returns cannot be sent. Throws PeerLost
-/// and ClusterError as RpcClient.
-void serve_closures(const ClosureWorkerOptions& options,
-                    const std::function<ClosureValues(uint64_t closure, const std::string& function,
-                                                      const ClosureValues& arguments)>& run);
+/// What beginning or working on a closure throws goes to the coordinator, as does that what it returns cannot
+/// be sent. Throws PeerLost and ClusterError as RpcClient.
+void serve_closures(
+    const ClosureWorkerOptions& options,
+    const std::function<std::unique_ptr<ClosureWork>(uint64_t closure, const std::string& function,
+                                                     const ClosureValues& arguments)>& begin);
 
 }  // namespace lockstep

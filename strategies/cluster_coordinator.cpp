@@ -32,6 +32,37 @@ std::string worker_names(const ClusterSpec& spec) {
   return names.empty() ? "any worker" : c10::Join(", ", names);
 }
 
+/// A call of a function, at once.
+class FunctionCall : public ClosureWork {
+ public:
+  FunctionCall(const ClosureFunction& function, ClosureValues arguments)
+      : function_(function), arguments_(std::move(arguments)) {}
+  ClosureValues run() override { return function_(arguments_); }
+
+ private:
+  const ClosureFunction& function_;
+  const ClosureValues arguments_;
+};
+
+/// Tells which closure runs.
+class NumberedWork : public ClosureWork {
+ public:
+  NumberedWork(std::unique_ptr<ClosureWork> work, uint64_t closure, uint64_t& current)
+      : work_(std::move(work)), closure_(closure), current_(current) {}
+  void prepare() override { work_->prepare(); }
+  ClosureValues run() override {
+    current_ = closure_;
+    return work_->run();
+  }
+  void finish(ClosureValues& results) override { work_->finish(results); }
+  bool looks_ahead() const override { return work_->looks_ahead(); }
+
+ private:
+  const std::unique_ptr<ClosureWork> work_;
+  const uint64_t closure_;
+  uint64_t& current_;
+};
+
 }  // namespace
 
 bool RemoteValue::is_ready() const {
@@ -77,11 +108,17 @@ ClosureServer& ClusterCoordinator::server(const char* call) const {
 }
 
 void ClusterCoordinator::define_function(const std::string& name, ClosureFunction function) {
-  if (!functions_.emplace(name, std::move(function)).second)
+  define_work(name, [function = std::move(function)](const ClosureValues& arguments) {
+    return std::make_unique<FunctionCall>(function, arguments);
+  });
+}
+
+void ClusterCoordinator::define_work(const std::string& name, BeginClosure begin) {
+  if (!functions_.emplace(name, std::move(begin)).second)
     throw InvalidArgument(c10::str(kPrefix, "expected a new name, but '", name, "' is defined already"));
 }
 
-const ClosureFunction& ClusterCoordinator::function(const std::string& name) const {
+const BeginClosure& ClusterCoordinator::function(const std::string& name) const {
   const auto found = functions_.find(name);
   if (found != functions_.end()) return found->second;
   std::vector<std::string> names;
@@ -144,8 +181,8 @@ void ClusterCoordinator::serve() {
                                   .connect_timeout = cluster_.join_timeout},
                   .name = c10::str("worker ", resolver_->task_id())},
                  [this](uint64_t closure, const std::string& name, const ClosureValues& arguments) {
-                   current_closure_ = closure;
-                   return function(name)(arguments);
+                   return std::make_unique<NumberedWork>(function(name)(arguments), closure,
+                                                         current_closure_);
                  });
 }
 

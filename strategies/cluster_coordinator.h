@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/strategies/closure_values.h"
+#include "lockstep/strategies/closure_work.h"
 #include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/strategies/input_context.h"
 #include "lockstep/strategies/multi_worker_mirrored_strategy.h"
@@ -141,6 +142,8 @@ class ClusterCoordinator {
   }
   /// The same for a function of whatever arguments come.
   void define_function(const std::string& name, ClosureFunction function);
+  /// The same for work in several parts, see ClosureWork.
+  void define_work(const std::string& name, BeginClosure begin);
 
   /// `make(InputContext)` gives what a worker reads its batches from, whatever it is; the context's pipelines
   /// are the workers. A worker that is started again makes its own anew.
@@ -204,11 +207,11 @@ class ClusterCoordinator {
   RemoteValue schedule_values(const std::string& name, ClosureValues arguments);
   std::optional<InputContext> input_context() const;
   ClosureServer& server(const char* call) const;
-  const ClosureFunction& function(const std::string& name) const;
+  const BeginClosure& function(const std::string& name) const;
 
   std::shared_ptr<const ClusterResolver> resolver_;
   const ClusterOptions cluster_;
-  std::map<std::string, ClosureFunction> functions_;
+  std::map<std::string, BeginClosure> functions_;
   std::unique_ptr<ClosureServer> server_;  // the chief's
   uint64_t current_closure_ = 0;
 };

@@ -72,29 +72,49 @@ uint64_t seed_of_step(uint64_t seed, int64_t step) {
   return seed ^ (0xd1342543de82ef95ULL * (static_cast<uint64_t>(step) + 1));
 }
 
-/// {repeated, outdated, then how often which staleness}.
-torch::Tensor encode_counts(const UpdateCounts& counts) {
-  std::vector<int64_t> numbers{counts.num_repeated, counts.num_outdated};
-  for (const auto& [staleness, updates] : counts.staleness) {
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::max(0.0, std::chrono::duration<double>(end - begin).count());
+}
+
+/// What a step's slot sends back beside the function's results.
+struct StepReport {
+  UpdateCounts counts;
+  WorkerTimes times;
+};
+
+int64_t nanoseconds(double seconds) {
+  return static_cast<int64_t>(seconds * 1e9);
+}
+
+torch::Tensor encode_report(const StepReport& report) {
+  std::vector<int64_t> numbers{report.counts.num_repeated, report.counts.num_outdated,
+                               nanoseconds(report.times.computing), nanoseconds(report.times.waiting),
+                               nanoseconds(report.times.idle)};
+  for (const auto& [staleness, updates] : report.counts.staleness) {
     numbers.push_back(static_cast<int64_t>(staleness));
     numbers.push_back(updates);
   }
   return torch::tensor(numbers, torch::kLong);
 }
 
-/// Takes them off what a step's function has returned.
-UpdateCounts decode_counts(ClosureValues& values) {
+/// Takes it off what a slot has returned.
+StepReport decode_report(ClosureValues& values) {
+  constexpr int64_t kBeforeStaleness = 5;
   const auto* tensor = values.empty() ? nullptr : std::get_if<torch::Tensor>(&values.back());
-  if (tensor == nullptr || tensor->scalar_type() != torch::kLong || tensor->numel() < 2)
+  if (tensor == nullptr || tensor->scalar_type() != torch::kLong || tensor->numel() < kBeforeStaleness)
     throw InvalidArgument(c10::str("[", kParameterServerStrategy,
                                    "] expected a function of define_step(), but "
                                    "got one of another kind"));
   const auto* numbers = tensor->const_data_ptr<int64_t>();
-  UpdateCounts counts{.num_repeated = numbers[0], .num_outdated = numbers[1]};
-  for (int64_t i = 2; i + 1 < tensor->numel(); i += 2)
-    counts.staleness[static_cast<uint64_t>(numbers[i])] += numbers[i + 1];
+  const auto seconds = [&](int64_t place) { return static_cast<double>(numbers[place]) / 1e9; };
+  StepReport report{.counts = {.num_repeated = numbers[0], .num_outdated = numbers[1]},
+                    .times = {.computing = seconds(2), .waiting = seconds(3), .idle = seconds(4)}};
+  for (int64_t i = kBeforeStaleness; i + 1 < tensor->numel(); i += 2)
+    report.counts.staleness[static_cast<uint64_t>(numbers[i])] += numbers[i + 1];
   values.pop_back();
-  return counts;
+  return report;
 }
 
 int checked_slots(const ParameterServerOptions& parameters, const ClusterResolver& resolver) {
@@ -111,6 +131,102 @@ int checked_slots(const ParameterServerOptions& parameters, const ClusterResolve
 
 }  // namespace
 
+/// A slot of a step on its way through a worker.
+class ParameterServerStrategy::StepWork : public ClosureWork {
+ public:
+  StepWork(ParameterServerStrategy& strategy, const StepParts& parts, const StepSlot& slot)
+      : strategy_(strategy), parts_(parts), slot_(slot) {}
+
+  void prepare() override {
+    TableLookups lookups;
+    if (parts_.load) {
+      batch_ = parts_.load(slot_);
+      parts_.look_up(batch_.get(), lookups);
+    }
+    values_ = strategy_.variables_->read_ahead(lookups);
+  }
+
+  ClosureValues run() override {
+    const auto begin = Clock::now();
+    const auto last = strategy_.last_ran_;
+    report_.times.idle = last == Clock::time_point() ? 0 : seconds_between(last, given_);
+    report_.times.waiting = seconds_between(std::max(last, given_), begin);
+    const double waited_before = strategy_.variables_->seconds_waited();
+    auto results = run_alone();
+    strategy_.last_ran_ = Clock::now();
+    const double waited =
+        (strategy_.variables_->seconds_waited() - waited_before) / strategy_.num_local_replicas();
+    report_.times.waiting += waited;
+    report_.times.computing = std::max(0.0, seconds_between(begin, strategy_.last_ran_) - waited);
+    return results;
+  }
+
+  void finish(ClosureValues& results) override {
+    if (strategy_.is_synchronous_ && !parts_.only_reads) {
+      strategy_.variables_->contribute(static_cast<uint64_t>(slot_.step), static_cast<uint32_t>(slot_.slot),
+                                       gradients_);
+    } else {
+      push();
+    }
+    results.emplace_back(encode_report(report_));
+  }
+
+  bool looks_ahead() const override { return strategy_.looks_ahead_; }
+
+  bool only_reads() const { return parts_.only_reads; }
+  /// Before a run(): an earlier one's gradients are sent first. The values that it begins with; null: those
+  /// that the servers have now.
+  std::shared_ptr<const ServedVariables::Values> begin_run() {
+    if (!strategy_.is_synchronous_) {
+      gradients_ = strategy_.variables_->take_gradients();
+      push();
+    }
+    return std::exchange(values_, nullptr);
+  }
+
+ private:
+  ClosureValues run_alone() {
+    struct Current {
+      ~Current() {
+        strategy.work_ = nullptr;
+        strategy.number_replicas(0, strategy.num_local_replicas(), strategy.seed_);
+      }
+      ParameterServerStrategy& strategy;
+    };
+    const Current current{strategy_};
+    const int num_local = strategy_.num_local_replicas();
+    strategy_.work_ = this;
+    strategy_.variables_->take_gradients();  // that a step has left which failed
+    strategy_.number_replicas(slot_.slot * num_local, slot_.num_slots * num_local,
+                              seed_of_step(strategy_.seed_, slot_.step));
+    auto results = parts_.run(slot_, batch_.get());
+    gradients_ = strategy_.variables_->take_gradients();
+    return results;
+  }
+
+  void push() {
+    if (gradients_.empty()) return;
+    const auto pushed = strategy_.variables_->push(
+        {.closure = static_cast<uint64_t>(slot_.step), .number = num_pushes_++}, gradients_);
+    gradients_.clear();
+    auto& counts = report_.counts;
+    counts.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
+    counts.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
+    const auto most = std::max_element(pushed.staleness.begin(), pushed.staleness.end());
+    if (most != pushed.staleness.end()) ++counts.staleness[*most];
+  }
+
+  ParameterServerStrategy& strategy_;
+  const StepParts& parts_;
+  const StepSlot slot_;
+  const Clock::time_point given_ = Clock::now();
+  std::shared_ptr<void> batch_;
+  std::shared_ptr<const ServedVariables::Values> values_;
+  ServedVariables::Gradients gradients_;
+  uint64_t num_pushes_ = 0;
+  StepReport report_;
+};
+
 ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver,
                                                  const std::vector<std::string>& devices,
                                                  const ParameterServerOptions& parameters,
@@ -118,7 +234,8 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
                                                  const ClusterOptions& cluster)
     : Strategy(configured(devices, options)),
       seed_(options.seed.value_or(at::globalContext().defaultGenerator(at::kCPU).current_seed())),
-      is_synchronous_(parameters.max_staleness == 0) {
+      is_synchronous_(parameters.max_staleness == 0),
+      looks_ahead_(parameters.looks_ahead && !is_synchronous_) {
   resolver = with_servers(std::move(resolver));
   slots_per_step_ = checked_slots(parameters, *resolver);
   CoordinatorOptions coordinator{.on_message = parameters.on_message};
@@ -173,25 +290,15 @@ std::optional<InitialValues> ParameterServerStrategy::initial_values_of(
 }
 
 void ParameterServerStrategy::before_run() {
-  variables_->refresh();
-}
-
-void ParameterServerStrategy::after_run() {
-  if (!step_ || is_synchronous_ || !variables_->has_gradients()) return;
-  const auto pushed =
-      variables_->push({.closure = static_cast<uint64_t>(step_->step), .number = num_pushes_++});
-  update_counts_.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
-  update_counts_.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
-  const auto most = std::max_element(pushed.staleness.begin(), pushed.staleness.end());
-  if (most != pushed.staleness.end()) ++update_counts_.staleness[*most];
+  variables_->refresh(work_ != nullptr ? work_->begin_run() : nullptr);
 }
 
 torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
                                                        torch::optim::Optimizer& optimizer,
                                                        const ApplyOptions& options) {
-  if (!step_)
+  if (work_ == nullptr || work_->only_reads())
     throw InvalidArgument(c10::str("[", name(), "] expected gradients to be applied inside the function of ",
-                                   "define_step(), which workers call"));
+                                   "define_step(), which workers call, and which does not only read"));
   const bool is_scaled = options.scaler != nullptr && options.scaler->is_enabled();
   if (slots_per_step_ > 1 && (options.clip_norm || is_scaled))
     throw InvalidArgument(c10::str("[", name(), "] expected no ", is_scaled ? "scaler" : "clip_norm",
@@ -205,7 +312,7 @@ torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
   };
   const int local = replica.local_replica_id();
   const auto take = [&] {
-    if (local == 0) variables_->take_gradients(optimizer);
+    if (local == 0) variables_->note_gradients(optimizer);
   };
   if (is_scaled) {
     group->note_scaler(local);
@@ -218,46 +325,39 @@ torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
   return norm;
 }
 
-void ParameterServerStrategy::define_step_function(const std::string& name, StepFunction function) {
-  coordinator_->define_function(
-      name, [this, call = make_closure_function([](int64_t step, int64_t slot) {
-                     return std::tuple(step, slot);  // checked
-                   }),
-             function = std::move(function)](const ClosureValues& arguments) mutable {
-        const auto checked = call(arguments);
-        return make_step(function, {.step = std::get<int64_t>(checked[0]),
-                                    .slot = static_cast<int>(std::get<int64_t>(checked[1])),
-                                    .num_slots = slots_per_step_});
+void ParameterServerStrategy::define_step_parts(const std::string& name, StepParts parts) {
+  const auto& kept = steps_.emplace(name, std::move(parts)).first->second;
+  coordinator_->define_work(
+      name, [this, &kept, check = make_closure_function([](int64_t step, int64_t slot) {
+                            return std::tuple(step, slot);
+                          })](const ClosureValues& arguments) mutable -> std::unique_ptr<ClosureWork> {
+        const auto checked = check(arguments);
+        const StepSlot slot{.step = std::get<int64_t>(checked[0]),
+                            .slot = static_cast<int>(std::get<int64_t>(checked[1])),
+                            .num_slots = slots_per_step_};
+        return std::make_unique<StepWork>(*this, kept, slot);
       });
 }
 
-ClosureValues ParameterServerStrategy::make_step(const StepFunction& function, const StepSlot& step) {
-  const int num_local = num_local_replicas();
-  struct Current {
-    ~Current() {
-      strategy.step_.reset();
-      strategy.number_replicas(0, strategy.num_local_replicas(), strategy.seed_);
-    }
-    ParameterServerStrategy& strategy;
-  };
-  const Current current{*this};
-  step_ = step;
-  num_pushes_ = 0;
-  update_counts_ = {};
-  variables_->forget_gradients();
-  number_replicas(step.slot * num_local, step.num_slots * num_local, seed_of_step(seed_, step.step));
-  auto values = function(step);
-  if (is_synchronous_)
-    variables_->contribute(static_cast<uint64_t>(step.step), static_cast<uint32_t>(step.slot));
-  values.emplace_back(encode_counts(update_counts_));
-  return values;
+std::vector<RemoteValue> ParameterServerStrategy::schedule_slots(const std::string& name, int64_t step) {
+  std::vector<RemoteValue> slots;
+  for (int slot = 0; slot < slots_per_step_; ++slot)
+    slots.push_back(coordinator_->schedule(name, step, slot));
+  return slots;
 }
 
-void ParameterServerStrategy::note_updates(ClosureValues& values) {
-  const auto counts = decode_counts(values);
-  for (const auto& [staleness, updates] : counts.staleness) update_counts_.staleness[staleness] += updates;
-  update_counts_.num_repeated += counts.num_repeated;
-  update_counts_.num_outdated += counts.num_outdated;
+std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vector<RemoteValue>& slots) {
+  std::vector<ClosureValues> fetched;
+  for (const auto& slot : slots) {
+    const auto [counts, times] = decode_report(fetched.emplace_back(slot.fetch_all()));
+    for (const auto& [staleness, updates] : counts.staleness) update_counts_.staleness[staleness] += updates;
+    update_counts_.num_repeated += counts.num_repeated;
+    update_counts_.num_outdated += counts.num_outdated;
+    worker_times_.computing += times.computing;
+    worker_times_.waiting += times.waiting;
+    worker_times_.idle += times.idle;
+  }
+  return fetched;
 }
 
 void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, int64_t end,
@@ -265,8 +365,11 @@ void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, 
   if (begin < 0 || end < begin)
     throw InvalidArgument(
         c10::str("[", this->name(), "] run_steps: expected steps from 0 on, but got ", begin, " to ", end));
+  const auto found = steps_.find(name);
+  const bool only_reads = found != steps_.end() && found->second.only_reads;
   try {
-    is_synchronous_ ? run_together(name, begin, end, on_step) : run_apart(name, begin, end, on_step);
+    is_synchronous_ && !only_reads ? run_together(name, begin, end, on_step)
+                                   : run_apart(name, begin, end, on_step);
   } catch (...) {
     if (is_chief()) coordinator_->cancel();  // and throws what was the cause, where a step was
     throw;
@@ -275,16 +378,15 @@ void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, 
 
 void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, int64_t end,
                                         const OnStep& on_step) {
-  std::deque<RemoteValue> open;
+  std::deque<std::vector<RemoteValue>> open;
   int64_t next = begin;
   for (int64_t step = begin; step < end; ++step) {
-    for (; next < end && open.size() < kScheduledSteps; ++next)
-      open.push_back(coordinator_->schedule(name, next, 0));
-    auto values = open.front().fetch_all();
+    for (; next < end && open.size() < kScheduledSteps; ++next) open.push_back(schedule_slots(name, next));
+    const auto values = fetch_slots(open.front());
     open.pop_front();
-    note_updates(values);
-    on_step(step, {std::move(values)});
-    if ((step + 1) % kForgetEvery == 0) variables_->forget_before(static_cast<uint64_t>(step) + 1);
+    on_step(step, values);
+    if (!steps_.at(name).only_reads && (step + 1) % kForgetEvery == 0)
+      variables_->forget_before(static_cast<uint64_t>(step) + 1);
   }
 }
 
@@ -292,11 +394,7 @@ void ParameterServerStrategy::run_together(const std::string& name, int64_t begi
                                            const OnStep& on_step) {
   const int64_t reconnects = variables_->num_reconnects();
   for (int64_t step = begin; step < end; ++step) {
-    std::vector<RemoteValue> slots;
-    for (int slot = 0; slot < slots_per_step_; ++slot)
-      slots.push_back(coordinator_->schedule(name, step, slot));
-    std::vector<ClosureValues> values;
-    for (const auto& slot : slots) note_updates(values.emplace_back(slot.fetch_all()));
+    const auto values = fetch_slots(schedule_slots(name, step));
     const auto missing =
         variables_->commit(static_cast<uint64_t>(step), static_cast<uint32_t>(slots_per_step_));
     if (!missing.empty() || variables_->num_reconnects() != reconnects)

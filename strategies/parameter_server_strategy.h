@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include "lockstep/strategies/indexed_source.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/table_lookups.h"
 
 namespace lockstep {
 
@@ -36,6 +38,10 @@ struct ParameterServerOptions {
   /// With a staleness of 0, the parts that each step's batch is cut into, for as many workers to compute at
   /// the same time; 0: one for each worker of the cluster.
   int slots_per_step = 0;
+  /// With another staleness than 0, a worker reads the next step's batch and values while it computes one,
+  /// and sends the last one's gradients. So two of its own steps, too, can come between a step's values and
+  /// the step. Off: it does one after the other.
+  bool looks_ahead = true;
   /// The chief gets a line for each worker that comes or is lost, see CoordinatorOptions.
   std::function<void(const std::string&)> on_message;
 };
@@ -45,6 +51,24 @@ struct StepSlot {
   int64_t step = 0;
   int slot = 0;  ///< of `num_slots` that make the step together
   int num_slots = 1;
+};
+
+/// What a step's function may be told beside its batches.
+template <typename Batch>
+struct StepOptions {
+  /// Lists what a shard will look up in tables: their rows are then read ahead, all at once.
+  std::function<void(const Batch& shard, TableLookups& lookups)> look_up;
+  /// The function applies no gradients: its steps are an evaluation's.
+  bool only_reads = false;
+};
+
+/// How workers have spent their time on the steps of run_steps(), in seconds, all of them together.
+struct WorkerTimes {
+  double computing = 0;
+  double waiting = 0;  ///< for a batch, values of servers, or room to send gradients, and did not compute
+  double idle = 0;     ///< without a step to compute
+
+  double total() const { return computing + waiting + idle; }
 };
 
 /// What became of the updates that workers have sent.
@@ -89,7 +113,7 @@ class StepBatches {
 /// Trains by parameter servers: they hold the parameters and step them, workers compute gradients, each in
 /// its own time, and a chief hands out the steps. Workers may be lost and come at any time; a server that is
 /// started again goes on from what it has saved. The same train step as for any strategy: run() begins with
-/// the servers' values, and what apply_gradients() is called for goes to the servers when it ends.
+/// the servers' values, and what apply_gradients() is called for goes to the servers when the step ends.
 ///
 /// All processes run the same program, but for the ps tasks (see serve_parameters()):
 ///
@@ -97,8 +121,8 @@ class StepBatches {
 ///   auto model = strategy.scope(make_model);
 ///   auto optimizer = strategy.scope(make_optimizer);
 ///   auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
-///   strategy.define_step("train", [&](const StepSlot& step) {
-///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batches.at(step)));
+///   strategy.define_step("train", batches, [&](const StepSlot&, PerReplica<Example>& batch) {
+///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch));
 ///   });
 ///   if (strategy.is_chief()) {
 ///     strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
@@ -111,6 +135,8 @@ class StepBatches {
 /// collectives, reduce()) concerns those of one process. Optimizers are never stepped here: the servers do as
 /// update_rule_of() says, with the learning rate that the worker's optimizer has at the time. A run() outside
 /// the function of define_step(), such as an evaluation's, only reads.
+///
+/// See also TrainingSteps, by which the same program trains under any strategy.
 class ParameterServerStrategy : public Strategy {
  public:
   /// `resolver` null: what resolve_cluster() finds in the environment. Devices as for MirroredStrategy.
@@ -146,16 +172,42 @@ class ParameterServerStrategy : public Strategy {
     return StepBatches<BatchOf<D>>(load, *source->num_steps(), slots_per_step_);
   }
 
-  /// Makes a training step known by a name, on this process: `fn(const StepSlot&)`, which returns nothing,
-  /// one ClosureValue, or several in a std::tuple. It calls run() with a function that applies gradients, by
-  /// each optimizer once at most where the staleness is 0. The replicas' random streams begin anew with each
-  /// step, so that a step that runs again elsewhere draws the same numbers.
+  /// Makes a training step known by a name, on this process: `fn(const StepSlot&, PerReplica<Batch>&)`, which
+  /// returns nothing, one ClosureValue, or several in a std::tuple. It calls run() with a function that
+  /// applies gradients, by each optimizer once at most where the staleness is 0. The replicas' random streams
+  /// begin anew with each step, so that a step that runs again elsewhere draws the same numbers.
+  ///
+  /// Batches are made and `options.look_up` is called by another thread, while the function runs. An update
+  /// is known by its step's number, whatever the name.
+  template <typename Batch, typename Fn>
+  void define_step(const std::string& name, const StepBatches<Batch>& batches, Fn fn,
+                   StepOptions<Batch> options = {}) {
+    using Batches = PerReplica<Batch>;
+    define_step_parts(name,
+                      {.load = [batches](const StepSlot& step) -> std::shared_ptr<void> {
+                         return std::make_shared<Batches>(batches.at(step));
+                       },
+                       .look_up =
+                           [look_up = std::move(options.look_up)](const void* batch, TableLookups& lookups) {
+                             if (!look_up) return;
+                             for (const auto& shard : static_cast<const Batches*>(batch)->local_values())
+                               look_up(shard, lookups);
+                           },
+                       .run =
+                           [fn = std::move(fn)](const StepSlot& step, void* batch) mutable {
+                             return closure_results([&] { return fn(step, *static_cast<Batches*>(batch)); });
+                           },
+                       .only_reads = options.only_reads});
+  }
+  /// The same for `fn(const StepSlot&)`, which comes by its batches itself.
   template <typename Fn>
   void define_step(const std::string& name, Fn fn) {
-    define_step_function(name, [this, name, fn = std::move(fn)](const StepSlot& step) mutable {
-      auto function = make_closure_function([&fn, step]() { return fn(step); });
-      return function({});
-    });
+    define_step_parts(name, {.load = nullptr,
+                             .look_up = nullptr,
+                             .run = [fn = std::move(fn)](
+                                        const StepSlot& step,
+                                        void*) mutable { return closure_results([&] { return fn(step); }); },
+                             .only_reads = false});
   }
 
   /// Gets what a step's function has returned in each slot.
@@ -165,13 +217,16 @@ class ParameterServerStrategy : public Strategy {
   /// order, in the calling thread, with what the function returned in each slot. Blocks until all are made. A
   /// step that was made before, by this chief or an earlier one, is computed, but not applied again.
   ///
-  /// Throws InvalidArgument on a worker, what the function throws, and ClusterError where no worker is there
+  /// Throws InvalidArgument on a worker and for a name that is not defined, what the function throws, and
+  /// ClusterError where no worker is there
   /// for too long; with a staleness of 0 also PeerLost where a server was lost, whose values may be of
   /// another step then: the training has to go on from what was saved.
   void run_steps(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 
   /// The chief's: of all steps that run_steps() has had made.
   const UpdateCounts& update_counts() const { return update_counts_; }
+  /// The chief's, likewise.
+  const WorkerTimes& worker_times() const { return worker_times_; }
 
   /// What came of putting the variables onto the servers: in shards.
   struct VariableCounts {
@@ -200,28 +255,37 @@ class ParameterServerStrategy : public Strategy {
   void on_modules(const std::vector<ModulePointer>& modules) override;
   void on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers) override;
   void before_run() override;
-  void after_run() override;
 
  private:
-  using StepFunction = std::function<ClosureValues(const StepSlot&)>;
+  /// What define_step() was told, whatever the types.
+  struct StepParts {
+    std::function<std::shared_ptr<void>(const StepSlot&)> load;
+    std::function<void(const void* batch, TableLookups&)> look_up;
+    std::function<ClosureValues(const StepSlot&, void* batch)> run;
+    bool only_reads = false;
+  };
+  class StepWork;
 
-  void define_step_function(const std::string& name, StepFunction function);
-  ClosureValues make_step(const StepFunction& function, const StepSlot& step);
+  void define_step_parts(const std::string& name, StepParts parts);
   std::optional<InitialValues> initial_values_of(const torch::Tensor& parameter) const;
-  void note_updates(ClosureValues& values);
+  std::vector<RemoteValue> schedule_slots(const std::string& name, int64_t step);
+  std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots);
   void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
   void run_together(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 
   const uint64_t seed_;
   const bool is_synchronous_;
+  const bool looks_ahead_;
   int slots_per_step_ = 1;
   std::unique_ptr<ParameterClientOptions> client_options_;
   std::unique_ptr<ClusterCoordinator> coordinator_;
   std::shared_ptr<ServedVariables> variables_;
   std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // modules that are a ServedTable
-  std::optional<StepSlot> step_;                          // that this worker makes
-  uint64_t num_pushes_ = 0;                               // within it
-  UpdateCounts update_counts_;                            // on a worker: of it
+  std::map<std::string, StepParts> steps_;
+  StepWork* work_ = nullptr;                          // what this worker runs
+  std::chrono::steady_clock::time_point last_ran_{};  // when it last had run something
+  UpdateCounts update_counts_;
+  WorkerTimes worker_times_;
   VariableCounts variable_counts_;
 };
 

@@ -1,16 +1,25 @@
 #include "lockstep/strategies/served_variables.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/searchsorted.h>
 #include <c10/util/StringUtil.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
 
 namespace lockstep {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 /// The older of two reads of the same rows' shards; 0 is also that of a shard of which nothing was read.
 void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& read) {
@@ -22,71 +31,157 @@ void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& re
 
 }  // namespace
 
+/// Of some variables, by their places among all.
+class ServedVariables::Values {
+ public:
+  std::map<size_t, ParameterClient::Pulled> variables;  // whole ones
+  std::map<size_t, std::vector<uint64_t>> table_versions;
+  std::vector<TableLookups::Lookup> lookups;  // with values
+};
+
 ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bool creates) {
-  MutexLock lock(mutex_);
   const at::NoGradGuard no_grad;
   const auto& first = added.replicas.front();
-  for (const auto& parameter : added.replicas) {
-    if (places_.contains(parameter.unsafeGetTensorImpl()))
-      throw InvalidArgument(c10::str("[ParameterServerStrategy] expected a parameter in one optimizer, but '",
-                                     added.name, "' is in another one already"));
+  int number = 0;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& parameter : added.replicas) {
+      if (places_.contains(parameter.unsafeGetTensorImpl()))
+        throw InvalidArgument(
+            c10::str("[ParameterServerStrategy] expected a parameter in one optimizer, but '", added.name,
+                     "' is in another one already"));
+    }
+    {
+      MutexLock reading(reader_mutex_);
+      number = reader_.add_variable(added.name, first.sizes().vec(), first.scalar_type());
+    }
+    Variable variable{.number = number, .name = added.name, .is_table = added.initial.has_value()};
+    for (const auto& parameter : added.replicas) {
+      variable.replicas.emplace_back(parameter.getIntrusivePtr());
+      places_[parameter.unsafeGetTensorImpl()] = variables_.size();
+    }
+    variables_.push_back(std::move(variable));
   }
-  Variable variable{.number = client_.add_variable(added.name, first.sizes().vec(), first.scalar_type()),
-                    .name = added.name,
-                    .is_table = added.initial.has_value()};
-  for (const auto& parameter : added.replicas) {
-    variable.replicas.emplace_back(parameter.getIntrusivePtr());
-    places_[parameter.unsafeGetTensorImpl()] = variables_.size();
-  }
-  variables_.push_back(variable);
+  MutexLock writing(writer_mutex_);
+  writer_.add_variable(added.name, first.sizes().vec(), first.scalar_type());
   if (!creates) return {};
-  if (added.initial) return client_.create(variable.number, *added.initial, added.rule);
-  return client_.create(variable.number, first.detach().cpu().contiguous(), added.rule);
+  if (added.initial) return writer_.create(number, *added.initial, added.rule);
+  return writer_.create(number, first.detach().cpu().contiguous(), added.rule);
 }
 
-ServedVariables::Variable& ServedVariables::variable_of(const at::Tensor& parameter) {
+size_t ServedVariables::place_of(const at::Tensor& parameter) const {
   const auto found = places_.find(parameter.unsafeGetTensorImpl());
   if (found == places_.end())
     throw InvalidArgument(
         c10::str("[ParameterServerStrategy] expected a parameter of an optimizer made in "
                  "scope, but got another one of shape ",
                  parameter.sizes()));
-  return variables_[found->second];
+  return found->second;
 }
 
-void ServedVariables::refresh() {
-  MutexLock lock(mutex_);
-  const at::NoGradGuard no_grad;
+std::vector<ParameterClient::Pulled> ServedVariables::pull(
+    const std::vector<ParameterClient::Wanted>& wanted) {
+  if (wanted.empty()) return {};
+  MutexLock lock(reader_mutex_);
+  return reader_.pull(wanted);
+}
+
+std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const TableLookups& lookups) {
+  const auto values = std::make_shared<Values>();
   std::vector<ParameterClient::Wanted> wanted;
-  std::vector<Variable*> refreshed;
-  for (auto& variable : variables_) {
-    variable.versions.clear();
-    const bool is_in_use = std::any_of(variable.replicas.begin(), variable.replicas.end(),
-                                       [](const auto& weak) { return !weak.expired(); });
-    if (variable.is_table || !is_in_use) continue;
-    wanted.push_back({.variable = variable.number, .rows = {}});
-    refreshed.push_back(&variable);
+  std::vector<size_t> places;  // of those wanted
+  std::map<size_t, std::vector<size_t>> by_table;
+  {
+    MutexLock lock(mutex_);
+    for (size_t place = 0; place < variables_.size(); ++place) {
+      const auto& variable = variables_[place];
+      const bool is_in_use = std::any_of(variable.replicas.begin(), variable.replicas.end(),
+                                         [](const auto& weak) { return !weak.expired(); });
+      if (variable.is_table || !is_in_use) continue;
+      wanted.push_back({.variable = variable.number, .rows = {}});
+      places.push_back(place);
+    }
+    values->lookups = lookups.all();
+    for (size_t i = 0; i < values->lookups.size(); ++i)
+      by_table[place_of(values->lookups[i].parameter)].push_back(i);
+    for (const auto& [place, which] : by_table) {
+      std::vector<at::Tensor> rows;
+      for (const size_t i : which) rows.push_back(values->lookups[i].rows.rows);
+      wanted.push_back({.variable = variables_[place].number,
+                        .rows = rows.size() == 1 ? rows.front() : distinct_rows(at::cat(rows)).rows});
+      places.push_back(place);
+    }
   }
-  if (wanted.empty()) return;
-  auto pulled = client_.pull(wanted);
+  auto pulled = pull(wanted);
   for (size_t i = 0; i < pulled.size(); ++i) {
-    auto& variable = *refreshed[i];
-    variable.versions = std::move(pulled[i].versions);
+    const auto table = by_table.find(places[i]);
+    if (table == by_table.end()) {
+      values->variables[places[i]] = std::move(pulled[i]);
+      continue;
+    }
+    values->table_versions[places[i]] = std::move(pulled[i].versions);
+    for (const size_t which : table->second) {
+      auto& rows = values->lookups[which].rows;
+      rows.values = table->second.size() == 1
+                        ? pulled[i].values
+                        : pulled[i].values.index_select(0, at::searchsorted(wanted[i].rows, rows.rows));
+    }
+  }
+  return values;
+}
+
+void ServedVariables::use(const Values& values) {
+  for (auto& variable : variables_) variable.versions.clear();
+  for (const auto& [place, versions] : values.table_versions) variables_[place].versions = versions;
+  for (const auto& [place, pulled] : values.variables) {
+    auto& variable = variables_[place];
+    variable.versions = pulled.versions;
     for (const auto& weak : variable.replicas) {
-      if (auto parameter = weak.lock()) at::Tensor(std::move(parameter)).copy_(pulled[i].values);
+      if (auto parameter = weak.lock()) at::Tensor(std::move(parameter)).copy_(pulled.values);
     }
   }
 }
 
-at::Tensor ServedVariables::read_rows(const at::Tensor& parameter, const at::Tensor& rows) {
+void ServedVariables::refresh(std::shared_ptr<const Values> values) {
+  const at::NoGradGuard no_grad;
+  double waited = 0;
+  if (!values) {
+    const auto begin = Clock::now();
+    values = read_ahead({});
+    waited = seconds_since(begin);
+  }
   MutexLock lock(mutex_);
-  auto& variable = variable_of(parameter);
-  auto pulled = client_.pull({{.variable = variable.number, .rows = rows}});
-  keep_older(variable.versions, pulled[0].versions);
-  return pulled[0].values;
+  seconds_waited_ += waited;
+  use(*values);
+  values_ = std::move(values);
 }
 
-void ServedVariables::take_gradients(const torch::optim::Optimizer& optimizer) {
+TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& ids) {
+  {
+    MutexLock lock(mutex_);
+    if (values_)
+      for (const auto& lookup : values_->lookups)
+        if (lookup.is_of(table.table(), ids))
+          return {lookup.rows.rows, lookup.rows.places.reshape(ids.sizes()), lookup.rows.values};
+  }
+  auto read = distinct_rows(table.rows_of(ids.cpu()));
+  ParameterClient::Wanted wanted{.rows = read.rows};
+  size_t place = 0;
+  {
+    MutexLock lock(mutex_);
+    place = place_of(table.table());
+    wanted.variable = variables_[place].number;
+  }
+  const auto begin = Clock::now();
+  auto pulled = pull({wanted});
+  MutexLock lock(mutex_);
+  seconds_waited_ += seconds_since(begin);
+  keep_older(variables_[place].versions, pulled[0].versions);
+  read.values = std::move(pulled[0].values);
+  return read;
+}
+
+void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
   MutexLock lock(mutex_);
   const at::NoGradGuard no_grad;
   for (const auto& group : optimizer.param_groups()) {
@@ -94,7 +189,7 @@ void ServedVariables::take_gradients(const torch::optim::Optimizer& optimizer) {
     for (const auto& parameter : group.params()) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
-      const auto& variable = variable_of(parameter);
+      const auto& variable = variables_[place_of(parameter)];
       if (std::any_of(gradients_.begin(), gradients_.end(),
                       [&](const auto& taken) { return taken.variable == variable.number; }))
         throw InvalidArgument(
@@ -110,10 +205,7 @@ void ServedVariables::take_gradients(const torch::optim::Optimizer& optimizer) {
       if (gradient.is_sparse()) {
         const auto coalesced = gradient.coalesce();
         taken.rows = coalesced.indices().squeeze(0).cpu().contiguous();
-        taken.values = coalesced.values()
-                           .to(at::kCPU, coalesced.scalar_type(), /*non_blocking=*/false,
-                               /*copy=*/true)
-                           .contiguous();
+        taken.values = coalesced.values().cpu().contiguous();  // nothing writes to it any more
       } else {
         taken.values = gradient.detach()
                            .to(at::kCPU, gradient.scalar_type(), /*non_blocking=*/false,
@@ -125,44 +217,44 @@ void ServedVariables::take_gradients(const torch::optim::Optimizer& optimizer) {
   }
 }
 
-bool ServedVariables::has_gradients() const {
+ServedVariables::Gradients ServedVariables::take_gradients() {
   MutexLock lock(mutex_);
-  return !gradients_.empty();
+  return std::exchange(gradients_, {});
 }
 
-void ServedVariables::forget_gradients() {
-  MutexLock lock(mutex_);
-  gradients_.clear();
+ParameterClient::PushSummary ServedVariables::push(const PushId& id, const Gradients& gradients) {
+  MutexLock lock(writer_mutex_);
+  return writer_.push(id, gradients);
 }
 
-ParameterClient::PushSummary ServedVariables::push(const PushId& id) {
-  MutexLock lock(mutex_);
-  return client_.push(id, std::exchange(gradients_, {}));
-}
-
-void ServedVariables::contribute(uint64_t step, uint32_t slot) {
-  MutexLock lock(mutex_);
-  client_.contribute(step, slot, std::exchange(gradients_, {}));
+void ServedVariables::contribute(uint64_t step, uint32_t slot, const Gradients& gradients) {
+  MutexLock lock(writer_mutex_);
+  writer_.contribute(step, slot, gradients);
 }
 
 std::vector<uint32_t> ServedVariables::commit(uint64_t step, uint32_t num_slots) {
-  MutexLock lock(mutex_);
-  return client_.commit(step, num_slots);
+  MutexLock lock(writer_mutex_);
+  return writer_.commit(step, num_slots);
 }
 
 void ServedVariables::forget_before(uint64_t closure) {
-  MutexLock lock(mutex_);
-  client_.forget_before(closure);
+  MutexLock lock(writer_mutex_);
+  writer_.forget_before(closure);
 }
 
 void ServedVariables::end_servers() {
-  MutexLock lock(mutex_);
-  client_.end_servers();
+  MutexLock lock(writer_mutex_);
+  writer_.end_servers();
 }
 
 int64_t ServedVariables::num_reconnects() const {
+  MutexLock lock(writer_mutex_);
+  return writer_.num_reconnects();
+}
+
+double ServedVariables::seconds_waited() const {
   MutexLock lock(mutex_);
-  return client_.num_reconnects();
+  return seconds_waited_;
 }
 
 }  // namespace lockstep

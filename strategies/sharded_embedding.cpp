@@ -116,13 +116,13 @@ ShardedEmbeddingImpl::Lookup ShardedEmbeddingImpl::look_up(const torch::Tensor& 
     throw InvalidArgument(
         "[ShardedEmbedding] expected a table, but it has none yet: make the module in strategy.scope(), or "
         "call make_table()");
-  const auto [rows, places, counts] =
-      at::_unique2(rows_of(ids.cpu()), /*sorted=*/true, /*return_inverse=*/true);
-  Lookup lookup{.rows = reader_->read_rows(weight, rows).to(weight.device()),
-                .places = places.to(weight.device())};
+  const auto read = reader_->look_up(*this, ids);
+  Lookup lookup{.rows = read.values.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true),
+                .places = read.places.to(weight.device())};
   if (at::GradMode::is_enabled() && weight.requires_grad()) {
-    const std::shared_ptr<Node> node(new ReadRowsBackward(rows.to(weight.device()), weight.sizes().vec()),
-                                     torch::autograd::deleteNode);
+    const std::shared_ptr<Node> node(
+        new ReadRowsBackward(read.rows.to(weight.device()), weight.sizes().vec()),
+        torch::autograd::deleteNode);
     node->set_next_edges(torch::autograd::collect_next_edges(weight));
     torch::autograd::create_gradient_edge(lookup.rows, node);
   }

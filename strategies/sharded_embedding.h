@@ -48,12 +48,12 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   /// Ids are int64 on any device, the result is on the parameter's. Blocks while rows are read.
   ///
   /// Throws InvalidArgument for other dtypes and shapes, for offsets that do not ascend from 0 to N at most,
-  /// for an id that is no row, and as TableReader::read_rows().
+  /// for an id that is no row, and as TableReader::look_up().
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& offsets = {});
 
   const ShardedEmbeddingOptions& options() const { return options_; }
-  /// The row of each id: the id itself, or where its hash leads. Of the same shape, on the CPU.
-  torch::Tensor rows_of(const torch::Tensor& ids) const;
+  /// The id itself, or where its hash leads.
+  torch::Tensor rows_of(const torch::Tensor& ids) const override;
 
   void make_table() override;
   void read_from(std::shared_ptr<TableReader> reader) override;

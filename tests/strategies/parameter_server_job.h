@@ -49,6 +49,10 @@ class ParameterServerJob {
 
   ParameterServerStrategy& chief() { return *chief_; }
   ParameterService& service(int server) { return services_.at(static_cast<size_t>(server)); }
+  /// That it has answered since it was started.
+  uint64_t num_requests(int server) const {
+    return servers_.at(static_cast<size_t>(server))->counts().requests;
+  }
   void stop_server(int server) { servers_.at(static_cast<size_t>(server)).reset(); }
   /// All connections are lost, its shards are not.
   void restart_server(int server) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -43,10 +44,22 @@ struct TanhTraining {
     const auto data = examples_of_three_classes();
     const auto batches =
         strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", [&strategy, this, batches](const StepSlot& step) {
-      strategy.run(plain_step<TanhNet>, model, optimizer, batches.at(step));
-      return step.step;
-    });
+    strategy.define_step("train", batches,
+                         [&strategy, this](const StepSlot& step, PerReplica<Example>& batch) {
+                           strategy.run(plain_step<TanhNet>, model, optimizer, batch);
+                           return step.step;
+                         });
+    strategy.define_step("examples", batches,
+                         [&strategy, this](const StepSlot&, PerReplica<Example>& batch) {
+                           const torch::NoGradGuard no_grad;
+                           return strategy.reduce(
+                               ReduceOp::kSum, strategy.run(
+                                                   [](ReplicaContext&, TanhNet& net, const Example& shard) {
+                                                     return example_losses(net, shard).sum();
+                                                   },
+                                                   model, batch));
+                         },
+                         {.only_reads = true});
   }
 
   Mirrored<TanhNet> model;
@@ -139,11 +152,66 @@ TEST(ParameterServerStrategy, AsManySlotsAsAskedForMakeAStep) {
   EXPECT_LT(largest_difference(trained.parameters, alone), 1e-12);
 }
 
-TEST(ParameterServerStrategy, AWorkerThatIsAloneIsNeverStale) {
+TEST(ParameterServerStrategy, AWorkerThatIsAloneAndDoesNotLookAheadIsNeverStale) {
   const auto alone = trained_alone<TanhNet>(make_tanh_net, examples_of_three_classes(), adam());
-  const auto trained = trained_by_servers({.num_workers = 1}, adam());
+  const auto trained = trained_by_servers({.num_workers = 1, .parameters = {.looks_ahead = false}}, adam());
   EXPECT_LT(largest_difference(trained.parameters, alone), 1e-12);
   EXPECT_THAT(trained.counts.staleness, ElementsAre(Pair(0, kSteps)));
+}
+
+TEST(ParameterServerStrategy, AWorkerThatLooksAheadIsStaleByTwoOfItsOwnStepsAtMost) {
+  const auto trained = trained_by_servers({.num_workers = 1}, adam());
+  int64_t updates = 0;
+  for (const auto& [staleness, count] : trained.counts.staleness) {
+    EXPECT_LE(staleness, 2U);
+    updates += count;
+  }
+  EXPECT_EQ(updates, kSteps);
+}
+
+TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothing) {
+  for (const std::optional<uint64_t> staleness : {std::optional<uint64_t>(0), std::optional<uint64_t>()}) {
+    ParameterServerJob job({.num_workers = 2, .parameters = {.max_staleness = staleness}});
+    const auto training = make_training(job.chief(), adam());
+    job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, adam()); });
+    const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
+    job.chief().run_steps("train", 0, kSteps, ignore);
+    const auto before = served_values(job.chief(), *training);
+    double sum = 0;
+    job.chief().run_steps("examples", 0, kStepsPerEpoch,
+                          [&](int64_t, const std::vector<ClosureValues>& slots) {
+                            EXPECT_EQ(slots.size(), static_cast<size_t>(job.chief().slots_per_step()));
+                            for (const auto& values : slots)
+                              sum += std::get<torch::Tensor>(values.at(0)).item<double>();
+                          });
+    EXPECT_EQ(largest_difference(served_values(job.chief(), *training), before), 0);
+    const auto losses = example_losses(training->model.local_values()[0], examples_of_three_classes());
+    EXPECT_NEAR(sum, losses.sum().item<double>(), 1e-12);
+    // The steps go on where they were.
+    job.chief().run_steps("train", kSteps, kSteps + 1, ignore);
+    EXPECT_GT(largest_difference(served_values(job.chief(), *training), before), 0);
+    job.end();
+  }
+}
+
+TEST(ParameterServerStrategy, TellsWhatWorkersHaveDoneWithTheirTime) {
+  constexpr auto kComputing = std::chrono::milliseconds(20);
+  constexpr auto kBetween = std::chrono::milliseconds(200);
+  ParameterServerJob job({.num_workers = 1});
+  job.start_workers([&](ParameterServerStrategy& strategy) {
+    strategy.define_step("sleep", [&](const StepSlot&) { std::this_thread::sleep_for(kComputing); });
+    return 0;
+  });
+  job.chief().define_step("sleep", [](const StepSlot&) {});
+  const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
+  job.chief().run_steps("sleep", 0, 10, ignore);
+  std::this_thread::sleep_for(kBetween);
+  job.chief().run_steps("sleep", 10, 20, ignore);
+  const auto& times = job.chief().worker_times();
+  EXPECT_GE(times.computing, 0.4);
+  EXPECT_GE(times.idle, 0.2);
+  EXPECT_LT(times.waiting, times.computing);  // for nearly nothing
+  job.end();
 }
 
 TEST(ParameterServerStrategy, StalenessStaysWithinItsBound) {
@@ -332,7 +400,7 @@ TEST(ParameterServerStrategy, AServerThatComesBackEndsStepsThatAreMadeTogether) 
 
 TEST(ParameterServerStrategy, AServerThatComesBackIsUsedOnByStepsOfTheirOwn) {
   const auto alone = trained_alone<TanhNet>(make_tanh_net, examples_of_three_classes(), adam());
-  ParameterServerJob job({.num_workers = 1});
+  ParameterServerJob job({.num_workers = 1, .parameters = {.looks_ahead = false}});
   const auto training = make_training(job.chief(), adam());
   job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, adam()); });
   job.chief().run_steps("train", 0, kSteps, [&](int64_t step, const std::vector<ClosureValues>&) {

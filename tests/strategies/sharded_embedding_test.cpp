@@ -23,6 +23,8 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Each;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 
 constexpr int64_t kRows = 23;
@@ -71,6 +73,11 @@ struct TableNetImpl : public torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& ids) {
     return head(torch::cat({tables[0](ids.select(1, 0)), tables[1](ids), tables[2](ids)}, 1));
+  }
+  void list_lookups(const torch::Tensor& ids, TableLookups& lookups) const {
+    lookups.add(tables[0], ids.select(1, 0));
+    lookups.add(tables[1], ids);
+    lookups.add(tables[2], ids);
   }
   std::vector<ShardedEmbedding> tables;
   torch::nn::Linear head{nullptr};
@@ -187,41 +194,77 @@ TEST(ShardedEmbedding, TrainsAsADenseTableUnderReplicasThatStepTogether) {
   }
 }
 
+enum class Reads { kAhead, kWhenLookedUp };
+
 struct TableTraining {
-  TableTraining(ParameterServerStrategy& strategy, const MakeOptimizer& make)
+  TableTraining(ParameterServerStrategy& strategy, const MakeOptimizer& make, Reads reads)
       : model(strategy.scope([](ReplicaContext&) { return seeded<TableNet>(); })),
         optimizer(
             strategy.scope([&](ReplicaContext& replica) { return make(model[replica]->parameters()); })) {
     const auto data = bags();
     const auto batches =
         strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", [&strategy, this, batches](const StepSlot& step) {
-      strategy.run(plain_step<TableNet>, model, optimizer, batches.at(step));
-    });
+    StepOptions<Example> options;
+    if (reads == Reads::kAhead)
+      options.look_up = [this](const Example& shard, TableLookups& lookups) {
+        model.primary()->list_lookups(shard.data, lookups);
+      };
+    strategy.define_step(
+        "train", batches,
+        [&strategy, this](const StepSlot&, PerReplica<Example>& batch) {
+          strategy.run(plain_step<TableNet>, model, optimizer, batch);
+        },
+        options);
   }
   Mirrored<TableNet> model;
   Mirrored<OptimizerPointer> optimizer;
 };
 
-/// Workers, replicas of each, shards.
-class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
+/// A job that trains tables, made for one thread at a time: the process's random state is all of theirs.
+class TableJob {
+ public:
+  TableJob(const ParameterServerJob::Options& options, MakeOptimizer make, Reads reads)
+      : job(options), make_(std::move(make)), reads_(reads), training(prepare(job.chief())) {
+    job.start_workers([this](ParameterServerStrategy& strategy) { return prepare(strategy); });
+  }
+  void train(int64_t begin, int64_t end) {
+    job.chief().run_steps("train", begin, end, [](int64_t, const std::vector<ClosureValues>&) {});
+  }
+
+ private:
+  std::shared_ptr<TableTraining> prepare(ParameterServerStrategy& strategy) {
+    const std::lock_guard<std::mutex> lock(one_at_a_time_);
+    return std::make_shared<TableTraining>(strategy, make_, reads_);
+  }
+
+  std::mutex one_at_a_time_;
+
+ public:
+  ParameterServerJob job;
+
+ private:
+  MakeOptimizer make_;
+  Reads reads_;
+
+ public:
+  std::shared_ptr<TableTraining> training;
+};
+
+/// Workers, replicas of each, shards, and when rows are read.
+class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int, Reads>> {};
 
 TEST_P(ServedTableTest, TrainsAsADenseTable) {
-  const auto [workers, replicas, shards] = GetParam();
+  const auto [workers, replicas, shards, reads] = GetParam();
   for (const auto& make : {sgd(), adagrad_of_rows()}) {
     const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make);
-    ParameterServerJob job({.num_workers = workers,
-                            .replicas_per_worker = replicas,
-                            .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(shards),
-                                           .max_staleness = 0}});
-    std::mutex one_at_a_time;  // of the process's random state
-    const auto prepare = [&](ParameterServerStrategy& strategy) {
-      const std::lock_guard<std::mutex> lock(one_at_a_time);
-      return std::make_shared<TableTraining>(strategy, make);
-    };
-    const auto training = prepare(job.chief());
-    job.start_workers(prepare);
-    job.chief().run_steps("train", 0, 12, [](int64_t, const std::vector<ClosureValues>&) {});
+    TableJob tables(
+        {.num_workers = workers,
+         .replicas_per_worker = replicas,
+         .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(shards), .max_staleness = 0}},
+        make, reads);
+    auto& job = tables.job;
+    const auto& training = tables.training;
+    tables.train(0, 12);
     // What the servers have, read as an evaluation does.
     std::vector<torch::Tensor> served;
     const auto rows = torch::arange(kRows);
@@ -241,7 +284,52 @@ TEST_P(ServedTableTest, TrainsAsADenseTable) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ShardedEmbedding, ServedTableTest,
-                         ::testing::Values(std::tuple(1, 1, 1), std::tuple(2, 1, 5), std::tuple(2, 2, 3)));
+                         ::testing::Values(std::tuple(1, 1, 1, Reads::kAhead),
+                                           std::tuple(2, 1, 5, Reads::kAhead),
+                                           std::tuple(2, 1, 5, Reads::kWhenLookedUp),
+                                           std::tuple(2, 2, 3, Reads::kAhead),
+                                           std::tuple(2, 2, 3, Reads::kWhenLookedUp)));
+
+TEST(ShardedEmbedding, AStepReadsAllRowsByOneMessageToEachServer) {
+  // Three tables, and two parameters of the layer behind them.
+  const auto requests_of_steps = [](Reads reads) {
+    TableJob tables(
+        {.num_servers = 2,
+         .num_workers = 1,
+         .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(2), .looks_ahead = false}},
+        sgd(), reads);
+    tables.train(0, 1);
+    const auto requests = [&] {
+      return std::vector<uint64_t>{tables.job.num_requests(0), tables.job.num_requests(1)};
+    };
+    const auto before = requests();
+    tables.train(1, 11);
+    const auto after = requests();
+    tables.job.end();
+    return std::vector<uint64_t>{after[0] - before[0], after[1] - before[1]};
+  };
+  EXPECT_THAT(requests_of_steps(Reads::kAhead), Each(20U));             // a pull and a push
+  EXPECT_THAT(requests_of_steps(Reads::kWhenLookedUp), Each(Gt(40U)));  // and one for each table
+}
+
+TEST(TableLookups, AreOfTheSameIdsAlone) {
+  ShardedEmbedding table(table_options(EmbeddingMode::kSum));
+  ShardedEmbedding other(table_options(EmbeddingMode::kSum));
+  auto ids = torch::tensor({{7, 3}, {7, 0}}, torch::kLong);
+  TableLookups lookups;
+  lookups.add(table, ids);
+  const auto& lookup = lookups.all().at(0);
+  EXPECT_TRUE(lookup.rows.rows.equal(torch::tensor({0, 3, 7}, torch::kLong)));
+  EXPECT_TRUE(lookup.rows.places.equal(torch::tensor({{2, 1}, {2, 0}}, torch::kLong)));
+  EXPECT_TRUE(lookup.is_of(table->weight, ids));
+  EXPECT_TRUE(lookup.is_of(table->weight, ids.flatten()));
+  EXPECT_FALSE(lookup.is_of(other->weight, ids));
+  EXPECT_FALSE(lookup.is_of(table->weight, ids.clone()));
+  EXPECT_FALSE(lookup.is_of(table->weight, ids[0]));
+  EXPECT_FALSE(lookup.is_of(table->weight, ids.t()));
+  ids[0][0] = 5;
+  EXPECT_FALSE(lookup.is_of(table->weight, ids));
+}
 
 }  // namespace
 }  // namespace lockstep
