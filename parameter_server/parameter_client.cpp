@@ -148,7 +148,7 @@ ParameterClient::CreateSummary ParameterClient::create(int number, const at::Ten
 }
 
 ParameterClient::CreateSummary ParameterClient::create(int number, const InitialValues& values,
-                                                       const UpdateRule& rule) {
+                                                       const UpdateRule& rule, const RowFilter& filter) {
   const auto& created = variable(number);
   if (created.sizes.empty())
     throw InvalidArgument(
@@ -162,7 +162,8 @@ ParameterClient::CreateSummary ParameterClient::create(int number, const Initial
                        .rows = shard.rows,
                        .values = no_rows,
                        .initial = values,
-                       .rule = rule};
+                       .rule = rule,
+                       .filter = filter};
   });
 }
 

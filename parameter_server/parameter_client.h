@@ -51,8 +51,10 @@ class ParameterClient {
   /// `values` are not used for shards that are. Blocks. Throws InvalidArgument for values of another shape or
   /// dtype, and what the servers throw.
   CreateSummary create(int variable, const at::Tensor& values, const UpdateRule& rule);
-  /// The same for values that the servers make. Throws InvalidArgument for a scalar too.
-  CreateSummary create(int variable, const InitialValues& values, const UpdateRule& rule);
+  /// The same for values that the servers make, of a table whose rows are trained as the filter says. Throws
+  /// InvalidArgument for a scalar too.
+  CreateSummary create(int variable, const InitialValues& values, const UpdateRule& rule,
+                       const RowFilter& filter = {});
 
   /// Saves all shards: each server in the folder of this name, which is in the folder that it was given, and
   /// the asker has made. What each server answered, see ShardStorage::save(). Blocks until all have, which

@@ -143,6 +143,8 @@ void write_request(MessageWriter& writer, const CreateShard& request) {
   write_variant(writer, request.rule);
   writer.write_bool(request.initial.has_value());
   if (request.initial) write_variant(writer, *request.initial);
+  writer.fields().write(request.filter.min_frequency);
+  writer.fields().write(request.filter.steps_to_live);
   writer.write_tensor(request.values);
 }
 
@@ -223,6 +225,8 @@ CreateShard read_create(MessageReader& reader) {
   request.rule = read_variant<UpdateRule>(reader, "the number of an update rule");
   if (reader.read_bool())
     request.initial = read_variant<InitialValues>(reader, "the number of initial values");
+  request.filter.min_frequency = reader.fields().read<int64_t>();
+  request.filter.steps_to_live = reader.fields().read<int64_t>();
   request.values = reader.read_tensor();
   return request;
 }

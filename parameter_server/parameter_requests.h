@@ -27,6 +27,13 @@ struct CreateShard {
   at::Tensor values;
   std::optional<InitialValues> initial;
   UpdateRule rule;
+  /// Of a table whose values the server makes; one that takes all rows is none.
+  RowFilter filter{};
+
+  std::optional<FilteredRows> filtered() const {
+    if (!initial || filter.takes_all()) return std::nullopt;
+    return FilteredRows{filter, *initial, rows};
+  }
 };
 
 /// Values of several shards.

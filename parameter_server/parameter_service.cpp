@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 void check_shape(const CreateShard& request) {
-  const auto& [name, variable, rows, values, initial, rule] = request;
+  const auto& [name, variable, rows, values, initial, rule, filter] = request;
   if (!values.defined()) throw InvalidArgument(c10::str(name, ": expected values, but got none"));
   const int64_t num_rows = initial ? 0 : rows.size();
   const bool fits = values.dim() > 0 ? values.size(0) == num_rows : !initial && rows == RowRange{0, 1};
@@ -19,6 +19,9 @@ void check_shape(const CreateShard& request) {
     throw InvalidArgument(c10::str(name, ": expected ", num_rows, " rows of values, for rows ", rows.begin,
                                    " to ", rows.end - 1, " of ", variable, ", but got values of shape ",
                                    values.sizes()));
+  if (!initial && !filter.takes_all())
+    throw InvalidArgument(
+        c10::str(name, ": expected a row filter with values that the server makes, but got one without"));
 }
 
 /// Of the shard that is asked for.
@@ -82,11 +85,11 @@ ParameterService::PresentShard ParameterService::present_shard(const CreateShard
 
 RpcMessage ParameterService::answer(const CreateShard& request) {
   check_shape(request);
-  const auto& [name, variable, rows, values, initial, rule] = request;
+  const auto& [name, variable, rows, values, initial, rule, filter] = request;
   const auto sizes = sizes_of(request);
   const std::string source = storage_ ? storage_->source() : "";
   if (const auto present = present_shard(request); present.shard) {
-    present.shard->check_alike(sizes, values.scalar_type(), rule);
+    present.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
     return encode_created({present.was_restored ? ShardOrigin::kRestored : ShardOrigin::kPresent, source});
   }
   // Made outside of the lock, since a large one takes its time; of two at once the first one stays.
@@ -95,8 +98,8 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
                                                       saved     ? saved->values
                                                       : initial ? make_values(*initial, rows, values)
                                                                 : values,
-                                                      rule);
-  shard->check_alike(sizes, values.scalar_type(), rule);
+                                                      rule, request.filtered());
+  shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
   if (saved) shard->restore(*saved);
   HeldShard held;
   {
@@ -109,7 +112,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
     throw InvalidArgument(c10::str(name, ": expected rows ", held.rows.begin, " to ", held.rows.end - 1,
                                    " of ", held.variable, ", as it was made with, but got ", rows.begin,
                                    " to ", rows.end - 1, " of ", variable));
-  held.shard->check_alike(sizes, values.scalar_type(), rule);
+  held.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
   return encode_created({ShardOrigin::kPresent, source});
 }
 

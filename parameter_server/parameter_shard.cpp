@@ -2,6 +2,7 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
@@ -28,29 +29,44 @@ bool is_alike(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
-ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule)
+ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
+                               const std::optional<FilteredRows>& filtered)
     : name_(std::move(name)),
       num_rows_(values.defined() && values.dim() > 0 ? values.size(0) : 1),
       rule_(rule),
-      optimizer_(make_optimizer(name_, values, rule)) {}
+      filtered_(filtered),
+      optimizer_(make_optimizer(name_, values, rule)) {
+  if (!filtered_) return;
+  if (values.dim() == 0 || filtered_->rows.size() != num_rows_)
+    refuse("expected a filter of ", num_rows_, " rows, but got one of ", filtered_->rows.size());
+  try {
+    admission_.emplace(*filtered_);
+  } catch (const InvalidArgument& error) {
+    refuse(error.what());
+  }
+}
 
 template <typename... Parts>
 void ParameterShard::refuse(const Parts&... parts) const {
   throw InvalidArgument(c10::str(name_, ": ", parts...));
 }
 
-void ParameterShard::check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule) const {
+void ParameterShard::check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule,
+                                 const std::optional<FilteredRows>& filtered) const {
   MutexLock lock(mutex_);
   const auto& own = optimizer_.values();
   if (sizes != own.sizes() || dtype != own.scalar_type())
     refuse("expected values of ", own.scalar_type(), " of shape ", own.sizes(),
            ", as it was made with, but got ", dtype, " of shape ", sizes);
   if (rule != rule_) refuse("expected the optimizer that it was made with, but got another");
+  if (filtered != filtered_) refuse("expected the row filter that it was made with, but got another");
 }
 
 ParameterShard::Pulled ParameterShard::pull() const {
   MutexLock lock(mutex_);
-  return {optimizer_.values().clone(), version_};
+  auto copy = optimizer_.values().clone();
+  if (admission_) show_expired_anew(at::arange(num_rows_), copy);
+  return {std::move(copy), version_};
 }
 
 ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
@@ -64,7 +80,31 @@ ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
   AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "pull_rows", [&] {
     copy_rows(values.const_data_ptr<scalar_t>(), asked, columns, copies.data_ptr<scalar_t>());
   });
+  if (admission_) show_expired_anew(rows, copies);
   return {std::move(copies), version_};
+}
+
+/// What is pulled of rows that are to begin anew: they do so with their next update.
+void ParameterShard::show_expired_anew(const at::Tensor& rows, const at::Tensor& copies) const {
+  const auto* row = rows.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows.numel(); ++i)
+    if (admission_->is_expired(row[i], version_))
+      copies.narrow(0, i, 1).copy_(admission_->initial_row(row[i], copies));
+}
+
+void ParameterShard::step_admitted(const at::Tensor& rows, const at::Tensor& gradients, double lr) {
+  const auto noted = admission_->note(optimizer_.check_rows(rows, gradients, lr), version_ + 1);
+  for (const int64_t row : noted.expired)
+    optimizer_.renew_row(row, admission_->initial_row(row, optimizer_.values()));
+  if (!noted.admitted.defined()) return optimizer_.step_rows(rows, gradients, lr);
+  optimizer_.step_rows(rows.index_select(0, noted.admitted), gradients.index_select(0, noted.admitted), lr);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> ParameterShard::state() const {
+  auto named = optimizer_.state();
+  if (!admission_) return named;
+  for (auto& more : admission_->state()) named.push_back(std::move(more));
+  return named;
 }
 
 template <typename Step>
@@ -74,7 +114,7 @@ PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
   if (pushes_.has(step.id)) return {PushOutcome::kRepeated, version_, 0};
   if (step.version > version_) return {PushOutcome::kOutdated, version_, 0};
   try {
-    change(optimizer_);
+    change();
   } catch (const InvalidArgument& error) {
     refuse(error.what());
   }
@@ -84,12 +124,17 @@ PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
 }
 
 PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& step) {
-  return apply(step, [&](ShardOptimizer& optimizer) { optimizer.step(gradient, step.lr); });
+  return apply(step, [&] {
+    if (admission_) throw InvalidArgument("expected a gradient by rows, as it has a row filter");
+    optimizer_.step(gradient, step.lr);
+  });
 }
 
 PushResult ParameterShard::push_rows(const at::Tensor& rows, const at::Tensor& gradients,
                                      const PushedStep& step) {
-  return apply(step, [&](ShardOptimizer& optimizer) { optimizer.step_rows(rows, gradients, step.lr); });
+  return apply(step, [&] {
+    admission_ ? step_admitted(rows, gradients, step.lr) : optimizer_.step_rows(rows, gradients, step.lr);
+  });
 }
 
 void ParameterShard::forget_before(uint64_t closure) {
@@ -99,7 +144,7 @@ void ParameterShard::forget_before(uint64_t closure) {
 
 ParameterShard::Saved ParameterShard::save() const {
   MutexLock lock(mutex_);
-  Saved saved{optimizer_.values().clone(), optimizer_.state(), version_, pushes_.saved()};
+  Saved saved{optimizer_.values().clone(), state(), version_, pushes_.saved()};
   for (auto& [name, tensor] : saved.optimizer) tensor = tensor.clone();
   return saved;
 }
@@ -108,7 +153,7 @@ void ParameterShard::restore(const Saved& saved) {
   const at::NoGradGuard without_gradient;
   auto pushes = AppliedPushes::restored(saved.pushes);
   MutexLock lock(mutex_);
-  const auto state = optimizer_.state();
+  const auto state = this->state();
   const auto check = [&](const std::string& part, const at::Tensor& given, const at::Tensor& own) {
     if (!is_alike(given, own))
       refuse(part, ": expected ", own.toString(), " of shape ", own.sizes(), ", but got ",

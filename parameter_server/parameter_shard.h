@@ -5,11 +5,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/parameter_server/applied_pushes.h"
+#include "lockstep/parameter_server/row_admission.h"
 #include "lockstep/parameter_server/shard_optimizer.h"
 #include "lockstep/runtime/mutex.h"
 
@@ -41,15 +43,19 @@ struct PushResult {
 /// their optimizer, and which pushes they were stepped by. Thread-safe; calls wait for each other.
 class ParameterShard {
  public:
-  /// Copies `values`. Throws as ShardOptimizer, beginning with the name.
-  ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule);
+  /// Copies `values`; with `filtered`, of a table whose rows are trained as its filter says. Throws as
+  /// ShardOptimizer and RowAdmission, beginning with the name.
+  ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
+                 const std::optional<FilteredRows>& filtered = std::nullopt);
 
   const std::string& name() const { return name_; }
-  /// Throws InvalidArgument naming the shard where its values are of another shape or dtype, or its rule is
-  /// another.
-  void check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule) const;
+  /// Throws InvalidArgument naming the shard where its values are of another shape or dtype, or its rule or
+  /// filter is another.
+  void check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule,
+                   const std::optional<FilteredRows>& filtered) const;
   int64_t num_rows() const { return num_rows_; }
   const UpdateRule& rule() const { return rule_; }
+  const std::optional<FilteredRows>& filtered() const { return filtered_; }
 
   struct Pulled {
     at::Tensor values;
@@ -62,7 +68,7 @@ class ParameterShard {
   Pulled pull_rows(const at::Tensor& rows) const;
 
   /// Steps by a gradient of the whole shard, unless this push was applied before or is outdated. Throws as
-  /// ShardOptimizer::step(); nothing is changed then.
+  /// ShardOptimizer::step(), and InvalidArgument where it has a filter; nothing is changed then.
   PushResult push(const at::Tensor& gradient, const PushedStep& step);
   /// The same by gradients of some rows; see ShardOptimizer::step_rows().
   PushResult push_rows(const at::Tensor& rows, const at::Tensor& gradients, const PushedStep& step);
@@ -85,14 +91,20 @@ class ParameterShard {
  private:
   template <typename Step>
   PushResult apply(const PushedStep& step, const Step& change);
+  void step_admitted(const at::Tensor& rows, const at::Tensor& gradients, double lr)
+      LOCKSTEP_REQUIRES(mutex_);
+  void show_expired_anew(const at::Tensor& rows, const at::Tensor& copies) const LOCKSTEP_REQUIRES(mutex_);
+  std::vector<std::pair<std::string, at::Tensor>> state() const LOCKSTEP_REQUIRES(mutex_);
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const;
 
   const std::string name_;
   const int64_t num_rows_;
   const UpdateRule rule_;
+  const std::optional<FilteredRows> filtered_;
   mutable Mutex mutex_;
   ShardOptimizer optimizer_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<RowAdmission> admission_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   AppliedPushes pushes_ LOCKSTEP_GUARDED_BY(mutex_);
 };

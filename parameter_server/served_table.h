@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "lockstep/parameter_server/initial_values.h"
+#include "lockstep/parameter_server/row_filter.h"
 
 namespace lockstep {
 
@@ -42,6 +43,7 @@ class ServedTable {
   /// for ids of another dtype than int64, and on the CPU for those of no row.
   virtual at::Tensor rows_of(const at::Tensor& ids) const = 0;
   virtual InitialValues initial_values() const = 0;
+  virtual RowFilter row_filter() const = 0;
 };
 
 }  // namespace lockstep

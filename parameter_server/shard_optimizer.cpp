@@ -143,7 +143,8 @@ void ShardOptimizer::step_adam(const AdamRule& rule, const at::Tensor& gradient,
   }
 }
 
-void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr) {
+std::span<const int64_t> ShardOptimizer::check_rows(const at::Tensor& rows, const at::Tensor& gradients,
+                                                    double lr) const {
   check_lr(lr);
   if (const char* what = what_changes_all_rows(rule_))
     refuse("a step by ", what, " changes all rows: expected gradients of all of them, but got some");
@@ -155,6 +156,11 @@ void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradien
       gradients.layout() != at::kStrided || !gradients.is_cpu())
     refuse("expected gradients of ", values_.toString(), " of shape ", at::IntArrayRef(shape), ", but got ",
            gradients.toString(), " of shape ", gradients.sizes());
+  return indices;
+}
+
+void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr) {
+  const auto indices = check_rows(rows, gradients, lr);
   const at::Tensor whole = gradients.contiguous();
   step_ += 1;
   if (indices.empty()) return;
@@ -177,6 +183,13 @@ void ShardOptimizer::step_rows(const at::Tensor& rows, const at::Tensor& gradien
                           std::get<AdamRule>(rule_), signed_lr, static_cast<double>(num_steps()));
     }
   });
+}
+
+void ShardOptimizer::renew_row(int64_t row, const at::Tensor& values) {
+  values_.narrow(0, row, 1).copy_(values);
+  const auto* adagrad = std::get_if<AdagradRule>(&rule_);
+  for (const auto& tensor : {first_, second_, largest_second_})
+    if (tensor.defined()) tensor.narrow(0, row, 1).fill_(adagrad ? adagrad->initial_accumulator_value : 0);
 }
 
 int64_t ShardOptimizer::num_steps() const {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,11 @@ class ShardOptimizer {
   /// Throws InvalidArgument as step(), for other rows or gradients than that, and for a rule with momentum or
   /// a weight decay, by which a step would change all rows.
   void step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr);
+  /// Throws what step_rows() would, and steps nothing. Returns the rows.
+  std::span<const int64_t> check_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr) const;
+
+  /// Gives a row these values, and remembers as little of it as in the beginning.
+  void renew_row(int64_t row, const at::Tensor& values);
 
   /// Steps of either kind.
   int64_t num_steps() const;

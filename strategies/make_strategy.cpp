@@ -37,13 +37,24 @@ std::unique_ptr<Strategy> make_multi_worker(const StrategyRequest& request) {
                                                        request.options);
 }
 
+std::unique_ptr<Strategy> make_parameter_server(const StrategyRequest& request) {
+  return std::make_unique<ParameterServerStrategy>(request.cluster_resolver, request.devices,
+                                                   request.parameters, request.options);
+}
+
+/// Those that are made of a cluster, which they look for in the environment.
+bool takes_cluster(const std::string& name) {
+  return name == "auto" || name == "multi_worker" || name == "parameter_server";
+}
+
 struct Table {
   Mutex mutex;
   std::map<std::string, StrategyFactory> factories LOCKSTEP_GUARDED_BY(mutex){
       {"default", make_default},
       {"one_device", make_one_device},
       {"mirrored", make_mirrored},
-      {"multi_worker", make_multi_worker}};
+      {"multi_worker", make_multi_worker},
+      {"parameter_server", make_parameter_server}};
 };
 
 Table& table() {
@@ -52,8 +63,11 @@ Table& table() {
 }
 
 std::pair<std::string, std::string> pick(const StrategyRequest& request) {
-  if (request.cluster_resolver)
-    return {"multi_worker", "a cluster is given by " + request.cluster_resolver->source()};
+  if (const auto* cluster = request.cluster_resolver.get()) {
+    if (cluster->cluster_spec().has_job("ps"))
+      return {"parameter_server", "a cluster with parameter servers is given by " + cluster->source()};
+    return {"multi_worker", "a cluster is given by " + cluster->source()};
+  }
   if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
   if (request.options.replicas_per_device > 1)
     return {"mirrored", "several replicas a device were asked for"};
@@ -85,11 +99,11 @@ std::vector<std::string> strategy_names() {
 
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& given) {
   StrategyRequest request = given;
-  if (!request.cluster_resolver && (name == "auto" || name == "multi_worker"))
+  if (!request.cluster_resolver && takes_cluster(name))
     request.cluster_resolver = resolve_cluster(process_environment());
   auto [picked, why] =
       name == "auto" ? pick(request) : std::pair<std::string, std::string>{name, "asked for by name"};
-  if (name == "multi_worker") {
+  if (name != "auto" && takes_cluster(name)) {
     why += request.cluster_resolver ? ", cluster of " + request.cluster_resolver->source()
                                     : ", without a cluster";
   }

@@ -7,6 +7,7 @@
 
 #include "lockstep/strategies/cluster_resolver.h"
 #include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/strategies/parameter_server_strategy.h"
 
 namespace lockstep {
 
@@ -14,6 +15,7 @@ namespace lockstep {
 struct StrategyRequest {
   std::vector<std::string> devices;  ///< empty: the strategy's own choice
   StrategyOptions options;
+  ParameterServerOptions parameters;  ///< of a parameter_server
   /// The job that this process is a worker of; null: what resolve_cluster() finds in the environment, where
   /// the strategy asks for it.
   std::shared_ptr<const ClusterResolver> cluster_resolver;
@@ -30,7 +32,8 @@ using StrategyFactory = std::function<std::unique_ptr<Strategy>(const StrategyRe
 ///   request) { ... });
 bool register_strategy(const std::string& name, StrategyFactory factory);
 
-/// All names in alphabetical order: default, mirrored, multi_worker, one_device, and the registered ones.
+/// All names in alphabetical order: default, mirrored, multi_worker, one_device, parameter_server, and the
+/// registered ones.
 std::vector<std::string> strategy_names();
 
 struct MadeStrategy {
@@ -39,8 +42,9 @@ struct MadeStrategy {
 };
 
 /// Makes a strategy by name. `auto`: multi_worker where a cluster is given, by the request or in the
-/// environment; else one_device for one named device, mirrored for several; where none is named, mirrored if
-/// there are GPUs, else default. multi_worker blocks until all workers have joined. Throws InvalidArgument
+/// environment, and parameter_server where that has ps tasks; else one_device for one named device, mirrored
+/// for several; where none is named, mirrored if there are GPUs, else default. multi_worker blocks until all
+/// workers have joined, parameter_server until all servers were reached. Throws InvalidArgument
 /// listing the names for an unknown one, for a number of devices that the strategy does not take (default
 /// none, one_device one), and for a factory that returns null; and what the factory throws. Thread-safe.
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request = {});

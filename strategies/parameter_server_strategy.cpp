@@ -131,6 +131,17 @@ int checked_slots(const ParameterServerOptions& parameters, const ClusterResolve
 
 }  // namespace
 
+void check_has_batches(int64_t steps_per_epoch) {
+  if (steps_per_epoch == 0)
+    throw InvalidArgument("[training steps] expected a dataset that gives a batch, but it has none");
+}
+
+void check_steps(int64_t begin, int64_t end) {
+  if (begin < 0 || end < begin)
+    throw InvalidArgument(
+        c10::str("[training steps] expected steps from 0 on, but got ", begin, " to ", end));
+}
+
 /// A slot of a step on its way through a worker.
 class ParameterServerStrategy::StepWork : public ClosureWork {
  public:
@@ -270,7 +281,10 @@ void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Opti
       ServedVariables::NewVariable variable{.rule = rule};
       for (const auto& of_replica : parameters) variable.replicas.push_back(of_replica[position]);
       variable.name = parameter_name(variable.replicas.front());
-      variable.initial = initial_values_of(variable.replicas.front());
+      if (const auto* table = table_of(variable.replicas.front())) {
+        variable.initial = table->initial_values();
+        variable.filter = table->row_filter();
+      }
       const auto created = variables_->add(variable, is_chief());
       variable_counts_.num_new += created.num_new;
       variable_counts_.num_restored += created.num_restored;
@@ -279,14 +293,14 @@ void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Opti
   }
 }
 
-std::optional<InitialValues> ParameterServerStrategy::initial_values_of(
-    const torch::Tensor& parameter) const {
+/// Null: the parameter stands for no table.
+const ServedTable* ParameterServerStrategy::table_of(const torch::Tensor& parameter) const {
   for (const auto& weak : tables_) {
     const auto module = weak.lock();
     const auto* table = dynamic_cast<const ServedTable*>(module.get());
-    if (table != nullptr && table->table().is_same(parameter)) return table->initial_values();
+    if (table != nullptr && table->table().is_same(parameter)) return table;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 void ParameterServerStrategy::before_run() {
@@ -362,9 +376,7 @@ std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vecto
 
 void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, int64_t end,
                                         const OnStep& on_step) {
-  if (begin < 0 || end < begin)
-    throw InvalidArgument(
-        c10::str("[", this->name(), "] run_steps: expected steps from 0 on, but got ", begin, " to ", end));
+  check_steps(begin, end);
   const auto found = steps_.find(name);
   const bool only_reads = found != steps_.end() && found->second.only_reads;
   try {
@@ -404,6 +416,12 @@ void ParameterServerStrategy::run_together(const std::string& name, int64_t begi
     ++update_counts_.staleness[0];
     on_step(step, values);
   }
+}
+
+bool ParameterServerStrategy::serve() {
+  if (is_chief()) return false;
+  coordinator_->serve();
+  return true;
 }
 
 void ParameterServerStrategy::end() {

@@ -80,6 +80,10 @@ struct UpdateCounts {
   int64_t num_outdated = 0;
 };
 
+/// Throws InvalidArgument for an epoch without batches, and for steps that do not ascend from 0 on.
+void check_has_batches(int64_t steps_per_epoch);
+void check_steps(int64_t begin, int64_t end);
+
 /// Batches by the number of a training step, cut into what the slots of the step compute. The same in every
 /// process.
 template <typename Batch>
@@ -124,11 +128,9 @@ class StepBatches {
 ///   strategy.define_step("train", batches, [&](const StepSlot&, PerReplica<Example>& batch) {
 ///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch));
 ///   });
-///   if (strategy.is_chief()) {
-///     strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
-///   } else {
-///     strategy.coordinator().serve();
-///   }
+///   if (strategy.serve()) return;  // a worker
+///   strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
+///   strategy.end();
 ///
 /// scope() puts the parameters of each optimizer onto the servers, with the chief's values; the others, and
 /// the modules' buffers, are each process's own. What the replicas do together (the sum of gradients,
@@ -164,8 +166,7 @@ class ParameterServerStrategy : public Strategy {
   template <IndexedDataset D>
   auto step_batches(D dataset, const DistributeOptions& options) const {
     const auto source = make_indexed_source(std::move(dataset), options, placement());
-    if (source->num_steps() == 0)
-      throw InvalidArgument("[step_batches] expected a dataset that gives a batch, but it has none");
+    check_has_batches(*source->num_steps());
     const auto load = [source, num_local = num_local_replicas()](int64_t epoch, const StepSlot& step) {
       return *source->load_shards(epoch, step.step, step.slot * num_local, step.num_slots * num_local);
     };
@@ -241,9 +242,12 @@ class ParameterServerStrategy : public Strategy {
   /// it. Throws as ShardStorage::save(), and PeerLost.
   std::vector<std::string> save_on_servers(const std::string& folder) const;
 
+  /// A worker's part: makes steps until the chief ends the job. False at once on the chief. Throws as
+  /// ClusterCoordinator::serve().
+  bool serve() override;
   /// The chief's, at the end of the job: ends the workers and the servers. Blocks until they know. The
   /// strategy is of no more use.
-  void end();
+  void end() override;
 
   /// Clips and unscales the sum of this process's replicas, and hands it to the servers when the run ends.
   /// Throws InvalidArgument outside the function of define_step(), and where all slots' sum would be needed:
@@ -267,7 +271,7 @@ class ParameterServerStrategy : public Strategy {
   class StepWork;
 
   void define_step_parts(const std::string& name, StepParts parts);
-  std::optional<InitialValues> initial_values_of(const torch::Tensor& parameter) const;
+  const ServedTable* table_of(const torch::Tensor& parameter) const;
   std::vector<RemoteValue> schedule_slots(const std::string& name, int64_t step);
   std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots);
   void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
@@ -280,7 +284,7 @@ class ParameterServerStrategy : public Strategy {
   std::unique_ptr<ParameterClientOptions> client_options_;
   std::unique_ptr<ClusterCoordinator> coordinator_;
   std::shared_ptr<ServedVariables> variables_;
-  std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // modules that are a ServedTable
+  std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // that are a ServedTable
   std::map<std::string, StepParts> steps_;
   StepWork* work_ = nullptr;                          // what this worker runs
   std::chrono::steady_clock::time_point last_ran_{};  // when it last had run something

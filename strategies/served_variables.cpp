@@ -65,7 +65,7 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
   MutexLock writing(writer_mutex_);
   writer_.add_variable(added.name, first.sizes().vec(), first.scalar_type());
   if (!creates) return {};
-  if (added.initial) return writer_.create(number, *added.initial, added.rule);
+  if (added.initial) return writer_.create(number, *added.initial, added.rule, added.filter);
   return writer_.create(number, first.detach().cpu().contiguous(), added.rule);
 }
 

@@ -37,6 +37,7 @@ class ServedVariables : public TableReader {
     UpdateRule rule;
     /// What a table begins with, which the parameters stand for; none: the first replica's values.
     std::optional<InitialValues> initial;
+    RowFilter filter{};  ///< of a table
   };
   /// All processes add the same ones in the same order. With `creates` puts it onto the servers, too. Throws
   /// InvalidArgument for a name or a parameter that is there already, and as ParameterClient::create().

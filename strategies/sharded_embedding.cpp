@@ -74,6 +74,9 @@ ShardedEmbeddingImpl::ShardedEmbeddingImpl(const ShardedEmbeddingOptions& option
 
 void ShardedEmbeddingImpl::make_table() {
   if (is_made_ || reader_) return;
+  if (!options_.row_filter.takes_all())
+    throw InvalidArgument(
+        "[ShardedEmbedding] expected no row_filter, which parameter servers alone have, but got one");
   const torch::NoGradGuard no_grad;
   const auto like = torch::empty({0, options_.embedding_dim}, options_.dtype);
   weight.set_data(

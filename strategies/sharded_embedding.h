@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "lockstep/parameter_server/initial_values.h"
+#include "lockstep/parameter_server/row_filter.h"
 #include "lockstep/parameter_server/served_table.h"
 
 namespace lockstep {
@@ -28,6 +29,8 @@ struct ShardedEmbeddingOptions {
   /// to the same row. Without it an id is the number of its row.
   bool hash_ids = false;
   InitialValues initial_values = NormalValues{.std = 0.01};
+  /// Under a ParameterServerStrategy, which alone has one.
+  RowFilter row_filter{};
   torch::ScalarType dtype = torch::kFloat;
 };
 
@@ -55,10 +58,12 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   /// The id itself, or where its hash leads.
   torch::Tensor rows_of(const torch::Tensor& ids) const override;
 
+  /// Throws InvalidArgument where it has a row filter.
   void make_table() override;
   void read_from(std::shared_ptr<TableReader> reader) override;
   const torch::Tensor& table() const override { return weight; }
   InitialValues initial_values() const override { return options_.initial_values; }
+  RowFilter row_filter() const override { return options_.row_filter; }
   void to(torch::Device device, bool non_blocking = false) override;
   void pretty_print(std::ostream& stream) const override;
 

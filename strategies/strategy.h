@@ -303,6 +303,12 @@ class Strategy : public GradientHandler {
   /// dataset throws they are told without it. Does nothing where there are no others.
   void report_failure(const std::exception_ptr& error) const;
 
+  /// The part of a process that computes for another one, as workers of parameter servers do: blocks until
+  /// the job ends, and returns true. Here, where each process has a loop of its own, false at once.
+  virtual bool serve() { return false; }
+  /// At the end of the job: tells so to those that serve it. Here there are none.
+  virtual void end() {}
+
   /// The default handling of gradients: sum over the replicas, unscale, clip, step. Subclasses may override
   /// it.
   torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
@@ -324,9 +330,8 @@ class Strategy : public GradientHandler {
   /// replica.
   virtual void on_modules(const std::vector<ModulePointer>& modules);
   virtual void on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers);
-  /// Before the replica functions of a run are called, and after all of them have returned.
+  /// Before the replica functions of a run are called.
   virtual void before_run();
-  virtual void after_run();
 
   /// As the parameter's module names it. Throws InvalidArgument for a parameter of no module that scope() or
   /// mirror() has made.

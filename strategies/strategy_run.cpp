@@ -79,7 +79,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   } catch (...) {  // a channel's, or a device's that has failed for good
     failure.record(-1, std::current_exception());
   }
-  if (!failure.happened()) return after_run();
+  if (!failure.happened()) return;
   for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
   for (const auto& group : optimizers) group->check_steps();
   for (auto* channel : channels) channel->reset();
@@ -93,8 +93,6 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
 }
 
 void Strategy::before_run() {}
-
-void Strategy::after_run() {}
 
 std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
   if (auto group = core_->find_optimizer(optimizer)) return group;

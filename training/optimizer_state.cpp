@@ -1,6 +1,7 @@
 #include "lockstep/training/optimizer_state.h"
 
 #include <c10/util/Exception.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -14,8 +15,10 @@
 #include <vector>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/training/fused_adagrad.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/sparse_adam.h"
 #include "lockstep/training/state_view.h"
 
 namespace lockstep {
@@ -23,6 +26,12 @@ namespace {
 
 using torch::optim::Optimizer;
 using Betas = std::tuple<double, double>;
+
+double steps_of(const StateView& saved) {
+  const double step = saved.at("step").number();
+  if (!(step >= 0 && step < 1e15)) saved.at("step").fail("a number of steps");
+  return step;
+}
 
 /// Adam and AdamW, of which Python has one state, too.
 template <typename OptimizerOf, typename OptionsOf, typename StateOf, bool kIsDecoupled>
@@ -57,25 +66,24 @@ struct AdamKind {
       is_decoupled->fail(kIsDecoupled ? "True, as of an AdamW" : "False, as of an Adam");
   }
 
-  static StateValue::Dict save(const State& state) {
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
     StateValue::Dict saved;
-    if (!state.exp_avg().defined()) return saved;
-    if constexpr (std::same_as<std::remove_cvref_t<decltype(state.step())>, torch::Tensor>) {
-      saved.add("step", state.step());
+    if (state == nullptr || !state->exp_avg().defined()) return saved;
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
+      saved.add("step", state->step());
     } else {
-      saved.add("step", torch::tensor(static_cast<float>(state.step())));
+      saved.add("step", torch::tensor(static_cast<float>(state->step())));
     }
-    saved.add("exp_avg", state.exp_avg());
-    saved.add("exp_avg_sq", state.exp_avg_sq());
-    if (state.max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state.max_exp_avg_sq());
+    saved.add("exp_avg", state->exp_avg());
+    saved.add("exp_avg_sq", state->exp_avg_sq());
+    if (state->max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state->max_exp_avg_sq());
     return saved;
   }
 
   static std::unique_ptr<State> load(const StateView& saved, const Options& options,
                                      const torch::Tensor& parameter) {
     auto state = std::make_unique<State>();
-    const double step = saved.at("step").number();
-    if (!(step >= 0 && step < 1e15)) saved.at("step").fail("a number of steps");
+    const double step = steps_of(saved);
     if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
       state->step(torch::full({}, step, torch::TensorOptions(torch::kFloat32).device(parameter.device())));
     } else {
@@ -113,9 +121,10 @@ struct SgdKind {
 
   static void check_constants(const StateView&) {}
 
-  static StateValue::Dict save(const State& state) {
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
     StateValue::Dict saved;
-    if (state.momentum_buffer().defined()) saved.add("momentum_buffer", state.momentum_buffer());
+    if (state != nullptr && state->momentum_buffer().defined())
+      saved.add("momentum_buffer", state->momentum_buffer());
     return saved;
   }
 
@@ -124,6 +133,84 @@ struct SgdKind {
     if (!buffer || buffer->is_none()) return nullptr;
     auto state = std::make_unique<State>();
     state->momentum_buffer(buffer->tensor_like(parameter));
+    return state;
+  }
+};
+
+/// What Adagrad remembers has the same class in either of the two. Python has it for each parameter from the
+/// beginning.
+template <typename OptimizerOf, typename OptionsOf>
+struct AdagradKind {
+  using Class = OptimizerOf;
+  using Options = OptionsOf;
+  using State = torch::optim::AdagradParamState;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("lr_decay", options.lr_decay());
+    visit("eps", options.eps());
+    visit("weight_decay", options.weight_decay());
+    visit("initial_accumulator_value", options.initial_accumulator_value());
+    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
+  }
+
+  static void add_constants(StateValue::Dict& group) {
+    if (group.find("maximize") == nullptr) group.add("maximize", false);
+    group.add("foreach", StateValue());
+    group.add("differentiable", false);
+    group.add("fused", StateValue());
+  }
+
+  static void check_constants(const StateView&) {}
+
+  static StateValue::Dict save(const State* state, const Options& options, const torch::Tensor& parameter) {
+    StateValue::Dict saved;
+    saved.add("step", torch::tensor(static_cast<float>(state == nullptr ? 0 : state->step())));
+    saved.add("sum", state != nullptr && state->sum().defined()
+                         ? state->sum()
+                         : torch::full_like(parameter.detach(), options.initial_accumulator_value()));
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
+    auto state = std::make_unique<State>();
+    state->step(static_cast<int64_t>(steps_of(saved)));
+    state->sum(saved.at("sum").tensor_like(parameter));
+    return state;
+  }
+};
+
+struct SparseAdamKind {
+  using Class = SparseAdam;
+  using Options = SparseAdamOptions;
+  using State = torch::optim::AdamParamState;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("betas", options.betas());
+    visit("eps", options.eps());
+    visit("maximize", options.maximize());
+  }
+
+  static void add_constants(StateValue::Dict&) {}
+  static void check_constants(const StateView&) {}
+
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
+    StateValue::Dict saved;
+    if (state == nullptr || !state->exp_avg().defined()) return saved;
+    saved.add("step", state->step());
+    saved.add("exp_avg", state->exp_avg());
+    saved.add("exp_avg_sq", state->exp_avg_sq());
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
+    auto state = std::make_unique<State>();
+    state->step(static_cast<int64_t>(steps_of(saved)));
+    state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
+    state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
     return state;
   }
 };
@@ -139,16 +226,19 @@ auto with_kind(const Optimizer& optimizer, const Work& work) {
     return work(AdamKind<FusedAdamW, FusedAdamWOptions, FusedAdamParamState, /*kIsDecoupled=*/true>());
   if (is(static_cast<FusedSgd*>(nullptr)))
     return work(SgdKind<FusedSgd, FusedSgdOptions, FusedSgdParamState>());
+  if (is(static_cast<FusedAdagrad*>(nullptr))) return work(AdagradKind<FusedAdagrad, FusedAdagradOptions>());
+  if (is(static_cast<SparseAdam*>(nullptr))) return work(SparseAdamKind());
   if (is(static_cast<optim::Adam*>(nullptr)))
     return work(AdamKind<optim::Adam, optim::AdamOptions, optim::AdamParamState, /*kIsDecoupled=*/false>());
   if (is(static_cast<optim::AdamW*>(nullptr)))
     return work(AdamKind<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState, /*kIsDecoupled=*/true>());
   if (is(static_cast<optim::SGD*>(nullptr)))
     return work(SgdKind<optim::SGD, optim::SGDOptions, optim::SGDParamState>());
+  if (is(static_cast<optim::Adagrad*>(nullptr)))
+    return work(AdagradKind<optim::Adagrad, optim::AdagradOptions>());
   throw InvalidArgument(
-      "[optimizer_state] expected FusedAdam, FusedAdamW, FusedSgd, or torch::optim's Adam, AdamW or SGD, but "
-      "got "
-      "another optimizer");
+      "[optimizer_state] expected FusedAdam, FusedAdamW, FusedSgd, FusedAdagrad, SparseAdam, or "
+      "torch::optim's Adam, AdamW, SGD or Adagrad, but got another optimizer");
 }
 
 /// The options of a group, which the caller may have made for another optimizer.
@@ -198,10 +288,11 @@ StateValue::Dict save_as(const Optimizer& optimizer) {
     for (const auto& parameter : group.params()) {
       places.emplace_back(place);
       const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
-      if (state != optimizer.state().end()) {
-        auto of_parameter = Kind::save(static_cast<const typename Kind::State&>(*state->second));
-        if (!of_parameter.entries.empty()) states.add(place, std::move(of_parameter));
-      }
+      const auto* held = state == optimizer.state().end()
+                             ? nullptr
+                             : static_cast<const typename Kind::State*>(state->second.get());
+      auto of_parameter = Kind::save(held, options_of<typename Kind::Options>(group), parameter);
+      if (!of_parameter.entries.empty()) states.add(place, std::move(of_parameter));
       ++place;
     }
     saved.add("params", std::move(places));

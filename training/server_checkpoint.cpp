@@ -47,10 +47,14 @@ StateValue read_state(const std::string& folder, const CheckpointFile& file) {
   return read_state_archive(InputFile(folder + "/" + file.name, bytes));
 }
 
-std::shared_ptr<ParameterShard> restored_shard(const std::string& name, const ParameterShard::Saved& saved,
-                                               const UpdateRule& rule, const std::string& source) {
+/// What `described` says of a shard of these rows, in a server's file.
+std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
+                                               const ParameterShard::Saved& saved,
+                                               const std::string& source) {
+  const auto rule = rule_in(described.at("rule"));
+  const auto filtered = filter_in(described.at("filter"), rows);
   try {
-    auto shard = std::make_shared<ParameterShard>(name, saved.values, rule);
+    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered);
     shard->restore(saved);
     return shard;
   } catch (const InvalidArgument& error) {
@@ -124,8 +128,7 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
                 .file = file_in(manifest, shard.at("file").text(), path_)};
     if (is_own) {
       own_.push_back({entry.variable, entry.rows,
-                      restored_shard(shard.at("name").text(), load(entry), rule_in(shard.at("rule")),
-                                     path_ + "/" + entry.file.name)});
+                      restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
     } else if (is_needed) {
       read_checkpoint_file(path_, entry.file);  // throws where it is damaged
     }
@@ -177,6 +180,7 @@ std::string ServerCheckpoint::save(const std::string& folder, const std::vector<
     entry.add("variable", variable);
     entry.add("rows", StateValue::Tuple{{rows.begin, rows.end}});
     entry.add("rule", state_of_rule(shard->rule()));
+    entry.add("filter", state_of_filter(shard->filtered()));
     entry.add("file", name);
     described.emplace_back(std::move(entry));
   }

@@ -17,6 +17,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<const char*, std::variant_size_v<UpdateRule>> kRuleNames{"sgd", "adagrad", "adam"};
+constexpr std::array<const char*, std::variant_size_v<InitialValues>> kInitialNames{"constant", "uniform",
+                                                                                    "normal"};
 
 void visit_named(auto& rule, const auto& visit) requires requires {
   rule.nesterov;
@@ -51,17 +53,65 @@ void visit_named(auto& rule, const auto& visit) requires requires {
   visit("maximize", rule.maximize);
 }
 
-template <size_t I>
-UpdateRule read_rule(const StateView& saved) {
-  std::variant_alternative_t<I, UpdateRule> rule;
-  visit_named(rule, [&](const char* name, auto& field) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
+void visit_named(auto& constant, const auto& visit) requires requires {
+  constant.value;
+}
+{ visit("value", constant.value); }
+void visit_named(auto& uniform, const auto& visit) requires requires {
+  uniform.low;
+}
+{
+  visit("low", uniform.low);
+  visit("high", uniform.high);
+  visit("seed", uniform.seed);
+}
+void visit_named(auto& normal, const auto& visit) requires requires {
+  normal.std;
+}
+{
+  visit("mean", normal.mean);
+  visit("std", normal.std);
+  visit("seed", normal.seed);
+}
+
+/// The alternative's name, and its fields by theirs.
+template <typename Variant>
+StateValue::Dict state_of_variant(const Variant& variant,
+                                  const std::array<const char*, std::variant_size_v<Variant>>& names) {
+  StateValue::Dict state;
+  state.add("name", names[variant.index()]);
+  const auto add = [&](const char* name, const auto& field) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, uint64_t>) {
+      state.add(name, std::bit_cast<int64_t>(field));
+    } else {
+      state.add(name, field);
+    }
+  };
+  std::visit([&](const auto& chosen) { visit_named(chosen, add); }, variant);
+  return state;
+}
+
+template <typename Variant>
+Variant variant_in(const StateView& saved,
+                   const std::array<const char*, std::variant_size_v<Variant>>& names) {
+  const auto read = [&](const char* name, auto& field) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, bool>) {
       field = saved.at(name).truth();
+    } else if constexpr (std::is_same_v<Field, uint64_t>) {
+      field = std::bit_cast<uint64_t>(saved.at(name).integer());
     } else {
       field = saved.at(name).number();
     }
-  });
-  return rule;
+  };
+  const auto name = saved.at("name");
+  std::optional<Variant> variant;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((name.text() == names[I] ? visit_named(variant.emplace().template emplace<I>(), read) : void()), ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<Variant>>());
+  if (!variant) name.fail(c10::Join(" or ", names));
+  return *variant;
 }
 
 /// Two columns: closures and numbers, whose bits an int64 holds.
@@ -117,22 +167,28 @@ ParameterShard::Saved shard_in(const StateView& saved) {
 }
 
 StateValue::Dict state_of_rule(const UpdateRule& rule) {
-  StateValue::Dict state;
-  state.add("name", kRuleNames[rule.index()]);
-  std::visit(
-      [&](const auto& chosen) {
-        visit_named(chosen, [&](const char* name, const auto& field) { state.add(name, field); });
-      },
-      rule);
-  return state;
+  return state_of_variant(rule, kRuleNames);
 }
 
 UpdateRule rule_in(const StateView& saved) {
-  const auto name = saved.at("name");
-  if (name.text() == kRuleNames[0]) return read_rule<0>(saved);
-  if (name.text() == kRuleNames[1]) return read_rule<1>(saved);
-  if (name.text() == kRuleNames[2]) return read_rule<2>(saved);
-  name.fail("sgd, adagrad or adam");
+  return variant_in<UpdateRule>(saved, kRuleNames);
+}
+
+StateValue state_of_filter(const std::optional<FilteredRows>& filtered) {
+  if (!filtered) return {};
+  StateValue::Dict state;
+  state.add("min_frequency", filtered->filter.min_frequency);
+  state.add("steps_to_live", filtered->filter.steps_to_live);
+  state.add("initial", state_of_variant(filtered->initial, kInitialNames));
+  return state;
+}
+
+std::optional<FilteredRows> filter_in(const StateView& saved, const RowRange& rows) {
+  if (saved.is_none()) return std::nullopt;
+  return FilteredRows{.filter = {.min_frequency = saved.at("min_frequency").count(),
+                                 .steps_to_live = saved.at("steps_to_live").count()},
+                      .initial = variant_in<InitialValues>(saved.at("initial"), kInitialNames),
+                      .rows = rows};
 }
 
 }  // namespace lockstep

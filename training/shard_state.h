@@ -2,6 +2,8 @@
 
 // Internal: only sources of its layer need it.
 
+#include <optional>
+
 #include "lockstep/parameter_server/parameter_shard.h"
 #include "lockstep/parameter_server/update_rule.h"
 #include "lockstep/training/state_file.h"
@@ -19,5 +21,9 @@ ParameterShard::Saved shard_in(const StateView& saved);
 /// A rule by its name and its numbers, such as {"name": "sgd", "momentum": 0.9, ...}.
 StateValue::Dict state_of_rule(const UpdateRule& rule);
 UpdateRule rule_in(const StateView& saved);
+
+/// Of the filter that some rows of a table have; None: all of them are trained.
+StateValue state_of_filter(const std::optional<FilteredRows>& filtered);
+std::optional<FilteredRows> filter_in(const StateView& saved, const RowRange& rows);
 
 }  // namespace lockstep

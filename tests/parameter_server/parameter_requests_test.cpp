@@ -45,13 +45,15 @@ TEST(ParameterRequests, CreatingComesAsItWent) {
                                                        .rows = {5, int64_t{1} << 40},
                                                        .values = torch::arange(3),
                                                        .initial = initial,
-                                                       .rule = rule});
+                                                       .rule = rule,
+                                                       .filter = {.min_frequency = 3, .steps_to_live = 9}});
       EXPECT_EQ(got.shard, "table/part_0");
       EXPECT_EQ(got.variable, "table");
       EXPECT_EQ(got.rows, (RowRange{5, int64_t{1} << 40}));
       EXPECT_TRUE(got.values.equal(torch::arange(3)));
       EXPECT_EQ(got.initial, initial);
       EXPECT_EQ(got.rule, rule);
+      EXPECT_EQ(got.filter, (RowFilter{.min_frequency = 3, .steps_to_live = 9}));
     }
   }
 }
@@ -137,6 +139,7 @@ TEST(ParameterRequests, WhatIsCutOffIsRefused) {
       encode_request(SaveShards{"begun"}),
       encode_request(ContributeShards{1, 2, true, {{.shard = "a", .gradient = torch::ones({1})}}}),
       encode_request(CommitStep{1, 2}),
+      encode_request(EndServing{}),
   };
   for (const auto& message : whole) {
     for (size_t size = 0; size < message.fields.size(); ++size) {
@@ -158,8 +161,8 @@ TEST(ParameterRequests, WhatIsCutOffIsRefused) {
 }
 
 TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
-  EXPECT_THAT([] { decode_request({.fields = {7}}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 7")));
+  EXPECT_THAT([] { decode_request({.fields = {8}}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 8")));
   // Four milliard parts, of which none is there: no memory is taken for them.
   EXPECT_THAT(
       [] {
@@ -171,7 +174,7 @@ TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
   EXPECT_THAT([&] { decode_request(rule); },
               ThrowsMessage<InvalidArgument>(HasSubstr("update rule, but got 3")));
   auto initial = encode_request(CreateShard{"", "", {}, torch::ones({1}), ConstantValues{}, SgdRule{}});
-  initial.fields.at(initial.fields.size() - 1 - 8) = 9;
+  initial.fields.at(initial.fields.size() - 1 - 8 - 16) = 9;
   EXPECT_THAT([&] { decode_request(initial); },
               ThrowsMessage<InvalidArgument>(HasSubstr("initial values, but got 9")));
   auto flag = encode_request(PullShards{{{"", {}}}});

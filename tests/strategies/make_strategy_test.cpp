@@ -42,6 +42,26 @@ TEST(MakeStrategy, AutoPicksByTheDevicesAndSaysWhy) {
   }
 }
 
+TEST(MakeStrategy, AutoPicksByTheClusterAndSaysWhy) {
+  const auto in_cluster = [](const ClusterSpec::Jobs& jobs, const std::string& task) {
+    return StrategyRequest{.cluster_resolver =
+                               std::make_shared<SimpleClusterResolver>(ClusterSpec(jobs), task, 0)};
+  };
+  // A server's own process has no strategy, which the picked one says.
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                make_strategy("auto", in_cluster({{"chief", {{0, {"127.0.0.1", 1}}}},
+                                                  {"worker", {{0, {"127.0.0.1", 2}}}},
+                                                  {"ps", {{0, {"127.0.0.1", 3}}}}},
+                                                 "ps"));
+              }),
+              testing::HasSubstr("expected a chief or a worker, but got ps 0"));
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { make_strategy("parameter_server", in_cluster({}, "worker")); }),
+      testing::HasSubstr("expected a cluster with tasks ps, worker and chief, but got no ps in"));
+  EXPECT_THAT(make_strategy("auto", in_cluster({}, "worker")).reason,
+              testing::HasSubstr("multi_worker: a cluster is given by"));
+}
+
 TEST(MakeStrategy, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   const auto message = message_of<InvalidArgument>([] { make_strategy("mirored"); });
   EXPECT_THAT(message, testing::HasSubstr("'mirored'"));

@@ -366,7 +366,7 @@ TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("twice"), HasSubstr("'first.weight' has two"));
   EXPECT_THAT(refused("reduce"), HasSubstr("a step whose replicas run at different times"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("clip", 3, 2, {}); }),
-              HasSubstr("but got 3 to 2"));
+              HasSubstr("expected steps from 0 on, but got 3 to 2"));
   job.end();
 }
 

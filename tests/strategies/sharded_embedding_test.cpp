@@ -6,6 +6,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -310,6 +311,76 @@ TEST(ShardedEmbedding, AStepReadsAllRowsByOneMessageToEachServer) {
   };
   EXPECT_THAT(requests_of_steps(Reads::kAhead), Each(20U));             // a pull and a push
   EXPECT_THAT(requests_of_steps(Reads::kWhenLookedUp), Each(Gt(40U)));  // and one for each table
+}
+
+TEST(ShardedEmbedding, ServersTrainTheRowsThatItsFilterTakes) {
+  // Ids 0 to 3 come in every batch, the others in one each.
+  const auto ids = torch::stack({torch::arange(kExamples) % 4, torch::arange(kExamples) + 4}, 1);
+  ParameterServerJob job({.num_workers = 1, .parameters = {.max_staleness = 0}});
+  std::mutex one_at_a_time;
+  struct Training {
+    Mirrored<ShardedEmbedding> table;
+    Mirrored<OptimizerPointer> optimizer;
+  };
+  const auto prepare = [&](ParameterServerStrategy& strategy) {
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    auto options = table_options(EmbeddingMode::kSum);
+    options.row_filter.min_frequency = 2;
+    auto table = strategy.scope([&](ReplicaContext&) { return ShardedEmbedding(options); });
+    auto optimizer =
+        strategy.scope([&](ReplicaContext& replica) { return sgd()(table[replica]->parameters()); });
+    const auto training = std::make_shared<Training>(Training{std::move(table), std::move(optimizer)});
+    strategy.define_step("train",
+                         strategy.step_batches(TensorDataset(ids, torch::zeros({kExamples})),
+                                               {.global_batch_size = kBatchSize}),
+                         [&strategy, training](const StepSlot&, PerReplica<Example>& batch) {
+                           strategy.run(
+                               [](ReplicaContext& replica, ShardedEmbedding& rows, OptimizerPointer& stepped,
+                                  const Example& shard) {
+                                 stepped->zero_grad();
+                                 rows(shard.data).sum().backward();
+                                 replica.apply_gradients(*stepped);
+                               },
+                               training->table, training->optimizer, batch);
+                         });
+    return training;
+  };
+  const auto training = prepare(job.chief());
+  job.start_workers(prepare);
+  constexpr int64_t kSteps = (kExamples + kBatchSize - 1) / kBatchSize;
+  job.chief().run_steps("train", 0, kSteps, [](int64_t, const std::vector<ClosureValues>&) {});
+  torch::Tensor served;
+  job.chief().run(
+      [&](ReplicaContext&, ShardedEmbedding& table) {
+        const torch::NoGradGuard no_grad;
+        served = table(torch::arange(kRows).unsqueeze(1));
+      },
+      training->table);
+  job.end();
+  // Each time that a row comes in a batch its gradient is 1, and the rate 0.5.
+  auto expected = initial_table(EmbeddingMode::kSum);
+  for (int64_t row = 0; row < kRows; ++row) {
+    int64_t batches = 0, times = 0;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const int64_t begin = step * kBatchSize;
+      const auto count =
+          (ids.narrow(0, begin, std::min(kBatchSize, kExamples - begin)) == row).sum().item<int64_t>();
+      batches += count > 0 ? 1 : 0;
+      if (count > 0 && batches >= 2) times += count;
+    }
+    expected[row] -= 0.5 * static_cast<double>(times);
+  }
+  EXPECT_LT(largest_difference({served}, {expected}), 1e-12);
+  EXPECT_GT(largest_difference({served}, {initial_table(EmbeddingMode::kSum)}), 0.4);
+}
+
+TEST(ShardedEmbedding, HasNoFilterWithoutServers) {
+  auto options = table_options(EmbeddingMode::kSum);
+  options.row_filter.steps_to_live = 5;
+  DefaultStrategy strategy;
+  EXPECT_THAT(message_of<InvalidArgument>(
+                  [&] { strategy.scope([&](ReplicaContext&) { return ShardedEmbedding(options); }); }),
+              HasSubstr("expected no row_filter"));
 }
 
 TEST(TableLookups, AreOfTheSameIdsAlone) {

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -23,10 +24,12 @@
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/strategies/mirrored_strategy.h"
 #include "lockstep/training/checkpoint_error.h"
+#include "lockstep/training/fused_adagrad.h"
 #include "lockstep/training/fused_adam.h"
 #include "lockstep/training/fused_sgd.h"
 #include "lockstep/training/optimizer_state.h"
 #include "lockstep/training/safetensors.h"
+#include "lockstep/training/sparse_adam.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/state_shards.h"
 #include "lockstep/training/state_view.h"
@@ -66,13 +69,17 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   if (kind == "FusedAdam") return std::make_unique<FusedAdam>(groups);
   if (kind == "FusedAdamW") return std::make_unique<FusedAdamW>(groups);
   if (kind == "FusedSgd") return std::make_unique<FusedSgd>(groups);
+  if (kind == "FusedAdagrad") return std::make_unique<FusedAdagrad>(groups);
+  if (kind == "SparseAdam") return std::make_unique<SparseAdam>(groups);
+  if (kind == "Adagrad") return std::make_unique<torch::optim::Adagrad>(groups);
   if (kind == "Adam") return std::make_unique<torch::optim::Adam>(groups);
   if (kind == "AdamW") return std::make_unique<torch::optim::AdamW>(groups);
   return std::make_unique<torch::optim::SGD>(groups, 1.0);
 }
 
 /// IN holds "groups" (lists of parameters), "state" and "steps" (a list of gradients, or None, for each);
-/// OUT the same groups and the state afterwards. The new optimizer has default options.
+/// OUT the same groups and the state afterwards. The new optimizer has default options. A SparseAdam gets the
+/// rows of the gradients that are not 0.
 void step_optimizer(const std::string& kind, const std::string& in, const std::string& out) {
   const StateValue state = load_state_file(in);
   const StateView view(state, in);
@@ -92,8 +99,12 @@ void step_optimizer(const std::string& kind, const std::string& in, const std::s
   load_optimizer_state(*optimizer, *dict.find("state"), in);
   for (const auto& step : view.at("steps").items()) {
     const auto gradients = step.items();
-    for (size_t i = 0; i < parameters.size(); ++i)
-      parameters[i].mutable_grad() = gradients.at(i).is_none() ? torch::Tensor() : gradients.at(i).tensor();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      auto gradient = gradients.at(i).is_none() ? torch::Tensor() : gradients.at(i).tensor();
+      if (kind == "SparseAdam" && gradient.defined())
+        gradient = gradient.dim() == 0 ? torch::Tensor() : gradient.to_sparse(1);
+      parameters[i].mutable_grad() = gradient;
+    }
     optimizer->step();
   }
   StateValue::Dict result;

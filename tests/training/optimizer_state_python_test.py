@@ -10,6 +10,7 @@ from checkpoint_case import CheckpointCase
 
 ADAM = {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 SGD = {"lr": 0.02, "weight_decay": 0.1}
+ADAGRAD = {"lr": 0.02, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.3, "eps": 1e-6}
 # The optimizer here, those of Lockstep, options.
 CASES = [
     (torch.optim.Adam, ["FusedAdam", "Adam"], ADAM),
@@ -19,6 +20,10 @@ CASES = [
     (torch.optim.SGD, ["FusedSgd", "SGD"], SGD),
     (torch.optim.SGD, ["FusedSgd", "SGD"], {**SGD, "momentum": 0.9, "dampening": 0.3}),
     (torch.optim.SGD, ["FusedSgd", "SGD"], {**SGD, "momentum": 0.9, "nesterov": True}),
+    (torch.optim.Adagrad, ["FusedAdagrad", "Adagrad"], ADAGRAD),
+    (torch.optim.Adagrad, ["FusedAdagrad"], {**ADAGRAD, "maximize": True}),
+    # The two count eps at different places.
+    (torch.optim.SparseAdam, ["SparseAdam"], {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-12}),
 ]
 SHAPES = [[(3, 4), (5,)], [(), (2, 3, 2)]]
 
@@ -26,6 +31,17 @@ SHAPES = [[(3, 4), (5,)], [(), (2, 3, 2)]]
 def make_groups():
     torch.manual_seed(1)
     return [[torch.randn(shape, requires_grad=True) for shape in group] for group in SHAPES]
+
+
+def gradient_for(optimizer, gradient):
+    """SparseAdam takes rows, of which a scalar has none."""
+    if gradient is None or not isinstance(optimizer, torch.optim.SparseAdam):
+        return gradient
+    return gradient.to_sparse(1) if gradient.dim() else None
+
+
+def kind_of(value):
+    return (value.dtype, value.shape) if isinstance(value, torch.Tensor) else type(value)
 
 
 def make_steps(seed, count):
@@ -42,7 +58,7 @@ def make_optimizer(make, options, groups):
 def run_steps(optimizer, groups, steps):
     for gradients in steps:
         for parameter, gradient in zip([parameter for group in groups for parameter in group], gradients):
-            parameter.grad = gradient
+            parameter.grad = gradient_for(optimizer, gradient)
         optimizer.step()
 
 
@@ -100,9 +116,8 @@ class OptimizerStatePythonTest(CheckpointCase):
             self.assertEqual(list(given["state"]), list(expected["state"]))
             for place, state in expected["state"].items():
                 self.assertEqual(set(given["state"][place]), set(state))
-                for key, tensor in state.items():
-                    self.assertEqual((given["state"][place][key].dtype, given["state"][place][key].shape),
-                                     (tensor.dtype, tensor.shape))
+                for key, value in state.items():
+                    self.assertEqual(kind_of(given["state"][place][key]), kind_of(value))
             self.assertEqual([set(group) for group in given["param_groups"]],
                              [set(group) for group in expected["param_groups"]])
             for group, expected_group in zip(given["param_groups"], expected["param_groups"]):

@@ -39,13 +39,26 @@ HeldShard held(const std::string& name, const std::string& variable, const RowRa
   return {variable, rows, std::move(shard)};
 }
 
+/// A table whose rows are trained once they are frequent, and as long as they come.
+HeldShard filtered_table() {
+  const RowRange rows{0, 9};
+  const FilteredRows filtered{{.min_frequency = 2, .steps_to_live = 5},
+                              UniformValues{.low = -1, .high = 2, .seed = uint64_t{1} << 63},
+                              rows};
+  auto shard = std::make_shared<ParameterShard>("wide", torch::randn({9, 3}), AdagradRule{}, filtered);
+  for (uint64_t closure = 0; closure < 3; ++closure)
+    shard->push_rows(torch::arange(2, 4 + static_cast<int64_t>(closure)),
+                     torch::randn({2 + static_cast<int64_t>(closure), 3}), {.id = {closure, 0}, .lr = 0.1});
+  return {"wide", rows, std::move(shard)};
+}
+
 /// Servers that have trained for a while, the rows of a table spread over them.
 std::vector<std::vector<HeldShard>> trained_servers() {
   torch::manual_seed(5);
   const AdamRule adam{.beta1 = 0.8, .amsgrad = true};
   return {
       {held("table/part_0", "table", {0, 4}, adam), held("bias", "bias", {0, 1}, SgdRule{.momentum = 0.5})},
-      {held("table/part_1", "table", {4, 7}, adam), held("wide", "wide", {0, 9}, AdagradRule{})}};
+      {held("table/part_1", "table", {4, 7}, adam), filtered_table()}};
 }
 
 class ServerCheckpoints {
@@ -97,6 +110,7 @@ TEST(ServerCheckpointTest, AServerGoesOnWithWhatItHeld) {
       EXPECT_EQ(own[k].variable, before[k].variable);
       EXPECT_EQ(own[k].rows, before[k].rows);
       EXPECT_EQ(own[k].shard->rule(), before[k].shard->rule());
+      EXPECT_EQ(own[k].shard->filtered(), before[k].shard->filtered());
       expect_equal(own[k].shard->save(), before[k].shard->save());
     }
     EXPECT_THAT(server.take_own(), IsEmpty());

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/strategies/parameter_server_strategy.h"
+#include "lockstep/strategies/strategy.h"
+
+namespace lockstep {
+
+/// Steps of a training, or of an evaluation, by their numbers: the same program for every strategy, also
+/// where other processes compute the steps than that which asks for them.
+///
+///   TrainingSteps train(*strategy, "train", dataset, {.global_batch_size = 1024, .shuffle_seed = 1},
+///                       [&](const StepSlot&, PerReplica<Example>& batch) {
+///                         return strategy->reduce(ReduceOp::kSum,
+///                                                 strategy->run(train_step, model, optimizer, batch));
+///                       });
+///   if (strategy->serve()) return 0;  // a worker of parameter servers, whose job has ended
+///   train.run(0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) { ... });
+///   strategy->end();
+///
+/// Step n takes batch n of the dataset, epoch after epoch, each in an order of its own where it is shuffled.
+/// The strategy, and what the function uses, outlive it. For one thread.
+template <typename Batch>
+class TrainingSteps {
+ public:
+  using OnStep = ParameterServerStrategy::OnStep;
+
+  /// The same steps in the same order in all processes, before they serve. `fn(const StepSlot&,
+  /// PerReplica<Batch>&)` as ParameterServerStrategy::define_step() says. Throws as
+  /// Strategy::distribute_dataset(), and InvalidArgument for a dataset without examples.
+  template <IndexedDataset D, typename Fn>
+  TrainingSteps(Strategy& strategy, std::string name, D dataset, const DistributeOptions& options, Fn fn,
+                StepOptions<Batch> step_options = {})
+      : name_(std::move(name)), served_(dynamic_cast<ParameterServerStrategy*>(&strategy)) {
+    if (served_ != nullptr) {
+      const auto batches = served_->step_batches(std::move(dataset), options);
+      steps_per_epoch_ = batches.steps_per_epoch();
+      served_->define_step(name_, batches, std::move(fn), std::move(step_options));
+      return;
+    }
+    const auto batches = strategy.distribute_dataset(std::move(dataset), options);
+    steps_per_epoch_ = batches.size();
+    check_has_batches(steps_per_epoch_);
+    batches_.emplace(batches.repeat());
+    step_ = [fn = std::move(fn)](const StepSlot& step, PerReplica<Batch>& batch) mutable {
+      return closure_results([&] { return fn(step, batch); });
+    };
+  }
+  TrainingSteps(const TrainingSteps&) = delete;
+  TrainingSteps& operator=(const TrainingSteps&) = delete;
+
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+
+  /// Has steps `begin` to `end` - 1 made, and calls `on_step` for each in their order, in the calling thread,
+  /// with what the function returned in each of the step's slots: one, but for parameter servers with a
+  /// staleness of 0. Blocks until all are made. Where workers step together each of them calls it. Throws as
+  /// ParameterServerStrategy::run_steps(), what the function and the dataset throw, and what `on_step` does.
+  void run(int64_t begin, int64_t end, const OnStep& on_step) {
+    if (served_ != nullptr) return served_->run_steps(name_, begin, end, on_step);
+    check_steps(begin, end);
+    for (int64_t step = begin; step < end; ++step) on_step(step, {step_({.step = step}, batch_of(step))});
+  }
+
+ private:
+  PerReplica<Batch>& batch_of(int64_t step) {
+    if (next_ && last_step_ == step - 1) {
+      ++*next_;
+    } else {
+      next_.reset();
+      batches_->restore({.epoch = 0, .step = step});
+      next_.emplace(batches_->begin());
+    }
+    last_step_ = step;
+    return **next_;
+  }
+
+  const std::string name_;
+  ParameterServerStrategy* const served_;  // null: this process makes the steps
+  int64_t steps_per_epoch_ = 0;
+  std::optional<DistributedDataset<Batch>> batches_;  // without an end
+  std::optional<typename DistributedDataset<Batch>::Iterator> next_;
+  int64_t last_step_ = -1;
+  std::function<ClosureValues(const StepSlot&, PerReplica<Batch>&)> step_;
+};
+
+template <typename D, typename Fn>
+TrainingSteps(Strategy&, std::string, D, const DistributeOptions&, Fn) -> TrainingSteps<BatchOf<D>>;
+template <typename D, typename Fn, typename Batch>
+TrainingSteps(Strategy&, std::string, D, const DistributeOptions&, Fn, StepOptions<Batch>)
+    -> TrainingSteps<Batch>;
+
+}  // namespace lockstep
