@@ -16,7 +16,7 @@ import time
 
 from launch_local_options import LaunchError, NO_RESOURCES, PEER_LOST, USAGE, parse
 from launch_local_output import Printer, STDERR, STDOUT, write_all
-from launch_local_restarts import forbids_another_start, workers_of_next_start
+from launch_local_restarts import forbids_another_start, goes_on_without, workers_of_next_start
 from launch_local_worker import WorkerStarter
 
 SECONDS_TO_KILL = 3  # from SIGTERM to SIGKILL
@@ -32,6 +32,8 @@ class Launcher:
         self.options = options
         self.starter = WorkerStarter(options)
         self.generation = 0  # how often the job was started before
+        self.restarts = 0  # of the job, and of workers and servers by themselves
+        self.to_start_again = []  # workers and servers of a job that goes on
         self.launch_error = None
         self.running = {}  # workers by process id
         self.workers = []  # of this generation
@@ -75,6 +77,7 @@ class Launcher:
     def start(self, count):
         """Starts all workers, or none that stays."""
         self.workers, self.first_failure, self.deadlines, self.stopped_until = [], None, [], {}
+        self.to_start_again = []
         try:
             for worker in self.starter.start(count, self.generation):
                 self.add(worker)
@@ -94,7 +97,7 @@ class Launcher:
     # Output
 
     def print_line(self, worker, stream, line, end=b"\n"):
-        self.printer.print_line(stream.printed_to, f"[{worker.index}] ".encode() + line, end)
+        self.printer.print_line(stream.printed_to, f"[{worker.prefix}] ".encode() + line, end)
 
     def read(self, worker, stream):
         """Reads once, as much as there is. Returns whether there may be more."""
@@ -109,7 +112,7 @@ class Launcher:
             try:
                 write_all(stream.file, data)
             except OSError as error:
-                self.say(f"cannot write to --output for worker {worker.index} any more: {error.strerror}")
+                self.say(f"cannot write to --output for {worker.name} any more: {error.strerror}")
                 self.output_is_lost = True
                 os.close(stream.file)
                 stream.file = None
@@ -185,12 +188,60 @@ class Launcher:
                 for _ in range(MOST_IN_PIPE // PIPE_CAPACITY):
                     if stream.pipe.closed or not self.read(worker, stream):
                         break
-            if self.first_failure is None and self.has_failed(worker):
+            if self.first_failure is None and self.has_failed(worker) and not self.goes_on_after(worker):
                 self.first_failure = worker
-                end = time.monotonic() + self.options.grace
-                self.deadlines = [(end, signal.SIGTERM), (end + SECONDS_TO_KILL, signal.SIGKILL)]
+                self.give_time_to_end()
                 if self.running:
-                    self.say(f"worker {worker.index} has failed, the others have {self.options.grace:g} s to end")
+                    self.say(f"{worker.name} has failed, the others have {self.options.grace:g} s to end")
+            elif worker.job == "chief" and not self.deadlines:
+                self.give_time_to_end()  # they were told
+
+    def give_time_to_end(self):
+        self.to_start_again = []
+        end = time.monotonic() + self.options.grace
+        self.deadlines = [(end, signal.SIGTERM), (end + SECONDS_TO_KILL, signal.SIGKILL)]
+
+    def goes_on_after(self, worker):
+        """Whether a job of parameter servers does, with this one started again or without it."""
+        if worker.job in (None, "chief") or self.stopped_by is not None:
+            return False
+        if self.has_chief_ended():
+            return True
+        may_start = not forbids_another_start(worker)
+        if may_start and self.restarts < self.options.max_restarts:
+            self.restarts += 1
+            self.to_start_again.append(worker)
+            self.say(f"{worker.name} {worker.end()}: it is started again, restart {self.restarts} of "
+                     f"{self.options.max_restarts}")
+            return True
+        if goes_on_without(worker):
+            self.say(f"{worker.name} {worker.end()}: the job goes on without it")
+            return True
+        return False
+
+    def has_chief_ended(self):
+        return any(worker.job == "chief" and worker.code is not None for worker in self.workers)
+
+    def start_ended_again(self):
+        """Once nothing is left to print: a process with threads is not to be forked."""
+        if not self.to_start_again or self.printer.queued:
+            return
+        self.printer.stop()
+        try:
+            while self.to_start_again:
+                ended = self.to_start_again.pop(0)
+                for stream in ended.streams:
+                    if not stream.pipe.closed:
+                        self.close(ended, stream)
+                started = self.starter.start_again(ended)
+                self.workers.remove(ended)
+                self.add(started)
+        except LaunchError as error:
+            self.say(str(error))
+            self.first_failure = ended
+            self.give_time_to_end()
+        finally:
+            self.printer.start()
 
     def look_for_stopped(self):
         """Kills workers that stay stopped (SIGSTOP) while others run or have ended: these do not wait for them any more, or
@@ -205,7 +256,7 @@ class Launcher:
                 stopped = set()
             for process in stopped - self.stopped_until.keys():
                 self.stopped_until[process] = time.monotonic() + self.options.grace
-                self.say(f"worker {self.running[process].index} is stopped: it has {self.options.grace:g} s to go on")
+                self.say(f"{self.running[process].name} is stopped: it has {self.options.grace:g} s to go on")
             for process in self.stopped_until.keys() - stopped:
                 del self.stopped_until[process]
         for process, deadline in list(self.stopped_until.items()):
@@ -215,7 +266,7 @@ class Launcher:
 
     def kill_stopped(self, process):
         worker = self.running[process]
-        self.say(f"SIGKILL to worker {worker.index}, which is stopped")
+        self.say(f"SIGKILL to {worker.name}, which is stopped")
         worker.sent.add(signal.SIGKILL)
         worker.send_to_group(signal.SIGKILL)
 
@@ -242,6 +293,7 @@ class Launcher:
             while self.signals and self.running:
                 self.stop(self.signals.pop(0))
             self.look_for_stopped()
+            self.start_ended_again()
             while self.running and self.deadlines and self.deadlines[0][0] <= time.monotonic():
                 _, number = self.deadlines.pop(0)
                 self.say(f"{number.name} to the workers that have not ended ({len(self.running)})")
@@ -258,14 +310,15 @@ class Launcher:
             return 0
         lasting = next(filter(forbids_another_start, self.workers), None)
         if lasting is not None:
-            self.say(f"worker {lasting.index} {lasting.end()}: the job is not started again")
+            self.say(f"{lasting.name} {lasting.end()}: the job is not started again")
             return 0
-        if self.generation == most:
-            self.say(f"worker {failed.index} {failed.end()}: generation {most} of {most} was the last")
+        if self.restarts >= most:
+            which = f"restart {most}" if self.options.servers else f"generation {most}"
+            self.say(f"{failed.name} {failed.end()}: {which} of {most} was the last")
             return 0
         count = workers_of_next_start(self.workers, self.options.min_workers)
         fewer = f", with {count} of {self.options.workers} workers" if count < self.options.workers else ""
-        self.say(f"worker {failed.index} {failed.end()}: the job is started again as generation {self.generation + 1} of "
+        self.say(f"{failed.name} {failed.end()}: the job is started again as generation {self.generation + 1} of "
                  f"{most}{fewer}")
         return count
 
@@ -311,6 +364,7 @@ class Launcher:
             # A process with threads is not to be forked.
             self.printer.stop()
             self.generation += 1
+            self.restarts += 1
 
 
 def main():

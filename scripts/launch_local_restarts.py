@@ -17,6 +17,11 @@ def forbids_another_start(worker):
     return worker.code in LASTING
 
 
+def goes_on_without(worker):
+    """Whether a job of parameter servers can do without it: workers may come and go."""
+    return worker.job == "worker"
+
+
 def has_lost_its_place(worker):
     """Whether somebody else killed it, such as the kernel for want of memory: there is no room for so many."""
     return -worker.code in FROM_OUTSIDE and -worker.code not in worker.sent

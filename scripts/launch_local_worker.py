@@ -24,13 +24,21 @@ OTHER_LAUNCHERS = re.compile(
 PR_SET_PDEATHSIG = 1
 
 
-def tf_configs(ports, chief):
-    """The TF_CONFIG of each worker, in the order of `ports`."""
-    addresses = [f"127.0.0.1:{port}" for port in ports]
-    chiefs, workers = addresses[:int(chief)], addresses[int(chief):]
-    cluster = {job: members for job, members in (("chief", chiefs), ("worker", workers)) if members}
-    tasks = [{"type": job, "index": index} for job, members in cluster.items() for index in range(len(members))]
-    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
+def tasks_of(options, count):
+    """Type and index of each process of a start with `count` workers."""
+    if options.servers:
+        counts = {"chief": 1, "worker": count, "ps": options.servers}
+    else:
+        counts = {"chief": int(options.chief), "worker": count - int(options.chief)}
+    return [(job, index) for job, size in counts.items() for index in range(size)]
+
+
+def tf_configs(tasks, ports):
+    """The TF_CONFIG of each task, which has the port of the same place."""
+    cluster = {}
+    for (job, _), port in zip(tasks, ports):
+        cluster.setdefault(job, []).append(f"127.0.0.1:{port}")
+    return [json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}) for job, index in tasks]
 
 
 def job_environment():
@@ -76,9 +84,25 @@ def reserve_ports(count):
     return sockets
 
 
+def reserve_port(port):
+    """The same for a port that a process had which has ended: its connections may linger there."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError as error:
+        bound.close()
+        raise LaunchError(f"cannot reserve port {port} of 127.0.0.1 again: {error.strerror}", NO_RESOURCES) from error
+    return bound
+
+
 class Worker:
-    def __init__(self, index, process, streams):
+    def __init__(self, index, task, process, streams):
         self.index = index
+        # "worker 3", where all are workers whatever their task, else "chief" or "ps 1"
+        self.name = f"worker {index}" if task is None else "chief" if task[0] == "chief" else f"{task[0]} {task[1]}"
+        self.prefix = str(index) if task is None else self.name
+        self.job = None if task is None else task[0]
         self.process = process
         self.streams = streams
         self.code = None  # as subprocess has it: less than 0 for a signal
@@ -106,7 +130,7 @@ class Worker:
         return f"killed by {signal.Signals(-self.code).name if known else f'signal {-self.code}'}"
 
     def __str__(self):
-        return f"worker {self.index} (pid {self.process.pid}) {self.end()}"
+        return f"{self.name} (pid {self.process.pid}) {self.end()}"
 
 
 class WorkerStarter:
@@ -116,20 +140,21 @@ class WorkerStarter:
         self.options = options
         self.environment = job_environment()
         # Each has a socket and then two pipes, and may have two files.
-        self.file_limit = raise_file_limit(4 * options.workers + 64)
+        self.file_limit = raise_file_limit(4 * (options.workers + options.servers + 1) + 64)
+        self.tasks, self.configs, self.ports, self.generation = [], [], [], 0  # of the last start
         self.prctl = ctypes.CDLL(None, use_errno=True).prctl
         self.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
-    def open_files(self, count, generation):
-        """The descriptors of each worker's own files, which every later start goes on with."""
+    def open_files(self, indices, goes_on):
+        """The descriptors of these workers' own files, which every later start goes on with."""
         if not self.options.output:
-            return [(None, None)] * count
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if generation else os.O_TRUNC)
+            return [(None, None)] * len(indices)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if goes_on else os.O_TRUNC)
         try:
             os.makedirs(self.options.output, exist_ok=True)
             return [
-                tuple(os.open(os.path.join(self.options.output, f"worker-{index}.{end}"), flags, 0o666)
-                      for end in ("out", "err")) for index in range(count)
+                tuple(os.open(os.path.join(self.options.output, f"{self.file_name(index)}.{end}"), flags, 0o666)
+                      for end in ("out", "err")) for index in indices
             ]
         except OSError as error:
             raise LaunchError(
@@ -137,23 +162,40 @@ class WorkerStarter:
 
     def start(self, count, generation):
         """Yields each worker as soon as it runs the program. Where one does not start, those before it go on."""
-        files = self.open_files(count, generation)
-        sockets = reserve_ports(count)
-        configs = tf_configs([bound.getsockname()[1] for bound in sockets], self.options.chief)
-        for index, (bound, config) in enumerate(zip(sockets, configs)):
-            own = {
-                "TF_CONFIG": config,
-                "LOCKSTEP_LISTEN_FD": str(bound.fileno()),
-                "LOCAL_RANK": str(index),
-                "LOCAL_WORLD_SIZE": str(count),
-                "LOCKSTEP_RESTART_COUNT": str(generation),
-            }
-            process = self.start_process(index, {**self.environment, **own}, bound.fileno())
-            # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and
-            # connections to it then fail instead of waiting for a listener that nobody serves.
-            bound.close()
-            printed_to = (None, None) if self.options.quiet and index != 0 else (STDOUT, STDERR)
-            yield Worker(index, process, list(map(Stream, (process.stdout, process.stderr), files[index], printed_to)))
+        self.tasks, self.generation = tasks_of(self.options, count), generation
+        files = self.open_files(range(len(self.tasks)), generation > 0)
+        sockets = reserve_ports(len(self.tasks))
+        self.ports = [bound.getsockname()[1] for bound in sockets]
+        self.configs = tf_configs(self.tasks, self.ports)
+        for index, bound in enumerate(sockets):
+            yield self.start_task(index, bound, files[index])
+
+    def start_again(self, worker):
+        """Starts one task of the last start again, at its port."""
+        files = self.open_files([worker.index], True)
+        return self.start_task(worker.index, reserve_port(self.ports[worker.index]), files[0])
+
+    def file_name(self, index):
+        if not self.options.servers:
+            return f"worker-{index}"
+        job, number = self.tasks[index]
+        return job if job == "chief" else f"{job}-{number}"
+
+    def start_task(self, index, bound, files):
+        own = {
+            "TF_CONFIG": self.configs[index],
+            "LOCKSTEP_LISTEN_FD": str(bound.fileno()),
+            "LOCAL_RANK": str(index),
+            "LOCAL_WORLD_SIZE": str(len(self.tasks)),
+            "LOCKSTEP_RESTART_COUNT": str(self.generation),
+        }
+        process = self.start_process(index, {**self.environment, **own}, bound.fileno())
+        # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and
+        # connections to it then fail instead of waiting for a listener that nobody serves.
+        bound.close()
+        printed_to = (None, None) if self.options.quiet and index != 0 else (STDOUT, STDERR)
+        task = self.tasks[index] if self.options.servers else None
+        return Worker(index, task, process, list(map(Stream, (process.stdout, process.stderr), files, printed_to)))
 
     def start_process(self, index, environment, inherited):
         try:

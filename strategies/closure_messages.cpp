@@ -135,6 +135,10 @@ void write_worker_request(ClosureWriter& writer, const WorkerBeat& request) {
   writer.write(request.session);
 }
 
+void write_worker_request(ClosureWriter& writer, const LeaveJob& request) {
+  writer.write(request.session);
+}
+
 AskForClosure read_ask(ClosureReader& reader) {
   AskForClosure request;
   request.session = reader.read<uint64_t>();
@@ -195,8 +199,11 @@ WorkerRequest decode_worker_request(const RpcMessage& message) {
     case 1:
       request = read_report(reader);
       break;
-    default:
+    case 2:
       request = WorkerBeat{reader.read<uint64_t>()};
+      break;
+    default:
+      request = LeaveJob{reader.read<uint64_t>()};
   }
   reader.check_end();
   return request;

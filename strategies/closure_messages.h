@@ -44,8 +44,13 @@ struct WorkerBeat {
   uint64_t session = 0;
 };
 
+/// A worker that holds nothing goes.
+struct LeaveJob {
+  uint64_t session = 0;
+};
+
 /// What the workers of a coordinator ask it.
-using WorkerRequest = std::variant<AskForClosure, ReportEnd, WorkerBeat>;
+using WorkerRequest = std::variant<AskForClosure, ReportEnd, WorkerBeat, LeaveJob>;
 
 /// Throws InvalidArgument for a tensor that is undefined or not dense.
 void check_closure_values(const ClosureValues& values);

@@ -137,6 +137,19 @@ RpcMessage ClosureServer::answer(const WorkerBeat& request) {
   return {};
 }
 
+RpcMessage ClosureServer::answer(const LeaveJob& request) {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(request.session);
+  if (found == workers_.end()) return {};
+  const std::string name = found->second.name;
+  lose(request.session);
+  workers_.erase(found);
+  changed_.notify_all();
+  lock.unlock();
+  say(name + " has left");
+  return {};
+}
+
 void ClosureServer::watch() {
   MutexLock lock(mutex_);
   while (!is_over_) {

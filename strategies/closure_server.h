@@ -86,6 +86,7 @@ class ClosureServer {
   RpcMessage answer(const AskForClosure& request);
   RpcMessage answer(const ReportEnd& request);
   RpcMessage answer(const WorkerBeat& request);
+  RpcMessage answer(const LeaveJob& request);
   void note(uint64_t session, const std::string& name);
   void lose(uint64_t session, const std::vector<uint64_t>& kept = {}) LOCKSTEP_REQUIRES(mutex_);
   void forget_ended() LOCKSTEP_REQUIRES(mutex_);

@@ -242,6 +242,11 @@ class ClosurePipeline {
     CoordinatorLink link(options_.coordinator);
     AskForClosure request{.session = session_, .worker = options_.name};
     while (!has_failed()) {
+      if (options_.is_leaving && options_.is_leaving()) {
+        held_.wait_for_none();
+        link.call(encode_worker_request(LeaveJob{session_}));
+        return;
+      }
       held_.list(request);
       auto given = decode_given(link.call(encode_worker_request(request)));
       if (given.kind == GivenClosure::Kind::kEnd) return;

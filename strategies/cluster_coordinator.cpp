@@ -169,7 +169,7 @@ std::optional<InputContext> ClusterCoordinator::input_context() const {
                       .input_pipeline_id = static_cast<int>(own - indices.begin())};
 }
 
-void ClusterCoordinator::serve() {
+void ClusterCoordinator::serve(const std::function<bool()>& is_leaving) {
   if (server_)
     throw InvalidArgument(c10::str(kPrefix, "serve() was called by the chief: workers serve closures"));
   const auto spec = resolver_->cluster_spec();
@@ -179,7 +179,8 @@ void ClusterCoordinator::serve() {
                                   .port = chief.port,
                                   .token = cluster_.token,
                                   .connect_timeout = cluster_.join_timeout},
-                  .name = c10::str("worker ", resolver_->task_id())},
+                  .name = c10::str("worker ", resolver_->task_id()),
+                  .is_leaving = is_leaving},
                  [this](uint64_t closure, const std::string& name, const ClosureValues& arguments) {
                    return std::make_unique<NumberedWork>(function(name)(arguments), closure,
                                                          current_closure_);

@@ -192,10 +192,12 @@ class ClusterCoordinator {
   /// How many were lost, those that have come back included. Throws InvalidArgument on a worker.
   int64_t num_lost_workers() const;
 
-  /// A worker's part: runs closures in the calling thread until the chief ends. Blocks. What a function
+  /// A worker's part: runs closures in the calling thread until the chief ends, or, where `is_leaving()`
+  /// becomes true, until those that it has are done; it is asked between two of them, by another thread, and
+  /// empty for a worker that stays. Blocks. What a function
   /// throws goes to the chief. Throws PeerLost where the chief is lost and does not come back in time,
   /// ClusterError for another token, and InvalidArgument on the chief.
-  void serve();
+  void serve(const std::function<bool()>& is_leaving = {});
   /// The number of the closure that runs, inside a function; see RemoteValue::closure().
   uint64_t current_closure() const { return current_closure_; }
 

@@ -246,7 +246,8 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
     : Strategy(configured(devices, options)),
       seed_(options.seed.value_or(at::globalContext().defaultGenerator(at::kCPU).current_seed())),
       is_synchronous_(parameters.max_staleness == 0),
-      looks_ahead_(parameters.looks_ahead && !is_synchronous_) {
+      looks_ahead_(parameters.looks_ahead && !is_synchronous_),
+      is_leaving_(parameters.is_leaving) {
   resolver = with_servers(std::move(resolver));
   slots_per_step_ = checked_slots(parameters, *resolver);
   CoordinatorOptions coordinator{.on_message = parameters.on_message};
@@ -420,7 +421,7 @@ void ParameterServerStrategy::run_together(const std::string& name, int64_t begi
 
 bool ParameterServerStrategy::serve() {
   if (is_chief()) return false;
-  coordinator_->serve();
+  coordinator_->serve(is_leaving_);
   return true;
 }
 

@@ -44,6 +44,8 @@ struct ParameterServerOptions {
   bool looks_ahead = true;
   /// The chief gets a line for each worker that comes or is lost, see CoordinatorOptions.
   std::function<void(const std::string&)> on_message;
+  /// A worker is to go, see ClusterCoordinator::serve(). Empty: it stays.
+  std::function<bool()> is_leaving;
 };
 
 /// The part of a training step that a worker computes in one closure.
@@ -242,7 +244,8 @@ class ParameterServerStrategy : public Strategy {
   /// it. Throws as ShardStorage::save(), and PeerLost.
   std::vector<std::string> save_on_servers(const std::string& folder) const;
 
-  /// A worker's part: makes steps until the chief ends the job. False at once on the chief. Throws as
+  /// A worker's part: makes steps until the chief ends the job, or the worker is to go. False at once on the
+  /// chief. Throws as
   /// ClusterCoordinator::serve().
   bool serve() override;
   /// The chief's, at the end of the job: ends the workers and the servers. Blocks until they know. The
@@ -280,6 +283,7 @@ class ParameterServerStrategy : public Strategy {
   const uint64_t seed_;
   const bool is_synchronous_;
   const bool looks_ahead_;
+  const std::function<bool()> is_leaving_;
   int slots_per_step_ = 1;
   std::unique_ptr<ParameterClientOptions> client_options_;
   std::unique_ptr<ClusterCoordinator> coordinator_;

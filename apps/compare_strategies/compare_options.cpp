@@ -9,6 +9,7 @@
 #include "lockstep/apps/command_line/arguments.h"
 #include "lockstep/apps/command_line/closest_name.h"
 #include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/flags.h"
 #include "lockstep/apps/train_mnist/read_options.h"
 

@@ -15,14 +15,15 @@
 #include <vector>
 
 #include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/command_line/resume_command.h"
 #include "lockstep/apps/compare_strategies/compare.h"
 #include "lockstep/apps/compare_strategies/comparison_backup.h"
 #include "lockstep/apps/compare_strategies/comparison_page.h"
 #include "lockstep/apps/compare_strategies/measured_training.h"
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/data_location.h"
-#include "lockstep/apps/train_mnist/resume_command.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/training/interruption.h"
@@ -90,10 +91,11 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
 }
 
 int run_program(const std::vector<std::string>& arguments) {
-  const auto line = parse_compare_command_line(arguments, strategy_names());
+  const auto strategies = strategies_of_trainer(strategy_names());
+  const auto line = parse_compare_command_line(arguments, strategies);
   switch (line.action) {
     case CompareAction::kHelp:
-      std::cout << compare_help_text(strategy_names()) << std::flush;
+      std::cout << compare_help_text(strategies) << std::flush;
       return 0;
     case CompareAction::kVersion:
       std::cout << "compare_strategies " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION << std::endl;

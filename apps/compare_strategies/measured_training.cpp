@@ -10,11 +10,11 @@
 
 #include "lockstep/apps/compare_strategies/measured_run.h"
 #include "lockstep/apps/compare_strategies/parameter_file.h"
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_mnist/image_data.h"
 #include "lockstep/apps/train_mnist/model_choice.h"
 #include "lockstep/apps/train_mnist/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
-#include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/runtime/grad_scaler.h"
 #include "lockstep/runtime/tf32.h"
@@ -174,7 +174,7 @@ void measure_training(const CompareOptions& options) {
     work.devices = {c10::str("gpu:", options.measuring.worker % num_gpus())};
   }
   torch::manual_seed(work.seed);
-  const MadeStrategy made = choose_strategy(work);
+  const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies", .seed = work.seed});
   check_precision(work.precision, made.strategy->devices());
   const Tf32Guard tf32(work.precision == PrecisionKind::kTf32);
   const DataLocation location = locate_data(work.data);

@@ -1,6 +1,7 @@
 #include "lockstep/apps/train_mnist/command_line.h"
 
 #include "lockstep/apps/command_line/arguments.h"
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/flags.h"
 #include "lockstep/apps/train_mnist/read_options.h"
 

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/train_options.h"
 
@@ -144,41 +145,6 @@ std::vector<Flag> record_flags() {
        "and at its end, and undo all since the last look)",
        not_finite_name(defaults.on_not_finite)},
       {"Run", "quiet", "", "Print errors only"},
-  };
-}
-
-std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
-  const TrainOptions defaults;
-  return {
-      {"Strategy", "strategy", "NAME",
-       fmt::format("auto, {}. auto takes multi_worker where a cluster is given (below), one_device for one "
-                   "named device, mirrored for several replicas or GPUs, else default",
-                   fmt::join(strategies, ", ")),
-       defaults.strategy},
-      {"Strategy", "devices", "LIST",
-       "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1; any number of logical CPUs exists "
-       "(default: all GPUs, else the CPU)"},
-      {"Strategy", "replicas", "N",
-       "Instead of --devices: the first N GPUs, or N logical CPUs where there is no GPU"},
-      {"Strategy", "replicas-per-device", "N",
-       "Replicas on each device, to fill a GPU that one cannot; each has a stream of its own",
-       number(defaults.replicas_per_device)},
-      {"Strategy", "cross-device-ops", "NAME",
-       "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
-       defaults.cross_device_ops},
-      {"Strategy", "threads", "N",
-       "Threads inside the operators of each replica (default: the cores over the replicas)"},
-      {"Strategy", "worker-hosts", "LIST",
-       "host:port of every worker process, with --task-index (default: the cluster of TF_CONFIG, torchrun, "
-       "Kubernetes, srun or mpirun, the first of these that is there)"},
-      {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0", "",
-       FlagRole::kProcess},
-      {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
-       defaults.communication},
-      {"Strategy", "gradient-compression", "NAME",
-       "Between workers gradients travel as float16 or bfloat16, or as they are: none",
-       defaults.gradient_compression},
-      {"Strategy", "list-devices", "", "Print the devices that can be used, and exit", "", FlagRole::kAction},
   };
 }
 

@@ -15,6 +15,5 @@ std::vector<Flag> data_flags();
 std::vector<Flag> model_flags();
 std::vector<Flag> training_flags();
 std::vector<Flag> record_flags();
-std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies);
 
 }  // namespace lockstep::apps

@@ -9,15 +9,16 @@
 #include <iostream>
 
 #include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/command_line/resume_command.h"
 #include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/command_line.h"
 #include "lockstep/apps/train_mnist/configuration.h"
 #include "lockstep/apps/train_mnist/decided_values.h"
 #include "lockstep/apps/train_mnist/numbers_error.h"
 #include "lockstep/apps/train_mnist/precision_choice.h"
-#include "lockstep/apps/train_mnist/resume_command.h"
 #include "lockstep/apps/train_mnist/run_recording.h"
-#include "lockstep/apps/train_mnist/strategy_choice.h"
 #include "lockstep/apps/train_mnist/train_settings.h"
 #include "lockstep/apps/train_mnist/training.h"
 #include "lockstep/apps/train_mnist/training_callbacks.h"
@@ -264,7 +265,9 @@ int train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandL
 int run_training(const CommandLine& line, const std::string& resume) {
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(line.options.seed);
-  const MadeStrategy made = choose_strategy(line.options);
+  const MadeStrategy made =
+      choose_strategy(line.options, {.program = "train_mnist", .seed = line.options.seed});
+  if (line.options.cuda_graph) check_cuda_graph(made.strategy->devices());
   try {
     return train_by(made, interruption, line, resume);
   } catch (const std::exception&) {
@@ -274,10 +277,11 @@ int run_training(const CommandLine& line, const std::string& resume) {
 }
 
 int run_program(const std::string& program, const std::vector<std::string>& arguments) {
-  const CommandLine line = parse_command_line(arguments, strategy_names());
+  const auto strategies = strategies_of_trainer(strategy_names());
+  const CommandLine line = parse_command_line(arguments, strategies);
   switch (line.action) {
     case Action::kHelp:
-      print(help_text(strategy_names()));
+      print(help_text(strategies));
       return 0;
     case Action::kVersion:
       print("train_mnist " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");

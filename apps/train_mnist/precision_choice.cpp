@@ -37,4 +37,12 @@ void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& 
   }
 }
 
+void check_cuda_graph(const std::vector<LogicalDevice>& devices) {
+  for (const auto& device : devices) {
+    if (device.kind == DeviceKind::kGpu) continue;
+    throw UsageError(c10::str("--cuda-graph: expected GPUs only, which alone have graphs, but got ",
+                              device.str(), "; --devices names them"));
+  }
+}
+
 }  // namespace lockstep::apps

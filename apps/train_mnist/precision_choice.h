@@ -21,4 +21,7 @@ bool needs_loss_scaling(PrecisionKind precision);
 /// Throws UsageError naming the flag and the device where one of `devices` cannot compute in it.
 void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& devices);
 
+/// The same for --cuda-graph, where one of the devices has none.
+void check_cuda_graph(const std::vector<LogicalDevice>& devices);
+
 }  // namespace lockstep::apps

@@ -13,8 +13,6 @@ constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
 // A profile is kept in memory, some 100 kB a step.
 constexpr IntegerRange kProfiledSteps{.least = 1, .most = 1000};
-constexpr IntegerRange kThreads{.least = 1, .most = 1024};
-constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
 // Below, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
 constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
 constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
@@ -61,28 +59,6 @@ void read_schedule(const Arguments& given, TrainOptions& options) {
 }
 
 }  // namespace
-
-void read_strategy(const Arguments& given, std::vector<std::string> strategies, TrainOptions& options) {
-  strategies.insert(strategies.begin(), "auto");
-  options.strategy = given.name("strategy", strategies, options.strategy);
-  options.devices = given.list("devices");
-  options.replicas = static_cast<int>(given.integer("replicas", kThreads, options.replicas));
-  options.replicas_per_device =
-      static_cast<int>(given.integer("replicas-per-device", kThreads, options.replicas_per_device));
-  options.cross_device_ops =
-      given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
-                 options.cross_device_ops);
-  for (const std::string flag : {"worker-hosts", "task-index"}) {
-    if (given.has(flag) && given.has("worker-hosts") != given.has("task-index"))
-      given.refuse_beside(flag, "expected --worker-hosts and --task-index together");
-  }
-  options.worker_hosts = given.list("worker-hosts");
-  options.task_index = static_cast<int>(given.integer("task-index", kTasks, options.task_index));
-  options.communication = given.name("communication", {"auto", "ring", "nccl"}, options.communication);
-  options.gradient_compression =
-      given.name("gradient-compression", {"none", "float16", "bfloat16"}, options.gradient_compression);
-  options.threads = static_cast<int>(given.integer("threads", kThreads, options.threads));
-}
 
 void read_data(const Arguments& given, TrainOptions& options) {
   options.data = given.text("data", options.data);

@@ -12,8 +12,6 @@ namespace lockstep::apps {
 // which the program does not have, stay. All throw UsageError naming the flag, what it takes and what was
 // given.
 
-/// `strategies` are the names that --strategy takes besides auto.
-void read_strategy(const Arguments& given, std::vector<std::string> strategies, TrainOptions& options);
 void read_data(const Arguments& given, TrainOptions& options);
 void read_model(const Arguments& given, TrainOptions& options);
 void read_training(const Arguments& given, TrainOptions& options);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/strategy_choice/strategy_choice.h"
 #include "lockstep/training/not_finite.h"
 
 namespace lockstep::apps {
@@ -23,18 +24,7 @@ std::string not_finite_name(NotFiniteAction action);
 std::string precision_name(PrecisionKind precision);
 
 /// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
-struct TrainOptions {
-  std::string strategy = "auto";
-  std::vector<std::string> devices;  ///< empty: the strategy's own choice
-  int replicas = 0;                  ///< 0: replicas_per_device on each device
-  int replicas_per_device = 1;
-  std::string cross_device_ops = "auto";
-  std::vector<std::string> worker_hosts;      ///< host:port of every worker; empty: the environment says
-  std::string communication = "auto";         ///< between workers
-  std::string gradient_compression = "none";  ///< between workers
-  int task_index = -1;                        ///< which of the worker hosts this is; -1: not given
-  int threads = 0;                            ///< of each replica's operators; 0: the cores over the replicas
-
+struct TrainOptions : StrategyChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;

@@ -72,6 +72,7 @@ TEST(ClosureMessages, ErrorsComeAsTheyWentAndNameTheWorker) {
 
 TEST(ClosureMessages, BeatsAndAnswersComeAsTheyWent) {
   EXPECT_EQ(std::get<WorkerBeat>(decode_worker_request(encode_worker_request(WorkerBeat{9}))).session, 9U);
+  EXPECT_EQ(sent(LeaveJob{8}).session, 8U);
   const auto given = decode_given(encode_given({.kind = GivenClosure::Kind::kClosure,
                                                 .coordinator = 5,
                                                 .closure = 12,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -406,6 +407,36 @@ TEST(ClosureWorker, AsksForTheNextClosureWhenTheLastOneHasEndedUnlessItLooksAhea
   EXPECT_THAT(parts_of_three_closures(/*look_ahead=*/false),
               ElementsAre("prepare 0", "run 0", "has run 0", "finish 0", "prepare 1", "run 1", "has run 1",
                           "finish 1", "prepare 2", "run 2", "has run 2", "finish 2"));
+}
+
+TEST(ClosureWorker, GoesOnceWhatItHasIsDone) {
+  Lines lines;
+  Lines parts;
+  ClosureServer server(options_with(lines));
+  std::vector<ClosureServer::Submitted> submitted;
+  for (int i = 0; i < 20; ++i) submitted.push_back(server.submit("f", {}));
+  std::atomic<bool> is_leaving = false;
+  auto worker = std::async(std::launch::async, [&] {
+    serve_closures({.coordinator = client_of(server.port()),
+                    .name = "worker 0",
+                    .is_leaving = [&] { return is_leaving.load(); }},
+                   [&](uint64_t closure, const std::string&, const ClosureValues&) {
+                     return std::make_unique<NotedWork>(closure, parts, /*looks_ahead=*/true);
+                   });
+  });
+  result_of(server, submitted[0]);
+  is_leaving = true;
+  worker.get();
+  EXPECT_THAT(lines.all(), ElementsAre("worker 0 has come", "worker 0 has left"));
+  EXPECT_EQ(server.num_lost_workers(), 0);
+  EXPECT_TRUE(server.workers().empty());
+  // All that it has begun is there, and the rest waits.
+  const auto noted = parts.all();
+  const auto begun = static_cast<size_t>(std::count_if(
+      noted.begin(), noted.end(), [](const auto& part) { return part.starts_with("prepare"); }));
+  EXPECT_LT(begun, submitted.size());
+  for (size_t i = 0; i < submitted.size(); ++i)
+    EXPECT_EQ(server.queue().is_open(submitted[i].closure), i >= begun) << i;
 }
 
 /// Throws in one of its parts.

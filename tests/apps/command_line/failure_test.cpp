@@ -10,7 +10,7 @@
 
 #include "lockstep/apps/command_line/numbers_error.h"
 #include "lockstep/apps/command_line/usage_error.h"
-#include "lockstep/apps/train_mnist/strategy_choice.h"
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
 #include "lockstep/datasets/data_error.h"
 #include "lockstep/datasets/tensor_dataset.h"
 #include "lockstep/strategies/cluster_resolver.h"

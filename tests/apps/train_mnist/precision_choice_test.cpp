@@ -49,5 +49,17 @@ TEST(PrecisionChoice, TakesTf32OnGpusOnly) {
   }
 }
 
+TEST(PrecisionChoice, TakesCudaGraphsOnGpusOnly) {
+  EXPECT_NO_THROW(check_cuda_graph({kGpu}));
+  try {
+    check_cuda_graph({kGpu, kCpu});
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "--cuda-graph: expected GPUs only, which alone have graphs, but got cpu:1; --devices names them");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::apps

@@ -1,7 +1,12 @@
-#include "lockstep/apps/train_mnist/strategy_choice.h"
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/strategy_choice/strategy_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/train_mnist/command_line.h"
@@ -10,8 +15,9 @@ namespace lockstep::apps {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
-std::string refusal(const TrainOptions& options) {
+std::string refusal(const StrategyChoice& options) {
   try {
     choose_strategy(options);
   } catch (const UsageError& error) {
@@ -50,12 +56,6 @@ TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
   EXPECT_EQ(choose_strategy({.strategy = "one_device"}).strategy->num_replicas_in_sync(), 1);
   EXPECT_EQ(choose_strategy({.strategy = "one_device", .devices = {"cpu:1"}}).strategy->devices()[0].str(),
             "cpu:1");
-}
-
-TEST(StrategyChoice, RefusesCudaGraphsOnTheCpu) {
-  EXPECT_EQ(refusal({.strategy = "mirrored", .devices = {"cpu:1", "cpu:0"}, .cuda_graph = true}),
-            "--cuda-graph: expected GPUs only, which alone have graphs, but got cpu:1; --devices names them");
-  EXPECT_EQ(refusal({.strategy = "mirrored", .devices = {"cpu:1", "cpu:0"}}), "not refused");
 }
 
 TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
@@ -103,6 +103,32 @@ TEST(StrategyChoice, TakesTheClusterOfTheFlags) {
   EXPECT_THAT(made.reason, HasSubstr("--worker-hosts"));
   EXPECT_THAT(refusal({.strategy = "auto", .worker_hosts = {"127.0.0.1:1"}, .task_index = 1}),
               HasSubstr("--task-index"));
+}
+
+TEST(StrategyChoice, TakesParameterServersWhereTheProgramTrainsByThem) {
+  struct InCluster {
+    InCluster() {
+      setenv("TF_CONFIG",
+             R"({"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"]},
+                 "task": {"type": "ps", "index": 0}})",
+             1);
+    }
+    ~InCluster() { unsetenv("TF_CONFIG"); }
+  };
+  const InCluster in_cluster;
+  for (const std::string strategy : {"auto", "multi_worker"})
+    EXPECT_THAT(refusal({.strategy = strategy}), HasSubstr("this program trains without parameter servers"));
+  EXPECT_EQ(requested_cluster({.strategy = "parameter_server"})->task_type(), "ps");
+  EXPECT_EQ(requested_cluster({.strategy = "mirrored"}), nullptr);
+  EXPECT_THAT(
+      [] { choose_strategy({.strategy = "parameter_server"}, {.parameters = ParameterServerOptions()}); },
+      ThrowsMessage<UsageError>(
+          HasSubstr("--strategy parameter_server: expected a chief or a worker, but got ps")));
+}
+
+TEST(StrategyChoice, TheTrainersStrategiesAreAllButParameterServers) {
+  EXPECT_THAT(strategies_of_trainer({"default", "parameter_server", "mine"}),
+              ::testing::ElementsAre("default", "mine"));
 }
 
 }  // namespace

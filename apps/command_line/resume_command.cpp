@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_mnist/resume_command.h"
+#include "lockstep/apps/command_line/resume_command.h"
 
 namespace lockstep::apps {
 namespace {

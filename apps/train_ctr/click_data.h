@@ -1,0 +1,50 @@
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "lockstep/apps/train_ctr/ctr_options.h"
+#include "lockstep/datasets/click_batch.h"
+#include "lockstep/datasets/click_file.h"
+#include "lockstep/datasets/generated_clicks.h"
+
+namespace lockstep::apps {
+
+/// Rows one after another of click logs, as an indexed dataset.
+class Clicks {
+ public:
+  using Source = std::variant<ClickFile, GeneratedClicks>;
+
+  Clicks(Source source, size_t first, size_t count)
+      : source_(std::move(source)), first_(first), count_(count) {}
+
+  std::optional<size_t> size() const { return count_; }
+  ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
+  /// Of a click in a row; none but for generated ones.
+  std::optional<double> best_probability(size_t index) const;
+
+ private:
+  Source source_;
+  size_t first_;
+  size_t count_;
+};
+
+/// What there is to train and to test on.
+struct ClickData {
+  Clicks train;
+  Clicks test;
+  std::string description;  ///< one line
+  int64_t num_malformed = 0;
+  std::string first_malformed;  ///< its file, its line, and what is wrong with it
+};
+
+/// Opens what the options name. Blocks while files are read once. Throws DataError, also for a file that has
+/// too few rows for both.
+ClickData open_click_data(const CtrWork& work);
+
+}  // namespace lockstep::apps

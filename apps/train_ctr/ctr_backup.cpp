@@ -1,0 +1,73 @@
+#include "lockstep/apps/train_ctr/ctr_backup.h"
+
+#include "lockstep/strategies/parameter_server_strategy.h"
+#include "lockstep/training/backup.h"
+#include "lockstep/training/parameter_server_backup.h"
+#include "lockstep/training/save_every.h"
+
+namespace lockstep::apps {
+namespace {
+
+class NoBackup : public CtrBackup {
+ public:
+  int64_t first_step() const override { return 0; }
+  void steps_done(int64_t) override {}
+  void finish(int64_t) override {}
+};
+
+/// Of replicas that step together.
+class ReplicasBackup : public CtrBackup {
+ public:
+  ReplicasBackup(Strategy& strategy, const CtrOptions& options, const CtrObjects& objects,
+                 const std::function<void(const std::string&)>& say)
+      : seed_(static_cast<int64_t>(options.seed)),
+        backup_(strategy, {.folder = options.backup_dir,
+                           .save_every = SaveEvery::parse(options.save_every),
+                           .on_message = say}) {
+    backup_.state().add_model(objects.model);
+    backup_.state().add_optimizer("network", objects.network_optimizer);
+    backup_.state().add_optimizer("tables", objects.table_optimizer);
+    if (const auto restored = backup_.restore()) first_step_ = restored->progress.step;
+  }
+  int64_t first_step() const override { return first_step_; }
+  void steps_done(int64_t steps) override { backup_.step_done(progress(steps)); }
+  void finish(int64_t steps) override {
+    backup_.save_and_wait(progress(steps));
+    backup_.finish();
+  }
+
+ private:
+  /// Steps are numbered over all epochs: their batches need no other position.
+  TrainingProgress progress(int64_t steps) const {
+    return {.step = steps, .position = steps, .shuffle_seed = seed_};
+  }
+
+  const int64_t seed_;
+  Backup backup_;
+  int64_t first_step_ = 0;
+};
+
+class ServersBackup : public CtrBackup {
+ public:
+  ServersBackup(ParameterServerStrategy& strategy, const CtrOptions& options)
+      : backup_(strategy, {.folder = options.backup_dir, .every = SaveEvery::parse(options.save_every)}) {}
+  int64_t first_step() const override { return backup_.first_step(); }
+  void steps_done(int64_t steps) override { backup_.after_step(steps - 1); }
+  void finish(int64_t) override { backup_.finish(); }
+
+ private:
+  ParameterServerBackup backup_;
+};
+
+}  // namespace
+
+std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions& options,
+                                           const CtrObjects& objects,
+                                           const std::function<void(const std::string&)>& say) {
+  if (options.backup_dir.empty()) return std::make_unique<NoBackup>();
+  if (auto* served = dynamic_cast<ParameterServerStrategy*>(&strategy))
+    return std::make_unique<ServersBackup>(*served, options);
+  return std::make_unique<ReplicasBackup>(strategy, options, objects, say);
+}
+
+}  // namespace lockstep::apps

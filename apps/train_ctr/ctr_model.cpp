@@ -1,0 +1,103 @@
+#include "lockstep/apps/train_ctr/ctr_model.h"
+
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <utility>
+
+#include "lockstep/training/fused_adagrad.h"
+#include "lockstep/training/fused_adam.h"
+#include "lockstep/training/fused_sgd.h"
+#include "lockstep/training/sparse_adam.h"
+
+namespace lockstep::apps {
+namespace {
+
+torch::Dtype dtype_of(const CtrWork& work) {
+  return work.precision == CtrPrecision::kFloat64 ? torch::kDouble : torch::kFloat;
+}
+
+ShardedEmbeddingOptions table_options(const CtrWork& work) {
+  return {.num_embeddings = work.table_rows,
+          .hash_ids = true,
+          .row_filter = {.min_frequency = work.min_frequency, .steps_to_live = work.steps_to_live},
+          .dtype = dtype_of(work)};
+}
+
+}  // namespace
+
+CtrModelImpl::CtrModelImpl(const CtrWork& work) : dtype_(dtype_of(work)) {
+  auto embeddings = table_options(work);
+  embeddings.embedding_dim = work.embedding_dim;
+  // As DLRM's authors do with their tables, but for columns of one size.
+  const double range = std::sqrt(1 / static_cast<double>(work.table_rows));
+  embeddings.initial_values = UniformValues{.low = -range, .high = range, .seed = work.seed};
+  embeddings_ = register_module("embeddings", ShardedEmbedding(embeddings));
+  if (work.model == CtrModelKind::kDlrm) {
+    dlrm_ = register_module("network", Dlrm(DlrmOptions{.num_numbers = kClickNumbers,
+                                                        .num_categories = kClickCategories,
+                                                        .embedding_dim = work.embedding_dim}));
+    dlrm_->to(dtype_);
+    return;
+  }
+  auto weights = table_options(work);
+  weights.embedding_dim = 1;
+  weights.mode = EmbeddingMode::kSum;
+  weights.initial_values = ConstantValues{};
+  weights_ = register_module("weights", ShardedEmbedding(weights));
+  wide_and_deep_ =
+      register_module("network", WideAndDeep(WideAndDeepOptions{.num_numbers = kClickNumbers,
+                                                                .num_categories = kClickCategories,
+                                                                .embedding_dim = work.embedding_dim}));
+  wide_and_deep_->to(dtype_);
+}
+
+torch::Tensor CtrModelImpl::forward(const ClickBatch& batch) {
+  const auto& [numbers, ids] = batch.data;
+  const auto converted = numbers.to(dtype_);
+  const auto embedded = embeddings_(ids);
+  if (dlrm_) return dlrm_(converted, embedded);
+  return wide_and_deep_(converted, weights_(ids).squeeze(1), embedded);
+}
+
+void CtrModelImpl::list_lookups(const ClickBatch& batch, TableLookups& lookups) const {
+  const auto& ids = std::get<1>(batch.data);
+  lookups.add(embeddings_, ids);
+  if (weights_) lookups.add(weights_, ids);
+}
+
+std::vector<torch::Tensor> CtrModelImpl::table_parameters() const {
+  std::vector<torch::Tensor> tables{embeddings_->weight};
+  if (weights_) tables.push_back(weights_->weight);
+  return tables;
+}
+
+std::vector<torch::Tensor> CtrModelImpl::network_parameters() const {
+  return dlrm_ ? dlrm_->parameters() : wide_and_deep_->parameters();
+}
+
+CtrOptimizer make_network_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters) {
+  switch (work.optimizer) {
+    case CtrOptimizerKind::kSgd:
+      return std::make_unique<FusedSgd>(std::move(parameters), work.learning_rate);
+    case CtrOptimizerKind::kAdagrad:
+      return std::make_unique<FusedAdagrad>(std::move(parameters), work.learning_rate);
+    case CtrOptimizerKind::kAdam:
+      break;
+  }
+  return std::make_unique<FusedAdam>(std::move(parameters), work.learning_rate);
+}
+
+CtrOptimizer make_table_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters) {
+  switch (work.optimizer) {
+    case CtrOptimizerKind::kSgd:
+      return std::make_unique<torch::optim::SGD>(std::move(parameters), work.learning_rate);
+    case CtrOptimizerKind::kAdagrad:
+      return std::make_unique<FusedAdagrad>(std::move(parameters), work.learning_rate);
+    case CtrOptimizerKind::kAdam:
+      break;
+  }
+  return std::make_unique<SparseAdam>(std::move(parameters), work.learning_rate);
+}
+
+}  // namespace lockstep::apps

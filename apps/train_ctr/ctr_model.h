@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/apps/train_ctr/ctr_options.h"
+#include "lockstep/datasets/click_batch.h"
+#include "lockstep/models/dlrm.h"
+#include "lockstep/models/wide_and_deep.h"
+#include "lockstep/strategies/sharded_embedding.h"
+#include "lockstep/strategies/table_lookups.h"
+
+namespace lockstep::apps {
+
+/// A network of clicks, and the tables that it takes its embeddings from: one for the ids of all columns.
+class CtrModelImpl : public torch::nn::Module {
+ public:
+  explicit CtrModelImpl(const CtrWork& work);
+
+  /// The logits [n] of a click in each of n rows.
+  torch::Tensor forward(const ClickBatch& batch);
+  /// What forward() will look up.
+  void list_lookups(const ClickBatch& batch, TableLookups& lookups) const;
+
+  std::vector<torch::Tensor> table_parameters() const;
+  std::vector<torch::Tensor> network_parameters() const;
+
+ private:
+  const torch::Dtype dtype_;
+  ShardedEmbedding embeddings_{nullptr};
+  ShardedEmbedding weights_{nullptr};  // of wide_deep, which also has the first of these two networks
+  WideAndDeep wide_and_deep_{nullptr};
+  Dlrm dlrm_{nullptr};
+};
+TORCH_MODULE(CtrModel);
+
+using CtrOptimizer = std::unique_ptr<torch::optim::Optimizer>;
+
+/// Of a network, and of tables, whose gradients are sparse.
+CtrOptimizer make_network_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters);
+CtrOptimizer make_table_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters);
+
+}  // namespace lockstep::apps

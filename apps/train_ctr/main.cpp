@@ -1,0 +1,209 @@
+#include <c10/util/StringUtil.h>
+#include <torch/utils.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/command_line/failure.h"
+#include "lockstep/apps/command_line/resume_command.h"
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/train_ctr/ctr_backup.h"
+#include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_ctr/ctr_report.h"
+#include "lockstep/apps/train_ctr/ctr_training.h"
+#include "lockstep/runtime/device.h"
+#include "lockstep/strategies/parameter_server_strategy.h"
+#include "lockstep/strategies/stop_agreement.h"
+#include "lockstep/training/interruption.h"
+#include "lockstep/training/serve_parameters.h"
+
+namespace lockstep::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void print(const std::string& text) {
+  std::cout << text << std::flush;
+}
+
+void say(const std::string& text) {
+  std::cerr << "train_ctr: " << text << std::endl;
+}
+
+/// A signal has stopped this process's part. Thrown, so that the strategy, as it goes, tells the others.
+struct Stopped {
+  int signal;
+};
+
+/// What tells how far a training is.
+class Progress {
+ public:
+  Progress(const CtrOptions& options, bool is_silent) : options_(options), is_silent_(is_silent) {}
+
+  void step_done(int64_t step, double loss) {
+    loss_ += loss;
+    ++steps_;
+    if ((step + 1) % options_.log_every != 0 && step + 1 != options_.steps) return;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const auto rows = static_cast<double>(steps_ * options_.global_batch_size);
+    if (!is_silent_)
+      print(ctr_progress_text(step + 1, options_.steps, loss_ / static_cast<double>(steps_), rows / seconds) +
+            "\n");
+    begin();
+  }
+  /// What was done before does not count.
+  void begin() {
+    begin_ = Clock::now();
+    steps_ = 0;
+    loss_ = 0;
+  }
+
+ private:
+  const CtrOptions& options_;
+  const bool is_silent_;
+  Clock::time_point begin_ = Clock::now();
+  int64_t steps_ = 0;
+  double loss_ = 0;
+};
+
+/// Trains to the end, or until a signal comes, and saves on the way.
+int train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& options, CtrFacts facts,
+                 InterruptionGuard& interruption, const std::string& resume) {
+  const auto* cluster = strategy.cluster_resolver();
+  const bool is_silent = options.quiet || (cluster != nullptr && cluster->rank() != 0);
+  const auto backup = make_ctr_backup(strategy, options, training.objects(), say);
+  facts.first_step = backup->first_step();
+  if (!is_silent) print(ctr_configuration_text(options, facts) + "\n");
+
+  StopAgreement agreement(strategy, [&] { return interruption.signal(); });
+  interruption.begin_steps();
+  Progress progress(options, is_silent);
+  int signal = 0;
+  int64_t next = backup->first_step();
+  const auto on_step = [&](int64_t step, double loss) {
+    next = step + 1;
+    progress.step_done(step, loss);
+    backup->steps_done(next);
+    signal = agreement.should_stop();
+    return signal == 0;
+  };
+  while (next < options.steps && signal == 0) {
+    const int64_t every = options.test_every > 0 ? options.test_every : options.steps;
+    const int64_t end = std::min(options.steps, (next / every + 1) * every);
+    progress.begin();
+    training.train(next, end, {.on_step = on_step});
+    if (signal != 0 || next == options.steps) continue;
+    const auto scores = training.test();
+    if (!is_silent)
+      print(c10::str("step ", next, "/", options.steps, "  test: ", ctr_scores_text(scores), "\n"));
+  }
+  backup->finish(next);
+  if (signal != 0) {
+    if (!is_silent)
+      say(c10::str("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " after step ", next));
+    if (!is_silent && !options.backup_dir.empty())
+      say("saved in " + options.backup_dir + "; to go on from there: " + resume);
+    strategy.end();
+    throw Stopped{signal};
+  }
+  auto result = training.result();
+  result.scores = training.test();
+  if (!is_silent) {
+    result.best = training.best_scores();
+    print("\n" + ctr_result_text(result, facts));
+  }
+  strategy.end();
+  return 0;
+}
+
+int train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionGuard& interruption,
+             const std::string& resume) {
+  Strategy& strategy = *made.strategy;
+  const ClickData data = open_click_data(options);
+  CtrTraining training(strategy, options, data);
+  const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
+  if (served != nullptr && !served->is_chief()) interruption.begin_steps();
+  if (strategy.serve()) {
+    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    return 0;
+  }
+  return train_to_end(training, strategy, options,
+                      {.data = data.description,
+                       .num_train = static_cast<int64_t>(*data.train.size()),
+                       .num_test = static_cast<int64_t>(*data.test.size()),
+                       .num_malformed = data.num_malformed,
+                       .first_malformed = data.first_malformed,
+                       .strategy = made.reason,
+                       .replicas = strategy.describe()},
+                      interruption, resume);
+}
+
+int run_training(const CtrOptions& options, const std::string& resume) {
+  if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps") {
+    // It serves until the chief ends the job, however the signal came: the chief may be about to save.
+    const InterruptionGuard interruption;
+    serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = say});
+    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    return 0;
+  }
+  InterruptionGuard interruption(/*from_first_step=*/true);
+  torch::manual_seed(options.seed);
+  const ParameterServerOptions parameters{.max_staleness = options.max_staleness,
+                                          .slots_per_step = options.slots_per_step,
+                                          .looks_ahead = options.looks_ahead,
+                                          .on_message = say,
+                                          .is_leaving = [&] { return interruption.signal() != 0; }};
+  const auto made =
+      choose_strategy(options, {.program = "train_ctr", .seed = options.seed, .parameters = parameters});
+  try {
+    return train_by(made, options, interruption, resume);
+  } catch (const std::exception&) {
+    made.strategy->report_failure(std::current_exception());
+    throw;
+  }
+}
+
+int print_devices() {
+  for (const auto& device : list_devices()) print(device.str() + "\n");
+  print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
+  return 0;
+}
+
+int run_program(const std::string& program, const std::vector<std::string>& arguments) {
+  const auto strategies = strategy_names();
+  const auto line = parse_ctr_command_line(arguments, strategies);
+  switch (line.action) {
+    case CtrAction::kHelp:
+      print(ctr_help_text(strategies));
+      return 0;
+    case CtrAction::kVersion:
+      print("train_ctr " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
+      return 0;
+    case CtrAction::kListDevices:
+      return print_devices();
+    case CtrAction::kTrain:
+      break;
+  }
+  return run_training(line.options, resume_command(program, arguments));
+}
+
+}  // namespace
+}  // namespace lockstep::apps
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::apps::run_program(argv[0], {argv + 1, argv + argc});
+  } catch (const lockstep::apps::Stopped& stopped) {
+    return static_cast<int>(stopped.signal == SIGINT ? lockstep::ExitCode::kInterrupted
+                                                     : lockstep::ExitCode::kTerminated);
+  } catch (...) {
+    const auto failure = lockstep::apps::describe_failure(std::current_exception());
+    lockstep::apps::say("error: " + failure.message);
+    return failure.exit_code;
+  }
+}
