@@ -316,7 +316,9 @@ class Launcher:
             which = f"restart {most}" if self.options.servers else f"generation {most}"
             self.say(f"{failed.name} {failed.end()}: {which} of {most} was the last")
             return 0
-        count = workers_of_next_start(self.workers, self.options.min_workers)
+        count = self.options.workers
+        if not self.options.servers:
+            count = workers_of_next_start(self.workers, self.options.min_workers)
         fewer = f", with {count} of {self.options.workers} workers" if count < self.options.workers else ""
         self.say(f"{failed.name} {failed.end()}: the job is started again as generation {self.generation + 1} of "
                  f"{most}{fewer}")

@@ -165,6 +165,9 @@ class WorkerStarter:
         self.tasks, self.generation = tasks_of(self.options, count), generation
         files = self.open_files(range(len(self.tasks)), generation > 0)
         sockets = reserve_ports(len(self.tasks))
+        for bound, (job, _) in zip(sockets, self.tasks):
+            if job == "ps":  # its connections linger at the port, which is to be bound again when it is started again
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.ports = [bound.getsockname()[1] for bound in sockets]
         self.configs = tf_configs(self.tasks, self.ports)
         for index, bound in enumerate(sockets):
