@@ -13,6 +13,10 @@
 namespace lockstep::apps {
 namespace {
 
+/// Without it Adagrad's first steps have full size, whatever the gradients are: too far for several workers
+/// whose first steps begin with the same values.
+constexpr double kFirstSquares = 0.01;
+
 torch::Dtype dtype_of(const CtrWork& work) {
   return work.precision == CtrPrecision::kFloat64 ? torch::kDouble : torch::kFloat;
 }
@@ -81,7 +85,9 @@ CtrOptimizer make_network_optimizer(const CtrWork& work, std::vector<torch::Tens
     case CtrOptimizerKind::kSgd:
       return std::make_unique<FusedSgd>(std::move(parameters), work.learning_rate);
     case CtrOptimizerKind::kAdagrad:
-      return std::make_unique<FusedAdagrad>(std::move(parameters), work.learning_rate);
+      return std::make_unique<FusedAdagrad>(
+          std::move(parameters),
+          FusedAdagradOptions(work.learning_rate).initial_accumulator_value(kFirstSquares));
     case CtrOptimizerKind::kAdam:
       break;
   }
