@@ -140,7 +140,7 @@ class WorkerStarter:
         self.options = options
         self.environment = job_environment()
         # Each has a socket and then two pipes, and may have two files.
-        self.file_limit = raise_file_limit(4 * (options.workers + options.servers + 1) + 64)
+        self.file_limit = raise_file_limit(4 * len(tasks_of(options, options.workers)) + 64)
         self.tasks, self.configs, self.ports, self.generation = [], [], [], 0  # of the last start
         self.prctl = ctypes.CDLL(None, use_errno=True).prctl
         self.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
