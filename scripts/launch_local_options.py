@@ -32,8 +32,8 @@ With --ps the job is one of parameter servers: a chief, W workers and P servers,
   --help             prints this
 
 The exit code is that of the first worker that failed in the last start (128 + signal where a signal killed it), and 0
-where none did; with --ps that of the chief, or of a server that failed for good. SIGINT and SIGTERM are passed on to the workers, nothing is started any more, and the exit code is 130 or
-143 once they have ended; a second one kills them. Exit code 2 is wrong usage; 7 means that the workers could not be
+where none did; with --ps that of the chief, or of a server that failed for good. SIGINT and SIGTERM are passed on to
+the workers, nothing is started any more, and the exit code is 130 or 143 once they have ended; a second one kills them. Exit code 2 is wrong usage; 7 means that the workers could not be
 started, or their output not be written.
 
 Examples: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1

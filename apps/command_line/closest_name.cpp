@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace lockstep::apps {
 namespace {
@@ -36,16 +37,16 @@ std::optional<std::string> closest_name(std::string_view given, const std::vecto
   constexpr size_t kShortestPart = 3;
   const std::string typed = lower(given);
   std::optional<std::string> closest;
-  size_t fewest = 0;
+  std::pair<size_t, size_t> fewest;  // with parts of names counted as one edit, and as they are
   for (const auto& name : names) {
     const std::string candidate = lower(name);
-    size_t distance = edits(typed, candidate);
+    const size_t distance = edits(typed, candidate);
     const bool is_part = typed.size() >= kShortestPart && candidate.starts_with(typed);
     if (!is_part && distance > std::max<size_t>(1, candidate.size() / 3)) continue;
-    if (is_part) distance = std::min<size_t>(distance, 1);
-    if (!closest || distance < fewest) {
+    const std::pair rank(is_part ? std::min<size_t>(distance, 1) : distance, distance);
+    if (!closest || rank < fewest) {
       closest = name;
-      fewest = distance;
+      fewest = rank;
     }
   }
   return closest;

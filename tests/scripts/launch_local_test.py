@@ -190,7 +190,8 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
             (["2", self.folder / "text"], file + f"'{self.folder}/text' is not executable"),
             (["2", self.folder], file + f"'{self.folder}' is a folder"),
             (["2", self.folder / "no_program"], f"program: cannot start '{self.folder}/no_program' as worker 0: "),
-            (["--loud", "2", "true"], "expected --chief, --ps, --workers, --output, --quiet, --grace, --max-restarts, --min-workers, --help "
+            (["--loud", "2", "true"],
+             "expected --chief, --ps, --workers, --output, --quiet, --grace, --max-restarts, --min-workers, --help "
              "or N, but got '--loud'"),
             (["--quiet=1", "2", "true"], "but got '--quiet=1'"),
             (["--grace", "soon", "2", "true"], "--grace: expected seconds from 0 to 86400, but got 'soon'"),

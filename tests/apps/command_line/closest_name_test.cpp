@@ -22,6 +22,7 @@ TEST(ClosestName, TakesTheBeginningOfALongNameForIt) {
 TEST(ClosestName, PrefersTheNearestOfSeveral) {
   EXPECT_EQ(closest_name("adamv", {"adam", "adamw"}), "adam");
   EXPECT_EQ(closest_name("adamw", {"adam", "adamw"}), "adamw");
+  EXPECT_EQ(closest_name("--step", {"--steps-to-live", "--steps"}), "--steps");
 }
 
 TEST(ClosestName, FindsNothingWhereAllAreFarOff) {

@@ -30,7 +30,9 @@ TEST(DecidedValues, NameTheDataThatWasFound) {
 
 TEST(DecidedValues, LeaveWhatWasAskedFor) {
   const DefaultStrategy strategy;
-  CommandLine line{.options = {.strategy = "default", .data = "some/where"}};
+  CommandLine line;
+  line.options.strategy = "default";
+  line.options.data = "some/where";
   line.origins["data"] = {OriginKind::kFlag, ""};
   decide_values(line, {.kind = DataKind::kMnistFiles, .path = "some/where"}, strategy);
   EXPECT_EQ(line.options.data, "some/where");

@@ -1,0 +1,166 @@
+#include "lockstep/apps/train_ctr/ctr_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/command_line/usage_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kStrategies{"default", "mirrored", "parameter_server"};
+
+CtrCommandLine line_of(const std::vector<std::string>& arguments) {
+  return parse_ctr_command_line(arguments, kStrategies);
+}
+
+std::string refusal(const std::vector<std::string>& arguments) {
+  try {
+    line_of(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(CtrFlags, WithoutFlagsAllIsDefault) {
+  const auto line = line_of({});
+  EXPECT_EQ(line.action, CtrAction::kTrain);
+  CtrOptions expected;
+  expected.learning_rate = default_learning_rate(CtrOptimizerKind::kAdagrad);
+  EXPECT_EQ(line.options, expected);
+}
+
+TEST(CtrFlags, EachFlagSetsItsOption) {
+  const auto& options = line_of({"--data",
+                                 "a.txt",
+                                 "--test-data",
+                                 "b.txt",
+                                 "--train-rows",
+                                 "10",
+                                 "--test-rows",
+                                 "20",
+                                 "--skip-bad",
+                                 "--model",
+                                 "dlrm",
+                                 "--table-rows",
+                                 "1099511627776",
+                                 "--embedding-dim",
+                                 "64",
+                                 "--min-frequency",
+                                 "3",
+                                 "--steps-to-live",
+                                 "4",
+                                 "--global-batch-size",
+                                 "32",
+                                 "--optimizer",
+                                 "sgd",
+                                 "--learning-rate",
+                                 "0.25",
+                                 "--precision",
+                                 "float64",
+                                 "--seed",
+                                 "7",
+                                 "--steps",
+                                 "9",
+                                 "--test-every",
+                                 "3",
+                                 "--log-every",
+                                 "2",
+                                 "--backup-dir",
+                                 "b",
+                                 "--save-every",
+                                 "5 steps",
+                                 "--quiet",
+                                 "--strategy",
+                                 "parameter_server",
+                                 "--max-staleness",
+                                 "0",
+                                 "--slots-per-step",
+                                 "4",
+                                 "--no-look-ahead",
+                                 "--threads",
+                                 "2"})
+                            .options;
+  CtrOptions expected;
+  expected.data = "a.txt";
+  expected.test_data = "b.txt";
+  expected.train_rows = 10;
+  expected.test_rows = 20;
+  expected.skip_bad = true;
+  expected.model = CtrModelKind::kDlrm;
+  expected.table_rows = int64_t{1} << 40;
+  expected.embedding_dim = 64;
+  expected.min_frequency = 3;
+  expected.steps_to_live = 4;
+  expected.global_batch_size = 32;
+  expected.optimizer = CtrOptimizerKind::kSgd;
+  expected.learning_rate = 0.25;
+  expected.precision = CtrPrecision::kFloat64;
+  expected.seed = 7;
+  expected.steps = 9;
+  expected.test_every = 3;
+  expected.log_every = 2;
+  expected.backup_dir = "b";
+  expected.save_every = "5 steps";
+  expected.quiet = true;
+  expected.strategy = "parameter_server";
+  expected.max_staleness = 0;
+  expected.slots_per_step = 4;
+  expected.looks_ahead = false;
+  expected.threads = 2;
+  EXPECT_EQ(options, expected);
+  EXPECT_EQ(line_of({"--data", "a.txt", "--test-share", "0.25"}).options.test_share, 0.25);
+}
+
+TEST(CtrFlags, TheLearningRateDependsOnTheOptimizer) {
+  for (const auto& [name, kind] :
+       {std::pair("sgd", CtrOptimizerKind::kSgd), std::pair("adagrad", CtrOptimizerKind::kAdagrad),
+        std::pair("adam", CtrOptimizerKind::kAdam)}) {
+    const auto options = line_of({"--optimizer", name}).options;
+    EXPECT_EQ(ctr_optimizer_name(options.optimizer), name);
+    EXPECT_EQ(options.learning_rate, default_learning_rate(kind));
+  }
+}
+
+TEST(CtrFlags, WhatDoesNotGoTogetherIsRefused) {
+  EXPECT_THAT(
+      refusal({"--strategy", "mirrored", "--max-staleness", "3"}),
+      HasSubstr("--max-staleness 3: expected it with --strategy parameter_server only, but got --strategy "
+                "mirrored"));
+  EXPECT_THAT(refusal({"--slots-per-step", "3"}), HasSubstr("expected --max-staleness 0 beside it"));
+  EXPECT_THAT(refusal({"--test-data", "a"}), HasSubstr("--test-data a: expected it with a file as --data"));
+  EXPECT_THAT(refusal({"--skip-bad"}), HasSubstr("expected it with a file as --data, but got generated"));
+  EXPECT_THAT(refusal({"--data", "a", "--test-data", "b", "--test-share", "0.5"}), HasSubstr("--test-share"));
+  EXPECT_THAT(refusal({"--save-every", "5 steps"}), HasSubstr("--backup-dir"));
+}
+
+TEST(CtrFlags, ValuesOutOfRangeAreRefusedByName) {
+  EXPECT_THAT(refusal({"--model", "dlm"}), AllOf(HasSubstr("--model"), HasSubstr("did you mean dlrm?")));
+  EXPECT_THAT(refusal({"--table-rows", "0"}), HasSubstr("--table-rows: expected"));
+  EXPECT_THAT(refusal({"--learning-rate", "-1"}), HasSubstr("--learning-rate"));
+  EXPECT_THAT(refusal({"--data", "a", "--test-share", "1"}), HasSubstr("--test-share"));
+  EXPECT_THAT(refusal({"--backup-dir", "b", "--save-every", "2 epochs"}),
+              HasSubstr("--save-every: expected N steps or N minutes"));
+  EXPECT_THAT(refusal({"--max-staleness", "-1"}), HasSubstr("--max-staleness"));
+  EXPECT_THAT(refusal({"--data", ""}), HasSubstr("--data: expected generated or a path"));
+}
+
+TEST(CtrFlags, OtherActionsNeedNoMore) {
+  EXPECT_EQ(line_of({"--help"}).action, CtrAction::kHelp);
+  EXPECT_EQ(line_of({"--version"}).action, CtrAction::kVersion);
+  EXPECT_EQ(line_of({"--list-devices"}).action, CtrAction::kListDevices);
+  EXPECT_THAT(ctr_help_text(kStrategies),
+              AllOf(HasSubstr("--max-staleness N"), HasSubstr("Examples:"), HasSubstr("Exit codes:"),
+                    HasSubstr("parameter_server where that has ps tasks")));
+}
+
+}  // namespace
+}  // namespace lockstep::apps
