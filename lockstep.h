@@ -85,6 +85,7 @@
 #include "lockstep/training/scaling_rule.h"
 #include "lockstep/training/serve_parameters.h"
 #include "lockstep/training/show_progress.h"
+#include "lockstep/training/sparse_adam.h"
 #include "lockstep/training/state_dict.h"
 #include "lockstep/training/state_file.h"
 #include "lockstep/training/state_view.h"

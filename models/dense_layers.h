@@ -1,5 +1,7 @@
 #pragma once
 
+// Internal: only sources of its layer need it.
+
 #include <torch/nn/modules/container/sequential.h>
 
 #include <cstdint>

@@ -54,6 +54,21 @@ int64_t MaxSizePartitioner::wished_shards(const VariableShape& shape) const {
   return std::min(options_.max_shards, (shape.num_rows() + rows - 1) / rows);
 }
 
+BalancedPartitioner::BalancedPartitioner(const BalancedOptions& options) : options_(options) {
+  check_at_least_one("BalancedPartitioner", "num_servers", options.num_servers);
+  check_at_least_one("BalancedPartitioner", "min_shard_bytes", options.min_shard_bytes);
+  check_at_least_one("BalancedPartitioner", "max_shard_bytes", options.max_shard_bytes);
+}
+
+int64_t BalancedPartitioner::wished_shards(const VariableShape& shape) const {
+  const int64_t bytes = shape.num_rows() * shape.row_bytes();
+  const int64_t rows_of_server = (shape.num_rows() + options_.num_servers - 1) / options_.num_servers;
+  const int64_t rows_of_shard =
+      std::max<int64_t>(1, options_.max_shard_bytes / std::max<int64_t>(1, shape.row_bytes()));
+  const int64_t shards_of_server = (rows_of_server + rows_of_shard - 1) / rows_of_shard;
+  return std::min(options_.num_servers * shards_of_server, bytes / options_.min_shard_bytes);
+}
+
 std::vector<RowRange> cut_rows(int64_t num_rows, int64_t num_shards) {
   check_at_least_one("cut_rows", "num_shards", num_shards);
   if (num_rows < 0)

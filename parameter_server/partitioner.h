@@ -79,6 +79,26 @@ class MaxSizePartitioner : public Partitioner {
   const MaxSizeOptions options_;
 };
 
+struct BalancedOptions {
+  int64_t num_servers = 1;
+  int64_t min_shard_bytes = int64_t{256} << 10;
+  int64_t max_shard_bytes = int64_t{256} << 20;
+};
+
+/// A shard for each server, so that lookups are spread over all; fewer where shards would have less than
+/// `min_shard_bytes`, and as many for every server where one would have more than `max_shard_bytes`, since
+/// saving a shard takes its memory once more, and who steps one holds up who reads it. The lower limit wins.
+class BalancedPartitioner : public Partitioner {
+ public:
+  /// Throws InvalidArgument for options below 1.
+  explicit BalancedPartitioner(const BalancedOptions& options);
+
+ private:
+  int64_t wished_shards(const VariableShape& shape) const override;
+
+  const BalancedOptions options_;
+};
+
 /// Rows `begin` to `end` - 1 of a variable.
 struct RowRange {
   int64_t begin = 0;

@@ -23,6 +23,7 @@ namespace {
 constexpr int kBacklog = 256;
 // A client that takes no bytes for so long is gone.
 constexpr std::chrono::minutes kReplyTimeout{1};
+constexpr std::chrono::seconds kLastReplies{1};
 
 }  // namespace
 
@@ -54,6 +55,14 @@ void RpcServer::close() {
   // Wakes the thread that waits in accept().
   shutdown(listener_.descriptor(), SHUT_RDWR);
   accepting_.join();
+  for (const auto& connection : connections) connection->socket.shut_receiving();
+  const auto deadline = StreamSocket::Clock::now() + kLastReplies;
+  const auto are_over = [&] {
+    return std::all_of(connections.begin(), connections.end(),
+                       [](const auto& connection) { return connection->is_over.load(); });
+  };
+  while (!are_over() && StreamSocket::Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const auto& connection : connections) connection->socket.shut();
   for (const auto& connection : connections) connection->thread.join();
 }

@@ -50,7 +50,8 @@ class RpcServer {
 
   int port() const { return listener_.port(); }
 
-  /// Cuts all connections, and blocks until the handlers that run have returned.
+  /// Takes no requests any more, and blocks until the handlers that run have returned. Their replies still go
+  /// out, to clients that take them within a second; then all connections are cut.
   void close();
 
   struct Counts {

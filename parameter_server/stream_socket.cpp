@@ -172,6 +172,10 @@ bool StreamSocket::receive(std::vector<std::span<uint8_t>> parts, Clock::time_po
   return true;
 }
 
+void StreamSocket::shut_receiving() noexcept {
+  shutdown(descriptor_, SHUT_RD);
+}
+
 void StreamSocket::shut() noexcept {
   shutdown(descriptor_, SHUT_RDWR);
 }

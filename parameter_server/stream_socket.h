@@ -41,6 +41,8 @@ class StreamSocket {
   /// end within the parts. False where the other end has closed before the first byte.
   bool receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline);
 
+  /// Nothing more is received: as if the other end had closed. Does not block or throw.
+  void shut_receiving() noexcept;
   /// Ends all sending and receiving, that which waits now and that to come. Does not block or throw.
   void shut() noexcept;
 

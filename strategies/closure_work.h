@@ -1,7 +1,5 @@
 #pragma once
 
-// Internal: only sources of its layer need it.
-
 #include <functional>
 #include <memory>
 

@@ -53,8 +53,8 @@ ParameterClientOptions client_options(const ClusterResolver& resolver,
                                .connect_timeout = cluster.join_timeout});
   }
   if (!options.partitioner) {
-    options.partitioner = std::make_shared<MinSizePartitioner>(
-        MinSizeOptions{.max_shards = static_cast<int64_t>(options.servers.size())});
+    options.partitioner = std::make_shared<BalancedPartitioner>(
+        BalancedOptions{.num_servers = static_cast<int64_t>(options.servers.size())});
   }
   return options;
 }

@@ -27,7 +27,7 @@ class ServedVariables;
 struct ParameterClientOptions;
 
 struct ParameterServerOptions {
-  /// How the variables are cut; null: into one shard a server, but none below 256 KiB.
+  /// How the variables are cut; null: by a BalancedPartitioner for the servers that there are.
   std::shared_ptr<const Partitioner> partitioner;
   ServerPlacementPolicy placement = ServerPlacementPolicy::kRoundRobin;
   /// How many steps of other workers may come between the values that a step's gradient was computed with and

@@ -70,7 +70,9 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   torch::Tensor weight;  ///< [num_embeddings, embedding_dim]
 
  protected:
+  /// @cond
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
+  /// @endcond
 
  private:
   /// What forward looks up in: the table or the batch's rows of it, and where each id's row is there.

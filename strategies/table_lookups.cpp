@@ -2,7 +2,9 @@
 
 #include <ATen/ops/_unique2.h>
 
+#include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace lockstep {
 
@@ -12,10 +14,17 @@ TableRows distinct_rows(const at::Tensor& rows) {
 }
 
 void TableLookups::add(const ServedTable& table, const at::Tensor& ids) {
+  auto numbers = table.rows_of(ids.cpu());
+  // Tables that the same ids are looked up in often have the same rows.
+  const auto alike = std::find_if(lookups_.begin(), lookups_.end(), [&](const Lookup& other) {
+    return other.ids.is_same(ids) && other.numbers.equal(numbers);
+  });
+  auto rows = alike == lookups_.end() ? distinct_rows(numbers) : alike->rows;
   lookups_.push_back({.parameter = table.table(),
                       .ids = ids,
                       .version = static_cast<uint32_t>(ids._version()),
-                      .rows = distinct_rows(table.rows_of(ids.cpu()))});
+                      .numbers = std::move(numbers),
+                      .rows = std::move(rows)});
 }
 
 bool TableLookups::Lookup::is_of(const at::Tensor& given_parameter, const at::Tensor& given) const {

@@ -23,7 +23,8 @@ class TableLookups {
     at::Tensor parameter;  ///< that stands for the table
     at::Tensor ids;
     uint32_t version = 0;  ///< of the ids
-    TableRows rows;        ///< without values
+    at::Tensor numbers;    ///< of the ids' rows
+    TableRows rows;        ///< the same, without values
 
     /// Whether it is of these ids, unchanged since.
     bool is_of(const at::Tensor& parameter, const at::Tensor& ids) const;

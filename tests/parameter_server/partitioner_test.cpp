@@ -62,6 +62,27 @@ TEST(MaxSizePartitioner, KeepsItsPromiseForAnyShape) {
   }
 }
 
+TEST(BalancedPartitioner, GivesEveryServerAsManyShardsOfTheSizesThatItMayHave) {
+  const BalancedPartitioner partitioner({.num_servers = 3, .min_shard_bytes = 100, .max_shard_bytes = 1000});
+  EXPECT_EQ(partitioner.num_shards({{49}}), 1);       // 196 bytes
+  EXPECT_EQ(partitioner.num_shards({{50}}), 2);       // 200
+  EXPECT_EQ(partitioner.num_shards({{75}}), 3);       // 300
+  EXPECT_EQ(partitioner.num_shards({{750}}), 3);      // 3,000
+  EXPECT_EQ(partitioner.num_shards({{751}}), 6);      // else one would have 1,004
+  EXPECT_EQ(partitioner.num_shards({{2, 1000}}), 2);  // no more than rows
+  EXPECT_EQ(partitioner.num_shards({{10, 1000}}), 10);
+  EXPECT_EQ(partitioner.num_shards({{5, 0}}), 1);
+  for (int64_t rows = 1; rows < 3000; ++rows) {
+    const int64_t count = partitioner.num_shards({{rows, 2}});
+    const auto ranges = cut_rows(rows, count);
+    EXPECT_LE(ranges.front().size() * 8, 1000) << rows;
+    if (rows * 8 >= 300) {
+      EXPECT_EQ(count % 3, 0) << rows;
+      EXPECT_GE(ranges.back().size() * 8, 96) << rows;  // rows are not cut
+    }
+  }
+}
+
 TEST(Partitioner, LeavesScalarsAndEmptyVariablesWhole) {
   const FixedShardsPartitioner partitioner(4);
   EXPECT_EQ(partitioner.num_shards({{}}), 1);
@@ -78,6 +99,8 @@ TEST(Partitioner, RefusesLimitsBelowOne) {
               ThrowsMessage<InvalidArgument>(HasSubstr("max_shards: expected 1 or more, but got -1")));
   EXPECT_THAT([] { MaxSizePartitioner({.max_shard_bytes = 0}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("max_shard_bytes")));
+  EXPECT_THAT([] { BalancedPartitioner({.num_servers = 0}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("num_servers: expected 1 or more, but got 0")));
   EXPECT_THAT([] { MaxSizePartitioner({.max_shards = 0}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("max_shards")));
 }

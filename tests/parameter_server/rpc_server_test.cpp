@@ -194,7 +194,7 @@ TEST(RpcServer, TellsItsClientsWhatIsTooMuch) {
   EXPECT_TRUE(client.call({.tensors = {torch::ones({100})}}).tensors.at(0).equal(torch::full({100}, 2.F)));
 }
 
-TEST(RpcServer, CloseEndsCallsAndWaitsForHandlers) {
+TEST(RpcServer, CloseWaitsForHandlersWhoseRepliesStillGoOut) {
   std::promise<void> begun;
   std::atomic<bool> has_ended{false};
   std::atomic<bool> is_closing{false};
@@ -203,15 +203,17 @@ TEST(RpcServer, CloseEndsCallsAndWaitsForHandlers) {
     while (!is_closing) std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(50));
     has_ended = true;
-    return RpcMessage{};
+    return RpcMessage{.tensors = {torch::ones({4 << 20})}};  // more than the system keeps
   });
   RpcClient client(options_for(server));
   client.send({});
   begun.get_future().get();
   is_closing = true;
+  auto reply = std::async(std::launch::async, [&] { return client.receive(); });
   server.close();
   EXPECT_TRUE(has_ended);
-  EXPECT_THAT([&] { client.receive(); }, ThrowsMessage<PeerLost>(HasSubstr("server 7 (127.0.0.1:")));
+  EXPECT_TRUE(reply.get().tensors.at(0).equal(torch::ones({4 << 20})));
+  EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("server 7 (127.0.0.1:")));
   server.close();  // does nothing more
 }
 
