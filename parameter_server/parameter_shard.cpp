@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
+#include "lockstep/parameter_server/huge_pages.h"
 #include "lockstep/parameter_server/row_kernels.h"
 #include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
@@ -16,7 +17,10 @@ namespace {
 ShardOptimizer make_optimizer(const std::string& name, const at::Tensor& values, const UpdateRule& rule) {
   try {
     if (!values.defined()) throw InvalidArgument("expected values, but got none");
-    return {values.detach().clone(at::MemoryFormat::Contiguous), rule};
+    if (!values.is_cpu()) return {values, rule};  // which it refuses
+    auto own = empty_for_random_access(values);
+    own.copy_(values.detach());
+    return {std::move(own), rule};
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(c10::str(name, ": ", error.what()));
   }

@@ -6,9 +6,7 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 
 #include <cmath>
@@ -16,6 +14,7 @@
 #include <span>
 #include <type_traits>
 
+#include "lockstep/parameter_server/huge_pages.h"
 #include "lockstep/parameter_server/row_kernels.h"
 #include "lockstep/parameter_server/row_numbers.h"
 #include "lockstep/runtime/errors.h"
@@ -85,14 +84,15 @@ ShardOptimizer::ShardOptimizer(at::Tensor values, const UpdateRule& rule)
     refuse("expected contiguous values of float32 or float64 on the CPU, but got ",
            values_.defined() ? values_.toString() : "none");
   std::visit([](const auto& any) { check(any); }, rule_);
+  const auto filled = [&](double value) { return empty_for_random_access(values_).fill_(value); };
   if (const auto* sgd = std::get_if<SgdRule>(&rule_)) {
-    if (sgd->momentum != 0) first_ = at::zeros_like(values_);
+    if (sgd->momentum != 0) first_ = filled(0);
   } else if (const auto* adagrad = std::get_if<AdagradRule>(&rule_)) {
-    first_ = at::full_like(values_, adagrad->initial_accumulator_value);
+    first_ = filled(adagrad->initial_accumulator_value);
   } else {
-    first_ = at::zeros_like(values_);
-    second_ = at::zeros_like(values_);
-    if (std::get<AdamRule>(rule_).amsgrad) largest_second_ = at::zeros_like(values_);
+    first_ = filled(0);
+    second_ = filled(0);
+    if (std::get<AdamRule>(rule_).amsgrad) largest_second_ = filled(0);
   }
 }
 
