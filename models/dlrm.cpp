@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kName = "Dlrm";
+constexpr const char* kDlrm = "Dlrm";
 
 /// Of `count` vectors, as places in the flattened matrix of their products: below its diagonal.
 torch::Tensor places_of_pairs(int64_t count, torch::Device device) {
@@ -32,12 +32,12 @@ void DlrmImpl::reset() {
   auto bottom = options_.bottom_units;
   bottom.push_back(options_.embedding_dim);
   bottom_ =
-      register_module("bottom", dense_layers(kName, options_.num_numbers, bottom, /*has_last_relu=*/true));
+      register_module("bottom", dense_layers(kDlrm, options_.num_numbers, bottom, /*has_last_relu=*/true));
   const int64_t num_pairs = options_.num_categories * (options_.num_categories + 1) / 2;
   auto top = options_.top_units;
   top.push_back(1);
   top_ = register_module(
-      "top", dense_layers(kName, options_.embedding_dim + num_pairs, top, /*has_last_relu=*/false));
+      "top", dense_layers(kDlrm, options_.embedding_dim + num_pairs, top, /*has_last_relu=*/false));
 }
 
 torch::Tensor DlrmImpl::forward(const torch::Tensor& numbers, const torch::Tensor& embedded) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kName = "WideAndDeep";
+constexpr const char* kWideAndDeep = "WideAndDeep";
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void WideAndDeepImpl::reset() {
   auto units = options_.hidden_units;
   units.push_back(1);
   const int64_t inputs = options_.num_numbers + options_.num_categories * options_.embedding_dim;
-  deep_ = register_module("deep", dense_layers(kName, inputs, units, /*has_last_relu=*/false));
+  deep_ = register_module("deep", dense_layers(kWideAndDeep, inputs, units, /*has_last_relu=*/false));
 }
 
 torch::Tensor WideAndDeepImpl::forward(const torch::Tensor& numbers, const torch::Tensor& wide,

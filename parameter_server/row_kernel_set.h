@@ -11,6 +11,7 @@ namespace lockstep {
 template <typename T>
 struct RowKernels {
   void (*copy)(const T*, std::span<const int64_t>, int64_t, T*);
+  void (*add)(T*, std::span<const int64_t>, const T*, std::span<const int64_t>, int64_t);
   void (*by_sgd)(T*, const RowGradients<T>&, T);
   void (*by_adagrad)(T*, T*, const RowGradients<T>&, T, T);
   void (*by_adam)(T*, const AdamMoments<T>&, const RowGradients<T>&, const AdamRule&, double, double);

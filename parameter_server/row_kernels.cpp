@@ -35,6 +35,12 @@ void copy_rows(const T* values, std::span<const int64_t> rows, int64_t columns, 
 }
 
 template <typename T>
+void add_rows(T* sums, std::span<const int64_t> to, const T* values, std::span<const int64_t> from,
+              int64_t columns) {
+  kernels<T>().add(sums, to, values, from, columns);
+}
+
+template <typename T>
 void update_rows_by_sgd(T* values, const RowGradients<T>& batch, T lr) {
   kernels<T>().by_sgd(values, batch, lr);
 }
@@ -52,6 +58,8 @@ void update_rows_by_adam(T* values, const AdamMoments<T>& moments, const RowGrad
 
 template void copy_rows(const float*, std::span<const int64_t>, int64_t, float*);
 template void copy_rows(const double*, std::span<const int64_t>, int64_t, double*);
+template void add_rows(float*, std::span<const int64_t>, const float*, std::span<const int64_t>, int64_t);
+template void add_rows(double*, std::span<const int64_t>, const double*, std::span<const int64_t>, int64_t);
 template void update_rows_by_sgd(float*, const RowGradients<float>&, float);
 template void update_rows_by_sgd(double*, const RowGradients<double>&, double);
 template void update_rows_by_adagrad(float*, float*, const RowGradients<float>&, float, float);

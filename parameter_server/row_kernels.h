@@ -21,6 +21,12 @@ struct RowGradients {
 template <typename T>
 void copy_rows(const T* values, std::span<const int64_t> rows, int64_t columns, T* copies);
 
+/// Row `to[i]` of `sums` gets row `from[i]` of `values` added, for one i after another; of matrices of
+/// `columns` columns.
+template <typename T>
+void add_rows(T* sums, std::span<const int64_t> to, const T* values, std::span<const int64_t> from,
+              int64_t columns);
+
 // Steps of rows that may lie anywhere in `values`, of float or double.
 
 template <typename T>

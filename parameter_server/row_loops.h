@@ -49,6 +49,17 @@ void copy_rows(const T* values, std::span<const int64_t> rows, int64_t columns, 
   });
 }
 
+template <typename T>
+void add_rows(T* sums, std::span<const int64_t> to, const T* values, std::span<const int64_t> from,
+              int64_t columns) {
+  const int64_t* const targets = to.data();
+  for_each_row<0, T>({values}, from, columns, [&](int64_t i, int64_t begin) {
+    T* __restrict sum = sums + targets[i] * columns;
+    const T* __restrict value = values + begin;
+    for (int64_t column = 0; column < columns; ++column) sum[column] += value[column];
+  });
+}
+
 // The pointers of a row are told to be of different memory, without which its loop is not vectorised.
 
 template <typename T>
@@ -103,6 +114,7 @@ void update_rows_by_adam(T* values, const AdamMoments<T>& moments, const RowGrad
 template <typename T>
 constexpr RowKernels<T> row_kernels() {
   return {.copy = copy_rows<T>,
+          .add = add_rows<T>,
           .by_sgd = update_rows_by_sgd<T>,
           .by_adagrad = update_rows_by_adagrad<T>,
           .by_adam = update_rows_by_adam<T>};

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "lockstep/parameter_server/initial_values.h"
@@ -25,6 +26,9 @@ class TableReader {
   /// The rows of ids of any shape. Blocks. Thread-safe. Throws as ServedTable::rows_of() and
   /// ParameterClient::pull().
   virtual TableRows look_up(const ServedTable& table, const at::Tensor& ids) = 0;
+  /// A copy of rows `begin` to `end` - 1, which the table has. Blocks. Thread-safe. Throws as
+  /// ParameterClient::pull().
+  virtual at::Tensor read_rows(const ServedTable& table, int64_t begin, int64_t end) = 0;
 };
 
 /// A module whose table may be too large for a process. Made, it has a parameter of the table's shape that

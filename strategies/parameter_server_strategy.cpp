@@ -88,11 +88,10 @@ int64_t nanoseconds(double seconds) {
   return static_cast<int64_t>(seconds * 1e9);
 }
 
-torch::Tensor encode_report(const StepReport& report) {
-  std::vector<int64_t> numbers{report.counts.num_repeated, report.counts.num_outdated,
-                               nanoseconds(report.times.computing), nanoseconds(report.times.waiting),
-                               nanoseconds(report.times.idle)};
-  for (const auto& [staleness, updates] : report.counts.staleness) {
+torch::Tensor encode_report(const UpdateCounts& counts, const WorkerTimes& times) {
+  std::vector<int64_t> numbers{counts.num_repeated, counts.num_outdated, nanoseconds(times.computing),
+                               nanoseconds(times.waiting), nanoseconds(times.idle)};
+  for (const auto& [staleness, updates] : counts.staleness) {
     numbers.push_back(static_cast<int64_t>(staleness));
     numbers.push_back(updates);
   }
@@ -160,15 +159,15 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
   ClosureValues run() override {
     const auto begin = Clock::now();
     const auto last = strategy_.last_ran_;
-    report_.times.idle = last == Clock::time_point() ? 0 : seconds_between(last, given_);
-    report_.times.waiting = seconds_between(std::max(last, given_), begin);
+    times_.idle = last == Clock::time_point() ? 0 : seconds_between(last, given_);
+    times_.waiting = seconds_between(std::max(last, given_), begin);
     const double waited_before = strategy_.variables_->seconds_waited();
     auto results = run_alone();
     strategy_.last_ran_ = Clock::now();
     const double waited =
         (strategy_.variables_->seconds_waited() - waited_before) / strategy_.num_local_replicas();
-    report_.times.waiting += waited;
-    report_.times.computing = std::max(0.0, seconds_between(begin, strategy_.last_ran_) - waited);
+    times_.waiting += waited;
+    times_.computing = std::max(0.0, seconds_between(begin, strategy_.last_ran_) - waited);
     return results;
   }
 
@@ -179,7 +178,7 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
     } else {
       push();
     }
-    results.emplace_back(encode_report(report_));
+    results.emplace_back(encode_report(counts_, times_));
   }
 
   bool looks_ahead() const override { return strategy_.looks_ahead_; }
@@ -220,11 +219,10 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
     const auto pushed = strategy_.variables_->push(
         {.closure = static_cast<uint64_t>(slot_.step), .number = num_pushes_++}, gradients_);
     gradients_.clear();
-    auto& counts = report_.counts;
-    counts.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
-    counts.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
+    counts_.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
+    counts_.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
     const auto most = std::max_element(pushed.staleness.begin(), pushed.staleness.end());
-    if (most != pushed.staleness.end()) ++counts.staleness[*most];
+    if (most != pushed.staleness.end()) ++counts_.staleness[*most];
   }
 
   ParameterServerStrategy& strategy_;
@@ -235,7 +233,8 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
   std::shared_ptr<const ServedVariables::Values> values_;
   ServedVariables::Gradients gradients_;
   uint64_t num_pushes_ = 0;
-  StepReport report_;
+  UpdateCounts counts_;
+  WorkerTimes times_;
 };
 
 ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver,

@@ -1,6 +1,7 @@
 #include "lockstep/strategies/served_variables.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/searchsorted.h>
 #include <c10/util/StringUtil.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/strategies/distinct_rows.h"
 
 namespace lockstep {
 namespace {
@@ -179,6 +181,15 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
   keep_older(variables_[place].versions, pulled[0].versions);
   read.values = std::move(pulled[0].values);
   return read;
+}
+
+at::Tensor ServedVariables::read_rows(const ServedTable& table, int64_t begin, int64_t end) {
+  ParameterClient::Wanted wanted{.rows = at::arange(begin, end)};
+  {
+    MutexLock lock(mutex_);
+    wanted.variable = variables_[place_of(table.table())].number;
+  }
+  return std::move(pull({wanted}).front().values);
 }
 
 void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {

@@ -52,6 +52,7 @@ class ServedVariables : public TableReader {
   /// what it reads now. Blocks. Throws as ParameterClient::pull().
   void refresh(std::shared_ptr<const Values> values = nullptr);
   TableRows look_up(const ServedTable& table, const at::Tensor& ids) override;
+  at::Tensor read_rows(const ServedTable& table, int64_t begin, int64_t end) override;
 
   /// Gradients to be sent.
   using Gradients = std::vector<ParameterClient::Gradient>;

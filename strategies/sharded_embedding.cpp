@@ -2,43 +2,18 @@
 
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include <cstdint>
 #include <limits>
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/module_state.h"
+#include "lockstep/strategies/row_gather.h"
 
 namespace lockstep {
 namespace {
-
-using torch::autograd::Node;
-using torch::autograd::variable_list;
-
-/// The gradient of rows that were read of a table, as a sparse one of the table.
-class ReadRowsBackward final : public Node {
- public:
-  ReadRowsBackward(torch::Tensor rows, std::vector<int64_t> table_sizes)
-      : rows_(std::move(rows)), table_sizes_(std::move(table_sizes)) {}
-
-  std::string name() const override { return "ReadRowsBackward"; }
-
-  variable_list apply(variable_list&& gradients) override {
-    if (!gradients[0].defined()) return {torch::Tensor()};
-    auto gradient = at::_sparse_coo_tensor_unsafe(rows_.unsqueeze(0), gradients[0], table_sizes_,
-                                                  gradients[0].options().layout(at::kSparse));
-    return {gradient._coalesced_(true)};  // they ascend, each once
-  }
-
- private:
-  torch::Tensor rows_;
-  std::vector<int64_t> table_sizes_;
-};
 
 /// Of the table's shape, with the memory of one number.
 torch::Tensor stand_in(const ShardedEmbeddingOptions& options, torch::Device device) {
@@ -56,13 +31,33 @@ ShardedEmbeddingOptions checked(const ShardedEmbeddingOptions& options) {
 }
 
 /// The finalizer of MurmurHash3 (Appleby, 2011), whose every bit depends on every bit of the id.
-torch::Tensor hash_of(const torch::Tensor& ids) {
+uint64_t hash_of(uint64_t id) {
+  id = (id ^ (id >> 33)) * 0xff51afd7ed558ccdULL;
+  id = (id ^ (id >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return id ^ (id >> 33);
+}
+
+/// The row of each id's hash, less its highest bit. On the CPU.
+torch::Tensor hashed_on_cpu(const torch::Tensor& ids, int64_t num_rows) {
+  const auto from = ids.contiguous();
+  auto rows = torch::empty_like(from);
+  const auto* id = from.const_data_ptr<int64_t>();
+  auto* row = rows.mutable_data_ptr<int64_t>();
+  constexpr uint64_t kBits = std::numeric_limits<int64_t>::max();
+  for (int64_t i = 0; i < from.numel(); ++i)
+    row[i] = static_cast<int64_t>((hash_of(static_cast<uint64_t>(id[i])) & kBits) %
+                                  static_cast<uint64_t>(num_rows));
+  return rows;
+}
+
+/// The same on any device.
+torch::Tensor hashed(const torch::Tensor& ids, int64_t num_rows) {
   const auto mix = [](const torch::Tensor& value) {
     return value.bitwise_xor(value.bitwise_right_shift(33).bitwise_and((int64_t{1} << 31) - 1));
   };
   auto hash = mix(ids) * static_cast<int64_t>(0xff51afd7ed558ccdULL);
   hash = mix(hash) * static_cast<int64_t>(0xc4ceb9fe1a85ec53ULL);
-  return mix(hash).bitwise_and(std::numeric_limits<int64_t>::max());
+  return mix(hash).bitwise_and(std::numeric_limits<int64_t>::max()).remainder(num_rows);
 }
 
 }  // namespace
@@ -88,6 +83,18 @@ void ShardedEmbeddingImpl::read_from(std::shared_ptr<TableReader> reader) {
   reader_ = std::move(reader);
 }
 
+void ShardedEmbeddingImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  to(device, non_blocking);
+  to(dtype, non_blocking);
+}
+
+void ShardedEmbeddingImpl::to(torch::Dtype dtype, bool non_blocking) {
+  if (!stands_for_table(weight)) return Module::to(dtype, non_blocking);
+  const torch::NoGradGuard no_grad;
+  options_.dtype = dtype;
+  weight.set_data(stand_in(options_, weight.device()));
+}
+
 void ShardedEmbeddingImpl::to(torch::Device device, bool non_blocking) {
   if (!stands_for_table(weight)) return Module::to(device, non_blocking);
   const torch::NoGradGuard no_grad;
@@ -102,7 +109,8 @@ void ShardedEmbeddingImpl::pretty_print(std::ostream& stream) const {
 torch::Tensor ShardedEmbeddingImpl::rows_of(const torch::Tensor& ids) const {
   if (ids.scalar_type() != torch::kLong)
     throw InvalidArgument(c10::str("[ShardedEmbedding] expected ids of int64, but got ", ids.scalar_type()));
-  if (options_.hash_ids) return hash_of(ids).remainder(options_.num_embeddings);
+  if (options_.hash_ids)
+    return ids.is_cpu() ? hashed_on_cpu(ids, options_.num_embeddings) : hashed(ids, options_.num_embeddings);
   if (ids.numel() == 0 || !ids.is_cpu()) return ids;
   const auto [least, most] = ids.aminmax();
   for (const auto& id : {least.item<int64_t>(), most.item<int64_t>()}) {
@@ -113,23 +121,37 @@ torch::Tensor ShardedEmbeddingImpl::rows_of(const torch::Tensor& ids) const {
   return ids;
 }
 
-ShardedEmbeddingImpl::Lookup ShardedEmbeddingImpl::look_up(const torch::Tensor& ids) {
-  if (is_made_) return {.rows = weight, .places = rows_of(ids).to(weight.device())};
-  if (!reader_)
-    throw InvalidArgument(
-        "[ShardedEmbedding] expected a table, but it has none yet: make the module in strategy.scope(), or "
-        "call make_table()");
-  const auto read = reader_->look_up(*this, ids);
-  Lookup lookup{.rows = read.values.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true),
-                .places = read.places.to(weight.device())};
-  if (at::GradMode::is_enabled() && weight.requires_grad()) {
-    const std::shared_ptr<Node> node(
-        new ReadRowsBackward(read.rows.to(weight.device()), weight.sizes().vec()),
-        torch::autograd::deleteNode);
-    node->set_next_edges(torch::autograd::collect_next_edges(weight));
-    torch::autograd::create_gradient_edge(lookup.rows, node);
+torch::Tensor ShardedEmbeddingImpl::read_rows(int64_t begin, int64_t end) const {
+  if (begin < 0 || end < begin || end > options_.num_embeddings)
+    throw InvalidArgument(c10::str("[ShardedEmbedding] expected rows from 0 to ", options_.num_embeddings,
+                                   ", but got ", begin, " to ", end));
+  check_has_table();
+  if (!is_made_) return reader_->read_rows(*this, begin, end);
+  const auto rows = weight.detach().slice(0, begin, end);
+  return rows.is_cpu() ? rows.clone() : rows.cpu();
+}
+
+void ShardedEmbeddingImpl::check_has_table() const {
+  if (is_made_ || reader_) return;
+  throw InvalidArgument(
+      "[ShardedEmbedding] expected a table, but it has none yet: make the module in strategy.scope(), or "
+      "call make_table()");
+}
+
+torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch::Tensor& offsets) {
+  check_has_table();
+  RowGather gather{.table = weight, .offsets = offsets, .is_mean = options_.mode == EmbeddingMode::kMean};
+  if (is_made_) {
+    gather.values = weight;
+    gather.places = rows_of(ids);
+  } else {
+    const auto read = reader_->look_up(*this, ids);
+    gather.values = read.values.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
+    gather.places = read.places;
+    gather.rows = read.rows;
   }
-  return lookup;
+  gather.places = gather.places.to(weight.device()).flatten().contiguous();
+  return gather_rows(gather);
 }
 
 torch::Tensor ShardedEmbeddingImpl::forward(const torch::Tensor& ids, const torch::Tensor& offsets) {
@@ -141,31 +163,23 @@ torch::Tensor ShardedEmbeddingImpl::forward(const torch::Tensor& ids, const torc
       throw InvalidArgument(c10::str(
           "[ShardedEmbedding] expected bags of ids [B, L], or ids [N] and offsets, but got ids of shape ",
           ids.sizes()));
-    return reduce_bags(ids.flatten(),
-                       torch::arange(ids.size(0), ids.options().dtype(torch::kLong)) * ids.size(1));
+    return gather(ids, torch::arange(ids.size(0), torch::kLong) * ids.size(1));
   }
   if (!has_bags) {
-    const auto [rows, places] = look_up(ids);
-    return torch::embedding(rows, places, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, is_made_);
+    auto sizes = ids.sizes().vec();
+    sizes.push_back(options_.embedding_dim);
+    return gather(ids, {}).view(sizes);
   }
   if (ids.dim() != 1 || offsets.dim() != 1 || offsets.scalar_type() != torch::kLong)
     throw InvalidArgument(
         c10::str("[ShardedEmbedding] expected ids [N] and offsets [B] of int64, but got ids of shape ",
                  ids.sizes(), " and offsets of shape ", offsets.sizes()));
-  const auto ends = torch::cat({offsets, torch::full({1}, ids.numel(), offsets.options())});
-  if (offsets.numel() > 0 && (offsets[0].item<int64_t>() != 0 || (ends.diff() < 0).any().item<bool>()))
+  const auto begins = offsets.cpu().contiguous();
+  const auto ends = torch::cat({begins, torch::full({1}, ids.numel(), torch::kLong)});
+  if (begins.numel() > 0 && (begins[0].item<int64_t>() != 0 || (ends.diff() < 0).any().item<bool>()))
     throw InvalidArgument(c10::str("[ShardedEmbedding] expected offsets that ascend from 0 to ", ids.numel(),
                                    " at most, but they do not"));
-  return reduce_bags(ids, offsets);
-}
-
-/// Of checked shapes.
-torch::Tensor ShardedEmbeddingImpl::reduce_bags(const torch::Tensor& ids, const torch::Tensor& offsets) {
-  const auto [rows, places] = look_up(ids);
-  if (offsets.numel() == 0) return torch::embedding(rows, places, -1, false, is_made_);  // [0, embedding_dim]
-  const int64_t mode = options_.mode == EmbeddingMode::kSum ? 0 : 1;
-  return std::get<0>(torch::embedding_bag(rows, places, offsets.to(weight.device()),
-                                          /*scale_grad_by_freq=*/false, mode, is_made_));
+  return gather(ids, begins);
 }
 
 }  // namespace lockstep

@@ -54,6 +54,13 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   /// for an id that is no row, and as TableReader::look_up().
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& offsets = {});
 
+  /// A copy of rows `begin` to `end` - 1, on the CPU, as they are now: [end - begin, embedding_dim]. Blocks
+  /// while they are read. Throws InvalidArgument for rows that there are not, and as
+  /// TableReader::read_rows().
+  torch::Tensor read_rows(int64_t begin, int64_t end) const;
+  /// Of all.
+  torch::Tensor read_rows() const { return read_rows(0, options_.num_embeddings); }
+
   const ShardedEmbeddingOptions& options() const { return options_; }
   /// The id itself, or where its hash leads.
   torch::Tensor rows_of(const torch::Tensor& ids) const override;
@@ -64,6 +71,8 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   const torch::Tensor& table() const override { return weight; }
   InitialValues initial_values() const override { return options_.initial_values; }
   RowFilter row_filter() const override { return options_.row_filter; }
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
   void pretty_print(std::ostream& stream) const override;
 
@@ -75,15 +84,11 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   /// @endcond
 
  private:
-  /// What forward looks up in: the table or the batch's rows of it, and where each id's row is there.
-  struct Lookup {
-    torch::Tensor rows;
-    torch::Tensor places;
-  };
-  Lookup look_up(const torch::Tensor& ids);
-  torch::Tensor reduce_bags(const torch::Tensor& ids, const torch::Tensor& offsets);
+  void check_has_table() const;
+  /// The rows of the ids, or with offsets, on the CPU, of bags of them.
+  torch::Tensor gather(const torch::Tensor& ids, const torch::Tensor& offsets);
 
-  const ShardedEmbeddingOptions options_;
+  ShardedEmbeddingOptions options_;
   bool is_made_ = false;
   std::shared_ptr<TableReader> reader_;
 };

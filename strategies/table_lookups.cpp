@@ -1,17 +1,11 @@
 #include "lockstep/strategies/table_lookups.h"
 
-#include <ATen/ops/_unique2.h>
-
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
-namespace lockstep {
+#include "lockstep/strategies/distinct_rows.h"
 
-TableRows distinct_rows(const at::Tensor& rows) {
-  auto [distinct, places, counts] = at::_unique2(rows, /*sorted=*/true, /*return_inverse=*/true);
-  return {.rows = std::move(distinct), .places = std::move(places)};
-}
+namespace lockstep {
 
 void TableLookups::add(const ServedTable& table, const at::Tensor& ids) {
   auto numbers = table.rows_of(ids.cpu());

@@ -35,7 +35,4 @@ class TableLookups {
   std::vector<Lookup> lookups_;
 };
 
-/// The different ones of some row numbers: a TableRows without values.
-TableRows distinct_rows(const at::Tensor& rows);
-
 }  // namespace lockstep

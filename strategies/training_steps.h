@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -56,6 +57,8 @@ class TrainingSteps {
   TrainingSteps& operator=(const TrainingSteps&) = delete;
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// How long run() has waited for batches; 0 where other processes make the steps.
+  double data_wait_seconds() const { return data_wait_seconds_; }
 
   /// Has steps `begin` to `end` - 1 made, and calls `on_step` for each in their order, in the calling thread,
   /// with what the function returned in each of the step's slots: one, but for parameter servers with a
@@ -69,6 +72,7 @@ class TrainingSteps {
 
  private:
   PerReplica<Batch>& batch_of(int64_t step) {
+    const auto begin = std::chrono::steady_clock::now();
     if (next_ && last_step_ == step - 1) {
       ++*next_;
     } else {
@@ -77,7 +81,9 @@ class TrainingSteps {
       next_.emplace(batches_->begin());
     }
     last_step_ = step;
-    return **next_;
+    auto& batch = **next_;
+    data_wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return batch;
   }
 
   const std::string name_;
@@ -86,6 +92,7 @@ class TrainingSteps {
   std::optional<DistributedDataset<Batch>> batches_;  // without an end
   std::optional<typename DistributedDataset<Batch>::Iterator> next_;
   int64_t last_step_ = -1;
+  double data_wait_seconds_ = 0;
   std::function<ClosureValues(const StepSlot&, PerReplica<Batch>&)> step_;
 };
 

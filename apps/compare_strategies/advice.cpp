@@ -50,10 +50,10 @@ size_t furthest_ahead(const std::vector<ComparisonRow>& rows, const std::vector<
   return ahead;
 }
 
-std::string ratio_text(const ComparisonRow& row, const ComparisonRow& other) {
+std::string ratio_text(const ComparisonRow& row, const ComparisonRow& other, const std::string& examples) {
   const auto spread = spread_of(speed_ratios(row, other));
   std::string text =
-      fmt::format("{:.2f} times as many images a second as {}", spread.median, other.strategy.label);
+      fmt::format("{:.2f} times as many {} a second as {}", spread.median, examples, other.strategy.label);
   if (spread.interval)
     text += fmt::format(" (95 % interval {:.2f} to {:.2f})", spread.interval->lower, spread.interval->upper);
   return text;
@@ -66,7 +66,7 @@ int advised_strategy(const std::vector<ComparisonRow>& rows) {
   return simplest_first.empty() ? -1 : static_cast<int>(choose(rows, simplest_first));
 }
 
-std::string advice(const std::vector<ComparisonRow>& rows) {
+std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples) {
   const auto simplest_first = candidates(rows);
   if (simplest_first.empty()) return "No strategy trained to the end, so none can be advised.";
   const size_t index = choose(rows, simplest_first);
@@ -75,17 +75,17 @@ std::string advice(const std::vector<ComparisonRow>& rows) {
   const ComparisonRow& ahead = rows[furthest_ahead(rows, simplest_first, index)];
   const std::string use = "Use " + chosen.strategy.label + " here: ";
   if (simplest_first.size() == 1) return use + "no other strategy trained to the end.";
-  if (!chosen.images_per_second.interval) {
+  if (!chosen.examples_per_second.interval) {
     return use +
            "it is the simplest, and so few rounds give no interval that could show another one to be faster; "
            "--rounds 6 or more do.";
   }
   const std::string why = &chosen == &simplest
                               ? "it is the simplest"
-                              : "it trained " + ratio_text(chosen, simplest) + ", the simplest";
+                              : "it trained " + ratio_text(chosen, simplest, examples) + ", the simplest";
   if (&ahead == &chosen) return use + why + ", and none was faster in most rounds.";
   return use + why + ", and none is clearly faster: " + ahead.strategy.label + " trained " +
-         ratio_text(ahead, chosen) + ".";
+         ratio_text(ahead, chosen, examples) + ".";
 }
 
 }  // namespace lockstep::apps

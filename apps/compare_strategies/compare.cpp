@@ -48,7 +48,9 @@ ComparisonReport compare(const CompareRequest& request, std::ostream& progress) 
         auto result =
             run_trial(setup, {.strategy = strategy, .index = index, .wants_parameters = round == 0});
         if (!options.quiet)
-          progress << fmt::format("{}  {:.0f} images/s", label, result.run.images_per_second()) << std::endl;
+          progress << fmt::format("{}  {:.0f} {}/s", label, result.run.examples_per_second(),
+                                  examples_of(options.work))
+                   << std::endl;
         if (request.on_result) request.on_result(round, index, result);
         comparison.add(index, std::move(result));
       } catch (const TrialFailure& failure) {

@@ -10,6 +10,7 @@
 #include "lockstep/apps/command_line/closest_name.h"
 #include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/strategy_choice/strategy_flags.h"
+#include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_mnist/flags.h"
 #include "lockstep/apps/train_mnist/read_options.h"
 
@@ -21,7 +22,12 @@ constexpr IntegerRange kWarmupSteps{.least = 0, .most = 1'000'000};
 constexpr IntegerRange kRounds{.least = 1, .most = 1000};
 constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
 constexpr IntegerRange kReplicas{.least = 1, .most = 1024};
-constexpr IntegerRange kIndices{.least = 0, .most = 1024};
+constexpr IntegerRange kServers{.least = 1, .most = 1024};
+constexpr IntegerRange kStaleness{.least = 0, .most = 1'000'000'000};
+constexpr IntegerRange kIndices{.least = 0, .most = 4096};
+
+const std::vector<std::string> kModelsOfImages{"simple_cnn", "mobilenet_v2"};
+const std::vector<std::string> kModelsOfClicks{"wide_deep", "dlrm"};
 
 constexpr const char* kExamples =
     "\nExamples:\n"
@@ -29,6 +35,8 @@ constexpr const char* kExamples =
     "  compare_strategies --strategies mirrored:2,multi_worker:2 --data data/mnist --out two_replicas\n"
     "  compare_strategies --strategies default,mirrored:2 --optimizer sgd --precision float64\n"
     "                                          # do both train the same parameters?\n"
+    "  compare_strategies --strategies mirrored:2,parameter_server:2,parameter_server:2:0 --model wide_deep\n"
+    "                                          # workers that step by themselves, and together\n"
     "\nThe table, its columns and the files are explained in docs/comparing.md.\n"
     "\nExit codes: 0 done, 2 usage, 4 a --backup-dir of another comparison or process, 7 one that cannot be\n"
     "written, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
@@ -38,6 +46,29 @@ constexpr const char* kExamples =
 void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
   for (const auto& flag : from) {
     if (std::find(names.begin(), names.end(), long_name(flag)) != names.end()) flags.push_back(flag);
+  }
+}
+
+/// Of models of clicks; those that train_mnist has, too, are of both kinds of models.
+void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
+                    const std::vector<std::string>& names) {
+  std::vector<Flag> taken;
+  take(taken, from, names);
+  const auto with_default = [](const Flag& flag) {
+    return flag.otherwise.empty() ? flag.text : fmt::format("{} (default: {})", flag.text, flag.otherwise);
+  };
+  for (auto& flag : taken) {
+    const auto same = std::find_if(flags.begin(), flags.end(),
+                                   [&](const Flag& other) { return long_name(other) == long_name(flag); });
+    if (same == flags.end()) {
+      flag.text = "Of clicks: " + flag.text;
+      const auto last = std::find_if(flags.rbegin(), flags.rend(),
+                                     [&](const Flag& other) { return other.group == flag.group; });
+      flags.insert(last.base(), std::move(flag));
+    } else if (same->text != flag.text || same->otherwise != flag.otherwise) {
+      same->text = fmt::format("{}. Of clicks: {}", with_default(*same), with_default(flag));
+      same->otherwise.clear();
+    }
   }
 }
 
@@ -51,7 +82,9 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       {"Comparison", "strategies", "LIST",
        fmt::format(
            "NAME[:N] of each, the first of which the others are compared with: {}. N is its replicas, "
-           "of multi_worker its worker processes on this machine; without it the strategy chooses",
+           "of multi_worker and parameter_server its worker processes on this machine; without it the "
+           "strategy chooses. parameter_server, of models of clicks, also takes NAME:N:S: S is how many "
+           "steps of others may come between a step's values and the step, 0: all workers step together",
            fmt::join(strategies, ", "))},
       {"Comparison", "steps", "N", "Steps that each trains in each round", number(defaults.steps)},
       {"Comparison", "warmup-steps", "N",
@@ -60,6 +93,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
        "Rounds, each of which starts every strategy anew and in the opposite order of the one before; 6 or "
        "more give intervals",
        number(defaults.rounds)},
+      {"Comparison", "ps", "N", "Server processes of parameter_server", number(defaults.servers)},
       {"Comparison", "out", "DIR",
        "New or empty folder for comparison.json and report.html (default: a new one in ./comparisons)"},
       {"Comparison", "backup-dir", "DIR",
@@ -75,27 +109,48 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
   take(table.flags, model_flags(), {"model", "image-size", "head", "sync-batch-norm"});
   take(table.flags, training_flags(),
        {"global-batch-size", "precision", "optimizer", "learning-rate", "momentum", "seed"});
+  take_of_clicks(table.flags, ctr_data_flags(), {"data", "train-rows", "skip-bad"});
+  take_of_clicks(table.flags, ctr_model_flags(), {"model", "table-rows", "embedding-dim"});
+  take_of_clicks(table.flags, ctr_training_flags(),
+                 {"global-batch-size", "precision", "optimizer", "learning-rate", "seed"});
   take(table.flags, strategy_flags(strategies),
        {"cross-device-ops", "threads", "communication", "gradient-compression"});
   for (auto& flag : common_flags()) table.flags.push_back(flag);
   // The program gives these to itself; a group without a name is not listed.
-  for (const char* name : {"measure-strategy", "measure-worker"}) table.flags.push_back({"", name, "N", ""});
+  for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});
   for (const char* name : {"measure-result", "measure-parameters"})
     table.flags.push_back({"", name, "PATH", ""});
   return table;
 }
 
+std::vector<std::string> pieces_of(const std::string& text) {
+  std::vector<std::string> pieces(1);
+  for (const char c : text) {
+    if (c == ':') {
+      pieces.emplace_back();
+    } else {
+      pieces.back() += c;
+    }
+  }
+  return pieces;
+}
+
 ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
-  const size_t colon = text.find(':');
-  ComparedStrategy strategy{.name = text.substr(0, colon), .label = text};
+  const auto pieces = pieces_of(text);
+  ComparedStrategy strategy{.name = pieces[0], .label = text};
   if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
     throw UsageError(fmt::format("--strategies: expected {}, each with :N or without, but got '{}'{}",
                                  fmt::join(names, ", "), text, did_you_mean(strategy.name, names)));
   }
-  if (colon != std::string::npos) {
-    strategy.replicas = static_cast<int>(
-        parse_integer(fmt::format("--strategies {}", text), text.substr(colon + 1), kReplicas));
+  const std::string spelling = fmt::format("--strategies {}", text);
+  if (pieces.size() > (has_servers(strategy) ? 3 : 2)) {
+    throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling,
+                                 has_servers(strategy) ? "NAME, NAME:N or NAME:N:S" : "NAME or NAME:N",
+                                 text));
   }
+  if (pieces.size() > 1) strategy.replicas = static_cast<int>(parse_integer(spelling, pieces[1], kReplicas));
+  if (pieces.size() > 2)
+    strategy.max_staleness = static_cast<uint64_t>(parse_integer(spelling, pieces[2], kStaleness));
   return strategy;
 }
 
@@ -107,7 +162,8 @@ std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& t
   for (const auto& text : texts) {
     auto strategy = parse_strategy(text, names);
     const auto same = std::count_if(strategies.begin(), strategies.end(), [&](const auto& other) {
-      return other.name == strategy.name && other.replicas == strategy.replicas;
+      return other.name == strategy.name && other.replicas == strategy.replicas &&
+             other.max_staleness == strategy.max_staleness;
     });
     if (same > 0) strategy.label += fmt::format("#{}", same + 1);
     strategies.push_back(std::move(strategy));
@@ -117,7 +173,7 @@ std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& t
 
 MeasuringProcess read_measuring(const Arguments& given) {
   return {.strategy = static_cast<int>(given.integer("measure-strategy", kIndices, -1)),
-          .worker = static_cast<int>(given.integer("measure-worker", kIndices, 0)),
+          .process = static_cast<int>(given.integer("measure-process", kIndices, 0)),
           .result = given.text("measure-result", ""),
           .parameters = given.text("measure-parameters", "")};
 }
@@ -132,10 +188,68 @@ void read_steps(const Arguments& given, CompareOptions& options) {
   options.timeout_seconds = given.integer("timeout", kSeconds, options.timeout_seconds);
 }
 
+void read_servers(const Arguments& given, const ComparedWork& work, CompareOptions& options) {
+  options.servers = static_cast<int>(given.integer("ps", kServers, options.servers));
+  bool are_there = false;
+  for (auto& strategy : options.strategies) {
+    if (!has_servers(strategy)) continue;
+    if (!is_of_clicks(work))
+      throw UsageError(fmt::format("--strategies {}: expected it with --model {} only, but got {}",
+                                   strategy.label, fmt::join(kModelsOfClicks, " or "),
+                                   model_name(std::get<TrainOptions>(work).model)));
+    strategy.servers = options.servers;
+    are_there = true;
+  }
+  if (given.has("ps") && !are_there)
+    given.refuse_beside("ps", "expected parameter_server among --strategies beside it");
+}
+
+/// Refuses flags of the other kind of models.
+void check_kind(const Arguments& given, const std::vector<std::string>& flags,
+                const std::vector<std::string>& models, const std::string& model) {
+  for (const auto& flag : flags) {
+    if (given.has(flag) && given.text(flag) != "false")
+      given.refuse_beside(flag, fmt::format("expected it with --model {} only, but got {}",
+                                            fmt::join(models, " or "), model));
+  }
+}
+
+ComparedWork read_work(const Arguments& given, const std::vector<std::string>& strategies) {
+  auto models = kModelsOfImages;
+  models.insert(models.end(), kModelsOfClicks.begin(), kModelsOfClicks.end());
+  const std::string model = given.name("model", models, model_name(TrainOptions().model));
+  if (std::find(kModelsOfClicks.begin(), kModelsOfClicks.end(), model) != kModelsOfClicks.end()) {
+    check_kind(given, {"limit-train", "image-size", "head", "sync-batch-norm", "momentum"}, kModelsOfImages,
+               model);
+    CtrOptions work;
+    read_ctr_work(given, work);
+    read_strategy(given, strategies, work);
+    work.test_rows = 1;  // nothing is tested
+    return work;
+  }
+  check_kind(given, {"train-rows", "table-rows", "embedding-dim"}, kModelsOfClicks, model);
+  TrainOptions work;
+  read_data(given, work);
+  read_model(given, work);
+  read_training(given, work);
+  read_strategy(given, strategies, work);
+  work.limit_test = 1;
+  return work;
+}
+
 }  // namespace
 
+bool has_servers(const ComparedStrategy& strategy) {
+  return strategy.name == "parameter_server";
+}
+
+int num_workers(const ComparedStrategy& strategy) {
+  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
+  return has_workers ? std::max(1, strategy.replicas) : 1;
+}
+
 int num_processes(const ComparedStrategy& strategy) {
-  return strategy.name == "multi_worker" ? std::max(1, strategy.replicas) : 1;
+  return num_workers(strategy) + (has_servers(strategy) ? 1 + strategy.servers : 0);
 }
 
 CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
@@ -161,11 +275,8 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
   options.quiet = given.is_on("quiet");
-  read_data(given, options.work);
-  read_model(given, options.work);
-  read_training(given, options.work);
-  read_strategy(given, strategies, options.work);
-  options.work.limit_test = 1;  // nothing is tested
+  options.work = read_work(given, strategies);
+  read_servers(given, options.work, options);
   options.measuring = read_measuring(given);
   return line;
 }
@@ -176,7 +287,7 @@ std::string compare_help_text(const std::vector<std::string>& strategies) {
 
 std::vector<std::string> measuring_flags(const MeasuringProcess& process) {
   std::vector<std::string> flags{"--measure-strategy", fmt::format("{}", process.strategy),
-                                 "--measure-worker",   fmt::format("{}", process.worker),
+                                 "--measure-process",  fmt::format("{}", process.process),
                                  "--measure-result",   process.result};
   if (!process.parameters.empty()) flags.insert(flags.end(), {"--measure-parameters", process.parameters});
   return flags;

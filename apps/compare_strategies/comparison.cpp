@@ -24,7 +24,7 @@ double median_of(const std::vector<MeasuredRun>& runs, const Get& get) {
 std::vector<double> speeds_of(const std::vector<MeasuredRun>& runs) {
   std::vector<double> speeds;
   speeds.reserve(runs.size());
-  for (const auto& run : runs) speeds.push_back(run.images_per_second());
+  for (const auto& run : runs) speeds.push_back(run.examples_per_second());
   return speeds;
 }
 
@@ -39,8 +39,8 @@ Spread spread_of(std::vector<double> rounds) {
 }
 
 std::vector<double> speed_ratios(const ComparisonRow& row, const ComparisonRow& other) {
-  const auto& speeds = row.images_per_second.rounds;
-  const auto& others = other.images_per_second.rounds;
+  const auto& speeds = row.examples_per_second.rounds;
+  const auto& others = other.examples_per_second.rounds;
   std::vector<double> ratios;
   for (size_t round = 0; round < std::min(speeds.size(), others.size()); ++round)
     ratios.push_back(speeds[round] / others[round]);
@@ -89,7 +89,7 @@ std::vector<ComparisonRow> Comparison::rows() const {
       row.description = first.description;
       row.losses = first.losses;
       row.loss = first.losses.empty() ? std::numeric_limits<double>::quiet_NaN() : first.losses.back();
-      row.images_per_second = spread_of(speeds_of(record.runs));
+      row.examples_per_second = spread_of(speeds_of(record.runs));
       for (const auto& run : record.runs)
         row.peak_memory_bytes = std::max(row.peak_memory_bytes, run.peak_memory_bytes);
       row.data_wait_share =

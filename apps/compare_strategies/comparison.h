@@ -28,7 +28,7 @@ struct ComparisonRow {
   std::optional<TrialFailure> failure;  ///< where it failed, in any round; then nothing below holds
   int64_t replicas = 0;
   std::string description;
-  Spread images_per_second;
+  Spread examples_per_second;
   std::optional<Spread> ratio;  ///< of that, round by round, to the reference's
   /// The largest of the final parameters to the reference's, in the first round, as the loss.
   double parameter_difference = 0;
@@ -68,13 +68,13 @@ class Comparison {
   std::vector<Record> records_;
 };
 
-/// Round by round, how many times as many images a second the one trained as the other.
+/// Round by round, how many times as many examples a second the one trained as the other.
 std::vector<double> speed_ratios(const ComparisonRow& row, const ComparisonRow& other);
 
 /// A sentence that says which strategy to use here, and why: the simplest (fewest processes, then replicas,
 /// then the one named first) of those that none is clearly faster than, which takes an interval of their
-/// ratios that lies above 1.
-std::string advice(const std::vector<ComparisonRow>& rows);
+/// ratios that lies above 1. `examples` are images, rows.
+std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples);
 
 /// The strategy that it names; -1: none.
 int advised_strategy(const std::vector<ComparisonRow>& rows);

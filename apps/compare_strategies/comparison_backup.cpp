@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/apps/train_mnist/train_settings.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/checkpoint_manifest.h"
 #include "lockstep/training/part_sink.h"
@@ -91,8 +90,11 @@ std::string comparison_identity(const CompareOptions& options,
                                 const std::vector<std::pair<std::string, std::string>>& facts) {
   std::string text = "steps " + std::to_string(options.steps) + "\nwarmup-steps " +
                      std::to_string(options.warmup_steps) + "\n";
-  for (const auto& strategy : options.strategies) text += "strategy " + strategy.label + "\n";
-  for (const auto& setting : settings_of(options.work, {}))
+  for (const auto& strategy : options.strategies) {
+    text += "strategy " + strategy.label + "\n";
+    if (has_servers(strategy)) text += "ps " + std::to_string(strategy.servers) + "\n";
+  }
+  for (const auto& setting : settings_of(options.work))
     text += setting.name + " " + text_of(setting.value) + "\n";
   for (const auto& [name, value] : facts) text.append(name).append(" ").append(value).append("\n");
   return text;

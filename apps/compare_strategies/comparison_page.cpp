@@ -1,5 +1,6 @@
 #include "lockstep/apps/compare_strategies/comparison_page.h"
 
+#include <cctype>
 #include <string>
 
 #include "lockstep/training/bar_plot.h"
@@ -11,14 +12,16 @@ namespace lockstep::apps {
 namespace {
 
 std::string speed_figure(const ComparisonReport& report) {
-  BarPlot plot{.title = "Images a second",
-               .value_label = "images/s, median of the rounds and its 95 % interval"};
+  std::string examples = examples_of(report.options.work);
+  BarPlot plot{.value_label = examples + "/s, median of the rounds and its 95 % interval"};
+  examples[0] = static_cast<char>(std::toupper(examples[0]));
+  plot.title = examples + " a second";
   for (const auto& row : report.rows) {
     PlotBar bar{.name = row.strategy.label};
     if (row.failure) {
       bar.note = "exit code " + std::to_string(row.failure->exit_code);
     } else {
-      const Spread& speed = row.images_per_second;
+      const Spread& speed = row.examples_per_second;
       bar.value = speed.median;
       if (speed.interval) bar.interval = {{speed.interval->lower, speed.interval->upper}};
     }
@@ -67,7 +70,7 @@ std::string table_of(const ComparisonReport& report) {
 
 std::string comparison_page(const ComparisonReport& report) {
   HtmlPage page("Comparison of strategies");
-  page.line(advice(report.rows));
+  page.line(advice(report.rows, examples_of(report.options.work)));
   page.line(work_text(report));
   page.line(report.date + ", " + report.machine + ", Lockstep " + report.version);
   page.figures({speed_figure(report), loss_figure(report)});
@@ -82,7 +85,7 @@ std::string comparison_page(const ComparisonReport& report) {
       "round. Losses and parameters are those of the first round. Data wait is the share of the time in "
       "which the "
       "loop waited for a batch; communication the share in which a replica waited for the others, their "
-      "mean.");
+      "mean. Of parameter servers communication is the share in which workers did not compute.");
   return page.html();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <variant>
 
 #include "lockstep/measurement/markdown_table.h"
 
@@ -42,13 +43,17 @@ ordered_json row_json(const ComparisonRow& row) {
                     {"exit_code", row.failure ? row.failure->exit_code : 0},
                     {"error", nullptr}};
   if (row.strategy.replicas > 0) json["replicas_asked_for"] = row.strategy.replicas;
+  if (has_servers(row.strategy)) {
+    json["max_staleness"] = nullptr;
+    if (row.strategy.max_staleness) json["max_staleness"] = *row.strategy.max_staleness;
+  }
   if (row.failure) {
     json["error"] = row.failure->message;
     return json;
   }
   json["replicas"] = row.replicas;
   json["description"] = row.description;
-  json["images_per_second"] = spread_json(row.images_per_second);
+  json["examples_per_second"] = spread_json(row.examples_per_second);
   if (row.ratio) json["ratio"] = spread_json(*row.ratio);
   json["loss"] = row.loss;
   json["losses"] = row.losses;
@@ -59,22 +64,40 @@ ordered_json row_json(const ComparisonRow& row) {
   return json;
 }
 
-ordered_json work_json(const ComparisonReport& report) {
-  const TrainOptions& work = report.options.work;
+ordered_json kind_json(const TrainOptions& work) {
   ordered_json json{{"model", model_name(work.model)},
-                    {"parameters", report.parameters},
                     {"image_size", work.image_size},
-                    {"data", report.data},
-                    {"global_batch_size", work.global_batch_size},
                     {"precision", precision_name(work.precision)},
                     {"optimizer", optimizer_name(work.optimizer)},
-                    {"learning_rate", work.learning_rate},
-                    {"momentum", nullptr},
-                    {"seed", work.seed},
-                    {"steps", report.options.steps},
-                    {"warmup_steps", report.options.warmup_steps},
-                    {"rounds", report.options.rounds}};
+                    {"momentum", nullptr}};
   if (work.optimizer == OptimizerKind::kSgd) json["momentum"] = work.momentum;
+  return json;
+}
+
+ordered_json kind_json(const CtrOptions& work) {
+  return {{"model", ctr_model_name(work.model)},
+          {"table_rows", work.table_rows},
+          {"embedding_dim", work.embedding_dim},
+          {"precision", ctr_precision_name(work.precision)},
+          {"optimizer", ctr_optimizer_name(work.optimizer)}};
+}
+
+ordered_json work_json(const ComparisonReport& report) {
+  const ComparedWork& compared = report.options.work;
+  ordered_json json = std::visit([](const auto& work) { return kind_json(work); }, compared);
+  std::visit(
+      [&](const auto& work) {
+        json["global_batch_size"] = work.global_batch_size;
+        json["learning_rate"] = work.learning_rate;
+        json["seed"] = work.seed;
+      },
+      compared);
+  json["parameters"] = report.parameters;
+  json["examples"] = examples_of(compared);
+  json["data"] = report.data;
+  json["steps"] = report.options.steps;
+  json["warmup_steps"] = report.options.warmup_steps;
+  json["rounds"] = report.options.rounds;
   return json;
 }
 
@@ -85,10 +108,11 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
       std::any_of(report.rows.begin(), report.rows.end(), [](const auto& row) { return row.failure; });
   const std::string reference =
       report.reference < 0 ? "" : " to " + report.rows[static_cast<size_t>(report.reference)].strategy.label;
-  ComparisonTable table{.header = {"strategy", "replicas", "images/s", "ratio" + reference,
-                                   fmt::format("loss after {} {}", report.options.steps,
-                                               report.options.steps == 1 ? "step" : "steps"),
-                                   "parameter difference", "peak memory", "data wait", "communication"}};
+  ComparisonTable table{
+      .header = {
+          "strategy", "replicas", examples_of(report.options.work) + "/s", "ratio" + reference,
+          fmt::format("loss after {} {}", report.options.steps, report.options.steps == 1 ? "step" : "steps"),
+          "parameter difference", "peak memory", "data wait", "communication"}};
   if (has_failures) table.header.emplace_back("error");
   for (const auto& row : report.rows) {
     std::vector<std::string> cells{row.strategy.label};
@@ -97,7 +121,7 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
       cells.push_back(fmt::format("exit code {}: {}", row.failure->exit_code, row.failure->message));
     } else {
       cells.insert(cells.end(),
-                   {fmt::format("{}", row.replicas), spread_text(row.images_per_second, 0),
+                   {fmt::format("{}", row.replicas), spread_text(row.examples_per_second, 0),
                     row.ratio ? spread_text(*row.ratio, 2) : "", fmt::format("{:.4f}", row.loss),
                     row.parameter_difference == 0 ? "0" : fmt::format("{:.1e}", row.parameter_difference),
                     fmt::format("{:.0f} MiB", static_cast<double>(row.peak_memory_bytes) / kMebibyte),
@@ -110,14 +134,9 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
 }
 
 std::string work_text(const ComparisonReport& report) {
-  const TrainOptions& work = report.options.work;
-  std::string text = fmt::format(
-      "{}, {}x{}, batches of {}, {}, {} at a learning rate of {}; {} {} of {} steps, {} to "
-      "warm up",
-      model_name(work.model), work.image_size, work.image_size, work.global_batch_size,
-      precision_name(work.precision), optimizer_name(work.optimizer), work.learning_rate,
-      report.options.rounds, report.options.rounds == 1 ? "round" : "rounds", report.options.steps,
-      report.options.warmup_steps);
+  const std::string text = fmt::format(
+      "{}; {} {} of {} steps, {} to warm up", work_summary(report.options.work), report.options.rounds,
+      report.options.rounds == 1 ? "round" : "rounds", report.options.steps, report.options.warmup_steps);
   return report.data.empty() ? text : report.data + "; " + text;
 }
 
@@ -126,16 +145,17 @@ std::string comparison_text(const ComparisonReport& report) {
   measurement::MarkdownTable markdown(table.header);
   for (const auto& row : table.rows) markdown.add_row(row);
   std::ostringstream text;
-  text << markdown << '\n' << advice(report.rows) << '\n';
+  text << markdown << '\n' << advice(report.rows, examples_of(report.options.work)) << '\n';
   return text.str();
 }
 
 std::string comparison_json(const ComparisonReport& report) {
-  ordered_json root{{"format_version", 1},       {"program", "compare_strategies"},
-                    {"version", report.version}, {"date", report.date},
-                    {"machine", report.machine}, {"work", work_json(report)},
-                    {"reference", nullptr},      {"strategies", ordered_json::array()},
-                    {"advised", nullptr},        {"advice", advice(report.rows)}};
+  ordered_json root{
+      {"format_version", 2},       {"program", "compare_strategies"},
+      {"version", report.version}, {"date", report.date},
+      {"machine", report.machine}, {"work", work_json(report)},
+      {"reference", nullptr},      {"strategies", ordered_json::array()},
+      {"advised", nullptr},        {"advice", advice(report.rows, examples_of(report.options.work))}};
   if (report.reference >= 0)
     root["reference"] = report.rows[static_cast<size_t>(report.reference)].strategy.label;
   for (const auto& row : report.rows) root["strategies"].push_back(row_json(row));

@@ -12,6 +12,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/apps/command_line/failure.h"
@@ -22,7 +23,6 @@
 #include "lockstep/apps/compare_strategies/measured_training.h"
 #include "lockstep/apps/compare_strategies/result_folder.h"
 #include "lockstep/apps/compare_strategies/trial.h"
-#include "lockstep/apps/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_mnist/data_location.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
@@ -37,9 +37,18 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw std::system_error(errno, std::generic_category(), path + ": cannot be written");
 }
 
+std::string place_of_data(const ComparedWork& work) {
+  const auto absolute = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
+  };
+  if (const auto* clicks = std::get_if<CtrOptions>(&work))
+    return clicks->data == "generated" ? clicks->data : absolute(clicks->data);
+  const DataLocation data = locate_data(std::get<TrainOptions>(work).data);
+  return data.path.empty() ? data.why : absolute(data.path);
+}
+
 /// What the flags do not say of the work and the machine.
 std::vector<std::pair<std::string, std::string>> facts_of(const CompareOptions& options) {
-  const DataLocation data = locate_data(options.work.data);
   std::array<char, HOST_NAME_MAX + 1> host{};
   gethostname(host.data(), host.size() - 1);
   return {{"Lockstep", LOCKSTEP_VERSION},
@@ -47,8 +56,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const CompareOptions& 
           {"host", host.data()},
           {"machine", measurement::describe_machine()},
           {"GPUs", std::to_string(torch::cuda::device_count())},
-          {"images",
-           data.path.empty() ? data.why : std::filesystem::absolute(data.path).lexically_normal().string()}};
+          {examples_of(options.work), place_of_data(options.work)}};
 }
 
 int compare_and_report(const CompareOptions& options, const std::vector<std::string>& arguments) {
@@ -91,7 +99,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
 }
 
 int run_program(const std::vector<std::string>& arguments) {
-  const auto strategies = strategies_of_trainer(strategy_names());
+  const auto strategies = strategy_names();
   const auto line = parse_compare_command_line(arguments, strategies);
   switch (line.action) {
     case CompareAction::kHelp:

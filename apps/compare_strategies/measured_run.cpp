@@ -16,7 +16,7 @@ std::string measured_run_text(const MeasuredRun& run) {
                   {"description", run.description},
                   {"data", run.data},
                   {"parameters", run.parameters},
-                  {"images", run.images},
+                  {"examples", run.examples},
                   {"seconds", run.seconds},
                   {"data_wait_seconds", run.data_wait_seconds},
                   {"communication_seconds", run.communication_seconds},
@@ -32,7 +32,7 @@ MeasuredRun parse_measured_run(const std::string& text, const std::string& sourc
                     .description = root.at("description").get<std::string>(),
                     .data = root.at("data").get<std::string>(),
                     .parameters = root.at("parameters").get<int64_t>(),
-                    .images = root.at("images").get<int64_t>(),
+                    .examples = root.at("examples").get<int64_t>(),
                     .seconds = root.at("seconds").get<double>(),
                     .data_wait_seconds = root.at("data_wait_seconds").get<double>(),
                     .communication_seconds = root.at("communication_seconds").get<double>(),
@@ -58,17 +58,22 @@ MeasuredRun read_measured_run(const std::string& path) {
   return parse_measured_run({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
-MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers) {
-  if (workers.empty())
-    throw std::invalid_argument("[merge_workers] expected at least one process, but got none");
-  MeasuredRun merged = workers.front();
-  merged.data_wait_seconds = merged.communication_seconds = 0;
+MeasuredRun merge_into_chief(const std::vector<MeasuredRun>& processes) {
+  if (processes.empty())
+    throw std::invalid_argument("[MeasuredRun] expected at least one process, but got none");
+  MeasuredRun merged = processes.front();
   merged.peak_memory_bytes = 0;
+  for (const auto& process : processes) merged.peak_memory_bytes += process.peak_memory_bytes;
+  return merged;
+}
+
+MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers) {
+  MeasuredRun merged = merge_into_chief(workers);
+  merged.data_wait_seconds = merged.communication_seconds = 0;
   const auto count = static_cast<double>(workers.size());
   for (const auto& worker : workers) {
     merged.data_wait_seconds += worker.data_wait_seconds / count;
     merged.communication_seconds += worker.communication_seconds / count;
-    merged.peak_memory_bytes += worker.peak_memory_bytes;
   }
   return merged;
 }

@@ -12,14 +12,14 @@ struct MeasuredRun {
   std::string description;  ///< the strategy's own, in a line
   std::string data;         ///< what was trained on, and why
   int64_t parameters = 0;   ///< trained values
-  int64_t images = 0;       ///< trained on in that time, over all replicas
+  int64_t examples = 0;     ///< trained on in that time, over all replicas
   double seconds = 0;
   double data_wait_seconds = 0;      ///< of it, in which the loop waited for its next batch
   double communication_seconds = 0;  ///< of it, in which a replica waited for the others: their mean here
   int64_t peak_memory_bytes = 0;     ///< largest resident set of the process
   std::vector<double> losses;        ///< of the global batch of every step, warm-up included
 
-  double images_per_second() const { return static_cast<double>(images) / seconds; }
+  double examples_per_second() const { return static_cast<double>(examples) / seconds; }
 };
 
 /// As JSON.
@@ -37,5 +37,8 @@ MeasuredRun read_measured_run(const std::string& path);
 /// One training of several worker processes: time and loss of the first, memory of all together, waits their
 /// mean. Throws std::invalid_argument for none.
 MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers);
+
+/// One training whose first process, the chief, knows all about it but the others' memory. Throws likewise.
+MeasuredRun merge_into_chief(const std::vector<MeasuredRun>& processes);
 
 }  // namespace lockstep::apps

@@ -3,51 +3,50 @@
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
-#include <chrono>
-#include <functional>
-#include <utility>
-#include <vector>
+#include <variant>
 
-#include "lockstep/apps/compare_strategies/measured_run.h"
+#include "lockstep/apps/compare_strategies/measured_clicks.h"
+#include "lockstep/apps/compare_strategies/measured_images.h"
 #include "lockstep/apps/compare_strategies/parameter_file.h"
-#include "lockstep/apps/strategy_choice/choose_strategy.h"
-#include "lockstep/apps/train_mnist/image_data.h"
-#include "lockstep/apps/train_mnist/model_choice.h"
-#include "lockstep/apps/train_mnist/optimizer_choice.h"
-#include "lockstep/apps/train_mnist/precision_choice.h"
-#include "lockstep/measurement/machine.h"
-#include "lockstep/runtime/grad_scaler.h"
-#include "lockstep/runtime/tf32.h"
-#include "lockstep/strategies/losses.h"
+#include "lockstep/runtime/device.h"
 
 namespace lockstep::apps {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-/// Runs once per replica. Returns its part of the global batch's mean loss.
-template <typename Model>
-torch::Tensor measured_step(ReplicaContext& replica, Model& model, Optimizer& optimizer, GradScaler& scaler,
-                            const PrecisionKind& precision, const Example& batch) {
-  optimizer->zero_grad();
-  torch::Tensor losses;
-  {
-    const auto cast = replica.autocast(autocast_dtype(precision));
-    const auto logits = model->forward(batch.data.to(parameter_dtype(precision)));
-    losses = torch::cross_entropy_loss(logits, batch.target, {}, at::Reduction::None);
+/// What the process is told of its strategy's devices.
+void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoice& choice) {
+  choice.strategy = strategy.name;
+  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
+  if (!has_workers) {
+    choice.replicas = strategy.replicas;
+  } else if (num_gpus() > 0) {
+    // Each worker has its GPU; as many as there are share the rest, which NCCL refuses and says so.
+    const int worker = has_servers(strategy) ? process - 1 : process;
+    choice.devices = {worker < 0 ? "cpu:0" : c10::str("gpu:", worker % num_gpus())};
   }
-  const auto loss = compute_average_loss(replica, losses);
-  scaler.scale(loss).backward();
-  replica.apply_gradients(*optimizer, {.scaler = &scaler});
-  scaler.update();
-  return loss.detach();
 }
 
-/// The mean over this process's replicas.
+}  // namespace
+
+void measure_training(const CompareOptions& options) {
+  const auto& strategy = options.strategies.at(static_cast<size_t>(options.measuring.strategy));
+  ComparedWork work = options.work;
+  choose_devices(strategy, options.measuring.process, strategy_choice_of(work));
+  MeasuredTraining measured;
+  if (auto* clicks = std::get_if<CtrOptions>(&work)) {
+    clicks->max_staleness = strategy.max_staleness;
+    torch::manual_seed(clicks->seed);
+    measured = measure_clicks(options, *clicks);
+  } else {
+    const auto& images = std::get<TrainOptions>(work);
+    torch::manual_seed(images.seed);
+    measured = measure_images(options, images);
+  }
+  if (!options.measuring.parameters.empty())
+    write_parameter_file(options.measuring.parameters, measured.parameters);
+  write_measured_run(options.measuring.result, measured.run);
+}
+
 double mean_seconds_waited(Strategy& strategy) {
   const auto waited = strategy.run([](ReplicaContext& replica) { return replica.seconds_waited(); });
   double sum = 0;
@@ -55,135 +54,13 @@ double mean_seconds_waited(Strategy& strategy) {
   return sum / static_cast<double>(waited.local_values().size());
 }
 
-/// What all replicas of this process gave back, step by step.
-class StepLosses {
- public:
-  explicit StepLosses(size_t num_replicas) : losses_(num_replicas) {}
-
-  void add(const PerReplica<torch::Tensor>& losses) {
-    for (size_t i = 0; i < losses_.size(); ++i) losses_[i].push_back(losses.local_values()[i]);
-    devices_ = losses.devices();
-  }
-
-  /// Until the devices have done all steps.
-  void wait() const {
-    for (const auto& losses : losses_) {
-      if (!losses.empty()) losses.back().item<double>();
-    }
-  }
-
-  /// Of the global batches. A collective of all workers.
-  std::vector<double> sums(Strategy& strategy) const {
-    std::vector<torch::Tensor> stacked;
-    for (const auto& losses : losses_) stacked.push_back(torch::stack(losses).to(torch::kDouble));
-    const auto sums =
-        strategy.reduce(ReduceOp::kSum, PerReplica(std::move(stacked), devices_)).cpu().contiguous();
-    return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
-  }
-
- private:
-  std::vector<std::vector<torch::Tensor>> losses_;  // of each replica
-  std::shared_ptr<const Devices> devices_;
-};
-
-std::vector<double> parameters_of(const std::vector<torch::Tensor>& parameters) {
+std::vector<double> doubles_of(const std::vector<torch::Tensor>& tensors) {
   std::vector<double> values;
-  for (const auto& parameter : parameters) {
-    const auto flat = parameter.detach().to(torch::kCPU, torch::kDouble).contiguous();
+  for (const auto& tensor : tensors) {
+    const auto flat = tensor.detach().to(torch::kCPU, torch::kDouble).contiguous();
     values.insert(values.end(), flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel());
   }
   return values;
-}
-
-struct Measured {
-  MeasuredRun run;
-  std::vector<double> parameters;
-};
-
-template <typename Model>
-Measured train_and_measure(const CompareOptions& options, Strategy& strategy, const ImageData& data,
-                           const std::function<Model(ReplicaContext&)>& make_model) {
-  const TrainOptions& work = options.work;
-  auto model = strategy.scope([&](ReplicaContext& replica) {
-    Model made = make_model(replica);
-    made->to(parameter_dtype(work.precision));
-    return made;
-  });
-  auto optimizer = strategy.scope([&](ReplicaContext& replica) {
-    return make_optimizer(work, work.learning_rate, model[replica]->parameters());
-  });
-  auto scaler = strategy.scope([&](ReplicaContext& replica) {
-    return GradScaler(replica.device(), {.enabled = needs_loss_scaling(work.precision)});
-  });
-  auto batches = distribute(strategy, data.train,
-                            {.global_batch_size = work.global_batch_size, .shuffle_seed = work.seed})
-                     .repeat();
-  model.train();
-
-  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(), .description = strategy.describe()};
-  StepLosses losses(static_cast<size_t>(strategy.num_local_replicas()));
-  auto batch = batches.begin();
-  double waited_before = 0;
-  Clock::time_point begin;
-  for (int64_t step = 0; step < options.steps; ++step) {
-    if (step == options.warmup_steps) {
-      losses.wait();
-      waited_before = mean_seconds_waited(strategy);
-      begin = Clock::now();
-    }
-    const auto before_batch = Clock::now();
-    if (step > 0) ++batch;
-    if (step >= options.warmup_steps) {
-      run.data_wait_seconds += seconds_since(before_batch);
-      run.images += batch->batch_sizes()->global;
-    }
-    losses.add(strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, *batch));
-  }
-  losses.wait();
-  run.seconds = seconds_since(begin);
-  run.communication_seconds = mean_seconds_waited(strategy) - waited_before;
-  run.peak_memory_bytes = measurement::peak_memory_bytes();
-  run.losses = losses.sums(strategy);
-  auto parameters = parameters_of(model.primary()->parameters());
-  run.parameters = static_cast<int64_t>(parameters.size());
-  return {std::move(run), std::move(parameters)};
-}
-
-Measured measure(const CompareOptions& options, Strategy& strategy, const ImageData& data) {
-  const TrainOptions& work = options.work;
-  if (work.model == ModelKind::kSimpleCnn) {
-    const auto cnn = simple_cnn_options(work, data.num_classes);
-    return train_and_measure<SimpleCnn>(options, strategy, data,
-                                        [&](ReplicaContext&) { return SimpleCnn(cnn); });
-  }
-  const auto mobilenet = mobilenet_v2_options(work, data.num_classes);
-  return train_and_measure<MobileNetV2>(options, strategy, data,
-                                        [&](ReplicaContext&) { return MobileNetV2(mobilenet); });
-}
-
-}  // namespace
-
-void measure_training(const CompareOptions& options) {
-  const auto& strategy = options.strategies.at(static_cast<size_t>(options.measuring.strategy));
-  TrainOptions work = options.work;
-  work.strategy = strategy.name;
-  if (strategy.name != "multi_worker") {
-    work.replicas = strategy.replicas;
-  } else if (num_gpus() > 0) {
-    // Each worker has its GPU; as many as there are share the rest, which NCCL refuses and says so.
-    work.devices = {c10::str("gpu:", options.measuring.worker % num_gpus())};
-  }
-  torch::manual_seed(work.seed);
-  const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies", .seed = work.seed});
-  check_precision(work.precision, made.strategy->devices());
-  const Tf32Guard tf32(work.precision == PrecisionKind::kTf32);
-  const DataLocation location = locate_data(work.data);
-  const ImageData data = load_images(location, work);
-  Measured measured = measure(options, *made.strategy, data);
-  measured.run.data = location.why;
-  if (options.measuring.worker == 0 && !options.measuring.parameters.empty())
-    write_parameter_file(options.measuring.parameters, measured.parameters);
-  write_measured_run(options.measuring.result, measured.run);
 }
 
 }  // namespace lockstep::apps

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "lockstep/apps/compare_strategies/child_processes.h"
@@ -33,21 +34,40 @@ std::string make_token() {
   return token;
 }
 
-/// Gives the workers' commands addresses on loopback, whose sockets they inherit.
-std::vector<TcpListener> connect(std::vector<ChildCommand>& commands) {
+/// A process's part in its job.
+struct Task {
+  std::string type;
+  int index = 0;
+};
+
+/// In the order of the processes, the first of which knows most of the training.
+std::vector<Task> tasks_of(const ComparedStrategy& strategy) {
+  std::vector<Task> tasks;
+  if (has_servers(strategy)) tasks.push_back({"chief", 0});
+  for (int i = 0; i < num_workers(strategy); ++i) tasks.push_back({"worker", i});
+  for (int i = 0; i < strategy.servers; ++i) tasks.push_back({"ps", i});
+  return tasks;
+}
+
+/// Gives the tasks' commands addresses on loopback, whose sockets they inherit.
+std::vector<TcpListener> connect(const std::vector<Task>& tasks, std::vector<ChildCommand>& commands) {
   std::vector<TcpListener> listeners;
-  std::vector<std::string> addresses;
-  for (size_t i = 0; i < commands.size(); ++i) {
+  std::map<std::string, std::vector<std::string>> addresses;  // by type
+  for (const auto& task : tasks) {
     listeners.emplace_back("127.0.0.1", 0);
-    addresses.push_back(fmt::format("\"127.0.0.1:{}\"", listeners.back().port()));
+    addresses[task.type].push_back(fmt::format("\"127.0.0.1:{}\"", listeners.back().port()));
   }
+  std::vector<std::string> cluster;
+  cluster.reserve(addresses.size());
+  for (const auto& [type, of_type] : addresses)
+    cluster.push_back(fmt::format("\"{}\": [{}]", type, fmt::join(of_type, ", ")));
   const std::string token = make_token();
   for (size_t i = 0; i < commands.size(); ++i) {
     auto& command = commands[i];
     command.inherited = listeners[i].descriptor();
     command.variables["TF_CONFIG"] =
-        fmt::format(R"({{"cluster": {{"worker": [{}]}}, "task": {{"type": "worker", "index": {}}}}})",
-                    fmt::join(addresses, ", "), i);
+        fmt::format(R"({{"cluster": {{{}}}, "task": {{"type": "{}", "index": {}}}}})",
+                    fmt::join(cluster, ", "), tasks[i].type, tasks[i].index);
     command.variables["LOCKSTEP_LISTEN_FD"] = fmt::format("{}", command.inherited);
     command.variables["LOCKSTEP_JOB_TOKEN"] = token;
   }
@@ -74,8 +94,8 @@ size_t cause_of(const ChildEnds& ends) {
   return static_cast<size_t>(std::max(0, ends.first_failed));
 }
 
-TrialFailure failure_of(const ChildEnds& ends, const std::vector<ChildCommand>& commands,
-                        const TrialSetup& setup) {
+TrialFailure failure_of(const ChildEnds& ends, const std::vector<Task>& tasks,
+                        const std::vector<ChildCommand>& commands, const TrialSetup& setup) {
   if (ends.has_timed_out)
     return {kTimedOut, fmt::format("did not end within the {} s of --timeout", setup.timeout.count())};
   const size_t which = cause_of(ends);
@@ -87,7 +107,7 @@ TrialFailure failure_of(const ChildEnds& ends, const std::vector<ChildCommand>& 
                           message.empty() ? "" : ", having printed: " + message);
   }
   if (message.empty()) message = "ended without saying why";
-  if (commands.size() > 1) message = fmt::format("worker {}: {}", which, message);
+  if (commands.size() > 1) message = fmt::format("{} {}: {}", tasks[which].type, tasks[which].index, message);
   return {code, message};
 }
 
@@ -97,13 +117,14 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
   const std::string base = setup.folder + "/trial";
   std::vector<ChildCommand> commands;
   std::vector<MeasuringProcess> processes;
-  for (int worker = 0; worker < num_processes(trial.strategy); ++worker) {
+  const auto tasks = tasks_of(trial.strategy);
+  for (size_t i = 0; i < tasks.size(); ++i) {
     processes.push_back({.strategy = trial.index,
-                         .worker = worker,
-                         .result = fmt::format("{}_{}.json", base, worker),
-                         .parameters = trial.wants_parameters && worker == 0 ? base + ".parameters" : ""});
+                         .process = static_cast<int>(i),
+                         .result = fmt::format("{}_{}.json", base, i),
+                         .parameters = trial.wants_parameters && i == 0 ? base + ".parameters" : ""});
     std::filesystem::remove(processes.back().result);
-    ChildCommand command{.arguments = {setup.program}, .output = fmt::format("{}_{}.log", base, worker)};
+    ChildCommand command{.arguments = {setup.program}, .output = fmt::format("{}_{}.log", base, i)};
     // First: behind a "--" among the user's arguments flags would be none.
     const auto flags = measuring_flags(processes.back());
     command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
@@ -114,15 +135,16 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
   ChildEnds ends;
   {
     std::vector<TcpListener> listeners;
-    if (commands.size() > 1) listeners = connect(commands);
+    if (commands.size() > 1) listeners = connect(tasks, commands);
     ends = run_children(commands, {.timeout = setup.timeout, .is_cancelled = setup.is_cancelled});
   }
   if (ends.is_cancelled) throw TrialCancelled{};
-  if (ends.has_timed_out || ends.first_failed >= 0) throw failure_of(ends, commands, setup);
+  if (ends.has_timed_out || ends.first_failed >= 0) throw failure_of(ends, tasks, commands, setup);
   std::vector<MeasuredRun> runs;
   runs.reserve(processes.size());
   for (const auto& process : processes) runs.push_back(read_measured_run(process.result));
-  TrialResult result{.run = merge_workers(runs), .parameters = {}};
+  TrialResult result{.run = has_servers(trial.strategy) ? merge_into_chief(runs) : merge_workers(runs),
+                     .parameters = {}};
   if (trial.wants_parameters) result.parameters = read_parameter_file(processes.front().parameters);
   return result;
 }

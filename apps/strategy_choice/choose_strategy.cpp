@@ -78,11 +78,12 @@ std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& c
 }
 
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs) {
-  StrategyRequest request{.devices = requested_devices(choice),
-                          .options = {.intra_op_threads = choice.threads,
-                                      .seed = needs.seed,
-                                      .replicas_per_device = choice.replicas_per_device},
-                          .parameters = needs.parameters.value_or(ParameterServerOptions())};
+  StrategyRequest request;
+  request.devices = requested_devices(choice);
+  request.options.intra_op_threads = choice.threads;
+  request.options.seed = needs.seed;
+  request.options.replicas_per_device = choice.replicas_per_device;
+  if (needs.parameters) request.parameters = *needs.parameters;
   request.cluster_resolver = requested_cluster(choice);
   if (!needs.parameters) refuse_servers(request, needs.program);
   request.options.communication.implementation = parse_communication(choice.communication);

@@ -70,10 +70,16 @@ void CtrModelImpl::list_lookups(const ClickBatch& batch, TableLookups& lookups) 
   if (weights_) lookups.add(weights_, ids);
 }
 
-std::vector<torch::Tensor> CtrModelImpl::table_parameters() const {
-  std::vector<torch::Tensor> tables{embeddings_->weight};
-  if (weights_) tables.push_back(weights_->weight);
+std::vector<ShardedEmbedding> CtrModelImpl::tables() const {
+  std::vector<ShardedEmbedding> tables{embeddings_};
+  if (weights_) tables.push_back(weights_);
   return tables;
+}
+
+std::vector<torch::Tensor> CtrModelImpl::table_parameters() const {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& table : tables()) parameters.push_back(table->weight);
+  return parameters;
 }
 
 std::vector<torch::Tensor> CtrModelImpl::network_parameters() const {

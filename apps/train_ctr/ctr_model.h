@@ -27,6 +27,7 @@ class CtrModelImpl : public torch::nn::Module {
   /// What forward() will look up.
   void list_lookups(const ClickBatch& batch, TableLookups& lookups) const;
 
+  std::vector<ShardedEmbedding> tables() const;
   std::vector<torch::Tensor> table_parameters() const;
   std::vector<torch::Tensor> network_parameters() const;
 

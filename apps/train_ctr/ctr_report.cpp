@@ -14,7 +14,7 @@ namespace {
 std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (auto place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3)
-    digits.insert(static_cast<size_t>(place), ",");
+    digits.insert(static_cast<size_t>(place), 1, ',');
   return digits;
 }
 

@@ -40,8 +40,9 @@ struct CtrServing {
 
 struct CtrResult {
   int64_t steps = 0;
-  int64_t rows = 0;    ///< that were trained on
-  double seconds = 0;  ///< that took
+  int64_t rows = 0;              ///< that were trained on
+  double seconds = 0;            ///< that took
+  double data_wait_seconds = 0;  ///< of it, for batches; 0 of parameter servers, whose workers wait for them
   CtrScores scores;
   std::optional<CtrScores> best;  ///< that there can be
   std::optional<CtrServing> serving;

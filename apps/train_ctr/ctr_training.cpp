@@ -142,8 +142,25 @@ std::optional<CtrScores> CtrTraining::best_scores() const {
   return scoring.scores();
 }
 
+std::vector<torch::Tensor> CtrTraining::parameters() {
+  const torch::NoGradGuard no_grad;
+  // It begins with the servers' values, where there are servers.
+  const auto networks = strategy_.run(
+      [](ReplicaContext&, CtrModel& model) {
+        std::vector<torch::Tensor> copies;
+        for (const auto& parameter : model->network_parameters())
+          copies.push_back(parameter.detach().cpu().clone());
+        return copies;
+      },
+      model_);
+  auto parameters = networks.local_values().front();
+  for (const auto& table : model_.primary()->tables()) parameters.push_back(table->read_rows());
+  return parameters;
+}
+
 CtrResult CtrTraining::result() const {
   auto result = result_;
+  result.data_wait_seconds = train_steps_.data_wait_seconds();
   if (auto* served = dynamic_cast<ParameterServerStrategy*>(&strategy_)) {
     const auto& counts = served->update_counts();
     const auto& times = served->worker_times();

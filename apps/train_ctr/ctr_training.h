@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/train_ctr/click_data.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
@@ -34,6 +35,9 @@ class CtrTraining {
   CtrScores test();
   /// How good one can be there; none where nobody knows.
   std::optional<CtrScores> best_scores() const;
+
+  /// All of the model's, as they are now, on the CPU: of parameter servers read from them.
+  std::vector<torch::Tensor> parameters();
 
   /// What came of it; without scores.
   CtrResult result() const;

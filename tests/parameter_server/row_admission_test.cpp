@@ -25,16 +25,16 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-constexpr int64_t kRows = 9;
+constexpr int64_t kFilteredRows = 9;
 constexpr int64_t kFirstRow = 30;  // of the table
-constexpr int64_t kColumns = 2;
+constexpr int64_t kFilteredColumns = 2;
 
 FilteredRows filtered(const RowFilter& filter) {
-  return {filter, NormalValues{.std = 0.5, .seed = 3}, {kFirstRow, kFirstRow + kRows}};
+  return {filter, NormalValues{.std = 0.5, .seed = 3}, {kFirstRow, kFirstRow + kFilteredRows}};
 }
 
 at::Tensor like() {
-  return at::empty({0, kColumns}, at::kDouble);
+  return at::empty({0, kFilteredColumns}, at::kDouble);
 }
 
 at::Tensor initial_rows() {
@@ -72,7 +72,7 @@ TEST(RowAdmission, ARowThatIsNotUpdatedForLongBeginsAnew) {
 
 TEST(RowAdmission, RowsBeginAsThoseOfTheTable) {
   const RowAdmission admission(filtered({.min_frequency = 2}));
-  for (int64_t row = 0; row < kRows; ++row)
+  for (int64_t row = 0; row < kFilteredRows; ++row)
     EXPECT_TRUE(admission.initial_row(row, like()).squeeze(0).equal(initial_rows()[row]));
 }
 
@@ -100,9 +100,9 @@ class PlainTable {
       if (held.updates < filter_.min_frequency) continue;
       if (held.values.empty()) {
         held.values = initial(row);
-        held.sums.assign(kColumns, 0);
+        held.sums.assign(kFilteredColumns, 0);
       }
-      for (size_t i = 0; i < kColumns; ++i) {
+      for (size_t i = 0; i < kFilteredColumns; ++i) {
         const double gradient = gradients.at(row)[i];
         held.sums[i] += gradient * gradient;
         held.values[i] -= lr * gradient / (std::sqrt(held.sums[i]) + eps);
@@ -129,7 +129,7 @@ class PlainTable {
   }
   static std::vector<double> initial(int64_t row) {
     const auto values = initial_rows()[row].contiguous();
-    return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + kColumns};
+    return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + kFilteredColumns};
   }
 
   const RowFilter filter_;
@@ -151,7 +151,7 @@ TEST_P(FilteredShardTest, TrainsTheRowsThatItsFilterAdmits) {
   for (uint64_t closure = 0; closure < 60; ++closure) {
     std::set<int64_t> rows;
     while (rows.size() < 3)
-      rows.insert(std::min<int64_t>(kRows - 1, static_cast<int64_t>(random() % 16) / 2));
+      rows.insert(std::min<int64_t>(kFilteredRows - 1, static_cast<int64_t>(random() % 16) / 2));
     std::map<int64_t, std::vector<double>> gradients;
     std::vector<double> flat;
     for (const int64_t row : rows) {
@@ -160,14 +160,14 @@ TEST_P(FilteredShardTest, TrainsTheRowsThatItsFilterAdmits) {
     }
     const auto numbers = at::tensor(std::vector<int64_t>(rows.begin(), rows.end()), at::kLong);
     const PushedStep step{.id = {closure, 0}, .lr = 0.1, .version = closure};
-    shard->push_rows(numbers, at::tensor(flat, at::kDouble).view({-1, kColumns}), step);
-    EXPECT_EQ(shard->push_rows(numbers, at::zeros({3, kColumns}, at::kDouble), step).outcome,
+    shard->push_rows(numbers, at::tensor(flat, at::kDouble).view({-1, kFilteredColumns}), step);
+    EXPECT_EQ(shard->push_rows(numbers, at::zeros({3, kFilteredColumns}, at::kDouble), step).outcome,
               PushOutcome::kRepeated);  // which counts nothing
     plain.update(rows, gradients, 0.1, 0.01);
     const auto all = shard->pull().values;
-    EXPECT_TRUE(shard->pull_rows(at::arange(kRows)).values.equal(all));
-    for (int64_t row = 0; row < kRows; ++row) {
-      for (int64_t i = 0; i < kColumns; ++i)
+    EXPECT_TRUE(shard->pull_rows(at::arange(kFilteredRows)).values.equal(all));
+    for (int64_t row = 0; row < kFilteredRows; ++row) {
+      for (int64_t i = 0; i < kFilteredColumns; ++i)
         EXPECT_NEAR(all[row][i].item<double>(), plain.values(row)[static_cast<size_t>(i)], 1e-12)
             << "row " << row << " after " << closure;
     }
@@ -185,13 +185,14 @@ INSTANTIATE_TEST_SUITE_P(ParameterShard, FilteredShardTest,
 
 TEST(ParameterShard, WithAFilterTakesGradientsByRows) {
   ParameterShard shard("table", initial_rows(), SgdRule{}, filtered({.min_frequency = 2}));
-  EXPECT_THAT(([&] {
-                shard.push(at::zeros({kRows, kColumns}, at::kDouble), {.id = {1, 0}, .lr = 0.1});
-              }),
-              ThrowsMessage<InvalidArgument>(StartsWith("table: expected a gradient by rows")));
+  EXPECT_THAT(
+      ([&] {
+        shard.push(at::zeros({kFilteredRows, kFilteredColumns}, at::kDouble), {.id = {1, 0}, .lr = 0.1});
+      }),
+      ThrowsMessage<InvalidArgument>(StartsWith("table: expected a gradient by rows")));
   // What is refused counts nothing.
   const auto refuse = [&] {
-    shard.push_rows(at::tensor({3, 3}, at::kLong), at::zeros({2, kColumns}, at::kDouble),
+    shard.push_rows(at::tensor({3, 3}, at::kLong), at::zeros({2, kFilteredColumns}, at::kDouble),
                     {.id = {1, 0}, .lr = 0.1});
   };
   EXPECT_THROW(refuse(), InvalidArgument);
@@ -200,10 +201,11 @@ TEST(ParameterShard, WithAFilterTakesGradientsByRows) {
 
 TEST(ParameterShard, IsAlikeWithTheSameFilterAlone) {
   const ParameterShard shard("table", initial_rows(), SgdRule{}, filtered({.min_frequency = 2}));
-  shard.check_alike({kRows, kColumns}, at::kDouble, SgdRule{}, filtered({.min_frequency = 2}));
+  shard.check_alike({kFilteredRows, kFilteredColumns}, at::kDouble, SgdRule{},
+                    filtered({.min_frequency = 2}));
   for (const auto& other : {std::optional<FilteredRows>(), std::optional(filtered({.min_frequency = 3}))}) {
     EXPECT_THAT(([&] {
-                  shard.check_alike({kRows, kColumns}, at::kDouble, SgdRule{}, other);
+                  shard.check_alike({kFilteredRows, kFilteredColumns}, at::kDouble, SgdRule{}, other);
                 }),
                 ThrowsMessage<InvalidArgument>(HasSubstr("the row filter that it was made with")));
   }

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kRows = 40;
+constexpr int64_t kMatrixRows = 40;
 
 template <typename T>
 struct Matrices {
@@ -20,12 +20,13 @@ struct Matrices {
     std::mt19937 random(7);
     std::normal_distribution<double> normal;
     for (auto* matrix : {&values, &first, &second, &largest, &gradients}) {
-      matrix->resize(static_cast<size_t>(kRows * columns));
+      matrix->resize(static_cast<size_t>(kMatrixRows * columns));
       for (auto& value : *matrix) value = static_cast<T>(normal(random));
     }
     for (auto* squares : {&second, &largest})
       for (auto& value : *squares) value = std::abs(value);
-    for (int64_t row = 0; row < kRows; row += 1 + static_cast<int64_t>(random() % 3)) rows.push_back(row);
+    for (int64_t row = 0; row < kMatrixRows; row += 1 + static_cast<int64_t>(random() % 3))
+      rows.push_back(row);
   }
   std::vector<T> values, first, second, largest, gradients;
   std::vector<int64_t> rows;
@@ -44,6 +45,8 @@ Matrices<T> stepped_by(const RowKernels<T>& kernels, int64_t columns) {
   std::vector<T> copies(all.rows.size() * static_cast<size_t>(columns));
   kernels.copy(all.values.data(), all.rows, columns, copies.data());
   all.gradients = copies;
+  const std::vector<int64_t> from(all.rows.rbegin(), all.rows.rend());
+  kernels.add(all.values.data(), all.rows, all.first.data(), from, columns);
   return all;
 }
 
@@ -59,6 +62,20 @@ void expect_the_same_bits(const RowKernels<T>& one, const RowKernels<T>& other) 
     EXPECT_EQ(by_one.gradients, by_other.gradients) << columns;
     EXPECT_NE(by_one.values, Matrices<T>(columns).values) << columns;
   }
+}
+
+TEST(RowKernels, AddRowsToThoseNamedHoweverOftenTheyAre) {
+  constexpr int64_t kColumns = 3;
+  const std::vector<int64_t> to{2, 0, 2, 2, 1}, from{0, 3, 1, 0, 2};
+  std::vector<double> sums(3 * kColumns, 0.5), values;
+  for (int i = 0; i < 4 * kColumns; ++i) values.push_back(i * i);
+  auto expected = sums;
+  for (size_t i = 0; i < to.size(); ++i)
+    for (int64_t column = 0; column < kColumns; ++column)
+      expected[static_cast<size_t>(to[i] * kColumns + column)] +=
+          values[static_cast<size_t>(from[i] * kColumns + column)];
+  add_rows(sums.data(), to, values.data(), from, kColumns);
+  EXPECT_EQ(sums, expected);
 }
 
 TEST(RowKernels, GiveTheSameBitsOnEveryKindOfProcessor) {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "lockstep/strategies/losses.h"
@@ -131,6 +132,50 @@ TEST(ShardedEmbedding, LooksUpWhatLibTorchDoes) {
   }
 }
 
+TEST(ShardedEmbedding, LooksUpInATableThatWasConvertedToAnotherDtypeToo) {
+  const auto ids = torch::tensor({{3, 1, 3}, {22, 0, 7}}, torch::kLong);
+  for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
+    ShardedEmbedding exact(table_options(mode));
+    ShardedEmbedding rounded(table_options(mode));
+    exact->make_table();
+    rounded->make_table();
+    rounded->to(torch::kBFloat16);
+    for (auto embedding : {exact, rounded}) embedding(ids).sum().backward();
+    EXPECT_LT((rounded(ids) - exact(ids)).abs().max().item<double>(), 0.02);
+    EXPECT_TRUE(rounded->weight.grad()
+                    .to_dense()
+                    .to(torch::kDouble)
+                    .allclose(exact->weight.grad().to_dense(), /*rtol=*/0.01));
+  }
+}
+
+TEST(ShardedEmbedding, HasAGradientOfEachRowOnce) {
+  ShardedEmbedding embedding(table_options(EmbeddingMode::kNone));
+  embedding->make_table();
+  embedding(torch::tensor({3, 1, 3, 22, 3}, torch::kLong)).sum().backward();
+  // Not indices(): LibTorch forgets that a gradient is coalesced where it accumulates it.
+  const auto gradient = embedding->weight.grad();
+  EXPECT_TRUE(gradient._indices().equal(torch::tensor({{1, 3, 22}}, torch::kLong)));
+  EXPECT_TRUE(gradient._values().select(1, 0).equal(torch::tensor({1, 3, 1}, torch::kDouble)));
+}
+
+TEST(ShardedEmbedding, GivesCopiesOfItsRows) {
+  ShardedEmbedding embedding(table_options(EmbeddingMode::kSum));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { embedding->read_rows(); }), HasSubstr("but it has none yet"));
+  embedding->make_table();
+  const auto table = initial_table(EmbeddingMode::kSum);
+  auto rows = embedding->read_rows();
+  EXPECT_TRUE(rows.equal(table));
+  rows.zero_();
+  EXPECT_TRUE(embedding->read_rows(4, 9).equal(table.slice(0, 4, 9)));
+  EXPECT_FALSE(rows.requires_grad());
+  for (const auto& [begin, end] : {std::pair(-1, 3), {4, 3}, {0, 24}}) {
+    EXPECT_THAT(
+        message_of<InvalidArgument>([&, begin = begin, end = end] { embedding->read_rows(begin, end); }),
+        HasSubstr("expected rows from 0 to 23, but got " + std::to_string(begin)));
+  }
+}
+
 TEST(ShardedEmbedding, HashesIdsAsMurmurHash3Ends) {
   ShardedEmbedding embedding(ShardedEmbeddingOptions{
       .num_embeddings = 1000, .embedding_dim = 1, .hash_ids = true, .initial_values = ConstantValues{0}});
@@ -151,6 +196,9 @@ TEST(ShardedEmbedding, HasNoMemoryForItsTableUntilAStrategyGivesIt) {
   ShardedEmbedding embedding(ShardedEmbeddingOptions{.num_embeddings = kManyRows, .embedding_dim = 32});
   EXPECT_EQ(embedding->weight.sizes(), (std::vector<int64_t>{kManyRows, 32}));
   EXPECT_EQ(embedding->weight.storage().nbytes(), sizeof(float));
+  embedding->to(torch::kCPU, torch::kDouble);
+  EXPECT_EQ(embedding->weight.scalar_type(), torch::kDouble);
+  EXPECT_EQ(embedding->weight.storage().nbytes(), sizeof(double));
   EXPECT_THAT(message_of<InvalidArgument>([&] { embedding(torch::zeros({1}, torch::kLong)); }),
               HasSubstr("make the module in strategy.scope()"));
 }
@@ -279,6 +327,12 @@ TEST_P(ServedTableTest, TrainsAsADenseTable) {
         },
         training->model);
     EXPECT_LT(largest_difference(served, alone), 1e-12);
+    for (size_t i = 0; i < 3; ++i) {
+      const auto& table = training->model.primary()->tables[i];
+      EXPECT_TRUE(table->read_rows().equal(served[i]));
+      EXPECT_TRUE(table->read_rows(4, 9).equal(served[i].slice(0, 4, 9)));
+      EXPECT_EQ(table->read_rows(7, 7).sizes(), (std::vector<int64_t>{0, kColumns}));
+    }
     EXPECT_EQ(training->model.primary()->tables[0]->weight.storage().nbytes(), sizeof(double));
     job.end();
   }

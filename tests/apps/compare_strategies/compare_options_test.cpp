@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <variant>
+
 #include "lockstep/apps/command_line/usage_error.h"
 
 namespace lockstep::apps {
@@ -12,7 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::vector<std::string> kNames{"default", "mirrored", "multi_worker", "one_device"};
+const std::vector<std::string> kNames{"default", "mirrored", "multi_worker", "one_device",
+                                      "parameter_server"};
 
 CompareOptions compare_options_of(std::vector<std::string> arguments,
                                   const std::string& strategies = "default") {
@@ -42,6 +46,34 @@ TEST(CompareOptions, ReadsEachStrategyWithItsReplicas) {
   EXPECT_EQ(num_processes({"multi_worker", 0, ""}), 1);
 }
 
+TEST(CompareOptions, ReadsWorkersServersAndStalenessOfParameterServers) {
+  const auto strategies =
+      compare_options_of({"--model", "wide_deep", "--ps", "2"},
+                         "parameter_server,parameter_server:3,parameter_server:3:0,mirrored:2")
+          .strategies;
+  ASSERT_EQ(strategies.size(), 4U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(num_workers(strategies[i]), i == 0 ? 1 : 3);
+    EXPECT_EQ(num_processes(strategies[i]), (i == 0 ? 1 : 3) + 1 + 2);  // the chief, and two servers
+  }
+  EXPECT_EQ(strategies[1].max_staleness, std::nullopt);
+  EXPECT_EQ(strategies[2].max_staleness, 0U);
+  EXPECT_EQ(strategies[2].label, "parameter_server:3:0");
+  EXPECT_EQ(num_processes(strategies[3]), 1);
+  EXPECT_EQ(refusal_to_compare({"--model", "dlrm"}, "mirrored:2:0"),
+            "--strategies mirrored:2:0: expected NAME or NAME:N, but got 'mirrored:2:0'");
+  EXPECT_EQ(refusal_to_compare({"--model", "dlrm"}, "parameter_server:2:0:1"),
+            "--strategies parameter_server:2:0:1: expected NAME, NAME:N or NAME:N:S, but got "
+            "'parameter_server:2:0:1'");
+  EXPECT_EQ(refusal_to_compare({"--model", "dlrm"}, "parameter_server:2:x"),
+            "--strategies parameter_server:2:x: expected a whole number from 0 to 1000000000, but got 'x'");
+  EXPECT_EQ(refusal_to_compare({"--model", "mobilenet_v2"}, "parameter_server:2"),
+            "--strategies parameter_server:2: expected it with --model wide_deep or dlrm only, but got "
+            "mobilenet_v2");
+  EXPECT_EQ(refusal_to_compare({"--model", "dlrm", "--ps", "2"}, "mirrored:2"),
+            "--ps 2: expected parameter_server among --strategies beside it");
+}
+
 TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
   const auto strategies = compare_options_of({}, "default,default,mirrored:2,mirrored:3,default").strategies;
   std::vector<std::string> labels;
@@ -50,10 +82,10 @@ TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
 }
 
 TEST(CompareOptions, RefusesUnknownStrategiesAndSuggestsTheOneThatWasMeant) {
-  EXPECT_EQ(
-      refusal_to_compare({}, "default,mirored:2"),
-      "--strategies: expected default, mirrored, multi_worker, one_device, each with :N or without, but got "
-      "'mirored:2' (did you mean mirrored?)");
+  EXPECT_EQ(refusal_to_compare({}, "default,mirored:2"),
+            "--strategies: expected default, mirrored, multi_worker, one_device, parameter_server, each with "
+            ":N or without, but got "
+            "'mirored:2' (did you mean mirrored?)");
   EXPECT_THAT(refusal_to_compare({}, ""), HasSubstr("but got ''"));
   EXPECT_THAT(refusal_to_compare({}, "default,"), HasSubstr("but got ''"));
   EXPECT_THAT(refusal_to_compare({}, "auto"), HasSubstr("but got 'auto'"));
@@ -67,7 +99,7 @@ TEST(CompareOptions, RefusesUnknownStrategiesAndSuggestsTheOneThatWasMeant) {
 }
 
 TEST(CompareOptions, RefusesWhatIsNoNumberOfReplicas) {
-  for (const std::string number : {"0", "-1", "x", "", "2:3", "1025"}) {
+  for (const std::string number : {"0", "-1", "x", "", "1025"}) {
     EXPECT_EQ(refusal_to_compare({}, "mirrored:" + number),
               "--strategies mirrored:" + number + ": expected a whole number from 1 to 1024, but got '" +
                   number + "'");
@@ -93,10 +125,10 @@ TEST(CompareOptions, RefusesNothingToDo) {
 }
 
 TEST(CompareOptions, ReadsTheWorkAsTrainMnistDoes) {
-  const auto work = compare_options_of({"--model", "mobilenet_v2", "--data", "generated", "--optimizer",
-                                        "sgd", "--momentum", "0.5", "--precision", "float64",
-                                        "--global-batch-size", "32", "--seed", "7", "--threads", "1"})
-                        .work;
+  const auto options = compare_options_of({"--model", "mobilenet_v2", "--data", "generated", "--optimizer",
+                                           "sgd", "--momentum", "0.5", "--precision", "float64",
+                                           "--global-batch-size", "32", "--seed", "7", "--threads", "1"});
+  const auto& work = std::get<TrainOptions>(options.work);
   EXPECT_EQ(work.model, ModelKind::kMobileNetV2);
   EXPECT_EQ(work.image_size, 64);
   EXPECT_EQ(work.data, "generated");
@@ -113,12 +145,45 @@ TEST(CompareOptions, ReadsTheWorkAsTrainMnistDoes) {
         << flag;
 }
 
+TEST(CompareOptions, ReadsTheWorkOfClicksAsTrainCtrDoes) {
+  const auto options = compare_options_of(
+      {"--model", "dlrm",         "--data",  "clicks.txt",          "--skip-bad", "--train-rows",
+       "1000",    "--table-rows", "64",      "--embedding-dim",     "8",          "--optimizer",
+       "adam",    "--precision",  "float64", "--global-batch-size", "32",         "--seed",
+       "7",       "--threads",    "1"});
+  const auto& work = std::get<CtrOptions>(options.work);
+  EXPECT_EQ(work.model, CtrModelKind::kDlrm);
+  EXPECT_EQ(work.data, "clicks.txt");
+  EXPECT_TRUE(work.skip_bad);
+  EXPECT_EQ(work.train_rows, 1000);
+  EXPECT_EQ(work.table_rows, 64);
+  EXPECT_EQ(work.embedding_dim, 8);
+  EXPECT_EQ(work.optimizer, CtrOptimizerKind::kAdam);
+  EXPECT_EQ(work.learning_rate, 0.001);
+  EXPECT_EQ(work.precision, CtrPrecision::kFloat64);
+  EXPECT_EQ(work.global_batch_size, 32);
+  EXPECT_EQ(work.seed, 7U);
+  EXPECT_EQ(work.threads, 1);
+  EXPECT_EQ(std::get<CtrOptions>(compare_options_of({"--model", "wide_deep"}).work).global_batch_size,
+            CtrWork().global_batch_size);
+}
+
+TEST(CompareOptions, RefusesFlagsOfTheOtherKindOfModels) {
+  EXPECT_EQ(refusal_to_compare({"--model", "dlrm", "--image-size", "32"}),
+            "--image-size 32: expected it with --model simple_cnn or mobilenet_v2 only, but got dlrm");
+  EXPECT_EQ(refusal_to_compare({"--table-rows", "32"}),
+            "--table-rows 32: expected it with --model wide_deep or dlrm only, but got simple_cnn");
+  EXPECT_EQ(refusal_to_compare({"--model", "dlmr"}),
+            "--model: expected simple_cnn, mobilenet_v2, wide_deep, dlrm, but got 'dlmr' (did you mean "
+            "dlrm?)");
+}
+
 TEST(CompareOptions, ReadsTheFlagsThatItGivesToItself) {
-  const MeasuringProcess process{.strategy = 1, .worker = 2, .result = "a.json", .parameters = "b"};
+  const MeasuringProcess process{.strategy = 1, .process = 2, .result = "a.json", .parameters = "b"};
   auto flags = measuring_flags(process);
   const auto read = compare_options_of(flags, "default,multi_worker:3").measuring;
   EXPECT_EQ(read.strategy, 1);
-  EXPECT_EQ(read.worker, 2);
+  EXPECT_EQ(read.process, 2);
   EXPECT_EQ(read.result, "a.json");
   EXPECT_EQ(read.parameters, "b");
   EXPECT_EQ(compare_options_of({}).measuring.strategy, -1);
@@ -126,10 +191,16 @@ TEST(CompareOptions, ReadsTheFlagsThatItGivesToItself) {
 
 TEST(CompareOptions, HelpListsTheFlagsForPeopleOnly) {
   const std::string help = compare_help_text(kNames);
-  for (const std::string flag :
-       {"--strategies", "--steps", "--warmup-steps", "--rounds", "--out", "--timeout", "--quiet", "--data",
-        "--model", "--global-batch-size", "--precision", "--optimizer", "--learning-rate", "--seed",
-        "--threads", "Examples:", "multi_worker"}) {
+  for (const std::string flag : {"--strategies",    "--steps",
+                                 "--warmup-steps",  "--rounds",
+                                 "--out",           "--timeout",
+                                 "--quiet",         "--data",
+                                 "--model",         "--global-batch-size",
+                                 "--precision",     "--optimizer",
+                                 "--learning-rate", "--seed",
+                                 "--threads",       "Examples:",
+                                 "multi_worker",    "--ps",
+                                 "--table-rows",    "wide_deep or dlrm"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
   EXPECT_THAT(help, Not(HasSubstr("--measure")));

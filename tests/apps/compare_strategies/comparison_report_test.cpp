@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "lockstep/apps/compare_strategies/compare.h"
 
@@ -22,7 +23,7 @@ ComparisonReport report_of_two(bool has_failure = false) {
                     .description = "one replica",
                     .data = "digits",
                     .parameters = 3,
-                    .images = 100,
+                    .examples = 100,
                     .seconds = 1,
                     .data_wait_seconds = 0.125,
                     .communication_seconds = 0,
@@ -45,7 +46,7 @@ ComparisonReport report_of_two(bool has_failure = false) {
   report.options.strategies = strategies;
   report.options.steps = 2;
   report.options.warmup_steps = 1;
-  report.options.work.optimizer = OptimizerKind::kSgd;
+  std::get<TrainOptions>(report.options.work).optimizer = OptimizerKind::kSgd;
   return report;
 }
 
@@ -87,7 +88,7 @@ TEST(ComparisonReport, NamesTheWork) {
 
 TEST(ComparisonReport, HasAllOfItAsJson) {
   const auto json = nlohmann::json::parse(comparison_json(report_of_two()));
-  EXPECT_EQ(json["format_version"], 1);
+  EXPECT_EQ(json["format_version"], 2);
   EXPECT_EQ(json["program"], "compare_strategies");
   EXPECT_EQ(json["version"], "1.2.3");
   EXPECT_EQ(json["date"], "2026-01-31");
@@ -96,15 +97,43 @@ TEST(ComparisonReport, HasAllOfItAsJson) {
   EXPECT_EQ(json["advised"], "mirrored:2");
   EXPECT_THAT(json["advice"].get<std::string>(), HasSubstr("Use mirrored:2 here"));
   EXPECT_EQ(json["work"], nlohmann::json::parse(R"({"model": "simple_cnn", "parameters": 3, "image_size": 28,
-    "data": "digits", "global_batch_size": 64, "precision": "float32", "optimizer": "sgd", "learning_rate": 0.001,
+    "examples": "images", "data": "digits", "global_batch_size": 64, "precision": "float32", "optimizer": "sgd", "learning_rate": 0.001,
     "momentum": 0.9, "seed": 1, "steps": 2, "warmup_steps": 1, "rounds": 6})"));
   EXPECT_EQ(json["strategies"][1], nlohmann::json::parse(R"({"label": "mirrored:2", "name": "mirrored",
     "replicas_asked_for": 2, "processes": 1, "exit_code": 0, "error": null, "replicas": 2,
     "description": "one replica",
-    "images_per_second": {"median": 200.0, "interval_95": [200.0, 200.0], "rounds": [200.0, 200.0, 200.0, 200.0, 200.0, 200.0]},
+    "examples_per_second": {"median": 200.0, "interval_95": [200.0, 200.0], "rounds": [200.0, 200.0, 200.0, 200.0, 200.0, 200.0]},
     "ratio": {"median": 2.0, "interval_95": [2.0, 2.0], "rounds": [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]},
     "loss": 1.5, "losses": [2.0, 1.5], "parameter_difference": 9.094947017729282e-13,
     "peak_memory_bytes": 104857600, "data_wait_share": 0.25, "communication_share": 0.1})"));
+}
+
+TEST(ComparisonReport, TellsOfClicksInRowsAndOfServersTheirStaleness) {
+  auto report = report_of_two();
+  CtrOptions work;
+  work.model = CtrModelKind::kDlrm;
+  work.learning_rate = 0.05;
+  report.options.work = work;
+  report.rows[1].strategy = {.name = "parameter_server",
+                             .replicas = 2,
+                             .label = "parameter_server:2:1",
+                             .max_staleness = 1,
+                             .servers = 3};
+  EXPECT_EQ(comparison_table(report).header[2], "rows/s");
+  EXPECT_EQ(
+      work_text(report),
+      "digits; dlrm, 262144 by 16 embeddings, batches of 1024, float32, adagrad at a learning rate of 0.05; "
+      "6 rounds of 2 steps, 1 to warm up");
+  EXPECT_THAT(comparison_text(report), HasSubstr("times as many rows a second as default"));
+  const auto json = nlohmann::json::parse(comparison_json(report));
+  EXPECT_EQ(json["work"]["model"], "dlrm");
+  EXPECT_EQ(json["work"]["examples"], "rows");
+  EXPECT_EQ(json["work"]["table_rows"], 262144);
+  EXPECT_EQ(json["work"]["embedding_dim"], 16);
+  EXPECT_FALSE(json["work"].contains("image_size"));
+  EXPECT_EQ(json["strategies"][1]["processes"], 6);
+  EXPECT_EQ(json["strategies"][1]["max_staleness"], 1);
+  EXPECT_FALSE(json["strategies"][0].contains("max_staleness"));
 }
 
 TEST(ComparisonReport, HasAFailureAsJson) {

@@ -20,8 +20,9 @@ const ComparedStrategy kMirrored{"mirrored", 2, "mirrored:2"};
 const ComparedStrategy kOneDevice{"one_device", 0, "one_device"};
 const ComparedStrategy kWorkers{"multi_worker", 2, "multi_worker:2"};
 
-MeasuredRun run_at(double images_per_second, int64_t replicas = 1) {
-  return {.replicas = replicas, .images = 1000, .seconds = 1000 / images_per_second, .losses = {2.0, 1.0}};
+MeasuredRun run_at(double examples_per_second, int64_t replicas = 1) {
+  return {
+      .replicas = replicas, .examples = 1000, .seconds = 1000 / examples_per_second, .losses = {2.0, 1.0}};
 }
 
 /// A strategy's runs of so many images a second, round by round.
@@ -37,8 +38,8 @@ TEST(Comparison, ComparesRoundByRound) {
   add_runs(comparison, 1, {150, 75, 150, 75, 150, 75}, 2);
   const auto rows = comparison.rows();
   EXPECT_EQ(comparison.reference(), 0);
-  EXPECT_DOUBLE_EQ(rows[0].images_per_second.median, 75);
-  EXPECT_DOUBLE_EQ(rows[1].images_per_second.median, 112.5);
+  EXPECT_DOUBLE_EQ(rows[0].examples_per_second.median, 75);
+  EXPECT_DOUBLE_EQ(rows[1].examples_per_second.median, 112.5);
   ASSERT_TRUE(rows[1].ratio && rows[1].ratio->interval);
   EXPECT_NEAR(rows[1].ratio->median, 1.5, 1e-12);
   EXPECT_NEAR(rows[1].ratio->interval->lower, 1.5, 1e-12);
@@ -111,7 +112,7 @@ TEST(Comparison, OfNothingButFailuresHasNoReference) {
   EXPECT_EQ(comparison.reference(), -1);
   EXPECT_EQ(comparison.any_run(), nullptr);
   EXPECT_EQ(advised_strategy(comparison.rows()), -1);
-  EXPECT_EQ(advice(comparison.rows()), "No strategy trained to the end, so none can be advised.");
+  EXPECT_EQ(advice(comparison.rows(), "images"), "No strategy trained to the end, so none can be advised.");
 }
 
 /// Of strategies with so many replicas and such speeds in each round.
@@ -134,7 +135,7 @@ TEST(Advice, NamesTheSimplestWhereNoneIsClearlyFaster) {
   const auto rows =
       rows_of({{kMirrored, 2, {101, 99, 103, 98, 102, 104}}, {kDefault, 1, {100, 100, 100, 100, 100, 100}}});
   EXPECT_EQ(advised_strategy(rows), 1);
-  EXPECT_EQ(advice(rows),
+  EXPECT_EQ(advice(rows, "images"),
             "Use default here: it is the simplest, and none is clearly faster: mirrored:2 trained 1.01 times "
             "as many "
             "images a second as default (95 % interval 0.98 to 1.04).");
@@ -144,7 +145,7 @@ TEST(Advice, NamesTheOneThatIsClearlyFaster) {
   const auto rows = rows_of(
       {{kDefault, 1, {100, 100, 100, 100, 100, 100}}, {kMirrored, 2, {160, 150, 155, 158, 149, 170}}});
   EXPECT_EQ(advised_strategy(rows), 1);
-  EXPECT_EQ(advice(rows),
+  EXPECT_EQ(advice(rows, "images"),
             "Use mirrored:2 here: it trained 1.56 times as many images a second as default (95 % interval "
             "1.49 to 1.70), "
             "the simplest, and none was faster in most rounds.");
@@ -155,14 +156,15 @@ TEST(Advice, DoesNotNameAMoreComplexOneThatIsNotClearlyFasterThanASimplerOneThat
                              {kMirrored, 2, {160, 150, 155, 158, 149, 170}},
                              {kDefault, 1, {100, 100, 100, 100, 100, 100}}});
   EXPECT_EQ(advised_strategy(rows), 1);
-  EXPECT_THAT(advice(rows), StartsWith("Use mirrored:2 here: it trained 1.56 times"));
-  EXPECT_THAT(advice(rows), HasSubstr("and none is clearly faster: multi_worker:2 trained 1.0"));
+  EXPECT_THAT(advice(rows, "images"), StartsWith("Use mirrored:2 here: it trained 1.56 times"));
+  EXPECT_THAT(advice(rows, "images"), HasSubstr("and none is clearly faster: multi_worker:2 trained 1.0"));
 }
 
 TEST(Advice, SaysThatTheSimplestIsTheFastest) {
   const auto rows =
       rows_of({{kDefault, 1, {100, 100, 100, 100, 100, 100}}, {kMirrored, 2, {60, 50, 55, 58, 49, 70}}});
-  EXPECT_EQ(advice(rows), "Use default here: it is the simplest, and none was faster in most rounds.");
+  EXPECT_EQ(advice(rows, "images"),
+            "Use default here: it is the simplest, and none was faster in most rounds.");
 }
 
 TEST(Advice, TakesTheOneNamedFirstOfEquallySimpleOnes) {
@@ -173,7 +175,7 @@ TEST(Advice, TakesTheOneNamedFirstOfEquallySimpleOnes) {
 TEST(Advice, AsksForMoreRoundsWhereThereIsNoInterval) {
   const auto rows = rows_of({{kDefault, 1, {100, 100}}, {kMirrored, 2, {160, 150}}});
   EXPECT_EQ(advised_strategy(rows), 0);
-  EXPECT_THAT(advice(rows), HasSubstr("--rounds 6 or more"));
+  EXPECT_THAT(advice(rows, "images"), HasSubstr("--rounds 6 or more"));
 }
 
 TEST(Advice, LeavesOutStrategiesWhoseLossIsNoNumber) {
@@ -187,7 +189,7 @@ TEST(Advice, LeavesOutStrategiesWhoseLossIsNoNumber) {
   const auto rows = comparison.rows();
   EXPECT_TRUE(std::isnan(rows[1].parameter_difference));
   EXPECT_EQ(advised_strategy(rows), 0);
-  EXPECT_EQ(advice(rows), "Use default here: no other strategy trained to the end.");
+  EXPECT_EQ(advice(rows, "images"), "Use default here: no other strategy trained to the end.");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST(MeasuredRun, IsReadAsItWasWritten) {
                         .description = "two \"replicas\"",
                         .data = "/some\xff/where",  // a path need not be UTF-8
                         .parameters = 10,
-                        .images = 640,
+                        .examples = 640,
                         .seconds = 0.1 + 0.2,
                         .data_wait_seconds = 0.01,
                         .communication_seconds = 0.02,
@@ -46,7 +46,7 @@ TEST(MeasuredRun, IsReadAsItWasWritten) {
   EXPECT_EQ(read.description, run.description);
   EXPECT_EQ(read.data, "/some\xef\xbf\xbd/where");
   EXPECT_EQ(read.parameters, 10);
-  EXPECT_EQ(read.images, 640);
+  EXPECT_EQ(read.examples, 640);
   EXPECT_EQ(read.seconds, run.seconds);
   EXPECT_EQ(read.data_wait_seconds, 0.01);
   EXPECT_EQ(read.communication_seconds, 0.02);
@@ -55,7 +55,7 @@ TEST(MeasuredRun, IsReadAsItWasWritten) {
   EXPECT_EQ(read.losses[1], 0.1);
   EXPECT_TRUE(std::isnan(read.losses[2]));
   EXPECT_FALSE(std::isfinite(read.losses[3]));
-  EXPECT_DOUBLE_EQ(read.images_per_second(), 640 / (0.1 + 0.2));
+  EXPECT_DOUBLE_EQ(read.examples_per_second(), 640 / (0.1 + 0.2));
 }
 
 TEST(MeasuredRun, IsRefusedWhereItsFileIsMissingCutOffOrSomethingElse) {
@@ -73,7 +73,7 @@ TEST(MeasuredRun, IsRefusedWhereItsFileIsMissingCutOffOrSomethingElse) {
 
 TEST(MeasuredRun, OfSeveralWorkersHasAllTheirMemoryAndTheirMeanWaits) {
   const MeasuredRun first{.replicas = 2,
-                          .images = 64,
+                          .examples = 64,
                           .seconds = 2,
                           .data_wait_seconds = 0.5,
                           .communication_seconds = 0.1,
@@ -86,12 +86,26 @@ TEST(MeasuredRun, OfSeveralWorkersHasAllTheirMemoryAndTheirMeanWaits) {
   second.peak_memory_bytes = 50;
   const auto merged = merge_workers({first, second});
   EXPECT_EQ(merged.seconds, 2);
-  EXPECT_EQ(merged.images, 64) << "those of the global batches, which both trained on";
+  EXPECT_EQ(merged.examples, 64) << "those of the global batches, which both trained on";
   EXPECT_DOUBLE_EQ(merged.data_wait_seconds, 0.375);
   EXPECT_DOUBLE_EQ(merged.communication_seconds, 0.2);
   EXPECT_EQ(merged.peak_memory_bytes, 150);
   EXPECT_THAT(merged.losses, ElementsAre(1.5));
   EXPECT_THROW(merge_workers({}), std::invalid_argument);
+}
+
+TEST(MeasuredRun, OfAChiefHasTheOthersMemoryAlone) {
+  const MeasuredRun chief{
+      .examples = 64, .seconds = 2, .communication_seconds = 0.1, .peak_memory_bytes = 100, .losses = {1.5}};
+  MeasuredRun other;
+  other.peak_memory_bytes = 50;
+  const auto merged = merge_into_chief({chief, other, other});
+  EXPECT_EQ(merged.seconds, 2);
+  EXPECT_EQ(merged.examples, 64);
+  EXPECT_DOUBLE_EQ(merged.communication_seconds, 0.1);
+  EXPECT_EQ(merged.peak_memory_bytes, 200);
+  EXPECT_THAT(merged.losses, ElementsAre(1.5));
+  EXPECT_THROW(merge_into_chief({}), std::invalid_argument);
 }
 
 TEST(ParameterFile, KeepsEveryBit) {

@@ -71,7 +71,7 @@ TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64
     EXPECT_LT(row["parameter_difference"], 1e-10) << row;
     EXPECT_NEAR(row["loss"].get<double>(), json["strategies"][0]["loss"].get<double>(), 1e-10) << row;
     EXPECT_EQ(row["losses"].size(), 4U);
-    EXPECT_GT(row["images_per_second"]["median"], 0);
+    EXPECT_GT(row["examples_per_second"]["median"], 0);
     EXPECT_EQ(row["communication_share"] > 0, replicas[i] > 1) << row;
     EXPECT_LT(row["communication_share"], 1) << row;
     EXPECT_GE(row["data_wait_share"], 0) << row;
@@ -80,6 +80,59 @@ TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64
   EXPECT_GT(json["strategies"][4]["peak_memory_bytes"].get<double>(),
             1.3 * json["strategies"][0]["peak_memory_bytes"].get<double>());
   EXPECT_EQ(json["reference"], "default");
+}
+
+TEST_F(CompareStrategiesProgram, ListsParameterServersBesideMirroredReplicas) {
+  const auto result = compare({"--strategies",
+                               "mirrored:2,parameter_server:2:0,parameter_server:2",
+                               "--ps",
+                               "2",
+                               "--model",
+                               "wide_deep",
+                               "--optimizer",
+                               "sgd",
+                               "--learning-rate",
+                               "0.01",
+                               "--precision",
+                               "float64",
+                               "--table-rows",
+                               "1000",
+                               "--embedding-dim",
+                               "4",
+                               "--global-batch-size",
+                               "64",
+                               "--steps",
+                               "6",
+                               "--rounds",
+                               "1"});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("| rows/s "), HasSubstr("\n| parameter_server:2:0 | 2 "),
+                                HasSubstr("\n| parameter_server:2   | 2 ")));
+  EXPECT_THAT(result.error, HasSubstr(" rows/s"));
+  const auto rows = results()["strategies"];
+  ASSERT_EQ(rows.size(), 3U);
+  const double mirrored_loss = rows[0]["loss"];
+  EXPECT_LT(rows[1]["parameter_difference"], 1e-12) << "all workers make each step together";
+  EXPECT_NEAR(rows[1]["loss"].get<double>(), mirrored_loss, 1e-12);
+  EXPECT_GT(rows[2]["parameter_difference"], 1e-6) << "each worker steps by itself";
+  EXPECT_LT(rows[2]["parameter_difference"], 0.1);
+  EXPECT_EQ(rows[1]["processes"], 5);
+  EXPECT_EQ(rows[1]["max_staleness"], 0);
+  EXPECT_EQ(rows[2]["max_staleness"], nullptr);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["losses"].size(), 6U);
+    EXPECT_GT(row["examples_per_second"]["median"], 0);
+    EXPECT_GT(row["communication_share"], 0);
+    EXPECT_LT(row["communication_share"], 1);
+  }
+  EXPECT_GT(rows[1]["peak_memory_bytes"].get<double>(), 3 * rows[0]["peak_memory_bytes"].get<double>());
+}
+
+TEST_F(CompareStrategiesProgram, SaysWhichTaskOfParameterServersFailed) {
+  const auto result = compare({"--strategies", "parameter_server:2,default", "--model", "dlrm", "--data",
+                               "/nowhere", "--steps", "1", "--rounds", "1"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("(chief|worker) [01]: .*/nowhere"));
 }
 
 TEST_F(CompareStrategiesProgram, TrainsInTheOrderOfTheLossesThatOneProgramAloneHas) {
@@ -130,7 +183,7 @@ TEST_F(CompareStrategiesProgram, GoesOnWithTheOthersWhereOneFails) {
   const auto rows = results()["strategies"];
   EXPECT_EQ(rows[1]["exit_code"], 2);
   EXPECT_THAT(rows[1]["error"].get<std::string>(), StartsWith("--replicas 3: expected 1"));
-  EXPECT_EQ(rows[2]["images_per_second"]["rounds"].size(), 2U);
+  EXPECT_EQ(rows[2]["examples_per_second"]["rounds"].size(), 2U);
   EXPECT_THAT(text_of(out_ + "/report.html"),
               HasSubstr("one_device:3 failed with exit code 2: --replicas 3: expected 1"));
 }
@@ -221,9 +274,9 @@ TEST_F(CompareStrategiesProgram, GoesOnWithTheMeasurementsThatAreLeft) {
                     HasSubstr("round 2/2  mirrored:2"), Not(HasSubstr("round 1/2"))));
   const auto second = results();
   for (size_t i = 0; i < 2; ++i) {
-    const auto& rounds = second["strategies"][i]["images_per_second"]["rounds"];
+    const auto& rounds = second["strategies"][i]["examples_per_second"]["rounds"];
     ASSERT_EQ(rounds.size(), 2U);
-    EXPECT_EQ(rounds[0], first["strategies"][i]["images_per_second"]["rounds"][0]);
+    EXPECT_EQ(rounds[0], first["strategies"][i]["examples_per_second"]["rounds"][0]);
     EXPECT_EQ(second["strategies"][i]["losses"], first["strategies"][i]["losses"]);
     EXPECT_EQ(second["strategies"][i]["parameter_difference"],
               first["strategies"][i]["parameter_difference"]);

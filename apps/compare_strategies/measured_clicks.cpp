@@ -1,0 +1,90 @@
+#include "lockstep/apps/compare_strategies/measured_clicks.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/apps/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/train_ctr/click_data.h"
+#include "lockstep/apps/train_ctr/ctr_training.h"
+#include "lockstep/measurement/machine.h"
+#include "lockstep/strategies/parameter_server_strategy.h"
+#include "lockstep/training/serve_parameters.h"
+
+namespace lockstep::apps {
+namespace {
+
+MeasuredTraining memory_alone() {
+  MeasuredRun run;
+  run.peak_memory_bytes = measurement::peak_memory_bytes();
+  return {.run = run, .parameters = {}};
+}
+
+/// So far, in seconds: of parameter servers the mean of the workers.
+double communication_seconds(Strategy& strategy, int num_workers) {
+  const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
+  if (served == nullptr) return mean_seconds_waited(strategy);
+  const auto& times = served->worker_times();
+  return (times.waiting + times.idle) / num_workers;
+}
+
+std::string staleness_text(const CtrServing& serving) {
+  double updates = 0, sum = 0;
+  uint64_t most = 0;
+  for (const auto& [staleness, count] : serving.staleness) {
+    updates += static_cast<double>(count);
+    sum += static_cast<double>(staleness) * static_cast<double>(count);
+    most = std::max(most, staleness);
+  }
+  return updates == 0 ? "" : c10::str(", staleness ", sum / updates, " on average, ", most, " at most");
+}
+
+}  // namespace
+
+MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions& work) {
+  const auto& compared = options.strategies.at(static_cast<size_t>(options.measuring.strategy));
+  if (const auto cluster = requested_cluster(work); cluster && cluster->task_type() == "ps") {
+    serve_parameters(cluster, {.backup_dir = {}, .on_message = [](const std::string&) {}});
+    return memory_alone();
+  }
+  ParameterServerOptions parameters{.max_staleness = work.max_staleness};
+  parameters.on_message = [](const std::string&) {};
+  const auto made =
+      choose_strategy(work, {.program = "compare_strategies", .seed = work.seed, .parameters = parameters});
+  Strategy& strategy = *made.strategy;
+  const ClickData data = open_click_data(work);
+  CtrTraining training(strategy, work, data);
+  if (strategy.serve()) return memory_alone();
+
+  const int num_processes = num_workers(compared);
+  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(),
+                  .description = strategy.describe(),
+                  .data = data.description};
+  const auto train = [&](int64_t begin, int64_t end) {
+    training.train(begin, end, {.on_step = [&](int64_t, double loss) {
+                     run.losses.push_back(loss);
+                     return true;
+                   }});
+  };
+  train(0, options.warmup_steps);
+  const auto before = training.result();
+  const double waited_before = communication_seconds(strategy, num_processes);
+  train(options.warmup_steps, options.steps);
+  const auto after = training.result();
+  run.examples = after.rows - before.rows;
+  run.seconds = after.seconds - before.seconds;
+  run.data_wait_seconds = after.data_wait_seconds - before.data_wait_seconds;
+  run.communication_seconds = communication_seconds(strategy, num_processes) - waited_before;
+  if (after.serving) {
+    run.replicas *= num_processes;
+    run.description += staleness_text(*after.serving);
+  }
+  std::vector<double> parameters_at_end = doubles_of(training.parameters());
+  run.parameters = static_cast<int64_t>(parameters_at_end.size());
+  run.peak_memory_bytes = measurement::peak_memory_bytes();
+  strategy.end();
+  return {.run = std::move(run), .parameters = std::move(parameters_at_end)};
+}
+
+}  // namespace lockstep::apps
