@@ -10,7 +10,6 @@ torchrun and Keras' BackupAndRestore. MobileNetV2, two workers on this machine's
 """
 
 import argparse
-import math
 import os
 import pathlib
 import random
@@ -24,31 +23,12 @@ import time
 
 from systems import JobFailed, Keras, Lockstep, Torch, has_ended
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from markdown_results import median_interval, print_table  # pylint: disable=wrong-import-position
+
 PATIENCE = 120  # seconds to load libraries, and for anything that is not measured
 MOST_SECONDS_OF_A_FREEZE = 60
 PARTS = ("overhead", "kill", "freeze", "load")
-
-
-def median_interval(values):
-    """The median and the interval of order statistics that holds the population's with 95 % (measurement/statistics.h)."""
-    ordered, count = sorted(values), len(values)
-    rank, below = 0, 0.0  # below: P(B <= rank - 1)
-    while True:
-        below += math.comb(count, rank) / 2 ** count
-        if 2 * below > 0.05:
-            break
-        rank += 1
-    if rank == 0:
-        raise ValueError("an interval takes 6 values or more")
-    return statistics.median(ordered), ordered[rank - 1], ordered[count - rank]
-
-
-def print_table(header, rows):
-    if not rows:
-        return
-    print("\n| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)
 
 
 class Benchmark:

@@ -108,4 +108,21 @@ TEST(Pages, TrainersOwnStepTrains) {
   EXPECT_LT(*history.epochs.back().find("loss"), *history.epochs.front().find("loss"));
 }
 
+TEST(Pages, ParameterServersProgramTrainsUnderAnyStrategyToTheSame) {
+  constexpr int64_t kSteps = 100;
+  std::vector<double> losses;
+  for (const int replicas : {1, 2}) {
+    torch::manual_seed(kSeed);
+    const auto strategy =
+        lockstep::make_strategy("mirrored", {.devices = lockstep::cpu_devices(replicas)}).strategy;
+    losses.push_back(parameter_servers::train(*strategy, kSteps));
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-4);
+  // Below what the best prediction loses that is the same for all rows: the entropy of the share of clicks.
+  const lockstep::GeneratedClicks clicks({.count = 20'000});
+  double share = 0;
+  for (size_t i = 0; i < 20'000; ++i) share += clicks.probability(i) / 20'000;
+  EXPECT_LT(losses[0], -share * std::log(share) - (1 - share) * std::log(1 - share) - 0.02);
+}
+
 }  // namespace
