@@ -12,6 +12,7 @@
 
 #include "lockstep/parameter_server/optimizer_rule.h"
 #include "lockstep/runtime/gradient_clipping.h"
+#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/optimizer_group.h"
 #include "lockstep/strategies/resolve_cluster.h"
 #include "lockstep/strategies/served_variables.h"
@@ -420,6 +421,8 @@ void ParameterServerStrategy::run_together(const std::string& name, int64_t begi
 
 bool ParameterServerStrategy::serve() {
   if (is_chief()) return false;
+  // The replicas have threads of their own. A second team, of this one, would spin for work on their cores.
+  const IntraOpThreadsGuard no_pool(1);
   coordinator_->serve(is_leaving_);
   return true;
 }

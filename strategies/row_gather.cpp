@@ -68,15 +68,25 @@ at::Tensor gather_as(const RowGather& gather, const at::Tensor& bags) {
   return sums;
 }
 
-/// Of `num_rows` rows, the sum over their places. `bags`: of which row of the gradient; undefined: of its
-/// own.
+/// Whether its rows can be read where they lie, by numbers: as those of a tensor of which it is a part, such
+/// as the gradient of many tables' rows side by side.
+bool has_numbered_rows(const at::Tensor& gradient) {
+  const int64_t columns = gradient.size(1);
+  return gradient.stride(1) == 1 && gradient.stride(0) >= columns && gradient.stride(0) % columns == 0;
+}
+
+/// Of `num_rows` rows, the sum over their places. `bags`: of which row of the gradient, which
+/// has_numbered_rows(); undefined: of its own.
 template <typename T>
 at::Tensor sums_as(const at::Tensor& gradient, const at::Tensor& places, const at::Tensor& bags,
                    int64_t num_rows) {
-  auto sums = at::zeros({num_rows, gradient.size(1)}, gradient.options());
-  const auto from = bags.defined() ? bags : at::arange(places.numel(), places.options());
+  const int64_t columns = gradient.size(1);
+  const int64_t distance = gradient.stride(0) / columns;
+  auto from = bags.defined() ? bags : at::arange(places.numel(), places.options());
+  if (distance > 1) from = from * distance;
+  auto sums = at::zeros({num_rows, columns}, gradient.options());
   add_rows(sums.template mutable_data_ptr<T>(), span_of(places), gradient.const_data_ptr<T>(), span_of(from),
-           gradient.size(1));
+           columns);
   return sums;
 }
 
@@ -110,7 +120,7 @@ class RowGatherBackward final : public Node {
     }
     auto gradient = gradients[0];
     if (lengths_.defined()) gradient = gradient / lengths_;
-    gradient = gradient.contiguous();
+    if (!has_numbered_rows(gradient)) gradient = gradient.contiguous();
     const auto sums = gradient.scalar_type() == at::kFloat
                           ? sums_as<float>(gradient, places_, bags_, rows_.numel())
                           : sums_as<double>(gradient, places_, bags_, rows_.numel());

@@ -159,6 +159,26 @@ TEST(ShardedEmbedding, HasAGradientOfEachRowOnce) {
   EXPECT_TRUE(gradient._values().select(1, 0).equal(torch::tensor({1, 3, 1}, torch::kDouble)));
 }
 
+TEST(ShardedEmbedding, HasTheSameGradientHoweverItsRowsLie) {
+  const auto ids = torch::tensor({3, 1, 3, 22, 3}, torch::kLong);
+  const auto wide = torch::rand({5, 4 * kColumns}, torch::kDouble);
+  const auto rows = wide.narrow(1, kColumns, kColumns);
+  for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
+    const auto bags = mode == EmbeddingMode::kNone ? ids : ids.unsqueeze(1);
+    for (const auto& of_result :
+         {rows.contiguous(), rows,
+          wide.narrow(1, 1, kColumns + 1).narrow(1, kColumns - 1, 1).expand({5, kColumns}),
+          wide.t().contiguous().t().narrow(1, kColumns, kColumns), wide.narrow(1, 1, kColumns)}) {
+      ShardedEmbedding embedding(table_options(mode));
+      embedding->make_table();
+      embedding(bags).backward(of_result);
+      const auto gradient = embedding->weight.grad().to_dense();
+      const auto expected = torch::zeros({kRows, kColumns}, torch::kDouble).index_add(0, ids, of_result);
+      EXPECT_LT((gradient - expected).abs().max().item<double>(), 1e-15);
+    }
+  }
+}
+
 TEST(ShardedEmbedding, GivesCopiesOfItsRows) {
   ShardedEmbedding embedding(table_options(EmbeddingMode::kSum));
   EXPECT_THAT(message_of<InvalidArgument>([&] { embedding->read_rows(); }), HasSubstr("but it has none yet"));
