@@ -60,11 +60,25 @@ ParameterClientOptions client_options(const ClusterResolver& resolver,
   return options;
 }
 
-StrategyConfig configured(const std::vector<std::string>& devices, const StrategyOptions& options) {
+/// The workers, this one included, that compute on this process's machine. The chief computes while they do
+/// not.
+int num_workers_here(const ClusterResolver& resolver) {
+  if (resolver.task_type() != "worker") return 1;
+  const auto spec = resolver.cluster_spec();
+  const auto& here = spec.task_address("worker", resolver.task_id()).host;
+  const auto workers = spec.task_indices("worker");
+  return static_cast<int>(std::count_if(workers.begin(), workers.end(), [&](int worker) {
+    return spec.task_address("worker", worker).host == here;
+  }));
+}
+
+StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std::string>& devices,
+                          const StrategyOptions& options) {
   auto config = single_process_config(
       kParameterServerStrategy,
       places_of_replicas(kParameterServerStrategy, devices, options.replicas_per_device), options);
   config.has_graphs = false;  // gradients go through the host
+  config.num_processes_here = num_workers_here(resolver);
   return config;
 }
 
@@ -243,12 +257,11 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
                                                  const ParameterServerOptions& parameters,
                                                  const StrategyOptions& options,
                                                  const ClusterOptions& cluster)
-    : Strategy(configured(devices, options)),
+    : Strategy(configured(*(resolver = with_servers(std::move(resolver))), devices, options)),
       seed_(options.seed.value_or(at::globalContext().defaultGenerator(at::kCPU).current_seed())),
       is_synchronous_(parameters.max_staleness == 0),
       looks_ahead_(parameters.looks_ahead && !is_synchronous_),
       is_leaving_(parameters.is_leaving) {
-  resolver = with_servers(std::move(resolver));
   slots_per_step_ = checked_slots(parameters, *resolver);
   CoordinatorOptions coordinator{.on_message = parameters.on_message};
   // Steps that are made together are the chief's to keep together.

@@ -48,6 +48,7 @@ class ParameterServerJob {
   ParameterServerJob& operator=(const ParameterServerJob&) = delete;
 
   ParameterServerStrategy& chief() { return *chief_; }
+  const ClusterSpec& spec() const { return spec_; }
   ParameterService& service(int server) { return services_.at(static_cast<size_t>(server)); }
   /// That it has answered since it was started.
   uint64_t num_requests(int server) const {

@@ -6,6 +6,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -323,6 +324,22 @@ TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
             "enough");
   EXPECT_TRUE(job.chief().coordinator().done());
   job.end();
+}
+
+TEST(ParameterServerStrategy, WorkersOfOneMachineShareItsCores) {
+  const ParameterServerJob job({.num_servers = 1, .num_workers = 2});
+  auto elsewhere = job.spec().jobs();
+  elsewhere["worker"][1].host = "127.0.0.2";
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto threads_of = [](const ClusterSpec& spec) {
+    ClusterOptions cluster;
+    cluster.token = "secret";
+    ParameterServerStrategy worker(std::make_shared<SimpleClusterResolver>(spec, "worker", 0), {"cpu:0"}, {},
+                                   {}, cluster);
+    return worker.run([](ReplicaContext&) { return at::get_num_threads(); }).local_values().front();
+  };
+  EXPECT_EQ(threads_of(job.spec()), std::max(1, cores / 2));
+  EXPECT_EQ(threads_of(ClusterSpec(elsewhere)), cores);
 }
 
 TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
