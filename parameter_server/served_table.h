@@ -26,8 +26,8 @@ class TableReader {
   /// The rows of ids of any shape. Blocks. Thread-safe. Throws as ServedTable::rows_of() and
   /// ParameterClient::pull().
   virtual TableRows look_up(const ServedTable& table, const at::Tensor& ids) = 0;
-  /// A copy of rows `begin` to `end` - 1, which the table has. Blocks. Thread-safe. Throws as
-  /// ParameterClient::pull().
+  /// A copy of rows `begin` to `end` - 1, which the table has. Blocks. Thread-safe. Throws
+  /// InvalidArgument where no optimizer has the table yet, and as ParameterClient::pull().
   virtual at::Tensor read_rows(const ServedTable& table, int64_t begin, int64_t end) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/sparse_gradient.h"
 
 namespace lockstep {
 
@@ -21,7 +22,7 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
   std::vector<at::Tensor> norms;
   for (const auto& gradient : gradients) {
     // Rows that came twice count by their sum.
-    const at::Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
+    const at::Tensor values = gradient.is_sparse() ? coalesced_rows(gradient)._values() : gradient;
     norms.push_back(at::linalg_vector_norm(values).to(gradients[0].device()));
   }
   const at::Tensor norm = at::linalg_vector_norm(at::stack(norms));

@@ -224,6 +224,8 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
     strategy_.variables_->take_gradients();  // that a step has left which failed
     strategy_.number_replicas(slot_.slot * num_local, slot_.num_slots * num_local,
                               seed_of_step(strategy_.seed_, slot_.step));
+    // The replicas have threads of their own. A second team, of this one, would spin for work on their cores.
+    const IntraOpThreadsGuard no_pool(1);
     auto results = parts_.run(slot_, batch_.get());
     gradients_ = strategy_.variables_->take_gradients();
     return results;
@@ -434,8 +436,6 @@ void ParameterServerStrategy::run_together(const std::string& name, int64_t begi
 
 bool ParameterServerStrategy::serve() {
   if (is_chief()) return false;
-  // The replicas have threads of their own. A second team, of this one, would spin for work on their cores.
-  const IntraOpThreadsGuard no_pool(1);
   coordinator_->serve(is_leaving_);
   return true;
 }

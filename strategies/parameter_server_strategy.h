@@ -178,7 +178,8 @@ class ParameterServerStrategy : public Strategy {
   /// Makes a training step known by a name, on this process: `fn(const StepSlot&, PerReplica<Batch>&)`, which
   /// returns nothing, one ClosureValue, or several in a std::tuple. It calls run() with a function that
   /// applies gradients, by each optimizer once at most where the staleness is 0. The replicas' random streams
-  /// begin anew with each step, so that a step that runs again elsewhere draws the same numbers.
+  /// begin anew with each step, so that a step that runs again elsewhere draws the same numbers. Operators in
+  /// `fn` that no replica runs have one thread.
   ///
   /// Batches are made and `options.look_up` is called by another thread, while the function runs. An update
   /// is known by its step's number, whatever the name.

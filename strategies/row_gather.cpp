@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/parameter_server/row_kernels.h"
+#include "lockstep/runtime/errors.h"
 #include "lockstep/strategies/distinct_rows.h"
 
 namespace lockstep {
@@ -97,7 +98,18 @@ at::Tensor sparse_gradient(const at::Tensor& rows, const at::Tensor& values, at:
 }
 
 bool has_kernels(const at::Tensor& values) {
-  return values.is_cpu() && (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble);
+  return values.is_cpu() && values.is_contiguous() &&
+         (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble);
+}
+
+void refuse_create_graph() {
+  if (at::GradMode::is_enabled())
+    throw InvalidArgument(
+        "[ShardedEmbedding] expected backward without create_graph: a table has no second derivatives");
+}
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
 class RowGatherBackward final : public Node {
@@ -105,6 +117,7 @@ class RowGatherBackward final : public Node {
   RowGatherBackward(const RowGather& gather, at::Tensor bags)
       : rows_(gather.rows),
         places_(gather.places),
+        version_(version_of(places_)),
         bags_(std::move(bags)),
         lengths_(gather.is_mean ? lengths_of(gather.offsets, places_.numel(), gather.values) : at::Tensor()),
         table_sizes_(gather.table.sizes().vec()) {}
@@ -113,10 +126,15 @@ class RowGatherBackward final : public Node {
 
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) return {at::Tensor()};
+    refuse_create_graph();
+    if (version_of(places_) != version_)
+      throw InvalidArgument(
+          "[ShardedEmbedding] expected the ids of forward() in backward, but they were changed in place");
     if (!rows_.defined()) {  // the places are numbers of rows
       auto distinct = distinct_rows(places_);
       rows_ = std::move(distinct.rows);
       places_ = std::move(distinct.places);
+      version_ = version_of(places_);
     }
     auto gradient = gradients[0];
     if (lengths_.defined()) gradient = gradient / lengths_;
@@ -129,7 +147,8 @@ class RowGatherBackward final : public Node {
 
  private:
   at::Tensor rows_;
-  at::Tensor places_;
+  at::Tensor places_;  // may be the caller's ids
+  uint32_t version_;
   const at::Tensor bags_;
   const at::Tensor lengths_;
   const std::vector<int64_t> table_sizes_;
@@ -145,6 +164,7 @@ class ReadRowsBackward final : public Node {
 
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) return {at::Tensor()};
+    refuse_create_graph();
     return {sparse_gradient(rows_, gradients[0], table_sizes_)};
   }
 

@@ -20,7 +20,8 @@ struct RowGather {
 };
 
 /// The rows, or the bags' sums or means: a vector for each. The table's gradient by it is sparse, its rows
-/// ascending and each there once, so that nobody has to sort it.
+/// ascending and each there once, for which coalesced_rows() need not sort it. Backward throws
+/// InvalidArgument where places were changed in place meanwhile, and with create_graph.
 at::Tensor gather_rows(const RowGather& gather);
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/sparse_gradient.h"
 #include "lockstep/strategies/distinct_rows.h"
 
 namespace lockstep {
@@ -214,7 +215,7 @@ void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
                      variable.name, "' has one without"));
       ParameterClient::Gradient taken{.variable = variable.number, .versions = variable.versions, .lr = lr};
       if (gradient.is_sparse()) {
-        const auto coalesced = gradient.coalesce();
+        const auto coalesced = coalesced_rows(gradient);
         taken.rows = coalesced.indices().squeeze(0).cpu().contiguous();
         taken.values = coalesced.values().cpu().contiguous();  // nothing writes to it any more
       } else {

@@ -89,14 +89,14 @@ void ShardedEmbeddingImpl::to(torch::Device device, torch::Dtype dtype, bool non
 }
 
 void ShardedEmbeddingImpl::to(torch::Dtype dtype, bool non_blocking) {
-  if (!stands_for_table(weight)) return Module::to(dtype, non_blocking);
+  if (is_made_) return Module::to(dtype, non_blocking);
   const torch::NoGradGuard no_grad;
   options_.dtype = dtype;
   weight.set_data(stand_in(options_, weight.device()));
 }
 
 void ShardedEmbeddingImpl::to(torch::Device device, bool non_blocking) {
-  if (!stands_for_table(weight)) return Module::to(device, non_blocking);
+  if (is_made_) return Module::to(device, non_blocking);
   const torch::NoGradGuard no_grad;
   weight.set_data(stand_in(options_, device));
 }
@@ -111,7 +111,7 @@ torch::Tensor ShardedEmbeddingImpl::rows_of(const torch::Tensor& ids) const {
     throw InvalidArgument(c10::str("[ShardedEmbedding] expected ids of int64, but got ", ids.scalar_type()));
   if (options_.hash_ids)
     return ids.is_cpu() ? hashed_on_cpu(ids, options_.num_embeddings) : hashed(ids, options_.num_embeddings);
-  if (ids.numel() == 0 || !ids.is_cpu()) return ids;
+  if (ids.numel() == 0 || !ids.is_cpu()) return ids;  // a GPU's kernels check them
   const auto [least, most] = ids.aminmax();
   for (const auto& id : {least.item<int64_t>(), most.item<int64_t>()}) {
     if (id < 0 || id >= options_.num_embeddings)
@@ -143,7 +143,7 @@ torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch
   RowGather gather{.table = weight, .offsets = offsets, .is_mean = options_.mode == EmbeddingMode::kMean};
   if (is_made_) {
     gather.values = weight;
-    gather.places = rows_of(ids);
+    gather.places = rows_of(ids.to(weight.device()));
   } else {
     const auto read = reader_->look_up(*this, ids);
     gather.values = read.values.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);

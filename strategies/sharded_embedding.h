@@ -51,12 +51,13 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
   /// Ids are int64 on any device, the result is on the parameter's. Blocks while rows are read.
   ///
   /// Throws InvalidArgument for other dtypes and shapes, for offsets that do not ascend from 0 to N at most,
-  /// for an id that is no row, and as TableReader::look_up().
+  /// for an id that is no row, and as TableReader::look_up(). Backward throws it where ids were changed in
+  /// place meanwhile, and with create_graph: there are no second derivatives.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& offsets = {});
 
   /// A copy of rows `begin` to `end` - 1, on the CPU, as they are now: [end - begin, embedding_dim]. Blocks
-  /// while they are read. Throws InvalidArgument for rows that there are not, and as
-  /// TableReader::read_rows().
+  /// while they are read. Throws InvalidArgument for rows that there are not and for a table that there is
+  /// not yet, and as TableReader::read_rows().
   torch::Tensor read_rows(int64_t begin, int64_t end) const;
   /// Of all.
   torch::Tensor read_rows() const { return read_rows(0, options_.num_embeddings); }

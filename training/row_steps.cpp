@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "lockstep/parameter_server/row_kernels.h"
+#include "lockstep/runtime/sparse_gradient.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,7 @@ RowGradient row_gradient(const torch::Tensor& sparse, const char* optimizer) {
     throw std::invalid_argument(c10::str("[", optimizer,
                                          "] expected a gradient that is sparse in its rows, but got ",
                                          sparse.toString(), " of shape ", sparse.sizes()));
-  const auto coalesced = sparse.coalesce();
+  const auto coalesced = coalesced_rows(sparse);
   return {coalesced.indices().squeeze(0).contiguous(), coalesced.values().contiguous()};
 }
 

@@ -139,7 +139,7 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
   const auto pieces = pieces_of(text);
   ComparedStrategy strategy{.name = pieces[0], .label = text};
   if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
-    throw UsageError(fmt::format("--strategies: expected {}, each with :N or without, but got '{}'{}",
+    throw UsageError(fmt::format("--strategies: expected {}, each alone or with :N, but got '{}'{}",
                                  fmt::join(names, ", "), text, did_you_mean(strategy.name, names)));
   }
   const std::string spelling = fmt::format("--strategies {}", text);

@@ -85,7 +85,8 @@ std::string comparison_page(const ComparisonReport& report) {
       "round. Losses and parameters are those of the first round. Data wait is the share of the time in "
       "which the "
       "loop waited for a batch; communication the share in which a replica waited for the others, their "
-      "mean. Of parameter servers communication is the share in which workers did not compute.");
+      "mean. Of parameter servers communication is the share in which workers did not compute, for want of a "
+      "batch, too.");
   return page.html();
 }
 

@@ -44,6 +44,7 @@ ordered_json row_json(const ComparisonRow& row) {
                     {"error", nullptr}};
   if (row.strategy.replicas > 0) json["replicas_asked_for"] = row.strategy.replicas;
   if (has_servers(row.strategy)) {
+    json["servers"] = row.strategy.servers;
     json["max_staleness"] = nullptr;
     if (row.strategy.max_staleness) json["max_staleness"] = *row.strategy.max_staleness;
   }

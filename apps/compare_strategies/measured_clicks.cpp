@@ -80,9 +80,9 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
     run.replicas *= num_processes;
     run.description += staleness_text(*after.serving);
   }
+  run.peak_memory_bytes = measurement::peak_memory_bytes();  // before tables are read into this process
   std::vector<double> parameters_at_end = doubles_of(training.parameters());
   run.parameters = static_cast<int64_t>(parameters_at_end.size());
-  run.peak_memory_bytes = measurement::peak_memory_bytes();
   strategy.end();
   return {.run = std::move(run), .parameters = std::move(parameters_at_end)};
 }

@@ -3,7 +3,7 @@
 ParameterServerStrategy: the same tables, network, optimizer and batches on the same cores, 2 servers and 2 workers unless told
 otherwise. Each measurement is a job of its own; the two take turns, and who begins changes. Prints a table in Markdown.
 
-A work is TABLES:ROWS:COLUMNS:UNITS:BATCH: how many tables, of how many rows and columns each, the units of the hidden layers,
+A work is TABLES:ROWS:COLUMNS:UNITS:BATCH: how many tables (1 or 26), of how many rows and columns each, the units of the hidden layers,
 separated by commas, and the rows of a worker's step.
 """
 
@@ -32,17 +32,26 @@ class JobFailed(Exception):
 
 def parse_work(text):
     tables, rows, columns, units, batch = text.split(":")
+    if tables not in ("1", "26"):
+        raise ValueError(tables)
     return [f"--tables={int(tables)}", f"--table-rows={int(rows)}", f"--embedding-dim={int(columns)}",
             f"--units={','.join(str(int(unit)) for unit in units.split(','))}", f"--global-batch-size={int(batch)}"]
 
 
-def rows_per_second(arguments, program, work, steps):
-    job = subprocess.run([ROOT / "scripts" / "launch_local.sh", "--quiet", "--ps", str(arguments.servers), "--workers",
-                          str(arguments.workers), *program, *parse_work(work), f"--steps={steps}",
-                          f"--warmup-steps={arguments.warmup_steps}"], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    lines = [line.removeprefix("[chief] ") for line in job.stdout.splitlines() if '"rows_per_second"' in line]
+def rows_per_second(arguments, name, program, work, steps):
+    with subprocess.Popen([ROOT / "scripts" / "launch_local.sh", "--quiet", "--ps", str(arguments.servers), "--workers",
+                           str(arguments.workers), *program, *parse_work(work), f"--steps={steps}",
+                           f"--warmup-steps={arguments.warmup_steps}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as job:
+        try:
+            output, error = job.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired as late:
+            job.terminate()  # the launcher ends the job's processes
+            job.communicate()
+            raise JobFailed(f"{name} did not end within {PATIENCE} s") from late
+    lines = [line.removeprefix("[chief] ") for line in output.splitlines() if '"rows_per_second"' in line]
     if job.returncode != 0 or not lines:
-        raise JobFailed(f"{program[-1]} ended with {job.returncode}: {job.stderr.strip()[-500:]}")
+        raise JobFailed(f"{name} ended with {job.returncode}: {error.strip()[-500:]}")
     return json.loads(lines[-1])["rows_per_second"]
 
 
@@ -53,10 +62,11 @@ def measure(arguments, work):
               *(["--unique"] if arguments.unique else [])]
     # As many rows for every work, so that measurements take about as long.
     steps = max(arguments.workers, round(arguments.rows / int(work.split(":")[-1])))
+    sides = (("Lockstep", ours), ("TensorFlow", theirs))
     speeds = ([], [])
     for pair in range(arguments.pairs):
         for side in ((0, 1), (1, 0))[pair % 2]:
-            speeds[side].append(rows_per_second(arguments, (ours, theirs)[side], work, steps))
+            speeds[side].append(rows_per_second(arguments, *sides[side], work, steps))
         print(f"{work}, pair {pair + 1}: {speeds[0][-1]:,.0f} and {speeds[1][-1]:,.0f} rows/s", file=sys.stderr, flush=True)
     return speeds
 
@@ -91,20 +101,21 @@ def main():
     arguments = parse()
     print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {arguments.servers} servers, {arguments.workers} workers, "
           f"{arguments.pairs} pairs.", flush=True)
-    results = []
+    results, has_failed = [], False
     for work in arguments.works:
         try:
             ours, theirs = measure(arguments, work)
         except JobFailed as error:
             print(f"{work}: not measured: {error}", file=sys.stderr)
-            return 1
+            has_failed = True
+            continue
         middle, low, high = median_interval([our / their for our, their in zip(ours, theirs)])
         tables, rows, columns, units, batch = work.split(":")
         results.append([f"{tables} of {int(rows):,} x {columns}", units.replace(",", ", "), batch,
                         f"{statistics.median(ours):,.0f}", f"{statistics.median(theirs):,.0f}",
                         f"{middle:.2f} ({low:.2f} to {high:.2f})", str(BAR)])
     print_table(["tables", "hidden units", "batch", "Lockstep, rows/s", "TensorFlow, rows/s", "ratio", "bar"], results)
-    return 0
+    return 1 if has_failed else 0
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ def parse_flags():
     return parser.parse_args()
 
 
-def make_batches(flags, worker):
+def make_batches(flags):
     """As many ids of each column are frequent and rare as in those that train_ctr draws."""
-    draw = np.random.default_rng(worker)
+    draw = np.random.default_rng(1)
     counts = np.round(8 * (2000 / 8) ** (np.arange(CATEGORIES) / (CATEGORIES - 1)))
     hashed = draw.integers(0, flags.table_rows, (CATEGORIES, 2001))
     size = (BATCHES, flags.global_batch_size)
@@ -109,7 +109,7 @@ def run_chief(resolver, flags):
         return loss
 
     def dataset():
-        return tf.data.Dataset.from_tensor_slices(make_batches(flags, 1)).repeat().prefetch(2)
+        return tf.data.Dataset.from_tensor_slices(make_batches(flags)).repeat().prefetch(2)
 
     batches = iter(coordinator.create_per_worker_dataset(dataset))
 

@@ -108,7 +108,7 @@ TEST(Pages, TrainersOwnStepTrains) {
   EXPECT_LT(*history.epochs.back().find("loss"), *history.epochs.front().find("loss"));
 }
 
-TEST(Pages, ParameterServersProgramTrainsUnderAnyStrategyToTheSame) {
+TEST(Pages, ParameterServersProgramTrainsWithoutServersToTheSameOnAnyNumberOfReplicas) {
   constexpr int64_t kSteps = 100;
   std::vector<double> losses;
   for (const int replicas : {1, 2}) {

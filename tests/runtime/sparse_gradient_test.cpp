@@ -40,5 +40,31 @@ TEST(SparseGradient, IsEmptyWhereNoRankHasOne) {
   });
 }
 
+at::Tensor sparse_rows(const std::vector<int64_t>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  return torch::sparse_coo_tensor(torch::tensor(rows, torch::kLong).unsqueeze(0),
+                                  torch::arange(1, 2 * count + 1, torch::kDouble).view({count, 2}), {9, 2});
+}
+
+TEST(CoalescedRows, AreTheSameWhereTheyAscend) {
+  for (const auto& rows : {std::vector<int64_t>{1, 4, 8}, {5}, {}}) {
+    const auto gradient = sparse_rows(rows);
+    const auto coalesced = coalesced_rows(gradient);
+    EXPECT_TRUE(coalesced.is_coalesced());
+    EXPECT_EQ(coalesced.values().data_ptr(), gradient._values().data_ptr());
+    EXPECT_TRUE(coalesced.to_dense().equal(gradient.to_dense()));
+  }
+}
+
+TEST(CoalescedRows, AreSortedAndSummedElsewhere) {
+  for (const auto& rows : {std::vector<int64_t>{4, 1, 8}, {1, 1, 8}, {8, 4, 4}}) {
+    const auto gradient = sparse_rows(rows);
+    const auto coalesced = coalesced_rows(gradient);
+    const auto expected = gradient.coalesce();
+    EXPECT_TRUE(coalesced.indices().equal(expected.indices()));
+    EXPECT_TRUE(coalesced.values().equal(expected.values()));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -159,24 +159,69 @@ TEST(ShardedEmbedding, HasAGradientOfEachRowOnce) {
   EXPECT_TRUE(gradient._values().select(1, 0).equal(torch::tensor({1, 3, 1}, torch::kDouble)));
 }
 
-TEST(ShardedEmbedding, HasTheSameGradientHoweverItsRowsLie) {
+TEST(ShardedEmbedding, HasTheSameGradientHoweverTheRowsOfItsResultsLie) {
   const auto ids = torch::tensor({3, 1, 3, 22, 3}, torch::kLong);
+  const auto offsets = torch::tensor({0, 0, 2}, torch::kLong);  // bags of 0, 2 and 3
+  const auto bags = torch::tensor({1, 1, 2, 2, 2}, torch::kLong);
+  const auto lengths = torch::tensor({2, 2, 3, 3, 3}, torch::kDouble).unsqueeze(1);
   const auto wide = torch::rand({5, 4 * kColumns}, torch::kDouble);
-  const auto rows = wide.narrow(1, kColumns, kColumns);
   for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
-    const auto bags = mode == EmbeddingMode::kNone ? ids : ids.unsqueeze(1);
-    for (const auto& of_result :
-         {rows.contiguous(), rows,
-          wide.narrow(1, 1, kColumns + 1).narrow(1, kColumns - 1, 1).expand({5, kColumns}),
-          wide.t().contiguous().t().narrow(1, kColumns, kColumns), wide.narrow(1, 1, kColumns)}) {
+    const int64_t num_results = mode == EmbeddingMode::kNone ? 5 : 3;
+    for (const auto& all :
+         {wide.narrow(1, kColumns, kColumns).contiguous(), wide.narrow(1, kColumns, kColumns),
+          wide.narrow(1, 1, kColumns), wide.t().contiguous().t().narrow(1, kColumns, kColumns),
+          wide.narrow(1, 2, 1).expand({5, kColumns})}) {
+      const auto of_results = all.narrow(0, 0, num_results);
       ShardedEmbedding embedding(table_options(mode));
       embedding->make_table();
-      embedding(bags).backward(of_result);
-      const auto gradient = embedding->weight.grad().to_dense();
-      const auto expected = torch::zeros({kRows, kColumns}, torch::kDouble).index_add(0, ids, of_result);
-      EXPECT_LT((gradient - expected).abs().max().item<double>(), 1e-15);
+      auto of_ids = of_results;
+      if (mode == EmbeddingMode::kNone) {
+        embedding(ids).backward(of_results);
+      } else {
+        embedding(ids, offsets).backward(of_results);
+        of_ids = of_results.index_select(0, bags);
+        if (mode == EmbeddingMode::kMean) of_ids = of_ids / lengths;
+      }
+      const auto expected = torch::zeros({kRows, kColumns}, torch::kDouble).index_add(0, ids, of_ids);
+      EXPECT_LT((embedding->weight.grad().to_dense() - expected).abs().max().item<double>(), 1e-15);
     }
   }
+}
+
+TEST(ShardedEmbedding, LooksUpInATableWhoseRowsLieApart) {
+  ShardedEmbedding embedding(table_options(EmbeddingMode::kNone));
+  embedding->make_table();
+  const auto ids = torch::tensor({3, 1, 22}, torch::kLong);
+  const auto expected = embedding(ids).detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    embedding->weight.set_data(embedding->weight.t().contiguous().t());
+  }
+  ASSERT_FALSE(embedding->weight.is_contiguous());
+  EXPECT_TRUE(embedding(ids).equal(expected));
+}
+
+TEST(ShardedEmbedding, RefusesABackwardThatWouldBeWrong) {
+  ShardedEmbedding embedding(table_options(EmbeddingMode::kNone));
+  embedding->make_table();
+  auto ids = torch::tensor({3, 1, 22}, torch::kLong);
+  const auto result = embedding(ids).sum();
+  ids.fill_(5);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { result.backward(); }),
+              HasSubstr("they were changed in place"));
+  const auto other = embedding(ids).square().sum();
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { other.backward({}, /*retain_graph=*/true, /*create_graph=*/true); }),
+      HasSubstr("without create_graph"));
+}
+
+TEST(ShardedEmbedding, ATableOfOneRowIsConvertedBeforeItIsMade) {
+  auto options = table_options(EmbeddingMode::kNone);
+  options.num_embeddings = 1;
+  ShardedEmbedding embedding(options);
+  embedding->to(torch::kFloat);
+  embedding->make_table();
+  EXPECT_EQ(embedding->weight.scalar_type(), torch::kFloat);
 }
 
 TEST(ShardedEmbedding, GivesCopiesOfItsRows) {

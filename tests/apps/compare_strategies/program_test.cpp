@@ -117,6 +117,7 @@ TEST_F(CompareStrategiesProgram, ListsParameterServersBesideMirroredReplicas) {
   EXPECT_GT(rows[2]["parameter_difference"], 1e-6) << "each worker steps by itself";
   EXPECT_LT(rows[2]["parameter_difference"], 0.1);
   EXPECT_EQ(rows[1]["processes"], 5);
+  EXPECT_EQ(rows[1]["servers"], 2);
   EXPECT_EQ(rows[1]["max_staleness"], 0);
   EXPECT_EQ(rows[2]["max_staleness"], nullptr);
   for (const auto& row : rows) {
