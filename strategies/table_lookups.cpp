@@ -22,9 +22,12 @@ void TableLookups::add(const ServedTable& table, const at::Tensor& ids) {
 }
 
 bool TableLookups::Lookup::is_of(const at::Tensor& given_parameter, const at::Tensor& given) const {
+  // Of ids without gaps the shape does not matter: the same ones follow one another.
+  const bool is_laid_out_alike = (given.sizes() == ids.sizes() && given.strides() == ids.strides()) ||
+                                 (given.is_contiguous() && ids.is_contiguous());
   return parameter.is_same(given_parameter) && given.data_ptr() == ids.data_ptr() &&
          given.scalar_type() == ids.scalar_type() && given.device() == ids.device() &&
-         given.sizes() == ids.sizes() && given.strides() == ids.strides() &&
+         given.numel() == ids.numel() && is_laid_out_alike &&
          static_cast<uint32_t>(given._version()) == version;
 }
 

@@ -82,10 +82,11 @@ TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
 }
 
 TEST(CompareOptions, RefusesUnknownStrategiesAndSuggestsTheOneThatWasMeant) {
-  EXPECT_EQ(refusal_to_compare({}, "default,mirored:2"),
-            "--strategies: expected default, mirrored, multi_worker, one_device, parameter_server, each with "
-            ":N or without, but got "
-            "'mirored:2' (did you mean mirrored?)");
+  EXPECT_EQ(
+      refusal_to_compare({}, "default,mirored:2"),
+      "--strategies: expected default, mirrored, multi_worker, one_device, parameter_server, each alone "
+      "or with :N, but got "
+      "'mirored:2' (did you mean mirrored?)");
   EXPECT_THAT(refusal_to_compare({}, ""), HasSubstr("but got ''"));
   EXPECT_THAT(refusal_to_compare({}, "default,"), HasSubstr("but got ''"));
   EXPECT_THAT(refusal_to_compare({}, "auto"), HasSubstr("but got 'auto'"));
