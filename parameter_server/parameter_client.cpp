@@ -224,16 +224,18 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
       into.versions[piece.shard] = parts[i].version;
       const int64_t num_wanted =
           wanted[which].rows.defined() ? wanted[which].rows.numel() : length_of(whole.sizes);
-      if (piece.size == num_wanted) {  // of one shard alone, which needs no copy
+      if (piece.size == num_wanted && !wanted[which].pinned) {  // of one shard alone, which needs no copy
         into.values = parts[i].values;
         continue;
       }
       if (!into.values.defined()) {
         auto sizes = whole.sizes;
-        sizes[0] = num_wanted;
-        into.values = at::empty(sizes, whole.dtype);
+        if (!sizes.empty()) sizes[0] = num_wanted;
+        into.values =
+            at::empty(sizes, at::device(at::kCPU).dtype(whole.dtype).pinned_memory(wanted[which].pinned));
       }
-      into.values.narrow(0, piece.begin, piece.size).copy_(parts[i].values);
+      (piece.size == num_wanted ? into.values : into.values.narrow(0, piece.begin, piece.size))
+          .copy_(parts[i].values);
     }
   });
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/pinned_memory.h"
+
 namespace lockstep {
 
 /// Data and target of one example, or of a batch of them along axis 0.
@@ -49,12 +51,7 @@ struct BatchTraits<torch::Tensor> {
     return batch.narrow(0, begin, end - begin).variable_data();
   }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
-    // Only out of pinned memory does a GPU copy by itself. LibTorch keeps such memory and takes it again when
-    // the copy is done.
-    const bool stage = device.is_cuda() && batch.is_cpu() && batch.numel() > 0 && !batch.is_pinned();
-    // pin_memory() keeps strides, and cannot copy elements that share their memory.
-    return (stage ? batch.contiguous(batch.suggest_memory_format()).pin_memory() : batch)
-        .to(device, /*non_blocking=*/true);
+    return pinned_for(batch, device).to(device, /*non_blocking=*/true);
   }
   template <typename Visit>
   static void for_each_tensor(auto& batch, const Visit& visit) {

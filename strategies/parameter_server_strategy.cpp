@@ -12,8 +12,8 @@
 
 #include "lockstep/parameter_server/optimizer_rule.h"
 #include "lockstep/runtime/gradient_clipping.h"
-#include "lockstep/runtime/intra_op_threads.h"
 #include "lockstep/runtime/optimizer_group.h"
+#include "lockstep/strategies/parameter_server_step_work.h"
 #include "lockstep/strategies/resolve_cluster.h"
 #include "lockstep/strategies/served_variables.h"
 #include "lockstep/strategies/single_process_config.h"
@@ -82,54 +82,7 @@ StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std
   return config;
 }
 
-/// See number_replicas(): the numbers of a step are the same however it is cut into slots.
-uint64_t seed_of_step(uint64_t seed, int64_t step) {
-  return seed ^ (0xd1342543de82ef95ULL * (static_cast<uint64_t>(step) + 1));
-}
-
 using Clock = std::chrono::steady_clock;
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::max(0.0, std::chrono::duration<double>(end - begin).count());
-}
-
-/// What a step's slot sends back beside the function's results.
-struct StepReport {
-  UpdateCounts counts;
-  WorkerTimes times;
-};
-
-int64_t nanoseconds(double seconds) {
-  return static_cast<int64_t>(seconds * 1e9);
-}
-
-torch::Tensor encode_report(const UpdateCounts& counts, const WorkerTimes& times) {
-  std::vector<int64_t> numbers{counts.num_repeated, counts.num_outdated, nanoseconds(times.computing),
-                               nanoseconds(times.waiting), nanoseconds(times.idle)};
-  for (const auto& [staleness, updates] : counts.staleness) {
-    numbers.push_back(static_cast<int64_t>(staleness));
-    numbers.push_back(updates);
-  }
-  return torch::tensor(numbers, torch::kLong);
-}
-
-/// Takes it off what a slot has returned.
-StepReport decode_report(ClosureValues& values) {
-  constexpr int64_t kBeforeStaleness = 5;
-  const auto* tensor = values.empty() ? nullptr : std::get_if<torch::Tensor>(&values.back());
-  if (tensor == nullptr || tensor->scalar_type() != torch::kLong || tensor->numel() < kBeforeStaleness)
-    throw InvalidArgument(c10::str("[", kParameterServerStrategy,
-                                   "] expected a function of define_step(), but "
-                                   "got one of another kind"));
-  const auto* numbers = tensor->const_data_ptr<int64_t>();
-  const auto seconds = [&](int64_t place) { return static_cast<double>(numbers[place]) / 1e9; };
-  StepReport report{.counts = {.num_repeated = numbers[0], .num_outdated = numbers[1]},
-                    .times = {.computing = seconds(2), .waiting = seconds(3), .idle = seconds(4)}};
-  for (int64_t i = kBeforeStaleness; i + 1 < tensor->numel(); i += 2)
-    report.counts.staleness[static_cast<uint64_t>(numbers[i])] += numbers[i + 1];
-  values.pop_back();
-  return report;
-}
 
 int checked_slots(const ParameterServerOptions& parameters, const ClusterResolver& resolver) {
   const int slots = parameters.slots_per_step;
@@ -155,104 +108,6 @@ void check_steps(int64_t begin, int64_t end) {
     throw InvalidArgument(
         c10::str("[training steps] expected steps from 0 on, but got ", begin, " to ", end));
 }
-
-/// A slot of a step on its way through a worker.
-class ParameterServerStrategy::StepWork : public ClosureWork {
- public:
-  StepWork(ParameterServerStrategy& strategy, const StepParts& parts, const StepSlot& slot)
-      : strategy_(strategy), parts_(parts), slot_(slot) {}
-
-  void prepare() override {
-    TableLookups lookups;
-    if (parts_.load) {
-      batch_ = parts_.load(slot_);
-      parts_.look_up(batch_.get(), lookups);
-    }
-    values_ = strategy_.variables_->read_ahead(lookups);
-  }
-
-  ClosureValues run() override {
-    const auto begin = Clock::now();
-    const auto last = strategy_.last_ran_;
-    times_.idle = last == Clock::time_point() ? 0 : seconds_between(last, given_);
-    times_.waiting = seconds_between(std::max(last, given_), begin);
-    const double waited_before = strategy_.variables_->seconds_waited();
-    auto results = run_alone();
-    strategy_.last_ran_ = Clock::now();
-    const double waited =
-        (strategy_.variables_->seconds_waited() - waited_before) / strategy_.num_local_replicas();
-    times_.waiting += waited;
-    times_.computing = std::max(0.0, seconds_between(begin, strategy_.last_ran_) - waited);
-    return results;
-  }
-
-  void finish(ClosureValues& results) override {
-    if (strategy_.is_synchronous_ && !parts_.only_reads) {
-      strategy_.variables_->contribute(static_cast<uint64_t>(slot_.step), static_cast<uint32_t>(slot_.slot),
-                                       gradients_);
-    } else {
-      push();
-    }
-    results.emplace_back(encode_report(counts_, times_));
-  }
-
-  bool looks_ahead() const override { return strategy_.looks_ahead_; }
-
-  bool only_reads() const { return parts_.only_reads; }
-  /// Before a run(): an earlier one's gradients are sent first. The values that it begins with; null: those
-  /// that the servers have now.
-  std::shared_ptr<const ServedVariables::Values> begin_run() {
-    if (!strategy_.is_synchronous_) {
-      gradients_ = strategy_.variables_->take_gradients();
-      push();
-    }
-    return std::exchange(values_, nullptr);
-  }
-
- private:
-  ClosureValues run_alone() {
-    struct Current {
-      ~Current() {
-        strategy.work_ = nullptr;
-        strategy.number_replicas(0, strategy.num_local_replicas(), strategy.seed_);
-      }
-      ParameterServerStrategy& strategy;
-    };
-    const Current current{strategy_};
-    const int num_local = strategy_.num_local_replicas();
-    strategy_.work_ = this;
-    strategy_.variables_->take_gradients();  // that a step has left which failed
-    strategy_.number_replicas(slot_.slot * num_local, slot_.num_slots * num_local,
-                              seed_of_step(strategy_.seed_, slot_.step));
-    // The replicas have threads of their own. A second team, of this one, would spin for work on their cores.
-    const IntraOpThreadsGuard no_pool(1);
-    auto results = parts_.run(slot_, batch_.get());
-    gradients_ = strategy_.variables_->take_gradients();
-    return results;
-  }
-
-  void push() {
-    if (gradients_.empty()) return;
-    const auto pushed = strategy_.variables_->push(
-        {.closure = static_cast<uint64_t>(slot_.step), .number = num_pushes_++}, gradients_);
-    gradients_.clear();
-    counts_.num_repeated += pushed.num_repeated > 0 ? 1 : 0;
-    counts_.num_outdated += pushed.num_outdated > 0 ? 1 : 0;
-    const auto most = std::max_element(pushed.staleness.begin(), pushed.staleness.end());
-    if (most != pushed.staleness.end()) ++counts_.staleness[*most];
-  }
-
-  ParameterServerStrategy& strategy_;
-  const StepParts& parts_;
-  const StepSlot slot_;
-  const Clock::time_point given_ = Clock::now();
-  std::shared_ptr<void> batch_;
-  std::shared_ptr<const ServedVariables::Values> values_;
-  ServedVariables::Gradients gradients_;
-  uint64_t num_pushes_ = 0;
-  UpdateCounts counts_;
-  WorkerTimes times_;
-};
 
 ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver,
                                                  const std::vector<std::string>& devices,
@@ -376,16 +231,20 @@ std::vector<RemoteValue> ParameterServerStrategy::schedule_slots(const std::stri
   return slots;
 }
 
-std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vector<RemoteValue>& slots) {
+std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vector<RemoteValue>& slots,
+                                                                Clock::time_point run_began) {
   std::vector<ClosureValues> fetched;
   for (const auto& slot : slots) {
-    const auto [counts, times] = decode_report(fetched.emplace_back(slot.fetch_all()));
+    const auto [counts, times] = take_report(fetched.emplace_back(slot.fetch_all()));
     for (const auto& [staleness, updates] : counts.staleness) update_counts_.staleness[staleness] += updates;
     update_counts_.num_repeated += counts.num_repeated;
     update_counts_.num_outdated += counts.num_outdated;
     worker_times_.computing += times.computing;
     worker_times_.waiting += times.waiting;
-    worker_times_.idle += times.idle;
+    // A worker's first step since it joined, or since the last run: it was not this run that left it idle.
+    worker_times_.idle += std::clamp(
+        std::chrono::duration<double>(Clock::now() - run_began).count() - times.computing - times.waiting,
+        0.0, times.idle);
   }
   return fetched;
 }
@@ -406,11 +265,12 @@ void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, 
 
 void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, int64_t end,
                                         const OnStep& on_step) {
+  const auto run_began = Clock::now();
   std::deque<std::vector<RemoteValue>> open;
   int64_t next = begin;
   for (int64_t step = begin; step < end; ++step) {
     for (; next < end && open.size() < kScheduledSteps; ++next) open.push_back(schedule_slots(name, next));
-    const auto values = fetch_slots(open.front());
+    const auto values = fetch_slots(open.front(), run_began);
     open.pop_front();
     on_step(step, values);
     if (!steps_.at(name).only_reads && (step + 1) % kForgetEvery == 0)
@@ -420,9 +280,10 @@ void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, 
 
 void ParameterServerStrategy::run_together(const std::string& name, int64_t begin, int64_t end,
                                            const OnStep& on_step) {
+  const auto run_began = Clock::now();
   const int64_t reconnects = variables_->num_reconnects();
   for (int64_t step = begin; step < end; ++step) {
-    const auto values = fetch_slots(schedule_slots(name, step));
+    const auto values = fetch_slots(schedule_slots(name, step), run_began);
     const auto missing =
         variables_->commit(static_cast<uint64_t>(step), static_cast<uint32_t>(slots_per_step_));
     if (!missing.empty() || variables_->num_reconnects() != reconnects)

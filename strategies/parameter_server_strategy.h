@@ -68,7 +68,7 @@ struct StepOptions {
 struct WorkerTimes {
   double computing = 0;
   double waiting = 0;  ///< for a batch, values of servers, or room to send gradients, and did not compute
-  double idle = 0;     ///< without a step to compute
+  double idle = 0;     ///< without a step to compute, while run_steps() had not all results
 
   double total() const { return computing + waiting + idle; }
 };
@@ -277,7 +277,8 @@ class ParameterServerStrategy : public Strategy {
   void define_step_parts(const std::string& name, StepParts parts);
   const ServedTable* table_of(const torch::Tensor& parameter) const;
   std::vector<RemoteValue> schedule_slots(const std::string& name, int64_t step);
-  std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots);
+  std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots,
+                                         std::chrono::steady_clock::time_point run_began);
   void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
   void run_together(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 

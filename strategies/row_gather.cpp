@@ -185,13 +185,12 @@ at::Tensor gather_anywhere(const RowGather& gather, bool needs_gradient) {
   const bool is_whole = !gather.rows.defined();
   if (needs_gradient && !is_whole) {
     values = values.detach();
-    connect({new ReadRowsBackward(gather.rows.to(values.device()), gather.table.sizes().vec()),
-             torch::autograd::deleteNode},
+    connect({new ReadRowsBackward(gather.rows, gather.table.sizes().vec()), torch::autograd::deleteNode},
             gather.table, values);
   }
   if (!gather.offsets.defined() || gather.offsets.numel() == 0)  // for which embedding_bag has no result
     return at::embedding(values, gather.places, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, is_whole);
-  return std::get<0>(at::embedding_bag(values, gather.places, gather.offsets.to(values.device()),
+  return std::get<0>(at::embedding_bag(values, gather.places, gather.offsets,
                                        /*scale_grad_by_freq=*/false, gather.is_mean ? 1 : 0, is_whole));
 }
 

@@ -13,9 +13,9 @@ struct RowGather {
   at::Tensor table;   ///< the parameter, of the whole table's shape
   at::Tensor values;  ///< of its rows, or of some
   at::Tensor places;  ///< for each id, which of the values: an int64 vector without gaps, on their device
-  /// The numbers of the rows of which these are the values, ascending; undefined: of all.
+  /// The numbers of the rows of which these are the values, ascending, on their device; undefined: of all.
   at::Tensor rows;
-  at::Tensor offsets;    ///< where bags begin in the places; undefined: each is a result
+  at::Tensor offsets;    ///< where bags begin in the places, likewise; undefined: each is a result
   bool is_mean = false;  ///< of a bag, instead of the sum
 };
 

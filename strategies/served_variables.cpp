@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/searchsorted.h>
 #include <c10/util/StringUtil.h>
 #include <torch/optim/optimizer.h>
@@ -11,7 +13,9 @@
 #include <chrono>
 #include <utility>
 
+#include "lockstep/runtime/device_streams.h"
 #include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/pinned_memory.h"
 #include "lockstep/runtime/sparse_gradient.h"
 #include "lockstep/strategies/distinct_rows.h"
 
@@ -32,7 +36,34 @@ void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& re
   }
 }
 
+bool has_gpu(const std::vector<c10::Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const auto& device) { return device.is_cuda(); });
+}
+
+/// Of these rows of them, in pinned memory where the values are.
+at::Tensor values_of_rows(const at::Tensor& values, const at::Tensor& places, bool pinned) {
+  auto sizes = values.sizes().vec();
+  sizes[0] = places.numel();
+  auto chosen = at::empty(sizes, values.options().pinned_memory(pinned));
+  at::index_select_out(chosen, values, 0, places);
+  return chosen;
+}
+
+/// On the CPU; from a GPU into pinned memory, and only once that has done what its current stream has now.
+at::Tensor copied_to_host(const at::Tensor& tensor) {
+  auto copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda()));
+  return copy.copy_(tensor, /*non_blocking=*/true);
+}
+
 }  // namespace
+
+std::vector<c10::Device> ServedVariables::Variable::devices() const {
+  std::vector<c10::Device> devices;
+  for (const auto& weak : replicas) {
+    if (const auto parameter = weak.lock()) devices.push_back(parameter->device());
+  }
+  return devices;
+}
 
 /// Of some variables, by their places among all.
 class ServedVariables::Values {
@@ -98,10 +129,9 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
     MutexLock lock(mutex_);
     for (size_t place = 0; place < variables_.size(); ++place) {
       const auto& variable = variables_[place];
-      const bool is_in_use = std::any_of(variable.replicas.begin(), variable.replicas.end(),
-                                         [](const auto& weak) { return !weak.expired(); });
-      if (variable.is_table || !is_in_use) continue;
-      wanted.push_back({.variable = variable.number, .rows = {}});
+      const auto devices = variable.devices();
+      if (variable.is_table || devices.empty()) continue;
+      wanted.push_back({.variable = variable.number, .rows = {}, .pinned = has_gpu(devices)});
       places.push_back(place);
     }
     values->lookups = lookups.all();
@@ -111,7 +141,8 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
       std::vector<at::Tensor> rows;
       for (const size_t i : which) rows.push_back(values->lookups[i].rows.rows);
       wanted.push_back({.variable = variables_[place].number,
-                        .rows = rows.size() == 1 ? rows.front() : distinct_rows(at::cat(rows)).rows});
+                        .rows = rows.size() == 1 ? rows.front() : distinct_rows(at::cat(rows)).rows,
+                        .pinned = has_gpu(variables_[place].devices())});
       places.push_back(place);
     }
   }
@@ -127,7 +158,11 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
       auto& rows = values->lookups[which].rows;
       rows.values = table->second.size() == 1
                         ? pulled[i].values
-                        : pulled[i].values.index_select(0, at::searchsorted(wanted[i].rows, rows.rows));
+                        : values_of_rows(pulled[i].values, at::searchsorted(wanted[i].rows, rows.rows),
+                                         wanted[i].pinned);
+      if (!wanted[i].pinned) continue;
+      rows.rows = pinned_for(rows.rows, at::kCUDA);
+      rows.places = pinned_for(rows.places, at::kCUDA);
     }
   }
   return values;
@@ -140,7 +175,9 @@ void ServedVariables::use(const Values& values) {
     auto& variable = variables_[place];
     variable.versions = pulled.versions;
     for (const auto& weak : variable.replicas) {
-      if (auto parameter = weak.lock()) at::Tensor(std::move(parameter)).copy_(pulled.values);
+      // A GPU copies on the caller's current stream, which run() has the replicas' streams wait for.
+      if (auto parameter = weak.lock())
+        at::Tensor(std::move(parameter)).copy_(pulled.values, /*non_blocking=*/true);
     }
   }
 }
@@ -168,7 +205,7 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
           return {lookup.rows.rows, lookup.rows.places.reshape(ids.sizes()), lookup.rows.values};
   }
   auto read = distinct_rows(table.rows_of(ids.cpu()));
-  ParameterClient::Wanted wanted{.rows = read.rows};
+  ParameterClient::Wanted wanted{.rows = read.rows, .pinned = table.table().is_cuda()};
   size_t place = 0;
   {
     MutexLock lock(mutex_);
@@ -194,7 +231,17 @@ at::Tensor ServedVariables::read_rows(const ServedTable& table, int64_t begin, i
 }
 
 void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
-  MutexLock lock(mutex_);
+  std::optional<c10::Device> gpu;
+  {
+    MutexLock lock(mutex_);
+    gpu = copy_gradients(optimizer);
+  }
+  // Not under the lock: meanwhile the next step's values are read.
+  if (gpu) current_stream(*gpu).synchronize();
+}
+
+std::optional<c10::Device> ServedVariables::copy_gradients(const torch::optim::Optimizer& optimizer) {
+  std::optional<c10::Device> gpu;
   const at::NoGradGuard no_grad;
   for (const auto& group : optimizer.param_groups()) {
     const double lr = group.options().get_lr();
@@ -216,17 +263,20 @@ void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
       ParameterClient::Gradient taken{.variable = variable.number, .versions = variable.versions, .lr = lr};
       if (gradient.is_sparse()) {
         const auto coalesced = coalesced_rows(gradient);
-        taken.rows = coalesced.indices().squeeze(0).cpu().contiguous();
-        taken.values = coalesced.values().cpu().contiguous();  // nothing writes to it any more
+        taken.rows = coalesced.indices().squeeze(0).contiguous();
+        taken.values = coalesced.values().contiguous();  // nothing writes to either any more
+        if (gradient.is_cuda()) {
+          taken.rows = copied_to_host(taken.rows);
+          taken.values = copied_to_host(taken.values);
+        }
       } else {
-        taken.values = gradient.detach()
-                           .to(at::kCPU, gradient.scalar_type(), /*non_blocking=*/false,
-                               /*copy=*/true)
-                           .contiguous();
+        taken.values = copied_to_host(gradient);
       }
+      if (gradient.is_cuda()) gpu = gradient.device();
       gradients_.push_back(std::move(taken));
     }
   }
+  return gpu;
 }
 
 ServedVariables::Gradients ServedVariables::take_gradients() {

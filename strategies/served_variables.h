@@ -49,14 +49,16 @@ class ServedVariables : public TableReader {
   /// ParameterClient::pull().
   std::shared_ptr<const Values> read_ahead(const TableLookups& lookups);
   /// Copies the servers' values into the replicas' parameters, but for tables: these ones, or without any
-  /// what it reads now. Blocks. Throws as ParameterClient::pull().
+  /// what it reads now. Blocks; GPUs copy on the calling thread's current streams, for which it does not
+  /// wait. Throws as ParameterClient::pull().
   void refresh(std::shared_ptr<const Values> values = nullptr);
   TableRows look_up(const ServedTable& table, const at::Tensor& ids) override;
   at::Tensor read_rows(const ServedTable& table, int64_t begin, int64_t end) override;
 
   /// Gradients to be sent.
   using Gradients = std::vector<ParameterClient::Gradient>;
-  /// Copies the gradients of the first replica's optimizer, with the learning rates that it has now. Throws
+  /// Copies the gradients of the first replica's optimizer, with the learning rates that it has now, to the
+  /// host: waits for what a GPU's current stream has to do. Throws
   /// InvalidArgument for an optimizer whose gradients were copied already and not taken, and for gradients by
   /// values that were not read since the last refresh().
   void note_gradients(const torch::optim::Optimizer& optimizer);
@@ -79,11 +81,17 @@ class ServedVariables : public TableReader {
     bool is_table = false;
     std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> replicas;
     std::vector<uint64_t> versions;  // of the values that were read since the last refresh, by shard
+
+    /// Of the replicas' parameters that there still are.
+    std::vector<c10::Device> devices() const;
   };
 
   size_t place_of(const at::Tensor& parameter) const LOCKSTEP_REQUIRES(mutex_);
   std::vector<ParameterClient::Pulled> pull(const std::vector<ParameterClient::Wanted>& wanted);
   void use(const Values& values) LOCKSTEP_REQUIRES(mutex_);
+  /// The GPU, if any, whose current stream does it.
+  std::optional<c10::Device> copy_gradients(const torch::optim::Optimizer& optimizer)
+      LOCKSTEP_REQUIRES(mutex_);
 
   Mutex reader_mutex_;
   ParameterClient reader_ LOCKSTEP_GUARDED_BY(reader_mutex_);

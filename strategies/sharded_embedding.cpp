@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/runtime/module_state.h"
+#include "lockstep/runtime/pinned_memory.h"
 #include "lockstep/strategies/row_gather.h"
 
 namespace lockstep {
@@ -140,7 +141,7 @@ void ShardedEmbeddingImpl::check_has_table() const {
 
 torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch::Tensor& offsets) {
   check_has_table();
-  RowGather gather{.table = weight, .offsets = offsets, .is_mean = options_.mode == EmbeddingMode::kMean};
+  RowGather gather{.table = weight, .is_mean = options_.mode == EmbeddingMode::kMean};
   if (is_made_) {
     gather.values = weight;
     gather.places = rows_of(ids.to(weight.device()));
@@ -150,7 +151,12 @@ torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch
     gather.places = read.places;
     gather.rows = read.rows;
   }
-  gather.places = gather.places.to(weight.device()).flatten().contiguous();
+  const auto on_device = [&](const torch::Tensor& numbers) {
+    return pinned_for(numbers, weight.device()).to(weight.device(), /*non_blocking=*/true);
+  };
+  gather.places = on_device(gather.places).flatten().contiguous();
+  if (gather.rows.defined()) gather.rows = on_device(gather.rows);
+  if (offsets.defined()) gather.offsets = on_device(offsets);
   return gather_rows(gather);
 }
 

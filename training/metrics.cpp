@@ -22,7 +22,7 @@ bool broadcasts_to(at::IntArrayRef from, at::IntArrayRef to) {
 
 void add(torch::Tensor& state, const torch::Tensor& sum) {
   if (state.defined()) {
-    state.add_(sum.to(state.device(), /*non_blocking=*/true));
+    state.add_(sum.to(state.device()));
   } else {
     state = sum;
   }

@@ -21,12 +21,16 @@ MeasuredTraining memory_alone() {
   return {.run = run, .parameters = {}};
 }
 
-/// So far, in seconds: of parameter servers the mean of the workers.
-double communication_seconds(Strategy& strategy, int num_workers) {
+/// How replicas have spent their time so far, on average, in seconds.
+struct MeanTimes {
+  double waiting = 0;    ///< for others; of parameter servers not known
+  double computing = 0;  ///< of parameter servers alone
+};
+
+MeanTimes mean_times(Strategy& strategy, int num_workers) {
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
-  if (served == nullptr) return mean_seconds_waited(strategy);
-  const auto& times = served->worker_times();
-  return (times.waiting + times.idle) / num_workers;
+  if (served == nullptr) return {.waiting = mean_seconds_waited(strategy)};
+  return {.computing = served->worker_times().computing / num_workers};
 }
 
 std::string staleness_text(const CtrServing& serving) {
@@ -69,14 +73,17 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
   };
   train(0, options.warmup_steps);
   const auto before = training.result();
-  const double waited_before = communication_seconds(strategy, num_processes);
+  const MeanTimes times_before = mean_times(strategy, num_processes);
   train(options.warmup_steps, options.steps);
   const auto after = training.result();
   run.examples = after.rows - before.rows;
   run.seconds = after.seconds - before.seconds;
   run.data_wait_seconds = after.data_wait_seconds - before.data_wait_seconds;
-  run.communication_seconds = communication_seconds(strategy, num_processes) - waited_before;
+  const MeanTimes times_after = mean_times(strategy, num_processes);
+  run.communication_seconds = times_after.waiting - times_before.waiting;
   if (after.serving) {
+    // A worker that had no step at all reports nothing, and has waited all the same.
+    run.communication_seconds = std::max(0.0, run.seconds - (times_after.computing - times_before.computing));
     run.replicas *= num_processes;
     run.description += staleness_text(*after.serving);
   }

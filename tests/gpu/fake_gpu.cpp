@@ -98,11 +98,15 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
       order().wait(name_of(stream), recorded.clock);
   }
   bool queryEvent(void* event) const override {
-    if (event != nullptr) refuse_event_wait_in_capture(static_cast<Event*>(event)->capture);
+    if (event == nullptr) return true;
+    const auto& recorded = *static_cast<Event*>(event);
+    refuse_event_wait_in_capture(recorded.capture);
+    order().learn_on_host(recorded.clock);
     return true;
   }
   bool queryStream(const c10::Stream& stream) const override {
     refuse_host_wait_in_capture(name_of(stream));
+    order().learn_on_host(order().record(name_of(stream)));
     return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {

@@ -3,6 +3,7 @@
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
@@ -67,6 +68,13 @@ void note_copy(Capture& capture, const at::Tensor& to, const at::Tensor& from) {
   if (to.is_cuda()) capture.writable_view(to).copy_(from.is_cuda() ? capture.view(from) : from);
 }
 
+/// A copy to pinned memory, for which the host does not wait: until it does it sees garbage, and no value.
+void show_later(StreamName stream, const at::Tensor& to, const at::Tensor& from) {
+  auto copy = at::empty_like(to).copy_(host_view(from));
+  if (to.is_contiguous()) std::memset(to.mutable_data_ptr(), 0xff, to.nbytes());
+  order().show_on_host(stream, [to, copy] { to.copy_(copy); });
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.numel() == 0) return self;
   if (self.is_cuda() && source.is_cuda() && self.device() != source.device()) {
@@ -86,6 +94,10 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   if (host_waits) {
     order().wait_on_host(order().record(stream),
                          self.is_cuda() ? "a copy to the device" : "a copy to the host");
+  }
+  if (!self.is_cuda() && !host_waits) {
+    show_later(stream, self, source);
+    return self;
   }
   const auto view = [](const at::Tensor& tensor) { return tensor.is_cuda() ? host_view(tensor) : tensor; };
   view(self).copy_(view(source));

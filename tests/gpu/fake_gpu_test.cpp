@@ -141,6 +141,23 @@ TEST_F(FakeGpu, CountsWhatMakesTheHostWait) {
   EXPECT_THAT(fake_gpu::host_waits(), SizeIs(3));
 }
 
+TEST_F(FakeGpu, ShowsACopyToPinnedMemoryOnceTheHostHasWaited) {
+  const auto value = torch::ones({4}, kGpu0);
+  const auto stream = c10::impl::VirtualGuardImpl(torch::kCUDA).getStream(kGpu0);
+  for (const bool asks : {false, true}) {
+    auto copy = torch::empty({4}, torch::TensorOptions().pinned_memory(true));
+    copy.copy_(value, /*non_blocking=*/true);
+    value.add_(1);
+    EXPECT_TRUE(copy.isnan().all().item<bool>());
+    if (asks) {
+      EXPECT_TRUE(stream.query());
+    } else {
+      stream.synchronize();
+    }
+    EXPECT_TRUE(copy.eq(asks ? 2 : 1).all().item<bool>());
+  }
+}
+
 TEST_F(FakeGpu, RefusesMemoryBeyondItsLimit) {
   fake_gpu::limit_memory(0, 1 << 20);
   EXPECT_THROW(torch::empty({1 << 20}, kGpu0), c10::OutOfMemoryError);

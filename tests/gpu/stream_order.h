@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -38,6 +39,11 @@ class StreamOrder {
   /// The host has waited for `event` because of `what`: whatever it gives to any stream from now on comes
   /// after it.
   void wait_on_host(const Clock& event, const std::string& what);
+  /// The host has learned that `event` is over, without a wait: likewise.
+  void learn_on_host(const Clock& event);
+  /// `show` has the host see what `stream` has done until now: it is called once the host knows that this is
+  /// done, and by forget().
+  void show_on_host(StreamName stream, std::function<void()> show);
 
   /// Memory that `stream`'s allocator gives, and takes back. Freed memory is taken again at the earliest by
   /// the next allocation of the same stream.
@@ -76,6 +82,14 @@ class StreamOrder {
     Clock known;  // what the streams named by use_on() had to do
   };
 
+  /// What a stream has done, which the host does not know yet.
+  struct Unseen {
+    StreamName stream;
+    uint64_t time = 0;
+    std::function<void()> show;
+  };
+
+  void show_what_is_known(std::unique_lock<std::mutex> lock);
   bool is_before(const Access& access, const Clock& clock) const;
   Block* find_block(const char* address);
   void access(StreamName stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
@@ -87,6 +101,7 @@ class StreamOrder {
   std::map<StreamName, std::vector<FreedBlock>> freed_;
   std::vector<std::string> races_;
   std::vector<std::string> host_waits_;
+  std::vector<Unseen> unseen_;
 };
 
 }  // namespace lockstep::fake_gpu

@@ -25,6 +25,8 @@ class ParameterServerJob {
     int num_servers = 2;
     int num_workers = 1;
     int replicas_per_worker = 1;
+    /// Of the chief and each worker; none: a CPU for each replica.
+    std::vector<std::string> devices{};
     std::chrono::milliseconds join_timeout = std::chrono::seconds(30);
     ParameterServerOptions parameters;
   };
@@ -67,7 +69,8 @@ class ParameterServerJob {
     ClusterOptions cluster{.token = "secret", .listening_socket = listening_socket};
     cluster.join_timeout = options_.join_timeout;
     return std::make_unique<ParameterServerStrategy>(
-        std::make_shared<SimpleClusterResolver>(spec_, type, task), cpu_devices(options_.replicas_per_worker),
+        std::make_shared<SimpleClusterResolver>(spec_, type, task),
+        options_.devices.empty() ? cpu_devices(options_.replicas_per_worker) : options_.devices,
         options_.parameters, StrategyOptions{.intra_op_threads = 1, .seed = 5}, cluster);
   }
 

@@ -196,21 +196,30 @@ TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothi
 }
 
 TEST(ParameterServerStrategy, TellsWhatWorkersHaveDoneWithTheirTime) {
+  using Clock = std::chrono::steady_clock;
   constexpr auto kComputing = std::chrono::milliseconds(20);
-  constexpr auto kBetween = std::chrono::milliseconds(200);
-  ParameterServerJob job({.num_workers = 1});
+  constexpr auto kBetween = std::chrono::milliseconds(1000);
+  ParameterServerJob job({.num_workers = 1, .parameters = {.max_staleness = 0}});
   job.start_workers([&](ParameterServerStrategy& strategy) {
     strategy.define_step("sleep", [&](const StepSlot&) { std::this_thread::sleep_for(kComputing); });
     return 0;
   });
   job.chief().define_step("sleep", [](const StepSlot&) {});
-  const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
-  job.chief().run_steps("sleep", 0, 10, ignore);
+  std::chrono::duration<double> in_runs{};
+  const auto run = [&](int64_t begin, int64_t end, std::chrono::milliseconds on_step) {
+    const auto began = Clock::now();
+    job.chief().run_steps("sleep", begin, end, [&](int64_t, const std::vector<ClosureValues>&) {
+      std::this_thread::sleep_for(on_step);
+    });
+    in_runs += Clock::now() - began;
+  };
+  run(0, 10, std::chrono::milliseconds(0));
   std::this_thread::sleep_for(kBetween);
-  job.chief().run_steps("sleep", 10, 20, ignore);
+  run(10, 20, std::chrono::milliseconds(30));  // one step at a time: the worker has nothing to do meanwhile
   const auto& times = job.chief().worker_times();
   EXPECT_GE(times.computing, 0.4);
-  EXPECT_GE(times.idle, 0.2);
+  EXPECT_GE(times.idle, 9 * 0.03);
+  EXPECT_LE(times.total(), in_runs.count()) << "between two runs no worker is idle";
   EXPECT_LT(times.waiting, times.computing);  // for nearly nothing
   job.end();
 }

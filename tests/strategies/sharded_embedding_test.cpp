@@ -2,112 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/sgd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "lockstep/strategies/losses.h"
 #include "lockstep/tests/strategies/message_of.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/parameter_server_job.h"
+#include "lockstep/tests/strategies/table_net.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::Each;
-using ::testing::Gt;
 using ::testing::HasSubstr;
-
-constexpr int64_t kRows = 23;
-constexpr int64_t kColumns = 3;
-
-ShardedEmbeddingOptions table_options(EmbeddingMode mode) {
-  return {.num_embeddings = kRows,
-          .embedding_dim = kColumns,
-          .mode = mode,
-          .initial_values = NormalValues{.std = 0.5, .seed = static_cast<uint64_t>(mode) + 1},
-          .dtype = torch::kDouble};
-}
-
-torch::Tensor initial_table(EmbeddingMode mode) {
-  return make_values(table_options(mode).initial_values, {0, kRows},
-                     torch::empty({0, kColumns}, torch::kDouble));
-}
-
-/// The same lookups by three tables of LibTorch's, whose gradients are dense.
-struct DenseNetImpl : public torch::nn::Module {
-  DenseNetImpl() {
-    for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
-      const auto name = "table" + std::to_string(tables.size());
-      tables.push_back(register_parameter(name, initial_table(mode)));
-    }
-    head = register_module("head", torch::nn::Linear(3 * kColumns, 3));
-    head->to(torch::kDouble);
-  }
-  torch::Tensor forward(const torch::Tensor& ids) {
-    const auto whole = [&](size_t table) { return torch::embedding(tables[table], ids); };
-    return head(torch::cat({whole(0).select(1, 0), whole(1).sum(1), whole(2).mean(1)}, 1));
-  }
-  std::vector<torch::Tensor> tables;
-  torch::nn::Linear head{nullptr};
-};
-TORCH_MODULE(DenseNet);
-
-struct TableNetImpl : public torch::nn::Module {
-  TableNetImpl() {
-    for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
-      const auto name = "table" + std::to_string(tables.size());
-      tables.push_back(register_module(name, ShardedEmbedding(table_options(mode))));
-    }
-    head = register_module("head", torch::nn::Linear(3 * kColumns, 3));
-    head->to(torch::kDouble);
-  }
-  torch::Tensor forward(const torch::Tensor& ids) {
-    return head(torch::cat({tables[0](ids.select(1, 0)), tables[1](ids), tables[2](ids)}, 1));
-  }
-  void list_lookups(const torch::Tensor& ids, TableLookups& lookups) const {
-    lookups.add(tables[0], ids.select(1, 0));
-    lookups.add(tables[1], ids);
-    lookups.add(tables[2], ids);
-  }
-  std::vector<ShardedEmbedding> tables;
-  torch::nn::Linear head{nullptr};
-};
-TORCH_MODULE(TableNet);
-
-template <typename Net>
-Net seeded() {
-  torch::manual_seed(17);
-  return Net();
-}
-
-/// Bags of four ids, some of which come several times, and most of which no batch has in common.
-Example bags() {
-  torch::manual_seed(3);
-  return {torch::randint(0, kRows, {kExamples, 4}), torch::randint(0, 3, {kExamples})};
-}
-
-MakeOptimizer sgd() {
-  return [](const auto& parameters) {
-    return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.5));
-  };
-}
-MakeOptimizer adagrad_of_rows() {
-  return [](const auto& parameters) {
-    return std::make_unique<torch::optim::Adagrad>(parameters, torch::optim::AdagradOptions(0.1));
-  };
-}
 
 TEST(ShardedEmbedding, LooksUpWhatLibTorchDoes) {
   const auto ids = torch::tensor({3, 1, 3, 22, 0, 7}, torch::kLong);
@@ -128,7 +37,8 @@ TEST(ShardedEmbedding, LooksUpWhatLibTorchDoes) {
     EXPECT_TRUE(uneven[2].eq(0).all().item<bool>());
     const auto last = torch::embedding(table, ids.narrow(0, 4, 2)).sum(0);
     EXPECT_LT((uneven[3] * (mode == EmbeddingMode::kMean ? 2 : 1) - last).abs().max().item<double>(), 1e-15);
-    EXPECT_EQ(embedding(torch::empty({0, 3}, torch::kLong)).sizes(), (std::vector<int64_t>{0, kColumns}));
+    EXPECT_EQ(embedding(torch::empty({0, 3}, torch::kLong)).sizes(),
+              (std::vector<int64_t>{0, kTableColumns}));
   }
 }
 
@@ -164,13 +74,13 @@ TEST(ShardedEmbedding, HasTheSameGradientHoweverTheRowsOfItsResultsLie) {
   const auto offsets = torch::tensor({0, 0, 2}, torch::kLong);  // bags of 0, 2 and 3
   const auto bags = torch::tensor({1, 1, 2, 2, 2}, torch::kLong);
   const auto lengths = torch::tensor({2, 2, 3, 3, 3}, torch::kDouble).unsqueeze(1);
-  const auto wide = torch::rand({5, 4 * kColumns}, torch::kDouble);
+  const auto wide = torch::rand({5, 4 * kTableColumns}, torch::kDouble);
   for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
     const int64_t num_results = mode == EmbeddingMode::kNone ? 5 : 3;
-    for (const auto& all :
-         {wide.narrow(1, kColumns, kColumns).contiguous(), wide.narrow(1, kColumns, kColumns),
-          wide.narrow(1, 1, kColumns), wide.t().contiguous().t().narrow(1, kColumns, kColumns),
-          wide.narrow(1, 2, 1).expand({5, kColumns})}) {
+    for (const auto& all : {wide.narrow(1, kTableColumns, kTableColumns).contiguous(),
+                            wide.narrow(1, kTableColumns, kTableColumns), wide.narrow(1, 1, kTableColumns),
+                            wide.t().contiguous().t().narrow(1, kTableColumns, kTableColumns),
+                            wide.narrow(1, 2, 1).expand({5, kTableColumns})}) {
       const auto of_results = all.narrow(0, 0, num_results);
       ShardedEmbedding embedding(table_options(mode));
       embedding->make_table();
@@ -182,7 +92,8 @@ TEST(ShardedEmbedding, HasTheSameGradientHoweverTheRowsOfItsResultsLie) {
         of_ids = of_results.index_select(0, bags);
         if (mode == EmbeddingMode::kMean) of_ids = of_ids / lengths;
       }
-      const auto expected = torch::zeros({kRows, kColumns}, torch::kDouble).index_add(0, ids, of_ids);
+      const auto expected =
+          torch::zeros({kTableRows, kTableColumns}, torch::kDouble).index_add(0, ids, of_ids);
       EXPECT_LT((embedding->weight.grad().to_dense() - expected).abs().max().item<double>(), 1e-15);
     }
   }
@@ -306,191 +217,6 @@ TEST(ShardedEmbedding, TrainsAsADenseTableUnderReplicasThatStepTogether) {
       EXPECT_LT(largest_difference(trained, alone), 1e-12);
     }
   }
-}
-
-enum class Reads { kAhead, kWhenLookedUp };
-
-struct TableTraining {
-  TableTraining(ParameterServerStrategy& strategy, const MakeOptimizer& make, Reads reads)
-      : model(strategy.scope([](ReplicaContext&) { return seeded<TableNet>(); })),
-        optimizer(
-            strategy.scope([&](ReplicaContext& replica) { return make(model[replica]->parameters()); })) {
-    const auto data = bags();
-    const auto batches =
-        strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    StepOptions<Example> options;
-    if (reads == Reads::kAhead)
-      options.look_up = [this](const Example& shard, TableLookups& lookups) {
-        model.primary()->list_lookups(shard.data, lookups);
-      };
-    strategy.define_step(
-        "train", batches,
-        [&strategy, this](const StepSlot&, PerReplica<Example>& batch) {
-          strategy.run(plain_step<TableNet>, model, optimizer, batch);
-        },
-        options);
-  }
-  Mirrored<TableNet> model;
-  Mirrored<OptimizerPointer> optimizer;
-};
-
-/// A job that trains tables, made for one thread at a time: the process's random state is all of theirs.
-class TableJob {
- public:
-  TableJob(const ParameterServerJob::Options& options, MakeOptimizer make, Reads reads)
-      : job(options), make_(std::move(make)), reads_(reads), training(prepare(job.chief())) {
-    job.start_workers([this](ParameterServerStrategy& strategy) { return prepare(strategy); });
-  }
-  void train(int64_t begin, int64_t end) {
-    job.chief().run_steps("train", begin, end, [](int64_t, const std::vector<ClosureValues>&) {});
-  }
-
- private:
-  std::shared_ptr<TableTraining> prepare(ParameterServerStrategy& strategy) {
-    const std::lock_guard<std::mutex> lock(one_at_a_time_);
-    return std::make_shared<TableTraining>(strategy, make_, reads_);
-  }
-
-  std::mutex one_at_a_time_;
-
- public:
-  ParameterServerJob job;
-
- private:
-  MakeOptimizer make_;
-  Reads reads_;
-
- public:
-  std::shared_ptr<TableTraining> training;
-};
-
-/// Workers, replicas of each, shards, and when rows are read.
-class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int, Reads>> {};
-
-TEST_P(ServedTableTest, TrainsAsADenseTable) {
-  const auto [workers, replicas, shards, reads] = GetParam();
-  for (const auto& make : {sgd(), adagrad_of_rows()}) {
-    const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make);
-    TableJob tables(
-        {.num_workers = workers,
-         .replicas_per_worker = replicas,
-         .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(shards), .max_staleness = 0}},
-        make, reads);
-    auto& job = tables.job;
-    const auto& training = tables.training;
-    tables.train(0, 12);
-    // What the servers have, read as an evaluation does.
-    std::vector<torch::Tensor> served;
-    const auto rows = torch::arange(kRows);
-    job.chief().run(
-        [&](ReplicaContext& replica, TableNet& model) {
-          if (replica.local_replica_id() != 0) return;
-          const torch::NoGradGuard no_grad;
-          served = {model->tables[0](rows), model->tables[1](rows.unsqueeze(1)),
-                    model->tables[2](rows.unsqueeze(1)), model->head->weight.clone(),
-                    model->head->bias.clone()};
-        },
-        training->model);
-    EXPECT_LT(largest_difference(served, alone), 1e-12);
-    for (size_t i = 0; i < 3; ++i) {
-      const auto& table = training->model.primary()->tables[i];
-      EXPECT_TRUE(table->read_rows().equal(served[i]));
-      EXPECT_TRUE(table->read_rows(4, 9).equal(served[i].slice(0, 4, 9)));
-      EXPECT_EQ(table->read_rows(7, 7).sizes(), (std::vector<int64_t>{0, kColumns}));
-    }
-    EXPECT_EQ(training->model.primary()->tables[0]->weight.storage().nbytes(), sizeof(double));
-    job.end();
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(ShardedEmbedding, ServedTableTest,
-                         ::testing::Values(std::tuple(1, 1, 1, Reads::kAhead),
-                                           std::tuple(2, 1, 5, Reads::kAhead),
-                                           std::tuple(2, 1, 5, Reads::kWhenLookedUp),
-                                           std::tuple(2, 2, 3, Reads::kAhead),
-                                           std::tuple(2, 2, 3, Reads::kWhenLookedUp)));
-
-TEST(ShardedEmbedding, AStepReadsAllRowsByOneMessageToEachServer) {
-  // Three tables, and two parameters of the layer behind them.
-  const auto requests_of_steps = [](Reads reads) {
-    TableJob tables(
-        {.num_servers = 2,
-         .num_workers = 1,
-         .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(2), .looks_ahead = false}},
-        sgd(), reads);
-    tables.train(0, 1);
-    const auto requests = [&] {
-      return std::vector<uint64_t>{tables.job.num_requests(0), tables.job.num_requests(1)};
-    };
-    const auto before = requests();
-    tables.train(1, 11);
-    const auto after = requests();
-    tables.job.end();
-    return std::vector<uint64_t>{after[0] - before[0], after[1] - before[1]};
-  };
-  EXPECT_THAT(requests_of_steps(Reads::kAhead), Each(20U));             // a pull and a push
-  EXPECT_THAT(requests_of_steps(Reads::kWhenLookedUp), Each(Gt(40U)));  // and one for each table
-}
-
-TEST(ShardedEmbedding, ServersTrainTheRowsThatItsFilterTakes) {
-  // Ids 0 to 3 come in every batch, the others in one each.
-  const auto ids = torch::stack({torch::arange(kExamples) % 4, torch::arange(kExamples) + 4}, 1);
-  ParameterServerJob job({.num_workers = 1, .parameters = {.max_staleness = 0}});
-  std::mutex one_at_a_time;
-  struct Training {
-    Mirrored<ShardedEmbedding> table;
-    Mirrored<OptimizerPointer> optimizer;
-  };
-  const auto prepare = [&](ParameterServerStrategy& strategy) {
-    const std::lock_guard<std::mutex> lock(one_at_a_time);
-    auto options = table_options(EmbeddingMode::kSum);
-    options.row_filter.min_frequency = 2;
-    auto table = strategy.scope([&](ReplicaContext&) { return ShardedEmbedding(options); });
-    auto optimizer =
-        strategy.scope([&](ReplicaContext& replica) { return sgd()(table[replica]->parameters()); });
-    const auto training = std::make_shared<Training>(Training{std::move(table), std::move(optimizer)});
-    strategy.define_step("train",
-                         strategy.step_batches(TensorDataset(ids, torch::zeros({kExamples})),
-                                               {.global_batch_size = kBatchSize}),
-                         [&strategy, training](const StepSlot&, PerReplica<Example>& batch) {
-                           strategy.run(
-                               [](ReplicaContext& replica, ShardedEmbedding& rows, OptimizerPointer& stepped,
-                                  const Example& shard) {
-                                 stepped->zero_grad();
-                                 rows(shard.data).sum().backward();
-                                 replica.apply_gradients(*stepped);
-                               },
-                               training->table, training->optimizer, batch);
-                         });
-    return training;
-  };
-  const auto training = prepare(job.chief());
-  job.start_workers(prepare);
-  constexpr int64_t kSteps = (kExamples + kBatchSize - 1) / kBatchSize;
-  job.chief().run_steps("train", 0, kSteps, [](int64_t, const std::vector<ClosureValues>&) {});
-  torch::Tensor served;
-  job.chief().run(
-      [&](ReplicaContext&, ShardedEmbedding& table) {
-        const torch::NoGradGuard no_grad;
-        served = table(torch::arange(kRows).unsqueeze(1));
-      },
-      training->table);
-  job.end();
-  // Each time that a row comes in a batch its gradient is 1, and the rate 0.5.
-  auto expected = initial_table(EmbeddingMode::kSum);
-  for (int64_t row = 0; row < kRows; ++row) {
-    int64_t batches = 0, times = 0;
-    for (int64_t step = 0; step < kSteps; ++step) {
-      const int64_t begin = step * kBatchSize;
-      const auto count =
-          (ids.narrow(0, begin, std::min(kBatchSize, kExamples - begin)) == row).sum().item<int64_t>();
-      batches += count > 0 ? 1 : 0;
-      if (count > 0 && batches >= 2) times += count;
-    }
-    expected[row] -= 0.5 * static_cast<double>(times);
-  }
-  EXPECT_LT(largest_difference({served}, {expected}), 1e-12);
-  EXPECT_GT(largest_difference({served}, {initial_table(EmbeddingMode::kSum)}), 0.4);
 }
 
 TEST(ShardedEmbedding, HasNoFilterWithoutServers) {

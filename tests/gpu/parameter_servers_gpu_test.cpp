@@ -1,0 +1,95 @@
+// Workers of parameter servers that compute on GPUs; the servers' values stay on the host.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/strategies/table_job.h"
+
+namespace lockstep {
+namespace {
+
+struct Placement {
+  std::string name;
+  int workers = 1;
+  std::vector<std::string> devices;  // of each process
+  Reads reads = Reads::kAhead;
+};
+
+ParameterServerJob::Options job_on(const Placement& placement, std::optional<uint64_t> max_staleness) {
+  return {.num_workers = placement.workers,
+          .devices = placement.devices,
+          .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(3),
+                         .max_staleness = max_staleness}};
+}
+
+int num_gpus_of(const Placement& placement) {
+  return placement.devices.back() == "gpu:1" ? 2 : 1;
+}
+
+class ParameterServersGpu : public testing::TestWithParam<Placement> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Placements, ParameterServersGpu,
+    testing::Values(Placement{"OneGpu", 1, {"gpu:0"}},
+                    Placement{"OneGpuThatReadsWhenItLooksUp", 1, {"gpu:0"}, Reads::kWhenLookedUp},
+                    Placement{"TwoWorkersOnOneGpu", 2, {"gpu:0"}},
+                    Placement{"TwoGpus", 1, {"gpu:0", "gpu:1"}},
+                    Placement{"TwoGpusThatReadWhenTheyLookUp", 1, {"gpu:0", "gpu:1"}, Reads::kWhenLookedUp},
+                    Placement{"CpuAndGpu", 1, {"cpu:0", "gpu:0"}},
+                    Placement{"GpuAndCpu", 1, {"gpu:0", "cpu:0"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(ParameterServersGpu, TrainAsADenseTableOnTheCpu) {
+  LOCKSTEP_NEEDS_GPUS(num_gpus_of(GetParam()));
+  for (const auto& make : {sgd(), adagrad_of_rows()}) {
+    forget_races();
+    TableJob tables(job_on(GetParam(), 0), make, GetParam().reads);
+    tables.train(0, 12);
+    const auto served = tables.served();
+    tables.job().end();
+    EXPECT_LT(largest_difference(served, trained_alone<DenseNet>(seeded<DenseNet>, bags(), make)), 1e-12);
+    expect_no_races();
+  }
+}
+
+// Meanwhile the next steps' values are read, and the last step's gradients are sent.
+TEST_P(ParameterServersGpu, StepEachByItselfWithoutRaces) {
+  LOCKSTEP_NEEDS_GPUS(num_gpus_of(GetParam()));
+  forget_races();
+  TableJob tables(job_on(GetParam(), std::nullopt), sgd(), GetParam().reads);
+  const auto before = tables.served();
+  tables.train(0, 24);
+  const auto served = tables.served();
+  tables.job().end();
+  EXPECT_GT(largest_difference(served, before), 1e-3);
+  for (const auto& values : served) EXPECT_TRUE(values.isfinite().all().item<bool>());
+  expect_no_races();
+}
+
+TEST(ParameterServersGpuMemory, TheHostDoesNotWaitForValuesThatWereReadAhead) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  TableJob tables({.num_workers = 1, .devices = {"gpu:0"}, .parameters = {.max_staleness = 0}}, sgd(),
+                  Reads::kAhead, [](ParameterServerStrategy& strategy, TableTraining& training) {
+                    auto options = training.options;
+                    options.only_reads = true;
+                    strategy.define_step(
+                        "forward", training.batches,
+                        [&](const StepSlot&, PerReplica<Example>& batch) {
+                          const torch::NoGradGuard no_grad;
+                          const HostMustNotWait no_wait;
+                          strategy.run(
+                              [](ReplicaContext&, TableNet& net, const Example& shard) { net(shard.data); },
+                              training.model, batch);
+                        },
+                        options);
+                  });
+  tables.run("forward", 0, 3);
+  tables.job().end();
+}
+
+}  // namespace
+}  // namespace lockstep
