@@ -2,83 +2,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/sgd.h>
 
-#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
-#include "lockstep/tests/strategies/message_of.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/parameter_server_job.h"
+#include "lockstep/tests/strategies/served_tanh_training.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-
-constexpr int64_t kStepsPerEpoch = (kExamples + kBatchSize - 1) / kBatchSize;
-constexpr int64_t kSteps = kEpochs * kStepsPerEpoch;
-
-/// A process's part of the training that trained_alone() does.
-struct TanhTraining {
-  TanhTraining(ParameterServerStrategy& strategy, const MakeOptimizer& make_optimizer)
-      : model(strategy.scope([](ReplicaContext&) {
-          torch::manual_seed(17);
-          return make_tanh_net();
-        })),
-        optimizer(strategy.scope(
-            [&](ReplicaContext& replica) { return make_optimizer(model[replica]->parameters()); })) {
-    const auto data = examples_of_three_classes();
-    const auto batches =
-        strategy.step_batches(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-    strategy.define_step("train", batches,
-                         [&strategy, this](const StepSlot& step, PerReplica<Example>& batch) {
-                           strategy.run(plain_step<TanhNet>, model, optimizer, batch);
-                           return step.step;
-                         });
-    strategy.define_step("examples", batches,
-                         [&strategy, this](const StepSlot&, PerReplica<Example>& batch) {
-                           const torch::NoGradGuard no_grad;
-                           return strategy.reduce(
-                               ReduceOp::kSum, strategy.run(
-                                                   [](ReplicaContext&, TanhNet& net, const Example& shard) {
-                                                     return example_losses(net, shard).sum();
-                                                   },
-                                                   model, batch));
-                         },
-                         {.only_reads = true});
-  }
-
-  Mirrored<TanhNet> model;
-  Mirrored<OptimizerPointer> optimizer;
-};
-
-/// In a job of threads the random state is all of theirs, so that the models are made one after another.
-std::shared_ptr<TanhTraining> make_training(ParameterServerStrategy& strategy, const MakeOptimizer& make) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard<std::mutex> lock(one_at_a_time);
-  return std::make_shared<TanhTraining>(strategy, make);
-}
-
-/// The servers' values, as the chief's model has them after a run that only looks at it.
-std::vector<torch::Tensor> served_values(ParameterServerStrategy& chief, TanhTraining& training) {
-  chief.run([](ReplicaContext&, TanhNet&) {}, training.model);
-  return values_of(training.model.primary()->parameters());
-}
 
 struct Trained {
   std::vector<torch::Tensor> parameters;
@@ -91,27 +31,16 @@ Trained trained_by_servers(const ParameterServerJob::Options& options, const Mak
   const auto training = make_training(job.chief(), make);
   job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, make); });
   Trained trained;
-  job.chief().run_steps("train", 0, kSteps, [&](int64_t step, const std::vector<ClosureValues>& values) {
-    EXPECT_EQ(values.size(), static_cast<size_t>(job.chief().slots_per_step()));
-    for (const auto& value : values) EXPECT_EQ(std::get<int64_t>(value.at(0)), step);
-    trained.steps.push_back(step);
-  });
+  job.chief().run_steps("train", 0, kServedSteps,
+                        [&](int64_t step, const std::vector<ClosureValues>& values) {
+                          EXPECT_EQ(values.size(), static_cast<size_t>(job.chief().slots_per_step()));
+                          for (const auto& value : values) EXPECT_EQ(std::get<int64_t>(value.at(0)), step);
+                          trained.steps.push_back(step);
+                        });
   trained.parameters = served_values(job.chief(), *training);
   trained.counts = job.chief().update_counts();
   job.end();
   return trained;
-}
-
-MakeOptimizer adagrad() {
-  return [](const auto& parameters) {
-    return std::make_unique<torch::optim::Adagrad>(parameters, torch::optim::AdagradOptions(0.1));
-  };
-}
-
-MakeOptimizer adam() {
-  return [](const auto& parameters) {
-    return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.01));
-  };
 }
 
 /// Workers, replicas of each, servers.
@@ -128,8 +57,8 @@ TEST_P(TogetherTest, StalenessZeroEqualsTrainingAlone) {
                                              .parameters = {.max_staleness = 0}},
                                             make);
     EXPECT_LT(largest_difference(trained.parameters, alone), 1e-12);
-    EXPECT_EQ(trained.steps.size(), static_cast<size_t>(kSteps));
-    EXPECT_THAT(trained.counts.staleness, ElementsAre(Pair(0, kSteps)));
+    EXPECT_EQ(trained.steps.size(), static_cast<size_t>(kServedSteps));
+    EXPECT_THAT(trained.counts.staleness, ElementsAre(Pair(0, kServedSteps)));
   }
 }
 
@@ -157,7 +86,7 @@ TEST(ParameterServerStrategy, AWorkerThatIsAloneAndDoesNotLookAheadIsNeverStale)
   const auto alone = trained_alone<TanhNet>(make_tanh_net, examples_of_three_classes(), adam());
   const auto trained = trained_by_servers({.num_workers = 1, .parameters = {.looks_ahead = false}}, adam());
   EXPECT_LT(largest_difference(trained.parameters, alone), 1e-12);
-  EXPECT_THAT(trained.counts.staleness, ElementsAre(Pair(0, kSteps)));
+  EXPECT_THAT(trained.counts.staleness, ElementsAre(Pair(0, kServedSteps)));
 }
 
 TEST(ParameterServerStrategy, AWorkerThatLooksAheadIsStaleByTwoOfItsOwnStepsAtMost) {
@@ -167,7 +96,7 @@ TEST(ParameterServerStrategy, AWorkerThatLooksAheadIsStaleByTwoOfItsOwnStepsAtMo
     EXPECT_LE(staleness, 2U);
     updates += count;
   }
-  EXPECT_EQ(updates, kSteps);
+  EXPECT_EQ(updates, kServedSteps);
 }
 
 TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothing) {
@@ -176,10 +105,10 @@ TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothi
     const auto training = make_training(job.chief(), adam());
     job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, adam()); });
     const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
-    job.chief().run_steps("train", 0, kSteps, ignore);
+    job.chief().run_steps("train", 0, kServedSteps, ignore);
     const auto before = served_values(job.chief(), *training);
     double sum = 0;
-    job.chief().run_steps("examples", 0, kStepsPerEpoch,
+    job.chief().run_steps("examples", 0, kServedStepsPerEpoch,
                           [&](int64_t, const std::vector<ClosureValues>& slots) {
                             EXPECT_EQ(slots.size(), static_cast<size_t>(job.chief().slots_per_step()));
                             for (const auto& values : slots)
@@ -189,7 +118,7 @@ TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothi
     const auto losses = example_losses(training->model.local_values()[0], examples_of_three_classes());
     EXPECT_NEAR(sum, losses.sum().item<double>(), 1e-12);
     // The steps go on where they were.
-    job.chief().run_steps("train", kSteps, kSteps + 1, ignore);
+    job.chief().run_steps("train", kServedSteps, kServedSteps + 1, ignore);
     EXPECT_GT(largest_difference(served_values(job.chief(), *training), before), 0);
     job.end();
   }
@@ -235,8 +164,8 @@ TEST(ParameterServerStrategy, StalenessStaysWithinItsBound) {
         EXPECT_LE(staleness, *bound);
       }
     }
-    EXPECT_EQ(updates, kSteps);
-    for (int64_t step = 0; step < kSteps; ++step)
+    EXPECT_EQ(updates, kServedSteps);
+    for (int64_t step = 0; step < kServedSteps; ++step)
       EXPECT_EQ(trained.steps.at(static_cast<size_t>(step)), step);
   }
 }
@@ -246,13 +175,13 @@ TEST(ParameterServerStrategy, AStepIsAppliedOnce) {
   const auto training = make_training(job.chief(), adam());
   job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, adam()); });
   const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
-  job.chief().run_steps("train", 0, kSteps, ignore);
+  job.chief().run_steps("train", 0, kServedSteps, ignore);
   const auto once = served_values(job.chief(), *training);
   EXPECT_EQ(job.chief().update_counts().num_repeated, 0);
-  job.chief().run_steps("train", 0, kSteps, ignore);
-  EXPECT_EQ(job.chief().update_counts().num_repeated, kSteps);
+  job.chief().run_steps("train", 0, kServedSteps, ignore);
+  EXPECT_EQ(job.chief().update_counts().num_repeated, kServedSteps);
   EXPECT_EQ(largest_difference(served_values(job.chief(), *training), once), 0);
-  job.chief().run_steps("train", kSteps, kSteps + 1, ignore);
+  job.chief().run_steps("train", kServedSteps, kServedSteps + 1, ignore);
   EXPECT_GT(largest_difference(served_values(job.chief(), *training), once), 0);
   job.end();
 }
@@ -309,32 +238,6 @@ TEST(ParameterServerStrategy, RandomNumbersDependOnTheStepAndTheReplicaAlone) {
   EXPECT_EQ(std::set<double>(of_one.begin(), of_one.end()).size(), 20U);
 }
 
-TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
-  ParameterServerJob job({.num_workers = 2});
-  job.start_workers([](ParameterServerStrategy& strategy) {
-    strategy.define_step("train", [](const StepSlot& step) -> int64_t {
-      if (step.step == 7) throw InvalidArgument("row 7 is none");
-      return step.step;
-    });
-    return 0;
-  });
-  job.chief().define_step("train", [](const StepSlot&) {});
-  const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
-  EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("train", 0, 1'000, ignore); }),
-              AllOf(HasSubstr("row 7 is none"), HasSubstr("worker ")));
-  int64_t steps = 0;
-  job.chief().run_steps("train", 8, 20, [&](int64_t, const std::vector<ClosureValues>&) { ++steps; });
-  EXPECT_EQ(steps, 12);
-  // The chief's own error ends the steps that wait.
-  const auto fail = [](int64_t step, const std::vector<ClosureValues>&) {
-    if (step == 30) throw std::runtime_error("enough");
-  };
-  EXPECT_EQ(message_of<std::runtime_error>([&] { job.chief().run_steps("train", 20, 1'000'000, fail); }),
-            "enough");
-  EXPECT_TRUE(job.chief().coordinator().done());
-  job.end();
-}
-
 TEST(ParameterServerStrategy, WorkersOfOneMachineShareItsCores) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   if (cores < 2) GTEST_SKIP() << "needs two cores: one is nobody's to share";
@@ -350,91 +253,6 @@ TEST(ParameterServerStrategy, WorkersOfOneMachineShareItsCores) {
   };
   EXPECT_EQ(threads_of(job.spec()), cores / 2);
   EXPECT_EQ(threads_of(ClusterSpec(elsewhere)), cores);
-}
-
-TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
-  ParameterServerJob job({.num_workers = 2, .parameters = {.max_staleness = 0}});
-  const auto training = make_training(job.chief(), momentum_sgd());
-  const auto data = examples_of_three_classes();
-  auto batches =
-      job.chief().distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = 13});
-  for (const auto& batch : batches) {
-    EXPECT_THAT(message_of<InvalidArgument>([&] {
-                  job.chief().run(plain_step<TanhNet>, training->model, training->optimizer, batch);
-                }),
-                HasSubstr("inside the function of define_step()"));
-  }
-  job.start_workers([&](ParameterServerStrategy& strategy) {
-    auto worker = make_training(strategy, momentum_sgd());
-    const auto with_options = [&strategy, worker](const std::string& name, const ApplyOptions& options,
-                                                  int applications = 1) {
-      strategy.define_step(name, [&strategy, worker, options, applications](const StepSlot&) {
-        strategy.run(
-            [&](ReplicaContext& replica, TanhNet& model, OptimizerPointer& optimizer) {
-              model(torch::ones({2, 6}, torch::kDouble)).sum().backward();
-              for (int i = 0; i < applications; ++i) replica.apply_gradients(*optimizer, options);
-            },
-            worker->model, worker->optimizer);
-      });
-    };
-    with_options("clip", {.clip_norm = 1.0});
-    with_options("twice", {}, 2);
-    strategy.define_step("reduce", [&strategy](const StepSlot&) {
-      strategy.run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones(1)); });
-    });
-    return worker;
-  });
-  const auto refused = [&](const std::string& name) {
-    job.chief().define_step(name, [](const StepSlot&) {});
-    return message_of<InvalidArgument>(
-        [&] { job.chief().run_steps(name, 0, 1, [](int64_t, const std::vector<ClosureValues>&) {}); });
-  };
-  EXPECT_THAT(refused("clip"), HasSubstr("expected no clip_norm with 2 slots per step"));
-  EXPECT_THAT(refused("twice"), HasSubstr("'first.weight' has two"));
-  EXPECT_THAT(refused("reduce"), HasSubstr("a step whose replicas run at different times"));
-  EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("clip", 3, 2, {}); }),
-              HasSubstr("expected steps from 0 on, but got 3 to 2"));
-  job.end();
-}
-
-TEST(ParameterServerStrategy, AServerThatIsLostEndsStepsThatAreMadeTogether) {
-  ParameterServerJob job(
-      {.num_workers = 2, .join_timeout = std::chrono::seconds(1), .parameters = {.max_staleness = 0}});
-  const auto training = make_training(job.chief(), momentum_sgd());
-  job.start_workers(
-      [&](ParameterServerStrategy& strategy) { return make_training(strategy, momentum_sgd()); });
-  const auto stop = [&](int64_t step, const std::vector<ClosureValues>&) {
-    if (step == 2) job.stop_server(1);
-  };
-  EXPECT_THAT(message_of<ClusterError>([&] { job.chief().run_steps("train", 0, kSteps, stop); }),
-              HasSubstr("ps 1"));
-  job.end();
-}
-
-TEST(ParameterServerStrategy, AServerThatComesBackEndsStepsThatAreMadeTogether) {
-  ParameterServerJob job({.num_workers = 2, .parameters = {.max_staleness = 0}});
-  const auto training = make_training(job.chief(), momentum_sgd());
-  job.start_workers(
-      [&](ParameterServerStrategy& strategy) { return make_training(strategy, momentum_sgd()); });
-  // It has its values still, which nobody can know.
-  const auto restart = [&](int64_t step, const std::vector<ClosureValues>&) {
-    if (step == 2) job.restart_server(1);
-  };
-  EXPECT_THAT(message_of<PeerLost>([&] { job.chief().run_steps("train", 0, kSteps, restart); }),
-              HasSubstr("a parameter server was lost at step 3"));
-  job.end();
-}
-
-TEST(ParameterServerStrategy, AServerThatComesBackIsUsedOnByStepsOfTheirOwn) {
-  const auto alone = trained_alone<TanhNet>(make_tanh_net, examples_of_three_classes(), adam());
-  ParameterServerJob job({.num_workers = 1, .parameters = {.looks_ahead = false}});
-  const auto training = make_training(job.chief(), adam());
-  job.start_workers([&](ParameterServerStrategy& strategy) { return make_training(strategy, adam()); });
-  job.chief().run_steps("train", 0, kSteps, [&](int64_t step, const std::vector<ClosureValues>&) {
-    if (step % 3 == 1) job.restart_server(static_cast<int>(step) % 2);
-  });
-  EXPECT_LT(largest_difference(served_values(job.chief(), *training), alone), 1e-12);
-  job.end();
 }
 
 }  // namespace
