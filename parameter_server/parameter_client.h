@@ -65,7 +65,7 @@ class ParameterClient {
     int variable = 0;
     /// Indices of the first axis, an int64 vector in strictly ascending order; undefined: all rows.
     at::Tensor rows;
-    bool pinned = false;  ///< whether its values go into pinned memory: for GPUs
+    bool pinned = false;  ///< whether its values go into pinned memory, see pinned_for()
   };
   struct Pulled {
     at::Tensor values;               ///< of all rows, or of those wanted, in their order

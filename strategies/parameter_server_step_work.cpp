@@ -70,7 +70,8 @@ ClosureValues ParameterServerStrategy::StepWork::run() {
   const auto begin = Clock::now();
   const auto last = strategy_.last_ran_;
   auto& times = report_.times;
-  times.idle = last == Clock::time_point() ? 0 : seconds_between(last, given_);
+  const bool is_first_of_run = std::exchange(strategy_.last_run_, run_) != run_;
+  times.idle = is_first_of_run ? 0 : seconds_between(last, given_);
   times.waiting = seconds_between(std::max(last, given_), begin);
   const double waited_before = strategy_.variables_->seconds_waited();
   auto results = run_alone();

@@ -24,8 +24,9 @@ StepReport take_report(ClosureValues& values);
 /// A slot of a step on its way through a worker.
 class ParameterServerStrategy::StepWork : public ClosureWork {
  public:
-  StepWork(ParameterServerStrategy& strategy, const StepParts& parts, const StepSlot& slot)
-      : strategy_(strategy), parts_(parts), slot_(slot) {}
+  /// `run` is the number of the run_steps() that it is of.
+  StepWork(ParameterServerStrategy& strategy, const StepParts& parts, const StepSlot& slot, int64_t run)
+      : strategy_(strategy), parts_(parts), slot_(slot), run_(run) {}
 
   void prepare() override;
   ClosureValues run() override;
@@ -46,6 +47,7 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
   ParameterServerStrategy& strategy_;
   const StepParts& parts_;
   const StepSlot slot_;
+  const int64_t run_;
   const Clock::time_point given_ = Clock::now();
   std::shared_ptr<void> batch_;
   std::shared_ptr<const ServedVariables::Values> values_;

@@ -82,7 +82,10 @@ StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std
   return config;
 }
 
-using Clock = std::chrono::steady_clock;
+/// Another one at each call, also where the chief was started again.
+int64_t number_of_run() {
+  return std::chrono::system_clock::now().time_since_epoch().count();
+}
 
 int checked_slots(const ParameterServerOptions& parameters, const ClusterResolver& resolver) {
   const int slots = parameters.slots_per_step;
@@ -213,26 +216,26 @@ torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
 void ParameterServerStrategy::define_step_parts(const std::string& name, StepParts parts) {
   const auto& kept = steps_.emplace(name, std::move(parts)).first->second;
   coordinator_->define_work(
-      name, [this, &kept, check = make_closure_function([](int64_t step, int64_t slot) {
-                            return std::tuple(step, slot);
+      name, [this, &kept, check = make_closure_function([](int64_t step, int64_t slot, int64_t run) {
+                            return std::tuple(step, slot, run);
                           })](const ClosureValues& arguments) mutable -> std::unique_ptr<ClosureWork> {
         const auto checked = check(arguments);
         const StepSlot slot{.step = std::get<int64_t>(checked[0]),
                             .slot = static_cast<int>(std::get<int64_t>(checked[1])),
                             .num_slots = slots_per_step_};
-        return std::make_unique<StepWork>(*this, kept, slot);
+        return std::make_unique<StepWork>(*this, kept, slot, std::get<int64_t>(checked[2]));
       });
 }
 
-std::vector<RemoteValue> ParameterServerStrategy::schedule_slots(const std::string& name, int64_t step) {
+std::vector<RemoteValue> ParameterServerStrategy::schedule_slots(const std::string& name, int64_t step,
+                                                                 int64_t run) {
   std::vector<RemoteValue> slots;
   for (int slot = 0; slot < slots_per_step_; ++slot)
-    slots.push_back(coordinator_->schedule(name, step, slot));
+    slots.push_back(coordinator_->schedule(name, step, slot, run));
   return slots;
 }
 
-std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vector<RemoteValue>& slots,
-                                                                Clock::time_point run_began) {
+std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vector<RemoteValue>& slots) {
   std::vector<ClosureValues> fetched;
   for (const auto& slot : slots) {
     const auto [counts, times] = take_report(fetched.emplace_back(slot.fetch_all()));
@@ -241,10 +244,7 @@ std::vector<ClosureValues> ParameterServerStrategy::fetch_slots(const std::vecto
     update_counts_.num_outdated += counts.num_outdated;
     worker_times_.computing += times.computing;
     worker_times_.waiting += times.waiting;
-    // A worker's first step since it joined, or since the last run: it was not this run that left it idle.
-    worker_times_.idle += std::clamp(
-        std::chrono::duration<double>(Clock::now() - run_began).count() - times.computing - times.waiting,
-        0.0, times.idle);
+    worker_times_.idle += times.idle;
   }
   return fetched;
 }
@@ -265,12 +265,13 @@ void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, 
 
 void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, int64_t end,
                                         const OnStep& on_step) {
-  const auto run_began = Clock::now();
+  const int64_t run = number_of_run();
   std::deque<std::vector<RemoteValue>> open;
   int64_t next = begin;
   for (int64_t step = begin; step < end; ++step) {
-    for (; next < end && open.size() < kScheduledSteps; ++next) open.push_back(schedule_slots(name, next));
-    const auto values = fetch_slots(open.front(), run_began);
+    for (; next < end && open.size() < kScheduledSteps; ++next)
+      open.push_back(schedule_slots(name, next, run));
+    const auto values = fetch_slots(open.front());
     open.pop_front();
     on_step(step, values);
     if (!steps_.at(name).only_reads && (step + 1) % kForgetEvery == 0)
@@ -280,10 +281,10 @@ void ParameterServerStrategy::run_apart(const std::string& name, int64_t begin, 
 
 void ParameterServerStrategy::run_together(const std::string& name, int64_t begin, int64_t end,
                                            const OnStep& on_step) {
-  const auto run_began = Clock::now();
+  const int64_t run = number_of_run();
   const int64_t reconnects = variables_->num_reconnects();
   for (int64_t step = begin; step < end; ++step) {
-    const auto values = fetch_slots(schedule_slots(name, step), run_began);
+    const auto values = fetch_slots(schedule_slots(name, step, run));
     const auto missing =
         variables_->commit(static_cast<uint64_t>(step), static_cast<uint32_t>(slots_per_step_));
     if (!missing.empty() || variables_->num_reconnects() != reconnects)

@@ -68,7 +68,7 @@ struct StepOptions {
 struct WorkerTimes {
   double computing = 0;
   double waiting = 0;  ///< for a batch, values of servers, or room to send gradients, and did not compute
-  double idle = 0;     ///< without a step to compute, while run_steps() had not all results
+  double idle = 0;     ///< without a step to compute, between two of a run_steps()
 
   double total() const { return computing + waiting + idle; }
 };
@@ -276,9 +276,8 @@ class ParameterServerStrategy : public Strategy {
 
   void define_step_parts(const std::string& name, StepParts parts);
   const ServedTable* table_of(const torch::Tensor& parameter) const;
-  std::vector<RemoteValue> schedule_slots(const std::string& name, int64_t step);
-  std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots,
-                                         std::chrono::steady_clock::time_point run_began);
+  std::vector<RemoteValue> schedule_slots(const std::string& name, int64_t step, int64_t run);
+  std::vector<ClosureValues> fetch_slots(const std::vector<RemoteValue>& slots);
   void run_apart(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
   void run_together(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 
@@ -294,6 +293,7 @@ class ParameterServerStrategy : public Strategy {
   std::map<std::string, StepParts> steps_;
   StepWork* work_ = nullptr;                          // what this worker runs
   std::chrono::steady_clock::time_point last_ran_{};  // when it last had run something
+  int64_t last_run_ = 0;                              // of which run_steps() that was
   UpdateCounts update_counts_;
   WorkerTimes worker_times_;
   VariableCounts variable_counts_;

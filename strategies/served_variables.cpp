@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/runtime/device_streams.h"
@@ -147,6 +148,12 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
     }
   }
   auto pulled = pull(wanted);
+  std::map<const at::TensorImpl*, at::Tensor> pinned;  // of lookups that are alike in several tables
+  const auto pinned_once = [&](const at::Tensor& numbers) {
+    at::Tensor& copy = pinned[numbers.unsafeGetTensorImpl()];
+    if (!copy.defined()) copy = pinned_for(numbers, at::kCUDA);
+    return copy;
+  };
   for (size_t i = 0; i < pulled.size(); ++i) {
     const auto table = by_table.find(places[i]);
     if (table == by_table.end()) {
@@ -161,8 +168,8 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
                         : values_of_rows(pulled[i].values, at::searchsorted(wanted[i].rows, rows.rows),
                                          wanted[i].pinned);
       if (!wanted[i].pinned) continue;
-      rows.rows = pinned_for(rows.rows, at::kCUDA);
-      rows.places = pinned_for(rows.places, at::kCUDA);
+      rows.rows = pinned_once(rows.rows);
+      rows.places = pinned_once(rows.places);
     }
   }
   return values;
@@ -231,17 +238,27 @@ at::Tensor ServedVariables::read_rows(const ServedTable& table, int64_t begin, i
 }
 
 void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
-  std::optional<c10::Device> gpu;
+  Gradients copies;
   {
     MutexLock lock(mutex_);
-    gpu = copy_gradients(optimizer);
+    copies = copies_of_gradients(optimizer);
   }
   // Not under the lock: meanwhile the next step's values are read.
-  if (gpu) current_stream(*gpu).synchronize();
+  for (const auto& group : optimizer.param_groups()) {
+    const auto& parameters = group.params();
+    const auto on_gpu = std::find_if(parameters.begin(), parameters.end(),
+                                     [](const auto& parameter) { return parameter.is_cuda(); });
+    if (on_gpu == parameters.end()) continue;
+    current_stream(on_gpu->device()).synchronize();
+    break;  // a replica has one device
+  }
+  MutexLock lock(mutex_);
+  std::move(copies.begin(), copies.end(), std::back_inserter(gradients_));
 }
 
-std::optional<c10::Device> ServedVariables::copy_gradients(const torch::optim::Optimizer& optimizer) {
-  std::optional<c10::Device> gpu;
+ServedVariables::Gradients ServedVariables::copies_of_gradients(
+    const torch::optim::Optimizer& optimizer) const {
+  Gradients copies;
   const at::NoGradGuard no_grad;
   for (const auto& group : optimizer.param_groups()) {
     const double lr = group.options().get_lr();
@@ -249,8 +266,9 @@ std::optional<c10::Device> ServedVariables::copy_gradients(const torch::optim::O
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
       const auto& variable = variables_[place_of(parameter)];
-      if (std::any_of(gradients_.begin(), gradients_.end(),
-                      [&](const auto& taken) { return taken.variable == variable.number; }))
+      const auto is_of_it = [&](const auto& taken) { return taken.variable == variable.number; };
+      if (std::any_of(gradients_.begin(), gradients_.end(), is_of_it) ||
+          std::any_of(copies.begin(), copies.end(), is_of_it))
         throw InvalidArgument(
             c10::str("[ParameterServerStrategy] expected each optimizer to apply its "
                      "gradients once, but '",
@@ -272,11 +290,10 @@ std::optional<c10::Device> ServedVariables::copy_gradients(const torch::optim::O
       } else {
         taken.values = copied_to_host(gradient);
       }
-      if (gradient.is_cuda()) gpu = gradient.device();
-      gradients_.push_back(std::move(taken));
+      copies.push_back(std::move(taken));
     }
   }
-  return gpu;
+  return copies;
 }
 
 ServedVariables::Gradients ServedVariables::take_gradients() {

@@ -46,7 +46,7 @@ class ServedVariables : public TableReader {
   /// What a run begins with, read before.
   class Values;
   /// Reads all parameters but tables, and the rows of these lookups, in one exchange. Blocks. Throws as
-  /// ParameterClient::pull().
+  /// ParameterClient::pull(), and as pinned_for().
   std::shared_ptr<const Values> read_ahead(const TableLookups& lookups);
   /// Copies the servers' values into the replicas' parameters, but for tables: these ones, or without any
   /// what it reads now. Blocks; GPUs copy on the calling thread's current streams, for which it does not
@@ -89,9 +89,8 @@ class ServedVariables : public TableReader {
   size_t place_of(const at::Tensor& parameter) const LOCKSTEP_REQUIRES(mutex_);
   std::vector<ParameterClient::Pulled> pull(const std::vector<ParameterClient::Wanted>& wanted);
   void use(const Values& values) LOCKSTEP_REQUIRES(mutex_);
-  /// The GPU, if any, whose current stream does it.
-  std::optional<c10::Device> copy_gradients(const torch::optim::Optimizer& optimizer)
-      LOCKSTEP_REQUIRES(mutex_);
+  /// A GPU's current stream makes them.
+  Gradients copies_of_gradients(const torch::optim::Optimizer& optimizer) const LOCKSTEP_REQUIRES(mutex_);
 
   Mutex reader_mutex_;
   ParameterClient reader_ LOCKSTEP_GUARDED_BY(reader_mutex_);

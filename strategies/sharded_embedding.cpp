@@ -155,7 +155,8 @@ torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch
     return pinned_for(numbers, weight.device()).to(weight.device(), /*non_blocking=*/true);
   };
   gather.places = on_device(gather.places).flatten().contiguous();
-  if (gather.rows.defined()) gather.rows = on_device(gather.rows);
+  const bool has_gradient = torch::GradMode::is_enabled() && weight.requires_grad();
+  if (gather.rows.defined() && has_gradient) gather.rows = on_device(gather.rows);
   if (offsets.defined()) gather.offsets = on_device(offsets);
   return gather_rows(gather);
 }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "lockstep/runtime/errors.h"
 #include "lockstep/training/background_writing.h"
@@ -52,18 +55,18 @@ ParameterServerBackup::ParameterServerBackup(ParameterServerStrategy& strategy,
       store_({.folder = options.folder, .keep_last = options.keep_last}) {
   if (const auto checkpoint = checkpoint_of_servers(strategy, options_.folder)) {
     first_step_ = read_manifest(*checkpoint).step;
-    steps_ = saved_steps_ = first_step_;
+    steps_ = begun_steps_ = saved_steps_ = first_step_;
     store_.set_aside_after(first_step_);
     return;
   }
   store_.set_aside_after(-1);
   begin_save(0);
-  wait();
+  end_save();
 }
 
 bool ParameterServerBackup::is_due(int64_t steps) const {
   if (options_.every.unit == SaveUnit::kSteps)
-    return static_cast<double>(steps - saved_steps_) >= options_.every.count;
+    return static_cast<double>(steps - begun_steps_) >= options_.every.count;
   const std::chrono::duration<double> since = std::chrono::steady_clock::now() - last_save_;
   return since.count() >= options_.every.count * 60;
 }
@@ -72,22 +75,22 @@ void ParameterServerBackup::after_step(int64_t step) {
   steps_ = std::max(steps_, step + 1);
   if (saving_.valid()) {
     if (saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-    wait();
+    end_save_or_say();
   }
   if (!is_due(steps_)) return;
   begin_save(steps_);
-  if (strategy_.makes_steps_together()) wait();
+  if (strategy_.makes_steps_together()) end_save_or_say();
 }
 
 void ParameterServerBackup::finish() {
-  wait();
+  if (saving_.valid()) end_save_or_say();
   if (steps_ == saved_steps_) return;
   begin_save(steps_);
-  wait();
+  end_save();
 }
 
 void ParameterServerBackup::begin_save(int64_t steps) {
-  saved_steps_ = steps;
+  begun_steps_ = steps;
   last_save_ = std::chrono::steady_clock::now();
   saving_ = in_background([this, steps] {
     const std::string begun = store_.begin();
@@ -106,10 +109,19 @@ void ParameterServerBackup::begin_save(int64_t steps) {
   });
 }
 
-void ParameterServerBackup::wait() {
-  if (!saving_.valid()) return;
+void ParameterServerBackup::end_save() {
   saving_.get();
+  saved_steps_ = begun_steps_;
   ++num_saved_;
+}
+
+void ParameterServerBackup::end_save_or_say() {
+  try {
+    end_save();
+  } catch (const std::system_error& error) {
+    const auto line = std::string("a checkpoint could not be saved, the training goes on: ") + error.what();
+    options_.on_message ? options_.on_message(line) : void(std::cerr << line << std::endl);
+  }
 }
 
 }  // namespace lockstep

@@ -51,13 +51,18 @@ std::shared_ptr<const ClusterResolver> resolver_of_server(std::shared_ptr<const 
                : "no cluster, such as by TF_CONFIG"));
 }
 
-/// Returns once the job has ended.
-void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::milliseconds timeout) {
+/// Returns once the job has ended, or the server can leave it.
+void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::milliseconds timeout,
+                  const std::function<bool()>& is_leaving) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
   auto last_connected = steady_clock::now();
   while (!end.wait_until(steady_clock::now() + kInterval)) {
     const auto now = steady_clock::now();
-    if (server.num_connections() > 0) last_connected = now;
+    if (server.num_connections() > 0) {
+      last_connected = now;
+    } else if (is_leaving && is_leaving()) {
+      return;
+    }
     if (now - last_connected > timeout)
       throw ClusterError(c10::str(kServeParameters, "no chief and no worker has been connected for ",
                                   static_cast<double>(timeout.count()) / 1e3,
@@ -96,7 +101,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
                    [&service](const RpcMessage& request) { return service.handle(request); });
   say(c10::str("ps ", task, " serves at ", address.host, ":", server.port(),
                checkpoint && !checkpoint->source().empty() ? c10::str(", from ", checkpoint->source()) : ""));
-  wait_for_end(end, server, cluster.join_timeout);
+  wait_for_end(end, server, cluster.join_timeout, options.is_leaving);
 }
 
 }  // namespace lockstep

@@ -14,10 +14,14 @@ struct ServeParametersOptions {
   std::string backup_dir;
   /// Gets a line for what there is to tell; called by any thread. Empty: std::cerr does.
   std::function<void(const std::string&)> on_message;
+  /// Once this is true it serves those who are connected, of whom the chief may be about to save, and returns
+  /// when none is any more. Asked several times a second; empty: never.
+  std::function<bool()> is_leaving{};
 };
 
 /// A ps task's part in a ParameterServerStrategy: holds its share of the parameters until the chief ends the
-/// job. Goes on from the newest whole checkpoint in the folder, however many servers have written it. Blocks.
+/// job, or it is to leave. Goes on from the newest whole checkpoint in the folder, however many servers have
+/// written it. Blocks.
 ///
 /// `resolver` null: what resolve_cluster() finds in the environment; it listens at the task's address.
 /// Throws InvalidArgument for another task than ps, CheckpointError where there are checkpoints and none can

@@ -15,7 +15,7 @@ struct MeasuredRun {
   int64_t examples = 0;     ///< trained on in that time, over all replicas
   double seconds = 0;
   double data_wait_seconds = 0;      ///< of it, in which the loop waited for its next batch
-  double communication_seconds = 0;  ///< of it, in which a replica waited for the others: their mean here
+  double communication_seconds = 0;  ///< of it, waited for the others; of parameter servers all but computing
   int64_t peak_memory_bytes = 0;     ///< largest resident set of the process
   std::vector<double> losses;        ///< of the global batch of every step, warm-up included
 

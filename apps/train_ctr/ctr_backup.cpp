@@ -49,8 +49,11 @@ class ReplicasBackup : public CtrBackup {
 
 class ServersBackup : public CtrBackup {
  public:
-  ServersBackup(ParameterServerStrategy& strategy, const CtrOptions& options)
-      : backup_(strategy, {.folder = options.backup_dir, .every = SaveEvery::parse(options.save_every)}) {}
+  ServersBackup(ParameterServerStrategy& strategy, const CtrOptions& options,
+                const std::function<void(const std::string&)>& say)
+      : backup_(strategy, {.folder = options.backup_dir,
+                           .every = SaveEvery::parse(options.save_every),
+                           .on_message = say}) {}
   int64_t first_step() const override { return backup_.first_step(); }
   void steps_done(int64_t steps) override { backup_.after_step(steps - 1); }
   void finish(int64_t) override { backup_.finish(); }
@@ -66,7 +69,7 @@ std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions&
                                            const std::function<void(const std::string&)>& say) {
   if (options.backup_dir.empty()) return std::make_unique<NoBackup>();
   if (auto* served = dynamic_cast<ParameterServerStrategy*>(&strategy))
-    return std::make_unique<ServersBackup>(*served, options);
+    return std::make_unique<ServersBackup>(*served, options, say);
   return std::make_unique<ReplicasBackup>(strategy, options, objects, say);
 }
 

@@ -145,9 +145,11 @@ int train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionGu
 
 int run_training(const CtrOptions& options, const std::string& resume) {
   if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps") {
-    // It serves until the chief ends the job, however the signal came: the chief may be about to save.
+    // It serves as long as anybody is connected, however the signal came: the chief may be about to save.
     const InterruptionGuard interruption;
-    serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = say});
+    serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = say, .is_leaving = [&] {
+                                 return interruption.signal() != 0;
+                               }});
     if (interruption.signal() != 0) throw Stopped{interruption.signal()};
     return 0;
   }

@@ -18,7 +18,8 @@ namespace lockstep {
 /// What a GPU may do later or in another order is not tried out but followed by logical clocks: each stream
 /// has one, events carry it from stream to stream. Work that another stream's work should have been waited
 /// for by is noted as a race, although the values are right here. Calls that make the host wait for a device
-/// are counted. Where the host does not wait for a copy to its memory, it finds garbage there. Thread-safe.
+/// are counted. Where the host does not wait for a copy to its memory, it finds garbage there, and so
+/// does a GPU that copies it back before. Thread-safe.
 namespace fake_gpu {
 
 inline constexpr int kNumDevices = 2;

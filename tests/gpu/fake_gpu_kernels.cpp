@@ -68,11 +68,14 @@ void note_copy(Capture& capture, const at::Tensor& to, const at::Tensor& from) {
   if (to.is_cuda()) capture.writable_view(to).copy_(from.is_cuda() ? capture.view(from) : from);
 }
 
-/// A copy to pinned memory, for which the host does not wait: until it does it sees garbage, and no value.
+/// A copy to pinned memory, for which the host does not wait: until it does it finds garbage there.
 void show_later(StreamName stream, const at::Tensor& to, const at::Tensor& from) {
-  auto copy = at::empty_like(to).copy_(host_view(from));
-  if (to.is_contiguous()) std::memset(to.mutable_data_ptr(), 0xff, to.nbytes());
-  order().show_on_host(stream, [to, copy] { to.copy_(copy); });
+  const auto values = at::empty_like(to).copy_(host_view(from));
+  std::memset(to.mutable_data_ptr(), 0xff, to.nbytes());
+  // Below autograd, as a GPU writes.
+  order().show_on_host(stream, [to, values, data = to.mutable_data_ptr()] {
+    std::memcpy(data, values.const_data_ptr(), values.nbytes());
+  });
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
@@ -95,7 +98,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     order().wait_on_host(order().record(stream),
                          self.is_cuda() ? "a copy to the device" : "a copy to the host");
   }
-  if (!self.is_cuda() && !host_waits) {
+  if (!self.is_cuda() && !host_waits && self.is_contiguous()) {
     show_later(stream, self, source);
     return self;
   }

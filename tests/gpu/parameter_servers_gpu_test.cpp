@@ -12,39 +12,40 @@
 namespace lockstep {
 namespace {
 
-struct Placement {
+struct WorkerPlacement {
   std::string name;
   int workers = 1;
   std::vector<std::string> devices;  // of each process
   Reads reads = Reads::kAhead;
 };
 
-ParameterServerJob::Options job_on(const Placement& placement, std::optional<uint64_t> max_staleness) {
+ParameterServerJob::Options job_on(const WorkerPlacement& placement, std::optional<uint64_t> max_staleness) {
   return {.num_workers = placement.workers,
           .devices = placement.devices,
           .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(3),
                          .max_staleness = max_staleness}};
 }
 
-int num_gpus_of(const Placement& placement) {
+int gpus_needed_by(const WorkerPlacement& placement) {
   return placement.devices.back() == "gpu:1" ? 2 : 1;
 }
 
-class ParameterServersGpu : public testing::TestWithParam<Placement> {};
+class ParameterServersGpu : public testing::TestWithParam<WorkerPlacement> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Placements, ParameterServersGpu,
-    testing::Values(Placement{"OneGpu", 1, {"gpu:0"}},
-                    Placement{"OneGpuThatReadsWhenItLooksUp", 1, {"gpu:0"}, Reads::kWhenLookedUp},
-                    Placement{"TwoWorkersOnOneGpu", 2, {"gpu:0"}},
-                    Placement{"TwoGpus", 1, {"gpu:0", "gpu:1"}},
-                    Placement{"TwoGpusThatReadWhenTheyLookUp", 1, {"gpu:0", "gpu:1"}, Reads::kWhenLookedUp},
-                    Placement{"CpuAndGpu", 1, {"cpu:0", "gpu:0"}},
-                    Placement{"GpuAndCpu", 1, {"gpu:0", "cpu:0"}}),
+    testing::Values(WorkerPlacement{"OneGpu", 1, {"gpu:0"}},
+                    WorkerPlacement{"OneGpuThatReadsWhenItLooksUp", 1, {"gpu:0"}, Reads::kWhenLookedUp},
+                    WorkerPlacement{"TwoWorkersOnOneGpu", 2, {"gpu:0"}},
+                    WorkerPlacement{"TwoGpus", 1, {"gpu:0", "gpu:1"}},
+                    WorkerPlacement{
+                        "TwoGpusThatReadWhenTheyLookUp", 1, {"gpu:0", "gpu:1"}, Reads::kWhenLookedUp},
+                    WorkerPlacement{"CpuAndGpu", 1, {"cpu:0", "gpu:0"}},
+                    WorkerPlacement{"GpuAndCpu", 1, {"gpu:0", "cpu:0"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(ParameterServersGpu, TrainAsADenseTableOnTheCpu) {
-  LOCKSTEP_NEEDS_GPUS(num_gpus_of(GetParam()));
+  LOCKSTEP_NEEDS_GPUS(gpus_needed_by(GetParam()));
   for (const auto& make : {sgd(), adagrad_of_rows()}) {
     forget_races();
     TableJob tables(job_on(GetParam(), 0), make, GetParam().reads);
@@ -58,7 +59,7 @@ TEST_P(ParameterServersGpu, TrainAsADenseTableOnTheCpu) {
 
 // Meanwhile the next steps' values are read, and the last step's gradients are sent.
 TEST_P(ParameterServersGpu, StepEachByItselfWithoutRaces) {
-  LOCKSTEP_NEEDS_GPUS(num_gpus_of(GetParam()));
+  LOCKSTEP_NEEDS_GPUS(gpus_needed_by(GetParam()));
   forget_races();
   TableJob tables(job_on(GetParam(), std::nullopt), sgd(), GetParam().reads);
   const auto before = tables.served();

@@ -48,16 +48,14 @@ void StreamOrder::wait(StreamName stream, const Clock& event) {
 }
 
 void StreamOrder::wait_on_host(const Clock& event, const std::string& what) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  host_waits_.push_back(what);
-  join(host_, event);
-  show_what_is_known(std::move(lock));
+  know_on_host([&] {
+    host_waits_.push_back(what);
+    join(host_, event);
+  });
 }
 
 void StreamOrder::learn_on_host(const Clock& event) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  join(host_, event);
-  show_what_is_known(std::move(lock));
+  know_on_host([&] { join(host_, event); });
 }
 
 void StreamOrder::show_on_host(StreamName stream, std::function<void()> show) {
@@ -65,15 +63,20 @@ void StreamOrder::show_on_host(StreamName stream, std::function<void()> show) {
   unseen_.push_back({stream, clocks_[stream][stream], std::move(show)});
 }
 
-void StreamOrder::show_what_is_known(std::unique_lock<std::mutex> lock) {
-  const auto first = std::stable_partition(unseen_.begin(), unseen_.end(), [&](const Unseen& unseen) {
-    const auto known = host_.find(unseen.stream);
-    return known == host_.end() || known->second < unseen.time;
-  });
-  const std::vector<Unseen> known(std::make_move_iterator(first), std::make_move_iterator(unseen_.end()));
-  unseen_.erase(first, unseen_.end());
-  lock.unlock();  // showing frees memory, which is noted here
-  for (const auto& unseen : known) unseen.show();
+void StreamOrder::know_on_host(const std::function<void()>& note) {
+  const std::lock_guard<std::mutex> showing(showing_mutex_);
+  std::vector<Unseen> known;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    note();
+    const auto first = std::stable_partition(unseen_.begin(), unseen_.end(), [&](const Unseen& unseen) {
+      const auto time = host_.find(unseen.stream);
+      return time == host_.end() || time->second < unseen.time;
+    });
+    known.assign(std::make_move_iterator(first), std::make_move_iterator(unseen_.end()));
+    unseen_.erase(first, unseen_.end());
+  }
+  for (const auto& unseen : known) unseen.show();  // which frees memory, and that is noted here
 }
 
 void StreamOrder::allocate(StreamName stream, Range block) {
@@ -126,12 +129,12 @@ std::vector<std::string> StreamOrder::host_waits() const {
 }
 
 void StreamOrder::forget() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  races_.clear();
-  host_waits_.clear();
-  freed_.clear();
-  for (const auto& [stream, clock] : clocks_) join(host_, clock);
-  show_what_is_known(std::move(lock));
+  know_on_host([&] {
+    races_.clear();
+    host_waits_.clear();
+    freed_.clear();
+    for (const auto& [stream, clock] : clocks_) join(host_, clock);
+  });
 }
 
 int StreamOrder::used_streams(int device) const {

@@ -89,11 +89,13 @@ class StreamOrder {
     std::function<void()> show;
   };
 
-  void show_what_is_known(std::unique_lock<std::mutex> lock);
+  /// Calls `note`, which says what the host knows, and shows it what it has not seen of that.
+  void know_on_host(const std::function<void()>& note);
   bool is_before(const Access& access, const Clock& clock) const;
   Block* find_block(const char* address);
   void access(StreamName stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
 
+  std::mutex showing_mutex_;  // before the other; whoever has waited finds what it waited for
   mutable std::mutex mutex_;
   std::map<StreamName, Clock> clocks_;
   Clock host_;

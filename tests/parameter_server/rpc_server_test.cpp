@@ -5,13 +5,16 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <future>
 #include <latch>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,7 +28,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::StrEq;
+using ::testing::Throws;
 using ::testing::ThrowsMessage;
 
 RpcMessage doubled(const RpcMessage& request) {
@@ -103,6 +110,8 @@ TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
         throw std::bad_alloc();
       case 3:
         throw std::runtime_error("no luck");
+      case 4:
+        throw std::system_error(ENOSPC, std::generic_category(), "cannot write 'a'");
       default:
         return {.tensors = {at::Tensor()}};  // which cannot be sent
     }
@@ -114,8 +123,13 @@ TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
   EXPECT_THAT(ask(1), ThrowsMessage<ClusterError>(name + "no such cluster"));
   EXPECT_THROW(ask(2)(), OutOfMemory);
   EXPECT_THAT(ask(3), ThrowsMessage<std::runtime_error>(name + "no luck"));
-  EXPECT_THAT(ask(4), ThrowsMessage<InvalidArgument>(HasSubstr("expected dense tensors")));
-  EXPECT_EQ(server.counts().failed_requests, 5U);
+  EXPECT_THAT(
+      ask(4),
+      Throws<std::system_error>(AllOf(
+          Property(&std::system_error::code, Eq(std::errc::no_space_on_device)),
+          Property(&std::system_error::what, StrEq(name + "cannot write 'a': " + std::strerror(ENOSPC))))));
+  EXPECT_THAT(ask(5), ThrowsMessage<InvalidArgument>(HasSubstr("expected dense tensors")));
+  EXPECT_EQ(server.counts().failed_requests, 6U);
 }
 
 TEST(RpcServer, RefusesClientsOfAnotherToken) {

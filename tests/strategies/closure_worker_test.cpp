@@ -130,9 +130,9 @@ TEST(ClosureWorker, GoesOnceWhatItHasIsDone) {
 }
 
 /// Throws in one of its parts.
-class FailingWork : public ClosureWork {
+class ThrowingWork : public ClosureWork {
  public:
-  explicit FailingWork(std::string part) : part_(std::move(part)) {}
+  explicit ThrowingWork(std::string part) : part_(std::move(part)) {}
   void prepare() override { fail_in("prepare"); }
   ClosureValues run() override {
     fail_in("run");
@@ -155,7 +155,7 @@ TEST(ClosureWorker, WhatAnyPartThrowsIsTheClosuresEndAndTheNextOneGoesOn) {
     serve_closures({.coordinator = client_of(server.port()), .name = "worker 0"},
                    [](uint64_t, const std::string& function, const ClosureValues&) {
                      if (function == "begin") throw InvalidArgument("an error in begin");
-                     return std::make_unique<FailingWork>(function);
+                     return std::make_unique<ThrowingWork>(function);
                    });
   });
   for (const std::string part : {"begin", "prepare", "run", "finish"}) {

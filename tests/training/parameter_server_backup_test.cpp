@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -14,13 +15,16 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "lockstep/parameter_server/rpc_client.h"
 #include "lockstep/runtime/tcp_listener.h"
 #include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/strategies/message_of.h"
 #include "lockstep/tests/strategies/one_device_equivalence.h"
+#include "lockstep/tests/training/file_size_limit.h"
 #include "lockstep/tests/training/text_files.h"
 #include "lockstep/training/checkpoint_error.h"
 #include "lockstep/training/serve_parameters.h"
@@ -31,9 +35,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 using testing::TemporaryFolder;
 
 constexpr int64_t kSteps = kEpochs * ((kExamples + kBatchSize - 1) / kBatchSize);
@@ -216,6 +225,37 @@ TEST(ParameterServerBackup, EachStepIsAppliedOnceThoughShardsAreSavedAtDifferent
   }
 }
 
+TEST(ParameterServerBackup, AFullDiskIsAMessageAndTheTrainingGoesOn) {
+  for (const std::optional<uint64_t> staleness : {std::optional<uint64_t>(0), std::optional<uint64_t>()}) {
+    const TemporaryFolder folder;
+    const JobOptions options{.max_staleness = staleness, .folder = folder.path()};
+    std::vector<std::string> messages;
+    const auto say = [&](const std::string& line) { messages.push_back(line); };
+    run_job(options, [&](ParameterServerStrategy& strategy, ServedTraining&) {
+      ParameterServerBackup backup(
+          strategy, {.folder = folder.path(), .every = SaveEvery::steps(2), .on_message = say});
+      const auto save = [&](int64_t step, const std::vector<ClosureValues>&) { backup.after_step(step); };
+      strategy.run_steps("train", 0, 2, save);
+      {
+        const testing::FileSizeLimit limit(200);
+        // The checkpoint of the first steps may be written yet, and is whole, or is not.
+        strategy.run_steps("train", 2, 7, save);
+        EXPECT_THAT(message_of<std::system_error>([&] { backup.finish(); }),
+                    AllOf(HasSubstr("ps "), HasSubstr("cannot write"), HasSubstr(folder.path())));
+      }
+      const auto kept = testing::names_in(folder.path());
+      EXPECT_THAT(kept, Each(AnyOf(StartsWith("checkpoint-"), Eq("lock"))));
+      EXPECT_THAT(kept, Contains(StartsWith("checkpoint-")));
+      if (staleness) {
+        EXPECT_THAT(messages, SizeIs(2));  // after steps 4 and 6
+        EXPECT_THAT(messages, Each(StartsWith("a checkpoint could not be saved, the training goes on: ps ")));
+      }
+      backup.finish();
+    });
+    EXPECT_EQ(list_checkpoints(folder.path()).front(), folder.path() + "/checkpoint-000000000007");
+  }
+}
+
 TEST(ParameterServerBackup, ServersThatGoOnFromDifferentCheckpointsAreRefused) {
   const TemporaryFolder folder;
   const std::string path = folder.path();
@@ -254,21 +294,53 @@ TEST(ParameterServerBackup, RefusesWhatItCannotDo) {
               HasSubstr("expected a ps task, but got worker 0"));
 }
 
+/// A cluster whose only server listens on this socket.
+std::shared_ptr<const ClusterResolver> sole_server(const TcpListener& socket) {
+  return std::make_shared<SimpleClusterResolver>(ClusterSpec({{"chief", {{0, {"127.0.0.1", 1}}}},
+                                                              {"ps", {{0, {"127.0.0.1", socket.port()}}}},
+                                                              {"worker", {{0, {"127.0.0.1", 3}}}}}),
+                                                 "ps", 0);
+}
+
 TEST(ServeParameters, EndsWhereNobodyComes) {
   TcpListener socket("127.0.0.1", 0);
-  const ClusterSpec spec({{"chief", {{0, {"127.0.0.1", 1}}}},
-                          {"ps", {{0, {"127.0.0.1", socket.port()}}}},
-                          {"worker", {{0, {"127.0.0.1", 3}}}}});
+  const auto resolver = sole_server(socket);
   ClusterOptions cluster{.listening_socket = socket.release()};
   cluster.join_timeout = std::chrono::milliseconds(300);
   std::vector<std::string> lines;
   EXPECT_THAT(message_of<ClusterError>([&] {
-                serve_parameters(std::make_shared<SimpleClusterResolver>(spec, "ps", 0),
+                serve_parameters(resolver,
                                  {.on_message = [&](const std::string& line) { lines.push_back(line); }},
                                  cluster);
               }),
               HasSubstr("no worker has been connected for 0.3 s"));
   EXPECT_THAT(lines, ElementsAre(HasSubstr("ps 0 serves at 127.0.0.1:")));
+}
+
+TEST(ServeParameters, LeavesOnceNobodyIsConnected) {
+  TcpListener socket("127.0.0.1", 0);
+  const int port = socket.port();
+  std::atomic<bool> is_leaving = false;
+  auto serving = std::async(
+      std::launch::async,
+      [&, resolver = sole_server(socket),
+       cluster = ClusterOptions{.token = "secret", .listening_socket = socket.release()}] {
+        serve_parameters(
+            resolver,
+            {.on_message = [](const std::string&) {}, .is_leaving = [&] { return is_leaving.load(); }},
+            cluster);
+      });
+  std::optional<RpcClient> client(std::in_place,
+                                  RpcClientOptions{.name = "ps 0",
+                                                   .host = "127.0.0.1",
+                                                   .port = port,
+                                                   .token = "secret",
+                                                   .connect_timeout = std::chrono::seconds(30)});
+  is_leaving = true;
+  EXPECT_EQ(serving.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
+  client.reset();
+  EXPECT_EQ(serving.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  serving.get();
 }
 
 }  // namespace
