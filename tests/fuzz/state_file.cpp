@@ -53,7 +53,10 @@ bool is_same(const StateValue& one, const StateValue& other) {
   if (const auto* tensor = one.get_if<torch::Tensor>()) {
     const auto& second = *other.get_if<torch::Tensor>();
     if (tensor->scalar_type() != second.scalar_type() || tensor->sizes() != second.sizes()) return false;
-    const auto bytes_of = [](const torch::Tensor& t) { return t.contiguous().flatten().view(torch::kUInt8); };
+    // A copy: one element is contiguous whatever its stride, by which its bytes could not be viewed.
+    const auto bytes_of = [](const torch::Tensor& t) {
+      return t.flatten().clone(torch::MemoryFormat::Contiguous).view(torch::kUInt8);
+    };
     return at::equal(bytes_of(*tensor), bytes_of(second));
   }
   if (const auto* list = one.get_if<StateValue::List>())
