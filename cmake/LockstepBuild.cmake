@@ -8,12 +8,17 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_SANITIZE "${CMAKE_CXX_FLAGS_SANITIZE}")
 
+# The build tree has the folders of an install tree. Programs and libraries find each other by $ORIGIN in both, and
+# LibTorch by the path that they were linked with.
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+  # CMake would pad a shorter run path of the build tree with colons, so that `cmake --install` can edit it in place. Each
+  # colon is an empty entry, which makes the loader search the current directory for libraries.
+  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 endif()
-# Installed programs find the libraries beside them, and LibTorch where they were linked to it.
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -133,6 +133,7 @@ void write_worker_request(ClosureWriter& writer, const ReportEnd& request) {
 
 void write_worker_request(ClosureWriter& writer, const WorkerBeat& request) {
   writer.write(request.session);
+  writer.write_text(request.worker);
 }
 
 void write_worker_request(ClosureWriter& writer, const LeaveJob& request) {
@@ -146,6 +147,13 @@ AskForClosure read_ask(ClosureReader& reader) {
   request.coordinator = reader.read<uint64_t>();
   const auto count = reader.read_count(sizeof(uint64_t), "closures");
   for (uint32_t i = 0; i < count; ++i) request.held.push_back(reader.read<uint64_t>());
+  return request;
+}
+
+WorkerBeat read_beat(ClosureReader& reader) {
+  WorkerBeat request;
+  request.session = reader.read<uint64_t>();
+  request.worker = reader.read_text();
   return request;
 }
 
@@ -200,7 +208,7 @@ WorkerRequest decode_worker_request(const RpcMessage& message) {
       request = read_report(reader);
       break;
     case 2:
-      request = WorkerBeat{reader.read<uint64_t>()};
+      request = read_beat(reader);
       break;
     default:
       request = LeaveJob{reader.read<uint64_t>()};

@@ -42,6 +42,7 @@ struct ReportEnd {
 /// A worker lives.
 struct WorkerBeat {
   uint64_t session = 0;
+  std::string worker;
 };
 
 /// A worker that holds nothing goes.

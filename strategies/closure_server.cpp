@@ -107,6 +107,7 @@ RpcMessage ClosureServer::answer(const AskForClosure& request) {
   note(request.session, request.worker);
   {
     MutexLock lock(mutex_);
+    workers_[request.session].has_asked = true;
     // What else it was given has not reached it.
     lose(request.session, request.coordinator == session_ ? request.held : std::vector<uint64_t>());
   }
@@ -131,9 +132,7 @@ RpcMessage ClosureServer::answer(const AskForClosure& request) {
 }
 
 RpcMessage ClosureServer::answer(const WorkerBeat& request) {
-  MutexLock lock(mutex_);
-  const auto found = workers_.find(request.session);
-  if (found != workers_.end()) found->second.heard = Clock::now();
+  note(request.session, request.worker);
   return {};
 }
 
@@ -190,12 +189,16 @@ void ClosureServer::end() {
   MutexLock lock(mutex_);
   forget_ended();
   is_ending_ = true;
-  while (!is_end_known()) changed_.wait(mutex_);
+  const auto deadline = Clock::now() + options_.join_timeout;
+  while (!is_end_known(deadline)) changed_.wait_until(mutex_, Clock::now() + options_.worker_timeout);
 }
 
-bool ClosureServer::is_end_known() const {
-  return std::all_of(workers_.begin(), workers_.end(),
-                     [](const auto& entry) { return entry.second.was_told_the_end; });
+bool ClosureServer::is_end_known(Clock::time_point deadline) const {
+  const bool is_late = Clock::now() >= deadline;
+  return std::all_of(workers_.begin(), workers_.end(), [is_late](const auto& entry) {
+    const auto& worker = entry.second;
+    return worker.was_told_the_end || (is_late && !worker.has_asked);
+  });
 }
 
 }  // namespace lockstep

@@ -65,8 +65,8 @@ class ClosureServer {
   std::vector<std::string> workers() const;
   int64_t num_lost_workers() const;
 
-  /// Cancels closures that wait, gives none any more, and blocks until all workers that are there were told
-  /// so, or were lost.
+  /// Cancels closures that wait, gives no more, and blocks until all workers that are there know, or are lost.
+  /// Waits for workers that have not asked for a closure yet, since they still prepare, for `join_timeout`.
   void end();
 
  private:
@@ -74,6 +74,7 @@ class ClosureServer {
   struct Worker {
     std::string name;
     Clock::time_point heard;
+    bool has_asked = false;  // for a closure; else it still prepares
     bool was_told_the_end = false;
   };
   struct Closure {
@@ -90,7 +91,7 @@ class ClosureServer {
   void note(uint64_t session, const std::string& name);
   void lose(uint64_t session, const std::vector<uint64_t>& kept = {}) LOCKSTEP_REQUIRES(mutex_);
   void forget_ended() LOCKSTEP_REQUIRES(mutex_);
-  bool is_end_known() const LOCKSTEP_REQUIRES(mutex_);
+  bool is_end_known(Clock::time_point deadline) const LOCKSTEP_REQUIRES(mutex_);
   void watch();
   void fail_without_workers(Clock::time_point now) LOCKSTEP_REQUIRES(mutex_);
   void say(const std::string& line) const;

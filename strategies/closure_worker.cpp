@@ -18,51 +18,6 @@ namespace {
 using BeginNamed =
     std::function<std::unique_ptr<ClosureWork>(uint64_t, const std::string&, const ClosureValues&)>;
 
-/// Tells the coordinator that this worker lives, over a connection of its own, while other ones wait for
-/// answers and the worker computes.
-class Beats {
- public:
-  Beats(const ClosureWorkerOptions& options, uint64_t session)
-      : options_(options), session_(session), thread_([this] { run(); }) {}
-  ~Beats() {
-    {
-      MutexLock lock(mutex_);
-      is_over_ = true;
-      changed_.notify_all();
-    }
-    thread_.join();
-  }
-  Beats(const Beats&) = delete;
-  Beats& operator=(const Beats&) = delete;
-
- private:
-  void run() {
-    std::optional<RpcClient> client;
-    auto coordinator = options_.coordinator;
-    coordinator.connect_timeout = std::chrono::seconds(1);  // who ends is not to wait for longer
-    coordinator.call_timeout = std::chrono::seconds(1);
-    MutexLock lock(mutex_);
-    while (!is_over_) {
-      lock.unlock();
-      try {
-        if (!client) client.emplace(coordinator);
-        client->call(encode_worker_request(WorkerBeat{session_}));
-      } catch (const ClusterError&) {  // the threads that ask and report tell of it
-        client.reset();
-      }
-      lock.lock();
-      if (!is_over_) changed_.wait_until(mutex_, std::chrono::steady_clock::now() + options_.beat_interval);
-    }
-  }
-
-  const ClosureWorkerOptions& options_;
-  const uint64_t session_;
-  Mutex mutex_;
-  ConditionVariable changed_;
-  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
-};
-
 /// A connection to the coordinator, made anew where it is lost.
 class CoordinatorLink {
  public:
@@ -179,11 +134,10 @@ class HeldClosures {
 /// finishes them and reports. Between two of them waits one closure at most.
 class ClosurePipeline {
  public:
-  ClosurePipeline(const ClosureWorkerOptions& options, const BeginNamed& begin)
-      : options_(options), begin_(begin) {}
+  ClosurePipeline(const ClosureWorkerOptions& options, WorkerHeartbeat& heartbeat, const BeginNamed& begin)
+      : options_(options), heartbeat_(heartbeat), begin_(begin) {}
 
   void run() {
-    const Beats beats(options_, session_);
     std::thread asking =
         start_background_thread([this] { guarded([this] { ask_and_prepare(); }, prepared_); });
     std::thread reporting;
@@ -244,6 +198,7 @@ class ClosurePipeline {
     while (!has_failed()) {
       if (options_.is_leaving && options_.is_leaving()) {
         held_.wait_for_none();
+        heartbeat_.stop();  // a beat that arrives later would announce the worker again
         link.call(encode_worker_request(LeaveJob{session_}));
         return;
       }
@@ -297,8 +252,9 @@ class ClosurePipeline {
   }
 
   const ClosureWorkerOptions& options_;
+  WorkerHeartbeat& heartbeat_;
   const BeginNamed& begin_;
-  const uint64_t session_ = new_session();
+  const uint64_t session_ = heartbeat_.session();
   Handover prepared_;
   Handover ran_;
   HeldClosures held_;
@@ -308,8 +264,62 @@ class ClosurePipeline {
 
 }  // namespace
 
+WorkerHeartbeat::WorkerHeartbeat(ClosureWorkerOptions options)
+    : options_(std::move(options)), session_(new_session()), thread_([this] { run(); }) {}
+
+WorkerHeartbeat::~WorkerHeartbeat() {
+  stop();
+}
+
+void WorkerHeartbeat::stop() {
+  end(false);
+}
+
+void WorkerHeartbeat::leave() {
+  end(true);
+}
+
+void WorkerHeartbeat::end(bool leaves) {
+  {
+    MutexLock lock(mutex_);
+    is_over_ = true;
+    leaves_ = leaves;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void WorkerHeartbeat::run() {
+  std::optional<RpcClient> client;
+  auto coordinator = options_.coordinator;
+  coordinator.connect_timeout = std::chrono::seconds(1);  // stop() waits for a connection attempt
+  coordinator.call_timeout = std::chrono::seconds(1);
+  // Errors are left to the threads that ask and report: they know how long to wait for the coordinator.
+  const auto tell = [&](const WorkerRequest& request) {
+    try {
+      if (!client) client.emplace(coordinator);
+      client->call(encode_worker_request(request));
+    } catch (const ClusterError&) {
+      client.reset();
+    }
+  };
+  MutexLock lock(mutex_);
+  while (!is_over_) {
+    lock.unlock();
+    tell(WorkerBeat{session_, options_.name});
+    lock.lock();
+    if (!is_over_) changed_.wait_until(mutex_, std::chrono::steady_clock::now() + options_.beat_interval);
+  }
+  if (leaves_ && client) tell(LeaveJob{session_});
+}
+
+void serve_closures(const ClosureWorkerOptions& options, WorkerHeartbeat& heartbeat, const BeginNamed& begin) {
+  ClosurePipeline(options, heartbeat, begin).run();
+}
+
 void serve_closures(const ClosureWorkerOptions& options, const BeginNamed& begin) {
-  ClosurePipeline(options, begin).run();
+  WorkerHeartbeat heartbeat(options);
+  serve_closures(options, heartbeat, begin);
 }
 
 }  // namespace lockstep

@@ -7,8 +7,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "lockstep/parameter_server/rpc_client.h"
+#include "lockstep/runtime/mutex.h"
 #include "lockstep/strategies/closure_values.h"
 #include "lockstep/strategies/closure_work.h"
 
@@ -23,12 +25,46 @@ struct ClosureWorkerOptions {
   std::function<bool()> is_leaving;
 };
 
+/// Tells the coordinator, from construction to stop(), that this worker is there: a thread sends a beat every
+/// `beat_interval` over a connection of its own. A worker that still prepares its model counts as one that is
+/// there, so that the job does not end under it. Errors are ignored; serve_closures() meets and throws them.
+class WorkerHeartbeat {
+ public:
+  explicit WorkerHeartbeat(ClosureWorkerOptions options);
+  /// As stop().
+  ~WorkerHeartbeat();
+  WorkerHeartbeat(const WorkerHeartbeat&) = delete;
+  WorkerHeartbeat& operator=(const WorkerHeartbeat&) = delete;
+
+  uint64_t session() const { return session_; }
+  /// Sends no more beats. Blocks for at most two seconds, while one is on its way.
+  void stop();
+  /// As stop(), and tells a coordinator that is connected that this worker leaves the job.
+  void leave();
+
+ private:
+  void run();
+  void end(bool leaves);
+
+  const ClosureWorkerOptions options_;
+  const uint64_t session_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool leaves_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 /// Runs closures for a coordinator, one after another in the calling thread, until it has no more or this
-/// worker goes. Blocks. A
-/// coordinator that is lost is waited for as long as its connect_timeout says.
+/// worker leaves. Blocks. Waits for a lost coordinator for its `connect_timeout`.
 ///
-/// What beginning or working on a closure throws goes to the coordinator, as does that what it returns cannot
+/// Errors of beginning or running a closure go to the coordinator, as does the error of a result that cannot
 /// be sent. Throws PeerLost and ClusterError as RpcClient.
+void serve_closures(
+    const ClosureWorkerOptions& options, WorkerHeartbeat& heartbeat,
+    const std::function<std::unique_ptr<ClosureWork>(uint64_t closure, const std::string& function,
+                                                     const ClosureValues& arguments)>& begin);
+/// The same with a heartbeat that lasts as long as the call.
 void serve_closures(
     const ClosureWorkerOptions& options,
     const std::function<std::unique_ptr<ClosureWork>(uint64_t closure, const std::string& function,

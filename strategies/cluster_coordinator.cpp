@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/strategies/closure_server.h"
 #include "lockstep/strategies/closure_worker.h"
@@ -81,7 +82,10 @@ const ClosureValues& RemoteValue::fetch_all() const {
 ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
                                        const CoordinatorOptions& options, ClusterOptions cluster)
     : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
-  if (resolver_->task_type() != "chief") return;
+  if (resolver_->task_type() != "chief") {
+    heartbeat_ = std::make_unique<WorkerHeartbeat>(worker_options());
+    return;
+  }
   const auto spec = resolver_->cluster_spec();
   const auto& address = spec.task_address("chief", 0);
   server_ = std::make_unique<ClosureServer>(
@@ -98,6 +102,18 @@ ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> re
 
 ClusterCoordinator::~ClusterCoordinator() {
   end();
+  if (heartbeat_) heartbeat_->leave();
+}
+
+ClosureWorkerOptions ClusterCoordinator::worker_options() const {
+  const auto spec = resolver_->cluster_spec();
+  const auto& chief = spec.task_address("chief", 0);
+  return {.coordinator = {.name = "the chief",
+                          .host = chief.host,
+                          .port = chief.port,
+                          .token = cluster_.token,
+                          .connect_timeout = cluster_.join_timeout},
+          .name = c10::str("worker ", resolver_->task_id())};
 }
 
 ClosureServer& ClusterCoordinator::server(const char* call) const {
@@ -172,15 +188,11 @@ std::optional<InputContext> ClusterCoordinator::input_context() const {
 void ClusterCoordinator::serve(const std::function<bool()>& is_leaving) {
   if (server_)
     throw InvalidArgument(c10::str(kPrefix, "serve() was called by the chief: workers serve closures"));
-  const auto spec = resolver_->cluster_spec();
-  const auto& chief = spec.task_address("chief", 0);
-  serve_closures({.coordinator = {.name = "the chief",
-                                  .host = chief.host,
-                                  .port = chief.port,
-                                  .token = cluster_.token,
-                                  .connect_timeout = cluster_.join_timeout},
-                  .name = c10::str("worker ", resolver_->task_id()),
-                  .is_leaving = is_leaving},
+  auto options = worker_options();
+  options.is_leaving = is_leaving;
+  const auto heartbeat =
+      heartbeat_ ? std::exchange(heartbeat_, nullptr) : std::make_unique<WorkerHeartbeat>(options);
+  serve_closures(options, *heartbeat,
                  [this](uint64_t closure, const std::string& name, const ClosureValues& arguments) {
                    return std::make_unique<NumberedWork>(function(name)(arguments), closure,
                                                          current_closure_);

@@ -22,6 +22,8 @@ namespace lockstep {
 
 class ClosureQueue;
 class ClosureServer;
+class WorkerHeartbeat;
+struct ClosureWorkerOptions;
 struct ClosureResult;
 
 /// A closure was not run, or not to its end, since an earlier one failed or its coordinator has ended.
@@ -119,14 +121,14 @@ class PerWorkerDataset {
 class ClusterCoordinator {
  public:
   /// `resolver` null: what resolve_cluster() finds in the environment. The chief listens from now on, at the
-  /// address that the cluster names; `cluster.join_timeout` is how long it does without any worker while
+  /// address that the cluster names; a worker tells the chief from now on that it is there; `cluster.join_timeout` is how long it does without any worker while
   /// closures wait for one, and how long a worker does without the chief. Throws InvalidArgument for a job
   /// without a chief, and for tasks other than chief and worker; ClusterError naming an address that cannot
   /// be listened on.
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));
-  /// As end().
+  /// The chief: as end(). A worker that has not served leaves the job.
   ~ClusterCoordinator();
   ClusterCoordinator(const ClusterCoordinator&) = delete;
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
@@ -209,12 +211,14 @@ class ClusterCoordinator {
   RemoteValue schedule_values(const std::string& name, ClosureValues arguments);
   std::optional<InputContext> input_context() const;
   ClosureServer& server(const char* call) const;
+  ClosureWorkerOptions worker_options() const;
   const BeginClosure& function(const std::string& name) const;
 
   std::shared_ptr<const ClusterResolver> resolver_;
   const ClusterOptions cluster_;
   std::map<std::string, BeginClosure> functions_;
-  std::unique_ptr<ClosureServer> server_;  // the chief's
+  std::unique_ptr<ClosureServer> server_;       // the chief's
+  std::unique_ptr<WorkerHeartbeat> heartbeat_;  // a worker's, until it serves
   uint64_t current_closure_ = 0;
 };
 

@@ -71,7 +71,9 @@ TEST(ClosureMessages, ErrorsComeAsTheyWentAndNameTheWorker) {
 }
 
 TEST(ClosureMessages, BeatsAndAnswersComeAsTheyWent) {
-  EXPECT_EQ(std::get<WorkerBeat>(decode_worker_request(encode_worker_request(WorkerBeat{9}))).session, 9U);
+  const auto beat = sent(WorkerBeat{9, "worker 2"});
+  EXPECT_EQ(beat.session, 9U);
+  EXPECT_EQ(beat.worker, "worker 2");
   EXPECT_EQ(sent(LeaveJob{8}).session, 8U);
   const auto given = decode_given(encode_given({.kind = GivenClosure::Kind::kClosure,
                                                 .coordinator = 5,

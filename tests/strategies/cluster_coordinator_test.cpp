@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 /// A job of a chief and workers, each in a thread of its own, as processes are.
 class CoordinatedJob {
@@ -236,6 +237,32 @@ TEST(ClusterCoordinator, AWorkerNamesAChiefThatIsMissing) {
   ClusterCoordinator worker(
       std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "worker", 3), {}, cluster);
   EXPECT_THAT(message_of<PeerLost>([&] { worker.serve(); }), HasSubstr("the chief (127.0.0.1:"));
+}
+
+/// Waits until the chief knows of so many workers.
+void wait_for_workers(const ClusterCoordinator& chief, size_t num_workers) {
+  while (chief.workers().size() != num_workers) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(ClusterCoordinator, TheJobDoesNotEndWhileAWorkerStillPrepares) {
+  CoordinatedJob job(1);
+  ClusterCoordinator worker(job.resolver("worker", 0), {}, job.cluster());
+  wait_for_workers(job.chief(), 1);
+  auto end = std::async(std::launch::async, [&] { job.chief().end(); });
+  EXPECT_EQ(end.wait_for(milliseconds(100)), std::future_status::timeout);
+  worker.serve();  // throws PeerLost if the chief has ended
+  end.get();
+}
+
+TEST(ClusterCoordinator, TheJobEndsWithoutAWorkerThatNeverServes) {
+  CoordinatedJob job(1);
+  {
+    const ClusterCoordinator worker(job.resolver("worker", 0), {}, job.cluster());
+    wait_for_workers(job.chief(), 1);
+  }
+  EXPECT_THAT(job.chief().workers(), IsEmpty());
+  EXPECT_EQ(job.chief().num_lost_workers(), 0);
+  job.end();
 }
 
 TEST(ClusterCoordinator, RefusesWhatIsNotItsPart) {

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,8 +79,8 @@ struct JobOptions {
   std::string folder;  // of the servers
 };
 
-/// A whole job in threads: its servers, its workers and its chief, which does `chief(strategy, training)`.
-/// Then all of them end.
+/// A whole job in threads: its servers, its workers and its chief, which does `chief(strategy, training)` once
+/// all workers are there. Then all of them end.
 void run_job(const JobOptions& options,
              const std::function<void(ParameterServerStrategy&, ServedTraining&)>& chief) {
   std::mutex one_at_a_time;  // of the process's random state
@@ -126,6 +127,9 @@ void run_job(const JobOptions& options,
   }
   const auto strategy = make_strategy("chief", 0, chief_socket.release());
   const auto training = prepare(*strategy);
+  // A worker that arrives after the job has ended would be right to fail.
+  while (strategy->coordinator().workers().size() < static_cast<size_t>(options.num_workers))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::exception_ptr error;
   try {
     chief(*strategy, *training);
