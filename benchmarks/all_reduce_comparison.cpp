@@ -8,7 +8,7 @@
 #include "lockstep/benchmarks/all_reduce_loop.h"
 #include "lockstep/benchmarks/comparisons.h"
 #include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/runtime/gradients/bucket_layout.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 namespace lockstep::benchmarks {
 

@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
-#include "lockstep/runtime/tcp_listener.h"
-#include "lockstep/strategies/resolve_cluster.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <stdexcept>
 
-#include "lockstep/datasets/image_folder.h"
-#include "lockstep/runtime/gradient_compression.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/training/fused_adam.h"
+#include "lockstep/datasets/images/image_folder.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep::benchmarks {
 

@@ -8,10 +8,10 @@
 #include <stdexcept>
 #include <thread>
 
-#include "lockstep/runtime/autocast.h"
-#include "lockstep/runtime/device.h"
-#include "lockstep/runtime/intra_op_threads.h"
-#include "lockstep/training/fused_adam.h"
+#include "lockstep/runtime/devices/device.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/precision/autocast.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -7,7 +7,7 @@ function(lockstep_add_compile_fail_test name)
   target_link_libraries(${name} PRIVATE lockstep_options lockstep_torch ${arg_LINK})
   lockstep_use_pch(${name})
   add_test(NAME compile_fail/${name}
-    COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/compile_fail/check_compile_fail.py
+    COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/checks/compile_fail/check_compile_fail.py
             ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SOURCE} ${arg_EXPECT})
   set_tests_properties(compile_fail/${name} PROPERTIES LABELS "compile_fail;${arg_LABELS}" TIMEOUT 300)
 endfunction()

@@ -5,7 +5,7 @@ function(lockstep_add_reference)
     return()
   endif()
 
-  # As tests/layering/check_umbrella.py tells public headers from internal ones.
+  # As tests/checks/layering/check_umbrella.py tells public headers from internal ones.
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/parameter_server/*.h
     ${PROJECT_SOURCE_DIR}/strategies/*.h
     ${PROJECT_SOURCE_DIR}/training/*.h ${PROJECT_SOURCE_DIR}/models/*.h ${PROJECT_SOURCE_DIR}/datasets/*.h)

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "lockstep/models/dense_layers.h"
+#include "lockstep/models/internal/dense_layers.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "lockstep/models/inverted_residual.h"
+#include "lockstep/models/internal/inverted_residual.h"
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <map>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/mutex.h"
-#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
-#include "lockstep/strategies/resolve_cluster.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/strategies/cluster_resolver.h"
-#include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/strategies/parameter_server_strategy.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 
 namespace lockstep {
 

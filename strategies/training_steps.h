@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/strategies/parameter_server_strategy.h"
-#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 #include <ostream>
 #include <utility>
 
-#include "lockstep/apps/compare_strategies/result_folder.h"
-#include "lockstep/apps/compare_strategies/trial.h"
+#include "lockstep/apps/compare_strategies/report/result_folder.h"
+#include "lockstep/apps/compare_strategies/trials/trial.h"
 #include "lockstep/measurement/machine.h"
 
 namespace lockstep::apps {

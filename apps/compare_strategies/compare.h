@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/compare_strategies/compare_options.h"
-#include "lockstep/apps/compare_strategies/comparison_report.h"
-#include "lockstep/apps/compare_strategies/trial.h"
+#include "lockstep/apps/compare_strategies/options/compare_options.h"
+#include "lockstep/apps/compare_strategies/report/comparison_report.h"
+#include "lockstep/apps/compare_strategies/trials/trial.h"
 
 namespace lockstep::apps {
 

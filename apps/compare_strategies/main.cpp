@@ -15,18 +15,18 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/apps/command_line/failure.h"
-#include "lockstep/apps/command_line/resume_command.h"
 #include "lockstep/apps/compare_strategies/compare.h"
-#include "lockstep/apps/compare_strategies/comparison_backup.h"
-#include "lockstep/apps/compare_strategies/comparison_page.h"
-#include "lockstep/apps/compare_strategies/measured_training.h"
-#include "lockstep/apps/compare_strategies/result_folder.h"
-#include "lockstep/apps/compare_strategies/trial.h"
-#include "lockstep/apps/train_mnist/data_location.h"
+#include "lockstep/apps/compare_strategies/report/comparison_backup.h"
+#include "lockstep/apps/compare_strategies/report/comparison_page.h"
+#include "lockstep/apps/compare_strategies/report/result_folder.h"
+#include "lockstep/apps/compare_strategies/trials/measured_training.h"
+#include "lockstep/apps/compare_strategies/trials/trial.h"
+#include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/train_mnist/data/data_location.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
-#include "lockstep/training/interruption.h"
+#include "lockstep/training/callbacks/interruption.h"
 
 namespace lockstep::apps {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/apps/command_line/closest_name.h"
-#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/shared/command_line/closest_name.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {

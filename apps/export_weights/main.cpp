@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/apps/command_line/failure.h"
-#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/export_weights/command_line.h"
-#include "lockstep/training/weights_file.h"
+#include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/training/checkpoints/weights_file.h"
 
 namespace lockstep::apps {
 namespace {

@@ -1,7 +1,7 @@
 #include "lockstep/apps/inspect_run/command_line.h"
 
-#include "lockstep/apps/command_line/arguments.h"
-#include "lockstep/apps/command_line/flag_table.h"
+#include "lockstep/apps/shared/command_line/arguments.h"
+#include "lockstep/apps/shared/command_line/flag_table.h"
 
 namespace lockstep::apps {
 namespace {

@@ -1,12 +1,12 @@
 #include <exception>
 #include <iostream>
 
-#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/inspect_run/command_line.h"
 #include "lockstep/apps/inspect_run/run_summary.h"
 #include "lockstep/apps/inspect_run/summary_text.h"
-#include "lockstep/runtime/errors.h"
-#include "lockstep/training/run_directory.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
 namespace {

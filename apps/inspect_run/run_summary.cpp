@@ -6,9 +6,9 @@
 #include <limits>
 #include <system_error>
 
-#include "lockstep/apps/command_line/usage_error.h"
 #include "lockstep/apps/inspect_run/run_files.h"
-#include "lockstep/training/run_directory.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/training/metrics_log.h"
-#include "lockstep/training/run_record.h"
+#include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/run_record.h"
 
 namespace lockstep::apps {
 

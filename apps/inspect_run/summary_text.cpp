@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/training/html_text.h"
-#include "lockstep/training/number_text.h"
-#include "lockstep/training/utf8_text.h"
+#include "lockstep/runtime/base/internal/number_text.h"
+#include "lockstep/runtime/base/internal/utf8_text.h"
+#include "lockstep/training/reporting/html/internal/html_text.h"
 
 namespace lockstep::apps {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/files/data_error.h"
 
 namespace lockstep::apps {
 namespace {

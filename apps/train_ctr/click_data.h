@@ -9,9 +9,9 @@
 #include <variant>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
-#include "lockstep/datasets/click_batch.h"
-#include "lockstep/datasets/click_file.h"
-#include "lockstep/datasets/generated_clicks.h"
+#include "lockstep/datasets/clicks/click_batch.h"
+#include "lockstep/datasets/clicks/click_file.h"
+#include "lockstep/datasets/clicks/generated_clicks.h"
 
 namespace lockstep::apps {
 

@@ -1,9 +1,9 @@
 #include "lockstep/apps/train_ctr/ctr_backup.h"
 
-#include "lockstep/strategies/parameter_server_strategy.h"
-#include "lockstep/training/backup.h"
-#include "lockstep/training/parameter_server_backup.h"
-#include "lockstep/training/save_every.h"
+#include "lockstep/runtime/base/save_interval.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/training/checkpoints/backup.h"
+#include "lockstep/training/parameter_server/parameter_server_backup.h"
 
 namespace lockstep::apps {
 namespace {
@@ -22,7 +22,7 @@ class ReplicasBackup : public CtrBackup {
                  const std::function<void(const std::string&)>& say)
       : seed_(static_cast<int64_t>(options.seed)),
         backup_(strategy, {.folder = options.backup_dir,
-                           .save_every = SaveEvery::parse(options.save_every),
+                           .save_every = SaveInterval::parse(options.save_every),
                            .on_message = say}) {
     backup_.state().add_model(objects.model);
     backup_.state().add_optimizer("network", objects.network_optimizer);
@@ -52,7 +52,7 @@ class ServersBackup : public CtrBackup {
   ServersBackup(ParameterServerStrategy& strategy, const CtrOptions& options,
                 const std::function<void(const std::string&)>& say)
       : backup_(strategy, {.folder = options.backup_dir,
-                           .every = SaveEvery::parse(options.save_every),
+                           .every = SaveInterval::parse(options.save_every),
                            .on_message = say}) {}
   int64_t first_step() const override { return backup_.first_step(); }
   void steps_done(int64_t steps) override { backup_.after_step(steps - 1); }

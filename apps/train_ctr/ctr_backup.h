@@ -7,7 +7,7 @@
 
 #include "lockstep/apps/train_ctr/ctr_model.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
-#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep::apps {
 

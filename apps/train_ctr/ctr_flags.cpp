@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "lockstep/apps/command_line/number_argument.h"
-#include "lockstep/apps/strategy_choice/strategy_flags.h"
-#include "lockstep/runtime/errors.h"
-#include "lockstep/training/save_every.h"
+#include "lockstep/apps/shared/command_line/number_argument.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/save_interval.h"
 
 namespace lockstep::apps {
 namespace {
@@ -105,7 +105,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   given.require_beside("save-every", "backup-dir");
   options.save_every = given.text("save-every", options.save_every);
   try {
-    if (SaveEvery::parse(options.save_every).unit != SaveUnit::kEpochs) return;
+    if (SaveInterval::parse(options.save_every).unit != SaveUnit::kEpochs) return;
   } catch (const InvalidArgument&) {  // said below
   }
   given.refuse("save-every", "N steps or N minutes, N being positive");

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/command_line/arguments.h"
-#include "lockstep/apps/command_line/flag_table.h"
+#include "lockstep/apps/shared/command_line/arguments.h"
+#include "lockstep/apps/shared/command_line/flag_table.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
 
 namespace lockstep::apps {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/training/fused_adagrad.h"
-#include "lockstep/training/fused_adam.h"
-#include "lockstep/training/fused_sgd.h"
-#include "lockstep/training/sparse_adam.h"
+#include "lockstep/training/optimizers/fused_adagrad.h"
+#include "lockstep/training/optimizers/fused_adam.h"
+#include "lockstep/training/optimizers/fused_sgd.h"
+#include "lockstep/training/optimizers/sparse_adam.h"
 
 namespace lockstep::apps {
 namespace {

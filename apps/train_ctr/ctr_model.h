@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
-#include "lockstep/datasets/click_batch.h"
+#include "lockstep/datasets/clicks/click_batch.h"
 #include "lockstep/models/dlrm.h"
 #include "lockstep/models/wide_and_deep.h"
-#include "lockstep/strategies/sharded_embedding.h"
-#include "lockstep/strategies/table_lookups.h"
+#include "lockstep/strategies/nn/sharded_embedding.h"
+#include "lockstep/strategies/nn/table_lookups.h"
 
 namespace lockstep::apps {
 

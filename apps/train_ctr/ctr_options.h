@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/strategy_choice/strategy_choice.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 
 namespace lockstep::apps {
 

@@ -9,12 +9,12 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/apps/command_line/numbers_error.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/parameter_server_strategy.h"
-#include "lockstep/training/auc.h"
-#include "lockstep/training/loss_functions.h"
-#include "lockstep/training/metrics.h"
+#include "lockstep/apps/shared/command_line/numbers_error.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/training/metrics/auc.h"
+#include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/metrics/metrics.h"
 
 namespace lockstep::apps {
 namespace {

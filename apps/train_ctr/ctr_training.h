@@ -11,7 +11,7 @@
 #include "lockstep/apps/train_ctr/ctr_model.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
-#include "lockstep/strategies/strategy.h"
+#include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/training_steps.h"
 
 namespace lockstep::apps {

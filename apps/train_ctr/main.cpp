@@ -9,18 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/command_line/failure.h"
-#include "lockstep/apps/command_line/resume_command.h"
-#include "lockstep/apps/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
-#include "lockstep/runtime/device.h"
-#include "lockstep/strategies/parameter_server_strategy.h"
-#include "lockstep/strategies/stop_agreement.h"
-#include "lockstep/training/interruption.h"
-#include "lockstep/training/serve_parameters.h"
+#include "lockstep/runtime/devices/device.h"
+#include "lockstep/strategies/core/stop_agreement.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/training/callbacks/interruption.h"
+#include "lockstep/training/parameter_server/serve_parameters.h"
 
 namespace lockstep::apps {
 namespace {

@@ -8,30 +8,30 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/apps/command_line/failure.h"
-#include "lockstep/apps/command_line/resume_command.h"
-#include "lockstep/apps/command_line/usage_error.h"
-#include "lockstep/apps/strategy_choice/choose_strategy.h"
-#include "lockstep/apps/strategy_choice/strategy_flags.h"
-#include "lockstep/apps/train_mnist/command_line.h"
-#include "lockstep/apps/train_mnist/configuration.h"
-#include "lockstep/apps/train_mnist/decided_values.h"
-#include "lockstep/apps/train_mnist/numbers_error.h"
-#include "lockstep/apps/train_mnist/precision_choice.h"
-#include "lockstep/apps/train_mnist/run_recording.h"
-#include "lockstep/apps/train_mnist/train_settings.h"
-#include "lockstep/apps/train_mnist/training.h"
-#include "lockstep/apps/train_mnist/training_callbacks.h"
-#include "lockstep/runtime/device.h"
-#include "lockstep/runtime/tf32.h"
-#include "lockstep/training/backup_and_restore.h"
-#include "lockstep/training/checkpoint_store.h"
-#include "lockstep/training/inject_faults.h"
-#include "lockstep/training/model_summary.h"
-#include "lockstep/training/nan_guard.h"
-#include "lockstep/training/run_directory.h"
-#include "lockstep/training/show_progress.h"
-#include "lockstep/training/stop_on_signal.h"
+#include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+#include "lockstep/apps/train_mnist/options/command_line.h"
+#include "lockstep/apps/train_mnist/options/configuration.h"
+#include "lockstep/apps/train_mnist/options/train_settings.h"
+#include "lockstep/apps/train_mnist/training/decided_values.h"
+#include "lockstep/apps/train_mnist/training/numbers_error.h"
+#include "lockstep/apps/train_mnist/training/precision_choice.h"
+#include "lockstep/apps/train_mnist/training/run_recording.h"
+#include "lockstep/apps/train_mnist/training/training.h"
+#include "lockstep/apps/train_mnist/training/training_callbacks.h"
+#include "lockstep/runtime/devices/device.h"
+#include "lockstep/runtime/precision/tf32.h"
+#include "lockstep/training/callbacks/backup_and_restore.h"
+#include "lockstep/training/callbacks/inject_faults.h"
+#include "lockstep/training/callbacks/nan_guard.h"
+#include "lockstep/training/callbacks/show_progress.h"
+#include "lockstep/training/callbacks/stop_on_signal.h"
+#include "lockstep/training/checkpoints/checkpoint_store.h"
+#include "lockstep/training/reporting/records/run_directory.h"
+#include "lockstep/training/trainer/model_summary.h"
 
 namespace lockstep::apps {
 namespace {
@@ -205,7 +205,7 @@ int train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandL
   if (is_saved) {
     callbacks.push_back(std::make_shared<BackupAndRestore>(
         BackupOptions{.folder = options.backup_dir.empty() ? "." : options.backup_dir,
-                      .save_every = SaveEvery::parse(options.save_every),
+                      .save_every = SaveInterval::parse(options.save_every),
                       .sharded = options.shard_backup,
                       .resume = options.resume,
                       .configuration = run_configuration(resolved, line.origins, LOCKSTEP_VERSION),

@@ -15,16 +15,16 @@
 
 #include "lockstep/benchmarks/parameter_server/click_options.h"
 #include "lockstep/benchmarks/run_program.h"
-#include "lockstep/datasets/click_batch.h"
+#include "lockstep/datasets/clicks/click_batch.h"
 #include "lockstep/models/wide_and_deep.h"
-#include "lockstep/strategies/environment.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/parameter_server_strategy.h"
-#include "lockstep/strategies/resolve_cluster.h"
-#include "lockstep/strategies/sharded_embedding.h"
-#include "lockstep/training/fused_adagrad.h"
-#include "lockstep/training/loss_functions.h"
-#include "lockstep/training/serve_parameters.h"
+#include "lockstep/runtime/cluster/environment.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/nn/sharded_embedding.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/optimizers/fused_adagrad.h"
+#include "lockstep/training/parameter_server/serve_parameters.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lockstep/benchmarks/flag_values.h"
-#include "lockstep/datasets/click_row.h"
+#include "lockstep/datasets/clicks/click_row.h"
 
 namespace lockstep::benchmarks {
 

@@ -22,9 +22,9 @@
 #include "lockstep/benchmarks/parameter_server/server_processes.h"
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/measurement/machine.h"
-#include "lockstep/parameter_server/parameter_client.h"
-#include "lockstep/parameter_server/parameter_service.h"
-#include "lockstep/parameter_server/rpc_server.h"
+#include "lockstep/parameter_server/service/parameter_client.h"
+#include "lockstep/parameter_server/service/parameter_service.h"
+#include "lockstep/runtime/rpc/rpc_server.h"
 
 namespace lockstep::benchmarks {
 namespace {

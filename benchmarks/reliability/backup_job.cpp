@@ -15,11 +15,11 @@
 #include "lockstep/benchmarks/reliability/backup_job_options.h"
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/multi_worker_mirrored_strategy.h"
-#include "lockstep/training/backup.h"
-#include "lockstep/training/divergence_check.h"
-#include "lockstep/training/fused_adam.h"
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/training/callbacks/divergence_check.h"
+#include "lockstep/training/checkpoints/backup.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {

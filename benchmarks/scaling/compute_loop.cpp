@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/runtime/gradient_buckets.h"
-#include "lockstep/runtime/gradient_hooks.h"
-#include "lockstep/runtime/intra_op_threads.h"
-#include "lockstep/training/fused_adam.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/gradients/gradient_buckets.h"
+#include "lockstep/runtime/gradients/gradient_hooks.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {

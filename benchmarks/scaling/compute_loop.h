@@ -6,7 +6,7 @@
 
 #include "lockstep/benchmarks/scaling/step_model.h"
 #include "lockstep/benchmarks/workload.h"
-#include "lockstep/runtime/bucket_layout.h"
+#include "lockstep/runtime/gradients/bucket_layout.h"
 
 namespace lockstep::benchmarks {
 

@@ -4,11 +4,11 @@
 
 #include <chrono>
 
-#include "lockstep/runtime/gradient_compression.h"
-#include "lockstep/runtime/intra_op_threads.h"
-#include "lockstep/runtime/worker_group.h"
-#include "lockstep/strategies/master_address.h"
-#include "lockstep/strategies/ring_all_reduce.h"
+#include "lockstep/runtime/cluster/internal/master_address.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/ring_all_reduce.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -67,7 +67,7 @@ class ExchangeLoop::Channel {
   std::shared_ptr<GradientCompression> compression_;
   std::shared_ptr<WorkerGroup> workers_;
   RingAllReduce ops_;
-  std::unique_ptr<CollectiveGroup> group_;
+  std::unique_ptr<CollectiveChannel> group_;
 };
 
 ExchangeLoop::ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& options,

@@ -1,9 +1,9 @@
-#include "lockstep/strategies/bounded_json.h"
+#include "lockstep/runtime/base/internal/bounded_json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

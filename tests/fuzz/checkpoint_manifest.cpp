@@ -1,11 +1,11 @@
-#include "lockstep/training/checkpoint_manifest.h"
+#include "lockstep/training/checkpoints/checkpoint_manifest.h"
 
 #include <fstream>
 
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/internal/sha256.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/checkpoint_error.h"
-#include "lockstep/training/sha256.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::fuzz {
 namespace {

@@ -1,9 +1,9 @@
 #include <map>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/resolve_cluster.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/tests/strategies/environment_of.h"
+#include "lockstep/tests/support/environment_of.h"
 
 // The variables that launchers set, one NAME=VALUE a line.
 

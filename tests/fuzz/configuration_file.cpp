@@ -1,8 +1,8 @@
-#include "lockstep/apps/command_line/configuration_file.h"
+#include "lockstep/apps/shared/command_line/configuration_file.h"
 
 #include <charconv>
 
-#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

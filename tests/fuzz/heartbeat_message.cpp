@@ -1,8 +1,8 @@
-#include "lockstep/runtime/heartbeat_message.h"
+#include "lockstep/runtime/workers/heartbeat_message.h"
 
 #include <algorithm>
 
-#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

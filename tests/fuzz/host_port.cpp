@@ -1,7 +1,7 @@
-#include "lockstep/strategies/host_port.h"
+#include "lockstep/runtime/cluster/host_port.h"
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/configuration_value.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/text_excerpt.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

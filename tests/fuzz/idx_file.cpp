@@ -1,6 +1,6 @@
-#include "lockstep/datasets/idx_file.h"
+#include "lockstep/datasets/images/internal/idx_file.h"
 
-#include "lockstep/datasets/data_error.h"
+#include "lockstep/datasets/files/data_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -1,8 +1,8 @@
-#include "lockstep/datasets/jpeg_decoder.h"
+#include "lockstep/datasets/images/internal/jpeg_decoder.h"
 
-#include "lockstep/datasets/data_error.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/datasets/files/data_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::fuzz {
 namespace {

@@ -1,7 +1,7 @@
+#include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/checkpoint_error.h"
-#include "lockstep/training/pickle_reader.h"
-#include "lockstep/training/pickle_writer.h"
+#include "lockstep/training/formats/internal/pickle_reader.h"
+#include "lockstep/training/formats/internal/pickle_writer.h"
 
 namespace lockstep::fuzz {
 

@@ -1,10 +1,10 @@
-#include "lockstep/datasets/png_decoder.h"
+#include "lockstep/datasets/images/internal/png_decoder.h"
 
 #include <zlib.h>
 
-#include "lockstep/datasets/data_error.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/datasets/files/data_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::fuzz {
 namespace {

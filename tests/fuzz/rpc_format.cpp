@@ -1,9 +1,9 @@
-#include "lockstep/parameter_server/rpc_format.h"
+#include "lockstep/runtime/rpc/rpc_format.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

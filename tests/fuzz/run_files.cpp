@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/apps/inspect_run/summary_text.h"
-#include "lockstep/tests/datasets/test_files.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/metrics_log.h"
-#include "lockstep/training/run_record.h"
+#include "lockstep/tests/support/test_files.h"
+#include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/run_record.h"
 
 namespace lockstep::fuzz {
 namespace {

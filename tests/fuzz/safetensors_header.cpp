@@ -1,11 +1,11 @@
-#include "lockstep/training/safetensors_header.h"
+#include "lockstep/training/formats/internal/safetensors_header.h"
 
 #include <algorithm>
 #include <tuple>
 
+#include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/checkpoint_error.h"
-#include "lockstep/training/tensor_size.h"
+#include "lockstep/training/formats/internal/tensor_size.h"
 
 // Two bytes with the number of bytes after the header, and the header's JSON: its length in front would make
 // most changes end there.

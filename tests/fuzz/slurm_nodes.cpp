@@ -1,6 +1,6 @@
-#include "lockstep/strategies/slurm_nodes.h"
+#include "lockstep/runtime/cluster/internal/slurm_nodes.h"
 
-#include "lockstep/runtime/errors.h"
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -1,13 +1,13 @@
-#include "lockstep/training/state_file.h"
+#include "lockstep/training/formats/state_file.h"
 
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/tests/support/test_files.h"
 
 // The one program that takes LibTorch, which is not instrumented: what it would read out of bounds is looked
 // for here.

@@ -1,9 +1,9 @@
-#include "lockstep/strategies/tf_config.h"
+#include "lockstep/runtime/cluster/tf_config.h"
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/cluster_resolver.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -11,12 +11,12 @@
 #include <fstream>
 #include <iostream>
 
-#include "lockstep/parameter_server/rpc_format.h"
-#include "lockstep/runtime/heartbeat_message.h"
-#include "lockstep/runtime/worker_card.h"
-#include "lockstep/tests/datasets/test_files.h"
-#include "lockstep/training/pickle_writer.h"
-#include "lockstep/training/safetensors_header.h"
+#include "lockstep/runtime/rpc/rpc_format.h"
+#include "lockstep/runtime/workers/heartbeat_message.h"
+#include "lockstep/runtime/workers/worker_info.h"
+#include "lockstep/tests/support/test_files.h"
+#include "lockstep/training/formats/internal/pickle_writer.h"
+#include "lockstep/training/formats/internal/safetensors_header.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -264,7 +264,7 @@ void write_message_seeds(const SeedFolder& folder) {
   // The program seals what it is given.
   folder.write("heartbeat_message/fields",
                Bytes(packet.begin(), packet.end() - std::tuple_size_v<JobToken::Tag>));
-  folder.write("worker_card/card", WorkerCard{.host = "node\t1",
+  folder.write("worker_info/card", WorkerInfo{.host = "node\t1",
                                               .address = "10.0.0.1",
                                               .heartbeat_port = 4711,
                                               .num_replicas = 2,

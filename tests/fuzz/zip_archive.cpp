@@ -1,12 +1,12 @@
-#include "lockstep/datasets/zip_archive.h"
+#include "lockstep/datasets/files/internal/zip_archive.h"
 
 #include <filesystem>
 #include <set>
 
-#include "lockstep/datasets/class_folder.h"
-#include "lockstep/datasets/data_error.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/tests/fuzz/fuzz.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::fuzz {
 namespace {

@@ -1,12 +1,12 @@
-#include "lockstep/training/zip_directory.h"
+#include "lockstep/runtime/base/files/internal/zip_directory.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/fuzz/fuzz.h"
-#include "lockstep/training/checkpoint_error.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::fuzz {
 

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/runtime/optimizer_group.h"
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/strategies/failing_ops.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/fused_adam.h"
-#include "lockstep/training/fused_sgd.h"
+#include "lockstep/tests/support/failing_ops.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/optimizers/fused_adam.h"
+#include "lockstep/training/optimizers/fused_sgd.h"
 
 namespace lockstep {
 namespace {

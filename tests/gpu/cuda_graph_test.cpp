@@ -1,4 +1,4 @@
-#include "lockstep/strategies/cuda_graph.h"
+#include "lockstep/strategies/core/cuda_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,14 +9,14 @@
 #include <limits>
 #include <mutex>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/strategies/sync_batch_norm.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/fused_sgd.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/optimizers/fused_sgd.h"
 
 namespace lockstep {
 namespace {

@@ -8,15 +8,15 @@
 #include <optional>
 #include <sstream>
 
-#include "lockstep/runtime/optimizer_group.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/fused_adam.h"
-#include "lockstep/training/learning_rate.h"
-#include "lockstep/training/metrics.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/metrics/metrics.h"
+#include "lockstep/training/optimizers/fused_adam.h"
+#include "lockstep/training/optimizers/learning_rate.h"
 
 namespace lockstep {
 namespace {

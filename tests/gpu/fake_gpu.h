@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runtime/backend_group.h"
+#include "lockstep/runtime/backends/backend_channel.h"
 
 namespace lockstep {
 
 /// GPUs that a machine without any pretends to have, for builds without CUDA: linking fake_gpu.cpp into a
 /// test program makes LibTorch see gpu:0 and gpu:1. Operators compute on the CPU, at once and in the calling
-/// thread, and so give what a GPU would within rounding. Graphs of device work (runtime/device_graph.h) are
-/// there, too.
+/// thread, and so give what a GPU would within rounding. Graphs of device work
+/// (runtime/graphs/device_graph.h) are there, too.
 ///
 /// What a GPU may do later or in another order is not tried out but followed by logical clocks: each stream
 /// has one, events carry it from stream to stream. Work that another stream's work should have been waited

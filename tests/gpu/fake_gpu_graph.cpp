@@ -1,4 +1,4 @@
-// The fake GPU's graphs of device work, for runtime/device_graph.h.
+// The fake GPU's graphs of device work, for runtime/graphs/device_graph.h.
 #include <ATen/core/Generator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/runtime/device_graph.h"
+#include "lockstep/runtime/graphs/device_graph.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"

@@ -13,8 +13,8 @@
 
 #include <memory>
 
-#include "lockstep/runtime/device_graph.h"
-#include "lockstep/runtime/device_streams.h"
+#include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/graphs/device_graph.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "lockstep/runtime/replica_random.h"
+#include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/tests/gpu/fake_gpu_graph_support.h"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/device_streams.h"
+#include "lockstep/runtime/devices/device_streams.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"

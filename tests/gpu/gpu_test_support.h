@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/runtime/device.h"
-#include "lockstep/strategies/cross_device_ops.h"
+#include "lockstep/runtime/devices/device.h"
+#include "lockstep/strategies/communication/cross_device_ops.h"
 
 #ifdef LOCKSTEP_WITH_CUDA
 #include <c10/cuda/CUDAFunctions.h>

@@ -8,11 +8,11 @@
 #include <optional>
 #include <stdexcept>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/metrics.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/metrics/metrics.h"
 
 namespace lockstep {
 namespace {

@@ -4,13 +4,13 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/types.h>
 
-#include "lockstep/runtime/grad_scaler.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/mirrored_strategy.h"
-#include "lockstep/strategies/sync_batch_norm.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/fused_adam.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep {
 namespace {

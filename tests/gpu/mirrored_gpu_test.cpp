@@ -5,15 +5,15 @@
 #include <chrono>
 #include <set>
 
-#include "lockstep/datasets/image_transform.h"
-#include "lockstep/runtime/device_streams.h"
-#include "lockstep/strategies/losses.h"
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/datasets/images/image_transform.h"
+#include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/training/fused_adam.h"
-#include "lockstep/training/metrics.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/metrics/metrics.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runtime/errors.h"
-#include "lockstep/strategies/mirrored_strategy.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/strategies/table_job.h"
+#include "lockstep/tests/support/table_job.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lockstep/strategies/batch_traits.h"
+#include "lockstep/strategies/input/batch_traits.h"
 
 namespace lockstep {
 

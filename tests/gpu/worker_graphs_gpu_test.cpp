@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/strategies/cuda_graph.h"
-#include "lockstep/strategies/losses.h"
+#include "lockstep/strategies/core/cuda_graph.h"
+#include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/strategies/worker_strategies.h"
+#include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
 namespace {

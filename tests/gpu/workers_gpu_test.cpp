@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/strategies/cuda_graph.h"
+#include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
-#include "lockstep/tests/strategies/worker_training.h"
+#include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {
 namespace {

@@ -8,10 +8,10 @@
 #include <tuple>
 
 #include "lockstep/models/batch_norm.h"
-#include "lockstep/models/convolution.h"
+#include "lockstep/models/internal/convolution.h"
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
-#include "lockstep/runtime/autocast.h"
+#include "lockstep/runtime/precision/autocast.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/models/relu6.h"
+#include "lockstep/models/internal/relu6.h"
 
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/tests/strategies/message_of.h"
+#include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
 namespace {

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/tests/strategies/message_of.h"
-#include "lockstep/tests/strategies/one_device_equivalence.h"
-#include "lockstep/tests/strategies/parameter_server_job.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/parameter_server_job.h"
 
 namespace lockstep {
 namespace {

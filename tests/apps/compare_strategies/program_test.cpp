@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lockstep/apps/compare_strategies/result_folder.h"
-#include "lockstep/tests/apps/train_mnist/process_runner.h"
+#include "lockstep/apps/compare_strategies/report/result_folder.h"
+#include "lockstep/tests/support/process_runner.h"
 
 namespace lockstep::testing {
 namespace {

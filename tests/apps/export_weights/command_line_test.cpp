@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {

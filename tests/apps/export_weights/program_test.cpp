@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "lockstep/tests/apps/train_mnist/process_runner.h"
-#include "lockstep/tests/training/checkpoint_files.h"
-#include "lockstep/training/weights_file.h"
+#include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/process_runner.h"
+#include "lockstep/training/checkpoints/weights_file.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/tests/apps/inspect_run/recorded_run.h"
-#include "lockstep/tests/apps/train_mnist/process_runner.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/support/process_runner.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep {
 namespace {

@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/tests/training/text_files.h"
-#include "lockstep/training/event_file.h"
-#include "lockstep/training/metrics_log.h"
-#include "lockstep/training/report.h"
-#include "lockstep/training/run_directory.h"
-#include "lockstep/training/run_record.h"
+#include "lockstep/tests/support/text_files.h"
+#include "lockstep/training/reporting/html/report.h"
+#include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/run_directory.h"
+#include "lockstep/training/reporting/records/run_record.h"
+#include "lockstep/training/reporting/tensorboard/event_file.h"
 
 namespace lockstep::testing {
 

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/tests/apps/inspect_run/recorded_run.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::apps {
 namespace {

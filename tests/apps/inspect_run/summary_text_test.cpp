@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/tests/apps/inspect_run/recorded_run.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::apps {
 namespace {

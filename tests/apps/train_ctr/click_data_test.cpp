@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/data_error.h"
-#include "lockstep/tests/datasets/test_files.h"
-#include "lockstep/tests/training/text_files.h"
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/tests/support/test_files.h"
+#include "lockstep/tests/support/text_files.h"
 
 namespace lockstep::apps {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/command_line/usage_error.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "lockstep/tests/apps/train_mnist/trainings.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::testing {
 namespace {

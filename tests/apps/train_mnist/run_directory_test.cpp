@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "lockstep/tests/apps/train_mnist/trainings.h"
-#include "lockstep/tests/datasets/test_files.h"
+#include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::testing {
 namespace {

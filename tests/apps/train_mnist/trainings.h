@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/tests/apps/train_mnist/process_runner.h"
+#include "lockstep/tests/support/process_runner.h"
 
 namespace lockstep::testing {
 

@@ -1,0 +1,296 @@
+#include "lockstep/apps/compare_strategies/options/compare_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/apps/shared/command_line/arguments.h"
+#include "lockstep/apps/shared/command_line/closest_name.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+#include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_mnist/options/flags.h"
+#include "lockstep/apps/train_mnist/options/read_options.h"
+
+namespace lockstep::apps {
+namespace {
+
+constexpr IntegerRange kSteps{.least = 1, .most = 1'000'000};
+constexpr IntegerRange kWarmupSteps{.least = 0, .most = 1'000'000};
+constexpr IntegerRange kRounds{.least = 1, .most = 1000};
+constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
+constexpr IntegerRange kReplicas{.least = 1, .most = 1024};
+constexpr IntegerRange kServers{.least = 1, .most = 1024};
+constexpr IntegerRange kStaleness{.least = 0, .most = 1'000'000'000};
+constexpr IntegerRange kIndices{.least = 0, .most = 4096};
+
+const std::vector<std::string> kModelsOfImages{"simple_cnn", "mobilenet_v2"};
+const std::vector<std::string> kModelsOfClicks{"wide_deep", "dlrm"};
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  compare_strategies --strategies default,mirrored:2,one_device --model simple_cnn --steps 50\n"
+    "  compare_strategies --strategies mirrored:2,multi_worker:2 --data data/mnist --out two_replicas\n"
+    "  compare_strategies --strategies default,mirrored:2 --optimizer sgd --precision float64\n"
+    "                                          # do both train the same parameters?\n"
+    "  compare_strategies --strategies mirrored:2,parameter_server:2,parameter_server:2:0 --model wide_deep\n"
+    "                                          # workers that step by themselves, and together\n"
+    "\nThe table, its columns and the files are explained in docs/comparing.md.\n"
+    "\nExit codes: 0 done, 2 usage, 4 a --backup-dir of another comparison or process, 7 one that cannot be\n"
+    "written, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
+    "strategy that failed; the others are compared all the same.\n";
+
+/// Those of the flags that are named.
+void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
+  for (const auto& flag : from) {
+    if (std::find(names.begin(), names.end(), long_name(flag)) != names.end()) flags.push_back(flag);
+  }
+}
+
+/// Of models of clicks; those that train_mnist has, too, are of both kinds of models.
+void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
+                    const std::vector<std::string>& names) {
+  std::vector<Flag> taken;
+  take(taken, from, names);
+  const auto with_default = [](const Flag& flag) {
+    return flag.otherwise.empty() ? flag.text : fmt::format("{} (default: {})", flag.text, flag.otherwise);
+  };
+  for (auto& flag : taken) {
+    const auto same = std::find_if(flags.begin(), flags.end(),
+                                   [&](const Flag& other) { return long_name(other) == long_name(flag); });
+    if (same == flags.end()) {
+      flag.text = "Of clicks: " + flag.text;
+      const auto last = std::find_if(flags.rbegin(), flags.rend(),
+                                     [&](const Flag& other) { return other.group == flag.group; });
+      flags.insert(last.base(), std::move(flag));
+    } else if (same->text != flag.text || same->otherwise != flag.otherwise) {
+      same->text = fmt::format("{}. Of clicks: {}", with_default(*same), with_default(flag));
+      same->otherwise.clear();
+    }
+  }
+}
+
+FlagTable compare_flags(const std::vector<std::string>& strategies) {
+  const CompareOptions defaults;
+  const auto number = [](int64_t value) { return fmt::format("{}", value); };
+  FlagTable table{.program = "compare_strategies",
+                  .summary = "Trains the same steps under several strategies in turn, and compares them.",
+                  .after = kExamples};
+  table.flags = {
+      {"Comparison", "strategies", "LIST",
+       fmt::format(
+           "NAME[:N] of each, the first of which the others are compared with: {}. N is its replicas, "
+           "of multi_worker and parameter_server its worker processes on this machine; without it the "
+           "strategy chooses. parameter_server, of models of clicks, also takes NAME:N:S: S is how many "
+           "steps of others may come between a step's values and the step, 0: all workers step together",
+           fmt::join(strategies, ", "))},
+      {"Comparison", "steps", "N", "Steps that each trains in each round", number(defaults.steps)},
+      {"Comparison", "warmup-steps", "N",
+       "The first of these steps, which are not timed (default: 5, or one less than --steps)"},
+      {"Comparison", "rounds", "N",
+       "Rounds, each of which starts every strategy anew and in the opposite order of the one before; 6 or "
+       "more give intervals",
+       number(defaults.rounds)},
+      {"Comparison", "ps", "N", "Server processes of parameter_server", number(defaults.servers)},
+      {"Comparison", "out", "DIR",
+       "New or empty folder for comparison.json and report.html (default: a new one in ./comparisons)"},
+      {"Comparison", "backup-dir", "DIR",
+       "Keep each measurement in a folder as it is made, so that the same command goes on with those that "
+       "are left"},
+      {"Comparison", "resume", "FROM",
+       "auto (what is in --backup-dir), never, or the path of another folder with measurements",
+       defaults.resume},
+      {"Comparison", "timeout", "N", "Seconds that one strategy may take in one round",
+       number(defaults.timeout_seconds)},
+      {"Comparison", "quiet", "", "Print no progress on standard error"}};
+  take(table.flags, data_flags(), {"data", "limit-train", "skip-bad"});
+  take(table.flags, model_flags(), {"model", "image-size", "head", "sync-batch-norm"});
+  take(table.flags, training_flags(),
+       {"global-batch-size", "precision", "optimizer", "learning-rate", "momentum", "seed"});
+  take_of_clicks(table.flags, ctr_data_flags(), {"data", "train-rows", "skip-bad"});
+  take_of_clicks(table.flags, ctr_model_flags(), {"model", "table-rows", "embedding-dim"});
+  take_of_clicks(table.flags, ctr_training_flags(),
+                 {"global-batch-size", "precision", "optimizer", "learning-rate", "seed"});
+  take(table.flags, strategy_flags(strategies),
+       {"cross-device-ops", "threads", "communication", "gradient-compression"});
+  for (auto& flag : common_flags()) table.flags.push_back(flag);
+  // The program gives these to itself; a group without a name is not listed.
+  for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});
+  for (const char* name : {"measure-result", "measure-parameters"})
+    table.flags.push_back({"", name, "PATH", ""});
+  return table;
+}
+
+std::vector<std::string> pieces_of(const std::string& text) {
+  std::vector<std::string> pieces(1);
+  for (const char c : text) {
+    if (c == ':') {
+      pieces.emplace_back();
+    } else {
+      pieces.back() += c;
+    }
+  }
+  return pieces;
+}
+
+ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
+  const auto pieces = pieces_of(text);
+  ComparedStrategy strategy{.name = pieces[0], .label = text};
+  if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
+    throw UsageError(fmt::format("--strategies: expected {}, each alone or with :N, but got '{}'{}",
+                                 fmt::join(names, ", "), text, did_you_mean(strategy.name, names)));
+  }
+  const std::string spelling = fmt::format("--strategies {}", text);
+  if (pieces.size() > (has_servers(strategy) ? 3 : 2)) {
+    throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling,
+                                 has_servers(strategy) ? "NAME, NAME:N or NAME:N:S" : "NAME or NAME:N",
+                                 text));
+  }
+  if (pieces.size() > 1) strategy.replicas = static_cast<int>(parse_integer(spelling, pieces[1], kReplicas));
+  if (pieces.size() > 2)
+    strategy.max_staleness = static_cast<uint64_t>(parse_integer(spelling, pieces[2], kStaleness));
+  return strategy;
+}
+
+std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& texts,
+                                               const std::vector<std::string>& names) {
+  if (texts.empty())
+    throw UsageError("--strategies: expected at least one, such as default,mirrored:2, but got none");
+  std::vector<ComparedStrategy> strategies;
+  for (const auto& text : texts) {
+    auto strategy = parse_strategy(text, names);
+    const auto same = std::count_if(strategies.begin(), strategies.end(), [&](const auto& other) {
+      return other.name == strategy.name && other.replicas == strategy.replicas &&
+             other.max_staleness == strategy.max_staleness;
+    });
+    if (same > 0) strategy.label += fmt::format("#{}", same + 1);
+    strategies.push_back(std::move(strategy));
+  }
+  return strategies;
+}
+
+MeasuringProcess read_measuring(const Arguments& given) {
+  return {.strategy = static_cast<int>(given.integer("measure-strategy", kIndices, -1)),
+          .process = static_cast<int>(given.integer("measure-process", kIndices, 0)),
+          .result = given.text("measure-result", ""),
+          .parameters = given.text("measure-parameters", "")};
+}
+
+void read_steps(const Arguments& given, CompareOptions& options) {
+  options.steps = given.integer("steps", kSteps, options.steps);
+  options.warmup_steps =
+      given.integer("warmup-steps", kWarmupSteps, std::min(options.warmup_steps, options.steps - 1));
+  if (options.warmup_steps >= options.steps)
+    given.refuse_beside("warmup-steps", fmt::format("expected fewer than the {} of --steps", options.steps));
+  options.rounds = given.integer("rounds", kRounds, options.rounds);
+  options.timeout_seconds = given.integer("timeout", kSeconds, options.timeout_seconds);
+}
+
+void read_servers(const Arguments& given, const ComparedWork& work, CompareOptions& options) {
+  options.servers = static_cast<int>(given.integer("ps", kServers, options.servers));
+  bool are_there = false;
+  for (auto& strategy : options.strategies) {
+    if (!has_servers(strategy)) continue;
+    if (!is_of_clicks(work))
+      throw UsageError(fmt::format("--strategies {}: expected it with --model {} only, but got {}",
+                                   strategy.label, fmt::join(kModelsOfClicks, " or "),
+                                   model_name(std::get<TrainOptions>(work).model)));
+    strategy.servers = options.servers;
+    are_there = true;
+  }
+  if (given.has("ps") && !are_there)
+    given.refuse_beside("ps", "expected parameter_server among --strategies beside it");
+}
+
+/// Refuses flags of the other kind of models.
+void check_kind(const Arguments& given, const std::vector<std::string>& flags,
+                const std::vector<std::string>& models, const std::string& model) {
+  for (const auto& flag : flags) {
+    if (given.has(flag) && given.text(flag) != "false")
+      given.refuse_beside(flag, fmt::format("expected it with --model {} only, but got {}",
+                                            fmt::join(models, " or "), model));
+  }
+}
+
+ComparedWork read_work(const Arguments& given, const std::vector<std::string>& strategies) {
+  auto models = kModelsOfImages;
+  models.insert(models.end(), kModelsOfClicks.begin(), kModelsOfClicks.end());
+  const std::string model = given.name("model", models, model_name(TrainOptions().model));
+  if (std::find(kModelsOfClicks.begin(), kModelsOfClicks.end(), model) != kModelsOfClicks.end()) {
+    check_kind(given, {"limit-train", "image-size", "head", "sync-batch-norm", "momentum"}, kModelsOfImages,
+               model);
+    CtrOptions work;
+    read_ctr_work(given, work);
+    read_strategy(given, strategies, work);
+    work.test_rows = 1;  // nothing is tested
+    return work;
+  }
+  check_kind(given, {"train-rows", "table-rows", "embedding-dim"}, kModelsOfClicks, model);
+  TrainOptions work;
+  read_data(given, work);
+  read_model(given, work);
+  read_training(given, work);
+  read_strategy(given, strategies, work);
+  work.limit_test = 1;
+  return work;
+}
+
+}  // namespace
+
+bool has_servers(const ComparedStrategy& strategy) {
+  return strategy.name == "parameter_server";
+}
+
+int num_workers(const ComparedStrategy& strategy) {
+  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
+  return has_workers ? std::max(1, strategy.replicas) : 1;
+}
+
+int num_processes(const ComparedStrategy& strategy) {
+  return num_workers(strategy) + (has_servers(strategy) ? 1 + strategy.servers : 0);
+}
+
+CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
+                                              const std::vector<std::string>& strategies) {
+  const Arguments given = parse_arguments(compare_flags(strategies), arguments);
+  CompareCommandLine line;
+  if (given.is_on("help")) {
+    line.action = CompareAction::kHelp;
+    return line;
+  }
+  if (given.is_on("version")) {
+    line.action = CompareAction::kVersion;
+    return line;
+  }
+  CompareOptions& options = line.options;
+  options.strategies = parse_strategies(given.list("strategies"), strategies);
+  read_steps(given, options);
+  options.out = given.text("out", "");
+  if (given.has("out") && options.out.empty()) given.refuse("out", "a folder");
+  options.backup_dir = given.text("backup-dir", "");
+  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
+  given.require_beside("resume", "backup-dir");
+  options.resume = given.text("resume", options.resume);
+  if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
+  options.quiet = given.is_on("quiet");
+  options.work = read_work(given, strategies);
+  read_servers(given, options.work, options);
+  options.measuring = read_measuring(given);
+  return line;
+}
+
+std::string compare_help_text(const std::vector<std::string>& strategies) {
+  return help_text(compare_flags(strategies));
+}
+
+std::vector<std::string> measuring_flags(const MeasuringProcess& process) {
+  std::vector<std::string> flags{"--measure-strategy", fmt::format("{}", process.strategy),
+                                 "--measure-process",  fmt::format("{}", process.process),
+                                 "--measure-result",   process.result};
+  if (!process.parameters.empty()) flags.insert(flags.end(), {"--measure-parameters", process.parameters});
+  return flags;
+}
+
+}  // namespace lockstep::apps

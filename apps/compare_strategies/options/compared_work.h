@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/setting.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
+#include "lockstep/apps/train_ctr/ctr_options.h"
+#include "lockstep/apps/train_mnist/options/train_options.h"
+
+namespace lockstep::apps {
+
+/// What every strategy of a comparison trains: a model of images, as train_mnist does, or one of clicks, as
+/// train_ctr does.
+using ComparedWork = std::variant<TrainOptions, CtrOptions>;
+
+bool is_of_clicks(const ComparedWork& work);
+StrategyChoice& strategy_choice_of(ComparedWork& work);
+
+/// What a batch is made of: images, or rows.
+std::string examples_of(const ComparedWork& work);
+
+/// Every value that a measurement may depend on, by its flag.
+std::vector<Setting> settings_of(const ComparedWork& work);
+
+/// In a line, such as "simple_cnn, 28x28, batches of 64, float32, adam at a learning rate of 0.001".
+std::string work_summary(const ComparedWork& work);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "lockstep/apps/compare_strategies/options/compare_options.h"
+#include "lockstep/apps/compare_strategies/trials/measured_training.h"
+
+namespace lockstep::apps {
+
+/// Trains a model of images as a process of its strategy. Throws what a training throws.
+MeasuredTraining measure_images(const CompareOptions& options, const TrainOptions& work);
+
+}  // namespace lockstep::apps

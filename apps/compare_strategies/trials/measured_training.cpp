@@ -1,0 +1,66 @@
+#include "lockstep/apps/compare_strategies/trials/measured_training.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/utils.h>
+
+#include <variant>
+
+#include "lockstep/apps/compare_strategies/trials/measured_clicks.h"
+#include "lockstep/apps/compare_strategies/trials/measured_images.h"
+#include "lockstep/apps/compare_strategies/trials/parameter_file.h"
+#include "lockstep/runtime/devices/device.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// What the process is told of its strategy's devices.
+void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoice& choice) {
+  choice.strategy = strategy.name;
+  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
+  if (!has_workers) {
+    choice.replicas = strategy.replicas;
+  } else if (num_gpus() > 0) {
+    // Each worker has its GPU; as many as there are share the rest, which NCCL refuses and says so.
+    const int worker = has_servers(strategy) ? process - 1 : process;
+    choice.devices = {worker < 0 ? "cpu:0" : c10::str("gpu:", worker % num_gpus())};
+  }
+}
+
+}  // namespace
+
+void measure_training(const CompareOptions& options) {
+  const auto& strategy = options.strategies.at(static_cast<size_t>(options.measuring.strategy));
+  ComparedWork work = options.work;
+  choose_devices(strategy, options.measuring.process, strategy_choice_of(work));
+  MeasuredTraining measured;
+  if (auto* clicks = std::get_if<CtrOptions>(&work)) {
+    clicks->max_staleness = strategy.max_staleness;
+    torch::manual_seed(clicks->seed);
+    measured = measure_clicks(options, *clicks);
+  } else {
+    const auto& images = std::get<TrainOptions>(work);
+    torch::manual_seed(images.seed);
+    measured = measure_images(options, images);
+  }
+  if (!options.measuring.parameters.empty())
+    write_parameter_file(options.measuring.parameters, measured.parameters);
+  write_measured_run(options.measuring.result, measured.run);
+}
+
+double mean_seconds_waited(Strategy& strategy) {
+  const auto waited = strategy.run([](ReplicaContext& replica) { return replica.seconds_waited(); });
+  double sum = 0;
+  for (const double seconds : waited.local_values()) sum += seconds;
+  return sum / static_cast<double>(waited.local_values().size());
+}
+
+std::vector<double> doubles_of(const std::vector<torch::Tensor>& tensors) {
+  std::vector<double> values;
+  for (const auto& tensor : tensors) {
+    const auto flat = tensor.detach().to(torch::kCPU, torch::kDouble).contiguous();
+    values.insert(values.end(), flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel());
+  }
+  return values;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,113 @@
+#include "lockstep/apps/shared/command_line/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "lockstep/apps/shared/command_line/closest_name.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+
+namespace lockstep::apps {
+
+int64_t Arguments::integer(const std::string& flag, const IntegerRange& range, int64_t otherwise) const {
+  return has(flag) ? parse_integer(spelling(flag), text(flag), range) : otherwise;
+}
+
+double Arguments::positive(const std::string& flag, double otherwise) const {
+  return has(flag) ? parse_positive(spelling(flag), text(flag)) : otherwise;
+}
+
+double Arguments::fraction(const std::string& flag, double otherwise) const {
+  return has(flag) ? parse_fraction(spelling(flag), text(flag)) : otherwise;
+}
+
+double Arguments::factor(const std::string& flag, double otherwise) const {
+  return has(flag) ? parse_factor(spelling(flag), text(flag)) : otherwise;
+}
+
+double Arguments::amount(const std::string& flag, double otherwise) const {
+  return has(flag) ? parse_amount(spelling(flag), text(flag)) : otherwise;
+}
+
+uint64_t Arguments::seed(const std::string& flag, uint64_t otherwise) const {
+  return has(flag) ? parse_seed(spelling(flag), text(flag)) : otherwise;
+}
+
+std::string Arguments::name(const std::string& flag, const std::vector<std::string>& names,
+                            const std::string& otherwise) const {
+  if (!has(flag)) return otherwise;
+  const std::string& given = text(flag);
+  if (std::find(names.begin(), names.end(), given) != names.end()) return given;
+  throw UsageError(fmt::format("{}: expected {}, but got '{}'{}", spelling(flag), fmt::join(names, ", "),
+                               given, did_you_mean(given, names)));
+}
+
+std::vector<std::string> Arguments::list(const std::string& flag) const {
+  if (!has(flag)) return {};
+  std::vector<std::string> pieces(1);
+  for (const char c : text(flag)) {
+    if (c == ',') {
+      pieces.emplace_back();
+    } else {
+      pieces.back() += c;
+    }
+  }
+  return pieces;
+}
+
+std::string Arguments::spelling(const std::string& flag) const {
+  const Origin origin = this->origin(flag);
+  return origin.kind == OriginKind::kFile ? fmt::format("{}: values.{}", origin.name, flag) : "--" + flag;
+}
+
+void Arguments::refuse(const std::string& flag, const std::string& expected) const {
+  throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling(flag), expected, text(flag)));
+}
+
+void Arguments::refuse_beside(const std::string& flag, const std::string& reason) const {
+  const bool is_switch = text(flag) == "true";
+  throw UsageError(fmt::format("{}{}: {}", spelling(flag), is_switch ? "" : " " + text(flag), reason));
+}
+
+void Arguments::require_beside(const std::string& flag, const std::string& other) const {
+  if (!has(flag) || text(flag) == "false" || has(other)) return;
+  refuse_beside(flag, fmt::format("expected --{} beside it", other));
+}
+
+Origin Arguments::origin(const std::string& flag) const {
+  return has(flag) ? given_.at(flag).origin : Origin{};
+}
+
+std::map<std::string, Origin> Arguments::origins() const {
+  std::map<std::string, Origin> origins;
+  for (const auto& [flag, given] : given_) origins[flag] = given.origin;
+  return origins;
+}
+
+void Arguments::add(const ConfigurationFile& file, const FlagTable& table) {
+  auto texts = file.texts;
+  for (const auto& [flag, other] : table.alternatives) {
+    if (has(flag)) texts.erase(other);
+    if (has(other)) texts.erase(flag);
+  }
+  for (const auto& [flag, other] : table.dependents) {
+    const Flag* decider = find_flag(table, other);
+    const bool is_given_anew = decider != nullptr && decider->role != FlagRole::kSetting;
+    const auto its = file.texts.find(other);
+    const bool is_changed = has(other) && its != file.texts.end() && text(other) != its->second;
+    if (is_changed || (is_given_anew && !has(other))) texts.erase(flag);
+  }
+  for (const auto& [flag, text] : texts) {
+    given_.emplace(flag, Given{.text = text, .origin = {.kind = OriginKind::kFile, .name = file.path}});
+  }
+}
+
+void Arguments::check_alternatives(const FlagTable& table) const {
+  for (const auto& [flag, other] : table.alternatives) {
+    if (!has(flag) || !has(other)) continue;
+    refuse_beside(flag, fmt::format("expected one of --{} and --{}, but got both", flag, other));
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,113 @@
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/devices/device.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// An error of the library's, without the part of it that it came from.
+std::string without_origin(const std::string& message) {
+  const size_t end = message.find("] ");
+  return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
+}
+
+std::vector<std::string> devices_for_replicas(const StrategyChoice& choice) {
+  const bool has_one_replica = choice.strategy == "default" || choice.strategy == "one_device";
+  if (has_one_replica && choice.replicas > 1) {
+    throw UsageError(c10::str("--replicas ", choice.replicas, ": expected 1 with --strategy ",
+                              choice.strategy, ", which has one replica; mirrored takes more"));
+  }
+  if (choice.strategy == "default") return {};
+  const int gpus = num_gpus();
+  if (gpus == 0) return cpu_devices(choice.replicas);
+  if (choice.replicas > gpus) {
+    throw UsageError(c10::str("--replicas ", choice.replicas, ": expected at most one a GPU, but there are ",
+                              gpus, "; --replicas-per-device puts several on each, --devices ",
+                              c10::Join(",", cpu_devices(choice.replicas)), " takes logical CPUs"));
+  }
+  std::vector<std::string> devices;
+  for (int index = 0; index < choice.replicas; ++index) devices.push_back(c10::str("gpu:", index));
+  return devices;
+}
+
+std::vector<std::string> requested_devices(const StrategyChoice& choice) {
+  if (!choice.devices.empty()) {
+    try {
+      parse_devices(choice.devices);
+    } catch (const InvalidArgument& error) {
+      throw UsageError(
+          c10::str("--devices ", c10::Join(",", choice.devices), ": ", without_origin(error.what())));
+    }
+    return choice.devices;
+  }
+  if (choice.replicas > 0) return devices_for_replicas(choice);
+  if (choice.strategy == "one_device") return {num_gpus() > 0 ? "gpu:0" : "cpu:0"};
+  return {};
+}
+
+/// Of a program that trains without parameter servers.
+void refuse_servers(const StrategyRequest& request, const std::string& program) {
+  const auto* cluster = request.cluster_resolver.get();
+  if (cluster != nullptr && cluster->cluster_spec().has_job("ps"))
+    throw UsageError(c10::str(cluster->source(), ": expected a cluster without ps tasks, as ", program,
+                              " trains without parameter servers; train_ctr trains by them"));
+}
+
+}  // namespace
+
+std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& choice) {
+  const bool takes_hosts = choice.strategy == "auto" || choice.strategy == "multi_worker";
+  if (!takes_hosts && !choice.worker_hosts.empty())
+    throw UsageError(c10::str("--worker-hosts ", c10::Join(",", choice.worker_hosts),
+                              ": expected it with --strategy multi_worker only, but got --strategy ",
+                              choice.strategy));
+  if (!takes_hosts && choice.strategy != "parameter_server") return nullptr;
+  ClusterFlags flags{.worker_hosts = choice.worker_hosts};
+  if (choice.task_index >= 0) flags.task_index = choice.task_index;
+  try {
+    return resolve_cluster(process_environment(), flags);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs) {
+  StrategyRequest request;
+  request.devices = requested_devices(choice);
+  request.options.intra_op_threads = choice.threads;
+  request.options.seed = needs.seed;
+  request.options.replicas_per_device = choice.replicas_per_device;
+  if (needs.parameters) request.parameters = *needs.parameters;
+  request.cluster_resolver = requested_cluster(choice);
+  if (!needs.parameters) refuse_servers(request, needs.program);
+  request.options.communication.implementation = parse_communication(choice.communication);
+  request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);
+  std::string flags = "--strategy " + choice.strategy;
+  if (!choice.devices.empty()) flags += " --devices " + c10::Join(",", choice.devices);
+  if (choice.replicas_per_device != 1)
+    flags += c10::str(" --replicas-per-device ", choice.replicas_per_device);
+  if (choice.cross_device_ops != "auto") {
+    request.options.cross_device_ops = make_cross_device_ops(choice.cross_device_ops);
+    flags += " --cross-device-ops " + choice.cross_device_ops;
+  }
+  try {
+    auto made = make_strategy(choice.strategy, request);
+    const auto* cluster = made.strategy->cluster_resolver();
+    if (cluster != nullptr && cluster->task_type() == "evaluator") {
+      throw UsageError(c10::str(cluster->source(), ": this task is evaluator ", cluster->task_id(),
+                                ", which evaluates only, and ", needs.program,
+                                " trains: start a chief or a worker"));
+    }
+    return made;
+  } catch (const InvalidArgument& error) {
+    throw UsageError(flags + ": " + without_origin(error.what()));
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "lockstep/apps/train_mnist/data/data_location.h"
+#include "lockstep/apps/train_mnist/options/train_options.h"
+#include "lockstep/datasets/images/generated_digits.h"
+#include "lockstep/datasets/images/image_folder.h"
+#include "lockstep/datasets/images/mnist.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep::apps {
+
+using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits>;
+
+/// The images that are trained and tested on.
+struct ImageData {
+  ImageDataset train;
+  ImageDataset test;
+  int64_t num_classes = 10;
+  int64_t num_skipped = 0;  ///< damaged files that were left out
+};
+
+/// Grey images for SimpleCnn, RGB for MobileNetV2.
+int64_t channels_of(ModelKind model);
+
+/// Reads the images, or makes the generator of them. Blocks until all are in memory. Throws DataError as the
+/// datasets do, and where the classes of train/ and test/ differ.
+ImageData load_images(const DataLocation& location, const TrainOptions& options);
+
+/// A class' folder, or its digit.
+std::string class_name(const ImageData& data, int64_t target);
+
+int64_t size_of(const ImageDataset& dataset);
+
+DistributedDataset<Example> distribute(const Strategy& strategy, const ImageDataset& dataset,
+                                       const DistributeOptions& options);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,56 @@
+#include "lockstep/apps/train_mnist/training/run_recording.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "lockstep/apps/train_mnist/options/train_settings.h"
+
+namespace lockstep::apps {
+namespace {
+
+std::string value_text(const SettingValue& value) {
+  return std::visit(
+      [](const auto& given) -> std::string {
+        using T = std::remove_cvref_t<decltype(given)>;
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          return "";
+        } else if constexpr (std::is_same_v<T, bool>) {
+          return given ? "true" : "false";
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+          return c10::Join(",", given);
+        } else {
+          return c10::str(given);
+        }
+      },
+      value);
+}
+
+HyperparameterValue hyperparameter(const SettingValue& value) {
+  if (const auto* on = std::get_if<bool>(&value)) return *on;
+  if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
+  if (const auto* number = std::get_if<uint64_t>(&value)) return static_cast<double>(*number);
+  if (const auto* number = std::get_if<double>(&value)) return *number;
+  return value_text(value);
+}
+
+}  // namespace
+
+std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
+                                       const std::map<std::string, Origin>& origins, const ImageData& data) {
+  RecordRunOptions options{.title = c10::str("train_mnist: ", model_name(run.options.model), " by ",
+                                             run.replicas.substr(0, run.replicas.find(','))),
+                           .log_every = run.options.log_every};
+  for (const auto& [name, value, origin] : settings_of(run.options, origins)) {
+    if (std::holds_alternative<std::monostate>(value)) continue;
+    const std::string from = origin_name(origin.kind) + (origin.name.empty() ? "" : " " + origin.name);
+    options.configuration.push_back({name, value_text(value), from});
+    options.hyperparameters.push_back({name, hyperparameter(value)});
+  }
+  for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
+  return std::make_shared<RecordRun>(paths, options);
+}
+
+}  // namespace lockstep::apps

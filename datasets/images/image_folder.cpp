@@ -1,0 +1,103 @@
+#include "lockstep/datasets/images/image_folder.h"
+
+#include <torch/data/example.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/datasets/images/internal/class_folder.h"
+#include "lockstep/datasets/images/internal/image_store.h"
+#include "lockstep/datasets/tensors/collated_dataset.h"
+#include "lockstep/datasets/tensors/tensor_dataset.h"
+
+namespace lockstep {
+
+static_assert(CollatedDataset<ImageFolder>);
+
+namespace {
+
+void check_not_negative(const char* field, int64_t value) {
+  if (value < 0) {
+    throw std::invalid_argument(std::string("[ImageFolder] ") + field + ": expected 0 or more, but got " +
+                                std::to_string(value));
+  }
+}
+
+/// Keeps `limit` files: the first of every class, the second of every class, and so on.
+void limit_files(ClassFolder& folder, int64_t limit) {
+  if (limit == 0 || static_cast<size_t>(limit) >= folder.files.size()) return;
+  struct Turn {
+    size_t round;  // position within the class
+    size_t file;
+  };
+  std::vector<Turn> turns;
+  std::vector<size_t> seen(folder.classes.size(), 0);
+  for (size_t file = 0; file < folder.files.size(); ++file) {
+    turns.push_back({.round = seen[static_cast<size_t>(folder.files[file].label)]++, .file = file});
+  }
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const Turn& a, const Turn& b) { return a.round < b.round; });
+  turns.resize(static_cast<size_t>(limit));
+  std::sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) { return a.file < b.file; });
+  std::vector<ClassFolderFile> kept;
+  for (const Turn& turn : turns) kept.push_back(std::move(folder.files[turn.file]));
+  folder.files = std::move(kept);
+}
+
+std::shared_ptr<const ImageStore> open_store(const std::string& path, const ImageFolderOptions& options) {
+  check_not_negative("limit", options.limit);
+  check_not_negative("cache_bytes", options.cache_bytes);
+  check_not_negative("num_threads", options.num_threads);
+  ClassFolder folder = list_class_folder(path);
+  limit_files(folder, options.limit);
+  return std::make_shared<const ImageStore>(std::move(folder),
+                                            ImageStoreOptions{.channels = options.channels,
+                                                              .image_size = options.image_size,
+                                                              .num_threads = options.num_threads,
+                                                              .cache_bytes = options.cache_bytes,
+                                                              .skip_bad = options.skip_bad});
+}
+
+}  // namespace
+
+ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options)
+    : transform_(make_transform(options)), store_(open_store(path, options)) {}
+
+std::optional<size_t> ImageFolder::size() const {
+  return store_->folder().files.size();
+}
+
+torch::data::Example<> ImageFolder::get_batch(c10::ArrayRef<size_t> indices) const {
+  check_indices(indices, *size(), "ImageFolder");
+  const auto count = static_cast<int64_t>(indices.size());
+  const ImageLayout& layout = store_->layout();
+  // The store holds the channels of a pixel side by side, which is what channels_last means.
+  at::Tensor data =
+      torch::empty({count, layout.channels, layout.height, layout.width},
+                   torch::TensorOptions(torch::kByte).memory_format(at::MemoryFormat::ChannelsLast));
+  at::Tensor target = torch::empty({count}, torch::kLong);
+  auto* pixels = data.mutable_data_ptr<uint8_t>();
+  auto* label = target.mutable_data_ptr<int64_t>();
+  for (const size_t index : indices) {
+    store_->copy_image(index, pixels);
+    pixels += layout.bytes();
+    *label++ = store_->folder().files[index].label;
+  }
+  return {data, target};
+}
+
+torch::data::Example<> ImageFolder::device_transform(torch::data::Example<> batch) const {
+  return {transform_(batch.data), std::move(batch.target)};
+}
+
+const std::vector<std::string>& ImageFolder::classes() const {
+  return store_->folder().classes;
+}
+
+const std::vector<std::string>& ImageFolder::skipped() const {
+  return store_->skipped();
+}
+
+}  // namespace lockstep

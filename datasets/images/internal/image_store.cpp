@@ -1,0 +1,168 @@
+#include "lockstep/datasets/images/internal/image_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/images/internal/parallel_blocks.h"
+
+namespace lockstep {
+
+/// Lends each reader to one thread at a time. Readers are kept, as opening a large archive takes a while.
+class ImageStore::ReaderPool {
+ public:
+  explicit ReaderPool(const ClassFolder& folder) : folder_(folder) {}
+
+  std::unique_ptr<ClassFolderReader> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        auto reader = std::move(free_.back());
+        free_.pop_back();
+        return reader;
+      }
+    }
+    return std::make_unique<ClassFolderReader>(folder_);
+  }
+
+  void give_back(std::unique_ptr<ClassFolderReader> reader) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(reader));
+  }
+
+ private:
+  const ClassFolder& folder_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ClassFolderReader>> free_;  // guarded by mutex_
+};
+
+ImageStore::ImageStore(ClassFolder folder, const ImageStoreOptions& options)
+    : options_(options), folder_(std::move(folder)), readers_(std::make_unique<ReaderPool>(folder_)) {
+  const ImageLayout first = layout_of(decode_first());
+  // What the first image is, all may be. Only decoding tells, and only a folder that fits is decoded whole.
+  layout_ = {
+      .channels = std::min(options_.channels, first.channels), .height = first.height, .width = first.width};
+  const bool fits = folder_.files.size() <= static_cast<size_t>(options_.cache_bytes) / layout_.bytes();
+  if (!fits || !fill(/*convert=*/false)) {
+    layout_.channels = options_.channels;
+    if (options_.image_size != 0) layout_.height = layout_.width = options_.image_size;
+    fill(/*convert=*/true);
+  }
+  if (num_cached_ == folder_.files.size()) readers_.reset();
+}
+
+ImageStore::~ImageStore() = default;
+
+DecodedImage ImageStore::decode(const ClassFolderFile& file, ClassFolderReader& reader) const {
+  return decode_image(reader.read(file), display_name(folder_, file));
+}
+
+DecodedImage ImageStore::decode_first() const {
+  auto reader = readers_->take();
+  for (const ClassFolderFile& file : folder_.files) {
+    try {
+      DecodedImage image = decode(file, *reader);
+      readers_->give_back(std::move(reader));
+      return image;
+    } catch (const DataError&) {
+      if (!options_.skip_bad) throw;
+    }
+  }
+  throw DataError(folder_.path, "images", "at least one that can be decoded",
+                  std::to_string(folder_.files.size()) + " bad ones");
+}
+
+void ImageStore::store(const DecodedImage& image, const ClassFolderFile& file, uint8_t* out) const {
+  if (options_.image_size == 0 && (image.height != layout_.height || image.width != layout_.width)) {
+    throw DataError(display_name(folder_, file), "size",
+                    std::to_string(layout_.width) + " x " + std::to_string(layout_.height) +
+                        " as the first image's, or the option image_size",
+                    std::to_string(image.width) + " x " + std::to_string(image.height));
+  }
+  convert_image(image, layout_, out);
+}
+
+/// Decodes into the cache. Without `convert`, stops and returns false at the first image that is not of the
+/// layout as it is; the cache is then empty.
+bool ImageStore::fill(bool convert) {
+  const size_t image_bytes = layout_.bytes();
+  const size_t num_cached =
+      std::min(folder_.files.size(), static_cast<size_t>(options_.cache_bytes) / image_bytes);
+  auto cache = std::make_unique_for_overwrite<uint8_t[]>(num_cached * image_bytes);
+  const size_t num_decoded = options_.skip_bad ? folder_.files.size() : num_cached;
+  std::vector<std::string> errors(options_.skip_bad ? num_decoded : 0);
+  std::atomic<bool> alike{true};
+
+  const auto is_as_layout = [this](const DecodedImage& image) {
+    return std::min(options_.channels, image.channels) == layout_.channels &&
+           image.height == layout_.height && image.width == layout_.width;
+  };
+  const auto decode_block = [&](size_t begin, size_t end) {
+    auto reader = readers_->take();
+    std::vector<uint8_t> beyond(num_decoded > num_cached ? image_bytes : 0);
+    for (size_t index = begin; index < end && alike; ++index) {
+      const ClassFolderFile& file = folder_.files[index];
+      try {
+        const DecodedImage image = decode(file, *reader);
+        if (!convert && !is_as_layout(image)) {
+          alike = false;
+          break;
+        }
+        store(image, file, index < num_cached ? cache.get() + index * image_bytes : beyond.data());
+      } catch (const DataError& error) {
+        if (!options_.skip_bad) throw;
+        errors[index] = error.what();
+      }
+    }
+    readers_->give_back(std::move(reader));
+  };
+  try {
+    for_each_block(num_decoded, options_.num_threads, decode_block);
+  } catch (const DataError&) {
+    // Once images have turned out unlike, blocks are left out: another file than this one may be the first
+    // bad one.
+    if (alike) throw;
+  }
+  if (!alike) return false;
+
+  cache_ = std::move(cache);
+  num_cached_ = num_cached;
+  if (options_.skip_bad) remove_bad(errors);
+  return true;
+}
+
+/// Closes the gaps that bad files, those with an error, leave in the folder and in the cache.
+void ImageStore::remove_bad(const std::vector<std::string>& errors) {
+  const size_t image_bytes = layout_.bytes();
+  std::vector<ClassFolderFile> good;
+  size_t num_cached = 0;
+  for (size_t index = 0; index < errors.size(); ++index) {
+    if (!errors[index].empty()) {
+      skipped_.push_back(errors[index]);
+      continue;
+    }
+    good.push_back(std::move(folder_.files[index]));
+    if (index >= num_cached_) continue;
+    if (num_cached != index) {
+      std::copy_n(cache_.get() + index * image_bytes, image_bytes, cache_.get() + num_cached * image_bytes);
+    }
+    ++num_cached;
+  }
+  folder_.files = std::move(good);
+  num_cached_ = num_cached;
+}
+
+void ImageStore::copy_image(size_t index, uint8_t* out) const {
+  if (index < num_cached_) {
+    std::copy_n(cache_.get() + index * layout_.bytes(), layout_.bytes(), out);
+    return;
+  }
+  auto reader = readers_->take();
+  const ClassFolderFile& file = folder_.files[index];
+  store(decode(file, *reader), file, out);
+  readers_->give_back(std::move(reader));
+}
+
+}  // namespace lockstep

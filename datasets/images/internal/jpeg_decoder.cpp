@@ -1,0 +1,103 @@
+#include "lockstep/datasets/images/internal/jpeg_decoder.h"
+
+#include <csetjmp>
+#include <cstddef>
+#include <cstdio>
+
+// Order matters: jpeglib.h uses FILE and size_t without including them.
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include "lockstep/datasets/files/data_error.h"
+
+namespace lockstep {
+namespace {
+
+struct JpegErrors {
+  jpeg_error_mgr base;  // first: libjpeg's pointer to it is a pointer to the whole
+  jmp_buf escape;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void on_error(j_common_ptr jpeg) {
+  auto* errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  errors->base.format_message(jpeg, errors->message);
+  longjmp(errors->escape, 1);
+}
+
+// libjpeg only warns of missing and corrupt data and then makes up pixels. What harms no pixel may pass.
+void on_message(j_common_ptr jpeg, int level) {
+  if (level >= 0) return;
+  const int code = jpeg->err->msg_code;
+  if (code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM) return;
+  on_error(jpeg);
+}
+
+void on_output(j_common_ptr) {}
+
+struct JpegHandle {
+  JpegHandle() {
+    jpeg.err = jpeg_std_error(&errors.base);
+    errors.base.error_exit = on_error;
+    errors.base.emit_message = on_message;
+    errors.base.output_message = on_output;
+  }
+  ~JpegHandle() { jpeg_destroy_decompress(&jpeg); }
+  JpegHandle(const JpegHandle&) = delete;
+  JpegHandle& operator=(const JpegHandle&) = delete;
+
+  jpeg_decompress_struct jpeg{};
+  JpegErrors errors{};
+};
+
+// libjpeg leaves on an error by longjmp, which must not skip a destructor. The two functions below are the
+// only ones it jumps into; they own nothing, and what they fill is owned by decode_jpeg().
+
+bool read_header(JpegHandle* handle, const uint8_t* data, size_t size) {
+  if (setjmp(handle->errors.escape) != 0) return false;
+  jpeg_create_decompress(&handle->jpeg);
+  jpeg_mem_src(&handle->jpeg, data, size);
+  jpeg_read_header(&handle->jpeg, TRUE);
+  return true;
+}
+
+bool read_pixels(JpegHandle* handle, size_t stride, uint8_t* pixels) {
+  if (setjmp(handle->errors.escape) != 0) return false;
+  jpeg_start_decompress(&handle->jpeg);
+  while (handle->jpeg.output_scanline < handle->jpeg.output_height) {
+    JSAMPROW row = pixels + handle->jpeg.output_scanline * stride;
+    jpeg_read_scanlines(&handle->jpeg, &row, 1);
+  }
+  jpeg_finish_decompress(&handle->jpeg);
+  return true;
+}
+
+[[noreturn]] void throw_damaged(const JpegHandle& handle, const std::string& file) {
+  throw DataError(file + ": damaged JPEG: " + handle.errors.message);
+}
+
+}  // namespace
+
+DecodedImage decode_jpeg(std::span<const uint8_t> bytes, const std::string& file,
+                         const DecodeLimits& limits) {
+  JpegHandle handle;
+  jpeg_decompress_struct& jpeg = handle.jpeg;
+  if (!read_header(&handle, bytes.data(), bytes.size())) throw_damaged(handle, file);
+  if (jpeg.num_components != 1 && jpeg.num_components != 3) {
+    throw DataError(file, "colour components", "1 (grey) or 3", std::to_string(jpeg.num_components));
+  }
+  check_dimensions(jpeg.image_height, jpeg.image_width, file, limits);
+
+  DecodedImage image;
+  image.height = jpeg.image_height;
+  image.width = jpeg.image_width;
+  image.channels = jpeg.num_components;
+  jpeg.out_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  const size_t stride = static_cast<size_t>(image.width) * static_cast<size_t>(image.channels);
+  image.pixels.resize(static_cast<size_t>(image.height) * stride);
+  if (!read_pixels(&handle, stride, image.pixels.data())) throw_damaged(handle, file);
+  return image;
+}
+
+}  // namespace lockstep

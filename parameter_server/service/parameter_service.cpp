@@ -1,0 +1,174 @@
+#include "lockstep/parameter_server/service/parameter_service.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <optional>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+void check_shape(const CreateShard& request) {
+  const auto& [name, variable, rows, values, initial, rule, filter] = request;
+  if (!values.defined()) throw InvalidArgument(c10::str(name, ": expected values, but got none"));
+  const int64_t num_rows = initial ? 0 : rows.size();
+  const bool fits = values.dim() > 0 ? values.size(0) == num_rows : !initial && rows == RowRange{0, 1};
+  if (!fits || rows.begin < 0 || rows.size() < 0)
+    throw InvalidArgument(c10::str(name, ": expected ", num_rows, " rows of values, for rows ", rows.begin,
+                                   " to ", rows.end - 1, " of ", variable, ", but got values of shape ",
+                                   values.sizes()));
+  if (!initial && !filter.takes_all())
+    throw InvalidArgument(
+        c10::str(name, ": expected a row filter with values that the server makes, but got one without"));
+}
+
+/// Of the shard that is asked for.
+std::vector<int64_t> sizes_of(const CreateShard& request) {
+  auto sizes = request.values.sizes().vec();
+  if (!sizes.empty()) sizes[0] = request.rows.size();
+  return sizes;
+}
+
+}  // namespace
+
+void ParameterService::restore(HeldShard shard) {
+  MutexLock lock(mutex_);
+  const std::string name = shard.shard->name();
+  if (!shards_.try_emplace(name, std::move(shard)).second)
+    throw InvalidArgument(c10::str("expected each shard once, but got '", name, "' twice"));
+  unclaimed_.insert(name);
+}
+
+RpcMessage ParameterService::handle(const RpcMessage& request) {
+  return std::visit([&](const auto& asked) { return answer(asked); }, decode_request(request));
+}
+
+std::vector<std::string> ParameterService::shard_names() const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, held] : shards_) names.push_back(name);
+  return names;
+}
+
+std::shared_ptr<ParameterShard> ParameterService::shard(const std::string& name) const {
+  MutexLock lock(mutex_);
+  const auto found = shards_.find(name);
+  if (found == shards_.end())
+    throw InvalidArgument(c10::str("expected one of its ", shards_.size(), " shards, but got '", name, "'"));
+  unclaimed_.erase(name);
+  return found->second.shard;
+}
+
+std::vector<HeldShard> ParameterService::all_shards() const {
+  MutexLock lock(mutex_);
+  std::vector<HeldShard> all;
+  for (const auto& [name, held] : shards_) all.push_back(held);
+  return all;
+}
+
+/// The one that is there with these rows. Without it, gives up what was restored of a variable that is cut
+/// otherwise now.
+ParameterService::PresentShard ParameterService::present_shard(const CreateShard& request) {
+  MutexLock lock(mutex_);
+  const auto found = shards_.find(request.shard);
+  if (found != shards_.end() && found->second.variable == request.variable &&
+      found->second.rows == request.rows) {
+    return {found->second.shard, unclaimed_.erase(request.shard) > 0};
+  }
+  std::erase_if(shards_, [&](const auto& entry) {
+    return entry.second.variable == request.variable && unclaimed_.erase(entry.first) > 0;
+  });
+  return {};
+}
+
+RpcMessage ParameterService::answer(const CreateShard& request) {
+  check_shape(request);
+  const auto& [name, variable, rows, values, initial, rule, filter] = request;
+  const auto sizes = sizes_of(request);
+  const std::string source = storage_ ? storage_->source() : "";
+  if (const auto present = present_shard(request); present.shard) {
+    present.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+    return encode_created({present.was_restored ? ShardOrigin::kRestored : ShardOrigin::kPresent, source});
+  }
+  // Made outside of the lock, since a large one takes its time; of two at once the first one stays.
+  const auto saved = storage_ ? storage_->find(variable, rows) : std::nullopt;
+  const auto shard = std::make_shared<ParameterShard>(name,
+                                                      saved     ? saved->values
+                                                      : initial ? make_values(*initial, rows, values)
+                                                                : values,
+                                                      rule, request.filtered());
+  shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+  if (saved) shard->restore(*saved);
+  HeldShard held;
+  {
+    MutexLock lock(mutex_);
+    const auto [place, is_new] = shards_.try_emplace(name, HeldShard{variable, rows, shard});
+    if (is_new) return encode_created({saved ? ShardOrigin::kRestored : ShardOrigin::kNew, source});
+    held = place->second;
+  }
+  if (held.variable != variable || held.rows != rows)
+    throw InvalidArgument(c10::str(name, ": expected rows ", held.rows.begin, " to ", held.rows.end - 1,
+                                   " of ", held.variable, ", as it was made with, but got ", rows.begin,
+                                   " to ", rows.end - 1, " of ", variable));
+  held.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+  return encode_created({ShardOrigin::kPresent, source});
+}
+
+RpcMessage ParameterService::answer(const PullShards& request) const {
+  std::vector<ParameterShard::Pulled> pulled;
+  pulled.reserve(request.parts.size());
+  for (const auto& part : request.parts) {
+    const auto asked = shard(part.shard);
+    pulled.push_back(part.rows.defined() ? asked->pull_rows(part.rows) : asked->pull());
+  }
+  return encode_pulled(pulled);
+}
+
+RpcMessage ParameterService::answer(const PushShards& request) {
+  std::vector<PushResult> results;
+  results.reserve(request.parts.size());
+  for (const auto& part : request.parts) results.push_back(push(request.id, part));
+  return encode_pushed(results);
+}
+
+PushResult ParameterService::push(const PushId& id, const PushShards::Part& part) {
+  const PushedStep step{.id = id, .lr = part.lr, .version = part.version};
+  const auto asked = shard(part.shard);
+  return part.rows.defined() ? asked->push_rows(part.rows, part.gradient, step)
+                             : asked->push(part.gradient, step);
+}
+
+RpcMessage ParameterService::answer(const ContributeShards& request) {
+  for (const auto& part : request.parts) shard(part.shard);  // throws where it is not there
+  collector_.add(request);
+  return {};
+}
+
+RpcMessage ParameterService::answer(const CommitStep& request) {
+  MutexLock lock(commit_mutex_);
+  const auto [missing, summed] = collector_.take(request.step, request.num_slots);
+  for (const auto& part : summed) {
+    push({.closure = request.step, .number = 0}, part);
+    shard(part.shard)->forget_before(request.step);
+  }
+  return encode_committed(missing);
+}
+
+RpcMessage ParameterService::answer(const ForgetPushes& request) {
+  for (const auto& held : all_shards()) held.shard->forget_before(request.before_closure);
+  return {};
+}
+
+RpcMessage ParameterService::answer(const EndServing&) const {
+  if (on_end_) on_end_();
+  return {};
+}
+
+RpcMessage ParameterService::answer(const SaveShards& request) const {
+  if (!storage_) throw InvalidArgument("expected no request to save, as this server was given no folder");
+  return encode_saved(storage_->save(request.folder, all_shards()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "lockstep/parameter_server/shards/row_kernels.h"
+
+namespace lockstep {
+
+/// The functions of row_kernels.h for an element type, compiled for one kind of processor. All kinds give the
+/// same bits.
+template <typename T>
+struct RowKernels {
+  void (*copy)(const T*, std::span<const int64_t>, int64_t, T*);
+  void (*add)(T*, std::span<const int64_t>, const T*, std::span<const int64_t>, int64_t);
+  void (*by_sgd)(T*, const RowGradients<T>&, T);
+  void (*by_adagrad)(T*, T*, const RowGradients<T>&, T, T);
+  void (*by_adam)(T*, const AdamMoments<T>&, const RowGradients<T>&, const AdamRule&, double, double);
+};
+
+struct RowKernelSet {
+  RowKernels<float> of_float;
+  RowKernels<double> of_double;
+};
+
+/// For every processor that this is compiled for, and for those with AVX2; null where there is no such kind.
+const RowKernelSet* baseline_row_kernels();
+const RowKernelSet* avx2_row_kernels();
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+#include "lockstep/runtime/backends/internal/checked_backend.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/internal/collective_description.h"
+#include "lockstep/runtime/collectives/internal/packed_tensors.h"
+
+namespace lockstep {
+
+CheckedBackend::CheckedBackend(RankInfo place, std::shared_ptr<CollectiveOrder> order)
+    : Backend(place.rank, place.size),
+      place_(std::make_shared<const RankInfo>(std::move(place))),
+      order_(std::move(order)) {}
+
+void CheckedBackend::forget_launched() {
+  MutexLock lock(mutex_);
+  launched_.clear();
+}
+
+CheckedBackend::Open CheckedBackend::first_open(uint64_t end) {
+  MutexLock lock(mutex_);
+  for (const auto& work : launched_) {
+    if (work->sequence() >= end) break;
+    try {
+      if (!work->isCompleted()) return {work->sequence(), true};
+      if (!work->exception()) continue;
+    } catch (const std::exception&) {
+      // The device itself failed.
+    }
+    return {work->sequence(), false};
+  }
+  return {end, false};
+}
+
+void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
+  MutexLock lock(mutex_);
+  inner_ = std::move(inner);
+}
+
+c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
+  MutexLock lock(mutex_);
+  if (!inner_) throw CollectiveAborted("[" + place_->op + "] is not connected");
+  return inner_;
+}
+
+void CheckedBackend::check_launched() {
+  while (true) {
+    c10::intrusive_ptr<CheckedWork> work;
+    {
+      MutexLock lock(mutex_);
+      if (launched_.empty()) return;
+      work = launched_.front();
+    }
+    const bool done = work->isCompleted();
+    work->check();
+    if (!done) return;
+    MutexLock lock(mutex_);
+    if (!launched_.empty() && launched_.front() == work) launched_.pop_front();
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
+  if (!is_capturing_) check_launched();
+  auto work = join(std::move(launch), !is_capturing_);
+  work->start(*inner());
+  return work;
+}
+
+std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
+  const auto work =
+      join({c10d::OpType::UNKNOWN, "a captured function", nullptr, nullptr}, /*is_watched=*/true);
+  return [work](std::function<bool()> is_done) { work->follow(std::move(is_done)); };
+}
+
+c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
+  auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
+  work->join();
+  inner();  // or there is nothing to wait for
+  if (is_watched) {
+    MutexLock lock(mutex_);
+    launched_.push_back(work);
+  }
+  return work;
+}
+
+void CheckedBackend::check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const {
+  const auto device = place_->device.torch_device();
+  for (const auto& tensor : tensors) {
+    if (tensor.layout() != at::kStrided) {
+      throw InvalidArgument(
+          c10::str("[", operation, "] expected dense tensors, but got a ", tensor.layout(), " one"));
+    }
+    if (tensor.device() != device) {
+      throw InvalidArgument(c10::str("[", operation, "] expected tensors on ", device, " of replica ",
+                                     place_->rank, ", but got one on ", tensor.device()));
+    }
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                         const c10d::AllreduceOptions& options) {
+  const std::string operation = std::string("all_reduce ") + name_of(options.reduceOp);
+  check_mean(options.reduceOp, tensors);
+  check_extreme(options.reduceOp, tensors);
+  check_product(options.reduceOp, tensors);
+  check_tensors("all_reduce", tensors);
+  const auto packed = std::make_shared<PackedTensors>(tensors);
+  const auto sent =
+      std::make_shared<const std::vector<at::Tensor>>(shortened(packed->flat(), options.reduceOp));
+  return launch({c10d::OpType::ALLREDUCE, describe(operation, tensors),
+                 [sent, options](c10d::Backend& inner) {
+                   Works works;
+                   for (const auto& flat : *sent) {
+                     std::vector<at::Tensor> one{flat};
+                     works.push_back(inner.allreduce(one, options));
+                   }
+                   return works;
+                 },
+                 [packed, sent] {
+                   const at::NoGradGuard no_grad;
+                   for (size_t i = 0; i < sent->size(); ++i) {
+                     at::Tensor flat = packed->flat()[i];
+                     if (!(*sent)[i].is_same(flat)) flat.copy_((*sent)[i]);
+                   }
+                   packed->copy_back();
+                 }});
+}
+
+std::vector<at::Tensor> CheckedBackend::shortened(std::vector<at::Tensor> tensors,
+                                                  const c10d::ReduceOp& op) const {
+  const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+  if (!place_->wire_dtype || !is_sum) return tensors;
+  const at::NoGradGuard no_grad;
+  for (auto& tensor : tensors) {
+    if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble)
+      tensor = tensor.to(*place_->wire_dtype);
+  }
+  return tensors;
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                         const c10d::BroadcastOptions& options) {
+  check_source(options.rootRank, getSize());
+  check_tensors("broadcast", tensors);
+  const auto packed = std::make_shared<PackedTensors>(tensors);
+  return launch({c10d::OpType::BROADCAST,
+                 describe("broadcast from " + std::to_string(options.rootRank), tensors),
+                 [packed, options](c10d::Backend& inner) {
+                   Works works;
+                   for (const auto& flat : packed->flat()) {
+                     std::vector<at::Tensor> one{flat};
+                     works.push_back(inner.broadcast(one, options));
+                   }
+                   return works;
+                 },
+                 [packed] { packed->copy_back(); }});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                         std::vector<at::Tensor>& inputs,
+                                                         const c10d::AllgatherOptions& options) {
+  check_all_gather(outputs, inputs, getRank(), getSize());
+  check_tensors("all_gather", inputs);
+  check_tensors("all_gather", outputs[0]);
+  // Every rank sends as many elements as the one with the most.
+  const at::Tensor own = row_major_elements(inputs[0]);
+  const int64_t pairs = inputs[0].is_complex() ? 2 : 1;
+  int64_t most = 0;
+  for (const auto& output : outputs[0]) most = std::max(most, pairs * output.numel());
+  const bool is_full = own.numel() == most;
+  const at::Tensor sent = is_full ? own : at::empty({most}, own.options());
+  if (!is_full) sent.narrow(0, 0, own.numel()).copy_(own);
+  const at::Tensor received = at::empty({getSize(), most}, own.options());
+  return launch({c10d::OpType::ALLGATHER, describe("all_gather", outputs[0]),
+                 [sent, received, options, most](c10d::Backend& inner) {
+                   if (most == 0) return Works{};
+                   std::vector<std::vector<at::Tensor>> parts{received.unbind(0)};
+                   std::vector<at::Tensor> one{sent};
+                   return Works{inner.allgather(parts, one, options)};
+                 },
+                 [received, results = outputs[0]] {
+                   for (size_t rank = 0; rank < results.size(); ++rank)
+                     copy_elements(received[static_cast<int64_t>(rank)], 0, results[rank]);
+                 }});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+#include "lockstep/runtime/backends/internal/hierarchical_sum.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/runtime/collectives/internal/local_sum.h"
+
+namespace lockstep {
+namespace {
+
+using Arrivals = std::vector<ReplicaRendezvous::Arrival>;
+
+/// Some elements of one tensor of the list, and where their sum is made.
+struct SumSlice {
+  size_t index;
+  int64_t begin;  // in elements; all of a tensor that is not contiguous is one slice
+  int64_t count;
+  at::Tensor sum;
+
+  at::Tensor of(const at::Tensor& tensor) const {
+    return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
+  }
+};
+
+/// A sum of a list of tensors: buffers on the CPU, one a dtype, that the workers add up.
+struct SumLayout {
+  std::vector<std::vector<at::Tensor>> tensors;  // of each replica
+  std::vector<at::Tensor> buffers;
+  std::vector<SumSlice> slices;
+  bool is_in_place = false;
+};
+
+std::vector<at::Tensor> as_real(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> real;
+  for (const auto& tensor : tensors) real.push_back(tensor.is_complex() ? at::view_as_real(tensor) : tensor);
+  return real;
+}
+
+bool can_be_cut(const SumLayout& sum, size_t index) {
+  return std::all_of(sum.tensors.begin(), sum.tensors.end(), [&](const auto& tensors) {
+    return tensors[index].is_cpu() && tensors[index].is_contiguous();
+  });
+}
+
+std::shared_ptr<SumLayout> lay_out_sum(const Arrivals& arrivals, int first_replica) {
+  auto sum = std::make_shared<SumLayout>();
+  for (const auto& arrival : arrivals) sum->tensors.push_back(as_real(arrival.outputs));
+  const auto& first = sum->tensors[0];
+  for (size_t index = 0; index < first.size(); ++index) {
+    if (first[index].numel() > 0) check_own_memory(arrivals, index, first_replica);
+  }
+  if (arrivals.size() == 1 && first.size() == 1 && can_be_cut(*sum, 0) &&
+      summable_dtype(first[0].scalar_type()) == first[0].scalar_type()) {
+    sum->is_in_place = true;
+    sum->buffers = {first[0].view({-1})};
+    sum->slices.push_back({0, 0, first[0].numel(), first[0]});
+    return sum;
+  }
+  std::map<at::ScalarType, int64_t> totals;
+  for (const auto& tensor : first) totals[summable_dtype(tensor.scalar_type())] += tensor.numel();
+  std::map<at::ScalarType, at::Tensor> buffers;
+  for (const auto& [dtype, total] : totals) {
+    buffers[dtype] = at::empty({total}, dtype);
+    sum->buffers.push_back(buffers[dtype]);
+    totals[dtype] = 0;  // from here on what is given away
+  }
+  for (size_t index = 0; index < first.size(); ++index) {
+    const int64_t all = first[index].numel();
+    const auto dtype = summable_dtype(first[index].scalar_type());
+    const int64_t most =
+        can_be_cut(*sum, index)
+            ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first[index].element_size()))
+            : all;
+    for (int64_t begin = 0; begin < all; begin += most) {
+      const int64_t count = std::min(most, all - begin);
+      at::Tensor place = buffers[dtype].narrow(0, totals[dtype] + begin, count);
+      sum->slices.push_back({index, begin, count, count == all ? place.view(first[index].sizes()) : place});
+    }
+    totals[dtype] += all;
+  }
+  return sum;
+}
+
+bool is_compressible(const at::Tensor& buffer) {
+  return buffer.numel() > 0 && (buffer.scalar_type() == at::kFloat || buffer.scalar_type() == at::kDouble);
+}
+
+}  // namespace
+
+HierarchicalStages sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op,
+                              const WorkerLayout& layout,
+                              const std::shared_ptr<GradientCompression>& compression) {
+  const auto sum = lay_out_sum(arrivals, layout.first_local());
+  const bool is_mean = op == c10d::ReduceOp::AVG;
+  HierarchicalStages course;
+  course.num_before = sum->is_in_place ? 0 : static_cast<int>(sum->slices.size());
+  course.before = [sum, op](Arrivals&, int part) {
+    auto& slice = sum->slices[static_cast<size_t>(part)];
+    slice.sum.copy_(slice.of(sum->tensors[0][slice.index]));
+    for (size_t replica = 1; replica < sum->tensors.size(); ++replica)
+      accumulate(op, slice.sum, slice.of(sum->tensors[replica][slice.index]));
+  };
+  const bool is_sum = is_mean || op == c10d::ReduceOp::SUM;
+  // What travels in place of each buffer.
+  const auto sent = std::make_shared<std::vector<at::Tensor>>();
+  course.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = is_sum ? c10d::ReduceOp::SUM : op;
+    WorkerChannel::Works works;
+    for (const auto& buffer : sum->buffers) {
+      const bool is_compressed = compression && is_sum && is_compressible(buffer);
+      sent->push_back(is_compressed ? compression->compress(buffer) : buffer);
+      if (buffer.numel() == 0) continue;
+      std::vector<at::Tensor> one{sent->back()};
+      works.push_back(backend.allreduce(one, options));
+    }
+    return works;
+  };
+  course.complete = [sum, compression, sent] {
+    for (size_t i = 0; i < sent->size(); ++i) {
+      if (!(*sent)[i].is_same(sum->buffers[i])) compression->decompress((*sent)[i], sum->buffers[i]);
+    }
+  };
+  course.num_after = sum->is_in_place && !is_mean ? 0 : static_cast<int>(sum->slices.size());
+  course.after = [sum, is_mean, num_replicas = layout.num_replicas()](Arrivals&, int part) {
+    auto& slice = sum->slices[static_cast<size_t>(part)];
+    if (is_mean) slice.sum.div_(num_replicas);
+    if (sum->is_in_place) return;
+    for (auto& tensors : sum->tensors) slice.of(tensors[slice.index]).copy_(slice.sum);
+  };
+  return course;
+}
+
+}  // namespace lockstep

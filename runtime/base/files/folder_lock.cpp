@@ -1,0 +1,168 @@
+#include "lockstep/runtime/base/files/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void throw_refused(const std::string& action, const std::string& path, int error) {
+  throw std::system_error(error, std::generic_category(), "cannot " + action + " '" + path + "'");
+}
+
+/// Locks of an open file description: unlike flock's, they can be looked at without being taken.
+struct flock whole_file_lock() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+bool is_held_by_another(int error) {
+  return error == EAGAIN || error == EACCES;
+}
+
+/// Some file systems of clusters have no locks.
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
+}
+
+std::string line_without_breaks(std::string text) {
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  return text;
+}
+
+/// The first line is for people; the others are for owner_in().
+std::string owner_text(const FolderOwner& owner) {
+  return owner.describe() + "\n" + owner.host + "\n" + std::to_string(owner.process) + "\n" +
+         line_without_breaks(owner.job) + "\n" + std::to_string(owner.generation) + "\n";
+}
+
+std::optional<FolderOwner> owner_in(const std::string& path) {
+  std::ifstream file(path);
+  FolderOwner owner;
+  std::string line;
+  const bool is_whole = std::getline(file, line) && std::getline(file, owner.host) &&
+                        std::getline(file, line) && (std::istringstream(line) >> owner.process) &&
+                        std::getline(file, owner.job) && std::getline(file, line) &&
+                        (std::istringstream(line) >> owner.generation);
+  if (!is_whole) return std::nullopt;
+  return owner;
+}
+
+std::string named_owner(const std::optional<FolderOwner>& owner) {
+  constexpr size_t kLongestHost = 300;
+  return owner && owner->host.size() <= kLongestHost ? owner->describe() : "another process";
+}
+
+bool is_later_generation(const FolderOwner& now, const std::optional<FolderOwner>& before) {
+  return before && !now.job.empty() && now.job == before->job && now.generation > before->generation;
+}
+
+/// Without the system's locks: of another host nothing is known.
+bool is_gone(const FolderOwner& owner, const std::string& this_host) {
+  return owner.host == this_host && ::kill(static_cast<pid_t>(owner.process), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+FolderOwner FolderOwner::here(const std::string& job, int64_t generation) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return {.host = host.data(), .process = ::getpid(), .job = job, .generation = generation};
+}
+
+std::string FolderOwner::describe() const {
+  return "process " + std::to_string(process) + " on " + host;
+}
+
+FolderLock::FolderLock(std::string path, const FolderOwner& owner) : path_(std::move(path)) {
+  while (!try_take(owner)) {
+  }
+}
+
+/// False: the file went away meanwhile.
+bool FolderLock::try_take(const FolderOwner& owner) {
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (descriptor_ < 0) throw_refused("create", path_, errno);
+  try {
+    struct flock lock = whole_file_lock();
+    if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) {
+      const int error = errno;
+      const auto before = owner_in(path_);
+      const bool is_stale = has_no_locks(error) && (!before || is_gone(*before, owner.host));
+      if (is_later_generation(owner, before)) {
+        take_over(owner);
+        return true;
+      }
+      if (is_held_by_another(error) || (has_no_locks(error) && !is_stale))
+        throw FolderInUse(named_owner(before));
+      if (!is_stale) throw_refused("lock", path_, error);
+    }
+    if (!holds()) {
+      ::close(std::exchange(descriptor_, -1));
+      return false;
+    }
+    const std::string text = owner_text(owner);
+    if (::ftruncate(descriptor_, 0) != 0 || ::write(descriptor_, text.data(), text.size()) < 0)
+      throw_refused("write", path_, errno);
+    return true;
+  } catch (...) {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+    throw;
+  }
+}
+
+/// Puts another file in the place of the one that an earlier generation may still hold.
+void FolderLock::take_over(const FolderOwner& owner) {
+  ::close(std::exchange(descriptor_, -1));
+  const std::string beside =
+      path_ + ".generation-" + std::to_string(owner.generation) + "-" + std::to_string(owner.process);
+  descriptor_ = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (descriptor_ < 0) throw_refused("create", beside, errno);
+  struct flock lock = whole_file_lock();
+  ::fcntl(descriptor_, F_OFD_SETLK, &lock);  // nobody else knows the file; where there are no locks, none
+  const std::string text = owner_text(owner);
+  if (::write(descriptor_, text.data(), text.size()) < 0 || std::rename(beside.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(beside.c_str());
+    throw_refused("write", path_, error);
+  }
+}
+
+bool FolderLock::holds() const {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ < 0) return;
+  if (holds()) ::unlink(path_.c_str());  // before the lock goes: it is this process's file until then
+  ::close(descriptor_);
+}
+
+std::string folder_owner(const std::string& path) {
+  // Another user's lock file can be read, not written, and looking at a lock takes no more.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return "";
+  struct flock lock = whole_file_lock();
+  const bool is_held = ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  ::close(file);
+  return is_held ? named_owner(owner_in(path)) : "";
+}
+
+}  // namespace lockstep

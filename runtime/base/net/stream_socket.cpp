@@ -1,0 +1,183 @@
+#include "lockstep/runtime/base/net/stream_socket.h"
+
+// It takes types from the headers of the C library.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/runtime/base/net/address_lookup.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(int error, const char* purpose) {
+  throw std::system_error(error, std::generic_category(), purpose);
+}
+
+void set_option(int descriptor, int level, int option, int value) {
+  setsockopt(descriptor, level, option, &value, sizeof(value));
+}
+
+/// Takes `count` bytes off the front of the parts. Empty parts at the front go, too.
+template <typename Byte>
+void drop_front(std::span<std::span<Byte>>& parts, size_t count) {
+  while (!parts.empty() && count >= parts.front().size()) {
+    count -= parts.front().size();
+    parts = parts.subspan(1);
+  }
+  if (!parts.empty()) parts.front() = parts.front().subspan(count);
+}
+
+/// For one call of the system's; more would be refused.
+template <typename Byte>
+std::vector<iovec> vectors_of(std::span<const std::span<Byte>> parts) {
+  constexpr size_t kMaxVectors = 256;
+  std::vector<iovec> vectors;
+  vectors.reserve(std::min(parts.size(), kMaxVectors));
+  for (const auto& part : parts.first(std::min(parts.size(), kMaxVectors)))
+    vectors.push_back({const_cast<uint8_t*>(part.data()), part.size()});
+  return vectors;
+}
+
+/// A port that nobody listens on can be the one that the system chooses for the connecting socket, which TCP
+/// then connects to itself: nobody answers, and who is to listen there finds the port in use.
+bool is_connected_to_itself(int descriptor) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_size = sizeof(own);
+  socklen_t other_size = sizeof(other);
+  return getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
+         own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+}
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+}  // namespace
+
+StreamSocket::StreamSocket(int descriptor) : descriptor_(descriptor) {
+  fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
+  set_option(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
+  // A machine that is gone says nothing: what is sent to it, and what waits for it, ends within a minute.
+  set_option(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+}
+
+StreamSocket::~StreamSocket() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+StreamSocket::StreamSocket(StreamSocket&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+StreamSocket StreamSocket::connect(const std::string& host, int port, Clock::time_point deadline) {
+  const auto addresses = look_up_addresses({.host = host, .port = port}, "no address is known for");
+  int error = ECONNREFUSED;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    const int descriptor = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) {
+      error = errno;
+      continue;
+    }
+    StreamSocket socket(descriptor);
+    error = ::connect(descriptor, address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      if (socket.wait_for(POLLOUT, deadline) == 0) fail(ETIMEDOUT, "connect");
+      socklen_t size = sizeof(error);
+      getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0 && is_connected_to_itself(descriptor)) error = ECONNREFUSED;
+    if (error == 0) return socket;
+  }
+  fail(error, "connect");
+}
+
+short StreamSocket::wait_for(short events, Clock::time_point deadline) const {
+  using std::chrono::milliseconds;
+  constexpr auto kLongest = milliseconds(std::chrono::minutes(10));
+  for (;;) {
+    auto wait = kLongest;
+    if (deadline != kNoDeadline) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      wait = std::clamp(left, milliseconds(0), kLongest);
+    }
+    pollfd polled{descriptor_, events, 0};
+    const int count = poll(&polled, 1, static_cast<int>(wait.count()));
+    if (count > 0) return polled.revents;
+    if (count < 0 && errno != EINTR) fail(errno, "poll");
+    if (deadline != kNoDeadline && Clock::now() >= deadline) return 0;
+  }
+}
+
+void StreamSocket::send(std::vector<std::span<const uint8_t>> parts, Clock::time_point deadline,
+                        const std::function<void()>& on_readable) {
+  const auto events = static_cast<short>(on_readable ? POLLOUT | POLLIN : POLLOUT);
+  std::span<std::span<const uint8_t>> left = parts;
+  drop_front(left, 0);
+  while (!left.empty()) {
+    auto vectors = vectors_of<const uint8_t>(left);
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = vectors.size();
+    const ssize_t count = sendmsg(descriptor_, &message, MSG_NOSIGNAL);
+    if (count >= 0) {
+      drop_front(left, static_cast<size_t>(count));
+    } else if (would_block(errno)) {
+      const short come = wait_for(events, deadline);
+      if (come == 0) fail(ETIMEDOUT, "send");
+      if ((come & (POLLOUT | POLLIN)) == POLLIN && on_readable) on_readable();
+    } else if (errno != EINTR) {
+      fail(errno, "send");
+    }
+  }
+}
+
+bool StreamSocket::receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline) {
+  std::span<std::span<uint8_t>> left = parts;
+  drop_front(left, 0);
+  bool has_begun = false;
+  while (!left.empty()) {
+    auto vectors = vectors_of<uint8_t>(left);
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = vectors.size();
+    const ssize_t count = recvmsg(descriptor_, &message, 0);
+    if (count > 0) {
+      has_begun = true;
+      drop_front(left, static_cast<size_t>(count));
+    } else if (count == 0) {
+      if (!has_begun) return false;
+      fail(ECONNRESET, "receive");
+    } else if (would_block(errno)) {
+      if (wait_for(POLLIN, deadline) == 0) fail(ETIMEDOUT, "receive");
+    } else if (errno != EINTR) {
+      fail(errno, "receive");
+    }
+  }
+  return true;
+}
+
+void StreamSocket::shut_receiving() noexcept {
+  shutdown(descriptor_, SHUT_RD);
+}
+
+void StreamSocket::shut() noexcept {
+  shutdown(descriptor_, SHUT_RDWR);
+}
+
+}  // namespace lockstep

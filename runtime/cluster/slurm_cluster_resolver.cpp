@@ -1,0 +1,186 @@
+#include "lockstep/runtime/cluster/slurm_cluster_resolver.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/text_excerpt.h"
+#include "lockstep/runtime/cluster/internal/slurm_nodes.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kSlurm[] = "Slurm";
+constexpr int kLastPort = 65535;
+constexpr int kMaxSlurmTasks = 1 << 20;
+
+/// The first of `names` that is set, or the first.
+std::string first_set(const LauncherVariables& variables, const std::vector<std::string>& names) {
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return variables.has(name); });
+  return found == names.end() ? names.front() : *found;
+}
+
+std::string num_tasks_variable(const LauncherVariables& variables) {
+  return first_set(variables, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+}
+
+/// Where a task runs.
+struct TaskPlace {
+  int node = 0;
+  int local_index = 0;
+
+  bool operator==(const TaskPlace&) const = default;
+};
+
+/// Fills one node after another, or gives one task to each node in turn.
+std::vector<TaskPlace> place_tasks(const std::vector<int>& tasks_per_node, bool is_cyclic) {
+  std::vector<TaskPlace> places;
+  if (!is_cyclic) {
+    for (size_t node = 0; node < tasks_per_node.size(); ++node) {
+      for (int i = 0; i < tasks_per_node[node]; ++i) {
+        places.push_back({.node = static_cast<int>(node), .local_index = i});
+      }
+    }
+    return places;
+  }
+  std::vector<int> open_nodes(tasks_per_node.size());
+  std::iota(open_nodes.begin(), open_nodes.end(), 0);
+  for (int i = 0; !open_nodes.empty(); ++i) {
+    for (const int node : open_nodes) places.push_back({.node = node, .local_index = i});
+    std::erase_if(open_nodes, [&](int node) { return tasks_per_node[node] == i + 1; });
+  }
+  return places;
+}
+
+/// The tasks of a step, as far as all of them know it.
+class SlurmStep {
+ public:
+  explicit SlurmStep(const LauncherVariables& variables) : variables_(variables) {
+    const std::string tasks_name = num_tasks_variable(variables_);
+    num_tasks_ = variables_.integer(tasks_name, {.least = 1, .most = kMaxSlurmTasks});
+    const std::string list_name =
+        first_set(variables_, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+    nodes_ = expand_slurm_nodes(variables_.text(list_name), {.source = kSlurm, .name = list_name});
+    const std::string counts_name =
+        first_set(variables_, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+    tasks_per_node_ =
+        expand_slurm_counts(variables_.text(counts_name), {.source = kSlurm, .name = counts_name});
+
+    const std::string as_in_list = std::to_string(nodes_.size()) + ", the nodes of " + list_name;
+    const int num_nodes = static_cast<int>(nodes_.size());
+    const std::string nodes_name =
+        first_set(variables_, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+    if (variables_.find_integer(nodes_name, {.least = 1}).value_or(num_nodes) != num_nodes) {
+      variables_.refuse(nodes_name, as_in_list);
+    }
+    if (tasks_per_node_.size() != nodes_.size()) variables_.refuse(counts_name, "counts for " + as_in_list);
+    const auto sum = std::accumulate(tasks_per_node_.begin(), tasks_per_node_.end(), int64_t{0});
+    if (sum != num_tasks_) {
+      variables_.refuse(tasks_name, std::to_string(sum) + ", the sum of " + counts_name);
+    }
+    const std::string distribution = variables_.find_text("SLURM_DISTRIBUTION").value_or("block");
+    places_ =
+        place_tasks(tasks_per_node_, distribution.substr(0, distribution.find_first_of(":,")) == "cyclic");
+  }
+
+  int num_tasks() const { return num_tasks_; }
+  int num_tasks_of(int node) const { return tasks_per_node_[node]; }
+
+  /// Throws where the place that Slurm gave this task is another.
+  TaskPlace place_of(int rank) const {
+    const TaskPlace given = {
+        .node = variables_.integer("SLURM_NODEID", {.most = static_cast<int>(nodes_.size()) - 1}),
+        .local_index = variables_.integer("SLURM_LOCALID", {})};
+    const TaskPlace expected = places_[rank];
+    if (given == expected) return given;
+    throw InvalidArgument("[Slurm] expected SLURM_PROCID=" + std::to_string(rank) +
+                          " on SLURM_NODEID=" + std::to_string(expected.node) +
+                          " with SLURM_LOCALID=" + std::to_string(expected.local_index) + ", but got " +
+                          std::to_string(given.node) + " and " + std::to_string(given.local_index) +
+                          ": start it with srun --distribution=block");
+  }
+
+  ClusterSpec cluster_spec(int port_base) const {
+    const int most_tasks = *std::max_element(tasks_per_node_.begin(), tasks_per_node_.end());
+    if (port_base < 1 || port_base > kLastPort - most_tasks + 1) {
+      throw InvalidArgument(
+          "[Slurm] expected a port_base from 1 to " + std::to_string(kLastPort - most_tasks + 1) + " for " +
+          std::to_string(most_tasks) + " tasks on a node, but got " + std::to_string(port_base));
+    }
+    ClusterSpec::Tasks workers;
+    for (int rank = 0; rank < num_tasks_; ++rank) {
+      const TaskPlace& place = places_[rank];
+      const std::string host = parse_host(nodes_[place.node], {.source = kSlurm, .name = "a node's name"});
+      workers.emplace(rank, HostPort{.host = host, .port = port_base + place.local_index});
+    }
+    return ClusterSpec({{"worker", std::move(workers)}});
+  }
+
+ private:
+  const LauncherVariables& variables_;
+  int num_tasks_ = 1;
+  std::vector<std::string> nodes_;
+  std::vector<int> tasks_per_node_;
+  std::vector<TaskPlace> places_;
+};
+
+ClusterMembership read_slurm(const Environment& environment, const SlurmClusterOptions& options) {
+  const LauncherVariables variables(environment, kSlurm);
+  const SlurmStep step(variables);
+  const int rank = variables.integer("SLURM_PROCID", {.most = step.num_tasks() - 1});
+  const TaskPlace place = step.place_of(rank);
+  ClusterMembership membership;
+  membership.cluster_spec = step.cluster_spec(options.port_base);
+  membership.task_id = rank;
+  membership.rank = rank;
+  membership.world_size = step.num_tasks();
+  membership.local_rank = place.local_index;
+  membership.local_world_size = step.num_tasks_of(place.node);
+  membership.restart_count = variables.find_integer("SLURM_RESTART_COUNT", {}).value_or(0);
+
+  HostPort master = membership.cluster_spec.task_address("worker", 0);
+  if (const auto host = variables.find_text("MASTER_ADDR")) {
+    master.host = parse_host(*host, {.source = kSlurm, .name = "MASTER_ADDR"});
+  }
+  master.port = variables.find_integer("MASTER_PORT", {.least = 1, .most = kLastPort}).value_or(master.port);
+  membership.master = master;
+
+  const std::string job = std::to_string(variables.integer("SLURM_JOB_ID", {}));
+  const std::string step_id = std::to_string(variables.integer("SLURM_STEP_ID", {}));
+  membership.job_id = job + "." + step_id;
+  membership.source = "Slurm (step " + membership.job_id + ", SLURM_PROCID=" + std::to_string(rank) + " of " +
+                      num_tasks_variable(variables) + "=" + std::to_string(membership.world_size) + ")";
+  return membership;
+}
+
+/// Steps that Slurm runs for itself, such as a batch script and the shell of salloc, have the highest
+/// numbers.
+bool is_step_of_srun(const std::string& step_id) {
+  constexpr uint64_t kFirstSpecialStep = 0xFFFFFFF0;
+  uint64_t number = 0;
+  const auto error = std::from_chars(step_id.data(), step_id.data() + step_id.size(), number).ec;
+  return error != std::errc() || number < kFirstSpecialStep;
+}
+
+}  // namespace
+
+SlurmClusterResolver::SlurmClusterResolver(const Environment& environment, const SlurmClusterOptions& options)
+    : FixedClusterResolver(read_slurm(environment, options)) {}
+
+bool SlurmClusterResolver::detects(const Environment& environment) {
+  const auto rank = environment("SLURM_PROCID");
+  const auto step_id = environment("SLURM_STEP_ID");
+  if (!rank || !step_id || !is_step_of_srun(*step_id)) return false;
+  const auto num_tasks = environment(num_tasks_variable({environment, kSlurm}));
+  if (num_tasks == "1" && environment("SLURM_PTY_PORT")) return false;
+  const auto mpi_rank = environment("OMPI_COMM_WORLD_RANK");
+  const auto mpi_size = environment("OMPI_COMM_WORLD_SIZE");
+  return !mpi_rank || (mpi_rank == rank && mpi_size == num_tasks);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "lockstep/runtime/collectives/internal/collective_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/internal/collective_description.h"
+
+namespace lockstep {
+
+CollectiveOrder::CollectiveOrder(int size, int first_rank)
+    : size_(size),
+      first_rank_(first_rank),
+      next_(static_cast<size_t>(size), 0),
+      has_left_(static_cast<size_t>(size), 0) {}
+
+CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& description) {
+  const size_t self = index_of(rank);
+  MutexLock lock(mutex_);
+  if (abort_error_) std::rethrow_exception(abort_error_);
+  const uint64_t sequence = next_[self];
+  if (sequence == first_open_ + open_.size()) {
+    open_.push_back({description, rank, std::vector<char>(static_cast<size_t>(size_), 0), 0});
+  }
+  Call& call = open_[sequence - first_open_];
+  if (call.description != description) {
+    throw CollectiveMismatch(
+        differing_calls({sequence, call.first_rank, call.description}, rank, description));
+  }
+  ++next_[self];
+  call.here[self] = 1;
+  ++call.joined;
+  for (int other = first_rank_; other < first_rank_ + size_; ++other) {
+    if (has_left_[index_of(other)] && next_[index_of(other)] <= sequence)
+      throw CollectiveMismatch(returned_without_joining({sequence, rank, description}, other));
+  }
+  const bool is_complete = call.joined == size_;
+  // Every rank joins them in order, so those before a complete one are complete, too.
+  while (!open_.empty() && open_.front().joined == size_) {
+    open_.pop_front();
+    ++first_open_;
+  }
+  return {sequence, is_complete};
+}
+
+void CollectiveOrder::leave(int rank) {
+  const size_t self = index_of(rank);
+  MutexLock lock(mutex_);
+  has_left_[self] = 1;
+  if (abort_error_ || next_[self] == first_open_ + open_.size()) return;
+  const Call& call = open_[next_[self] - first_open_];
+  throw CollectiveMismatch(returned_without_joining({next_[self], call.first_rank, call.description}, rank));
+}
+
+void CollectiveOrder::enter() {
+  MutexLock lock(mutex_);
+  has_left_.assign(has_left_.size(), 0);
+}
+
+void CollectiveOrder::check_complete() const {
+  MutexLock lock(mutex_);
+  if (open_.empty()) return;
+  const Call& call = open_.front();
+  throw CollectiveMismatch(
+      not_joined({first_open_, call.first_rank, call.description}, missing_ranks(call.here, first_rank_)));
+}
+
+bool CollectiveOrder::is_complete() const {
+  MutexLock lock(mutex_);
+  return open_.empty();
+}
+
+uint64_t CollectiveOrder::num_joined(int rank) const {
+  MutexLock lock(mutex_);
+  return next_[index_of(rank)];
+}
+
+uint64_t CollectiveOrder::joined_by_all() const {
+  MutexLock lock(mutex_);
+  return first_open_;
+}
+
+std::string CollectiveOrder::missing(uint64_t sequence) const {
+  MutexLock lock(mutex_);
+  // One from before a reset() is not known any more.
+  if (sequence < first_open_ || sequence - first_open_ >= open_.size()) return "";
+  return missing_ranks(open_[sequence - first_open_].here, first_rank_);
+}
+
+void CollectiveOrder::abort(std::exception_ptr error) {
+  MutexLock lock(mutex_);
+  if (!abort_error_) abort_error_ = std::move(error);
+}
+
+std::exception_ptr CollectiveOrder::abort_error() const {
+  MutexLock lock(mutex_);
+  return abort_error_;
+}
+
+void CollectiveOrder::reset() {
+  MutexLock lock(mutex_);
+  open_.clear();
+  first_open_ = 0;
+  next_.assign(next_.size(), 0);
+  has_left_.assign(has_left_.size(), 0);
+  abort_error_ = nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,295 @@
+#include "lockstep/runtime/collectives/replica_rendezvous.h"
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/internal/collective_description.h"
+
+namespace lockstep {
+namespace {
+
+// Far below where a deadline on the clock would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+}  // namespace
+
+/// Guarded by the rendezvous's mutex. Once all ranks are here, arrivals belong to the last one, and once the
+/// work is ready, arrivals and work are read by those who run parts.
+class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> {
+ public:
+  Meeting(uint64_t sequence, int size)
+      : sequence_(sequence),
+        arrivals_(static_cast<size_t>(size)),
+        here_(arrivals_.size()),
+        taken_(arrivals_.size()) {}
+
+ private:
+  friend class ReplicaRendezvous;
+  const uint64_t sequence_;
+  std::vector<Arrival> arrivals_;
+  std::vector<char> here_;
+  std::vector<int> taken_;  // parts that each rank took as its share
+  int arrived_ = 0;
+  int first_rank_ = -1;
+  bool ready_ = false;
+  bool done_ = false;
+  std::exception_ptr error_;
+  Work work_;
+  int next_part_ = 0;
+  int finished_parts_ = 0;
+};
+
+ReplicaRendezvous::ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_replica)
+    : size_(size),
+      first_replica_(first_replica),
+      timeout_(timeout),
+      next_sequence_(static_cast<size_t>(size), 0),
+      has_left_(static_cast<size_t>(size), 0) {}
+
+ReplicaRendezvous::Meeting& ReplicaRendezvous::meeting_at(uint64_t sequence) {
+  while (sequence >= first_open_ + open_.size()) {
+    open_.push_back(std::make_shared<Meeting>(first_open_ + open_.size(), size_));
+  }
+  return *open_[sequence - first_open_];
+}
+
+CollectiveCall ReplicaRendezvous::call_of(const Meeting& meeting) const {
+  return {meeting.sequence_, first_replica_ + meeting.first_rank_,
+          meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description};
+}
+
+void ReplicaRendezvous::fail(Meeting& meeting, std::exception_ptr error) {
+  if (!meeting.error_) meeting.error_ = std::move(error);
+  std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
+  changed_.notify_all();
+}
+
+std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, Arrival arrival,
+                                                                      const MakeWork& make_work) {
+  const auto self = static_cast<size_t>(rank);
+  std::shared_ptr<Meeting> meeting;
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    if (abort_reason_) throw CollectiveAborted(*abort_reason_);
+    const uint64_t sequence = next_sequence_[self]++;
+    meeting_at(sequence);
+    meeting = open_[sequence - first_open_];
+    if (meeting->arrived_ == 0) {
+      meeting->first_rank_ = rank;
+    } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
+               first.description != arrival.description) {
+      const std::string text = differing_calls(call_of(*meeting), first_replica_ + rank, arrival.description);
+      fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
+      throw CollectiveMismatch(text);
+    }
+    for (size_t other = 0; other < has_left_.size(); ++other) {
+      if (has_left_[other] && next_sequence_[other] <= sequence) {
+        fail(*meeting, std::make_exception_ptr(CollectiveAborted(
+                           returned_without_joining({sequence, first_replica_ + rank, arrival.description},
+                                                    first_replica_ + static_cast<int>(other)))));
+      }
+    }
+    meeting->arrivals_[self] = std::move(arrival);
+    meeting->here_[self] = 1;
+    last = ++meeting->arrived_ == size_;
+    if (last) {
+      // Meetings are entered in order by every rank, so those before this one are complete, too.
+      while (!open_.empty() && open_.front()->arrived_ == size_) {
+        open_.pop_front();
+        ++first_open_;
+      }
+    }
+  }
+  if (last) {
+    // Outside the lock: it may issue device work, and nobody else can touch the arrivals any more.
+    Work work;
+    std::exception_ptr error;
+    try {
+      work = make_work(meeting->arrivals_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (error) {
+      MutexLock lock(mutex_);
+      fail(*meeting, error);
+    } else {
+      begin_work(meeting, std::move(work));
+    }
+  }
+  do_own_share(rank);
+  return meeting;
+}
+
+void ReplicaRendezvous::begin_work(const std::shared_ptr<Meeting>& meeting, Work work) {
+  const bool has_parts = work.num_parts > 0;
+  {
+    MutexLock lock(mutex_);
+    meeting->work_ = std::move(work);
+    meeting->ready_ = true;
+    meeting->next_part_ = 0;
+    meeting->finished_parts_ = 0;
+    meeting->taken_.assign(meeting->taken_.size(), 0);
+    if (has_parts) in_work_.push_back(meeting);
+    changed_.notify_all();
+  }
+  if (!has_parts) end_work(*meeting);
+}
+
+/// All parts are done, and well.
+void ReplicaRendezvous::end_work(Meeting& meeting) {
+  std::function<void(uint64_t, Resume)> then;
+  {
+    MutexLock lock(mutex_);
+    then = std::exchange(meeting.work_.then, nullptr);
+    meeting.ready_ = false;
+    meeting.done_ = !then;
+    std::erase_if(in_work_, [&](const auto& other) { return other.get() == &meeting; });
+    changed_.notify_all();
+  }
+  if (!then) return;
+  const Resume resume = [self = shared_from_this(), again = meeting.shared_from_this()](
+                            Work next, std::exception_ptr error) {
+    if (!error) return self->begin_work(again, std::move(next));
+    MutexLock lock(self->mutex_);
+    self->fail(*again, std::move(error));
+  };
+  try {
+    then(meeting.sequence_, resume);
+  } catch (...) {
+    resume({}, std::current_exception());
+  }
+}
+
+bool ReplicaRendezvous::run_next_part(Meeting& meeting, int rank_share) {
+  int part = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!meeting.ready_ || meeting.error_ || meeting.next_part_ == meeting.work_.num_parts) return false;
+    if (rank_share >= 0) {
+      const int share = (meeting.work_.num_parts + size_ - 1) / size_;
+      int& taken = meeting.taken_[static_cast<size_t>(rank_share)];
+      if (taken == share) return false;
+      ++taken;
+    }
+    part = meeting.next_part_++;
+  }
+  std::exception_ptr error;
+  try {
+    meeting.work_.run_part(part);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bool all_done = false;
+  {
+    MutexLock lock(mutex_);
+    ++meeting.finished_parts_;
+    if (error) fail(meeting, error);
+    all_done = !meeting.error_ && meeting.finished_parts_ == meeting.work_.num_parts;
+    // No part begins after an error: this was the last one that the waiting ranks wait for.
+    if (meeting.error_ && meeting.finished_parts_ == meeting.next_part_) changed_.notify_all();
+  }
+  if (all_done) end_work(meeting);
+  return true;
+}
+
+void ReplicaRendezvous::do_own_share(int rank) {
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  {
+    MutexLock lock(mutex_);
+    meetings = in_work_;
+  }
+  for (auto& meeting : meetings) {
+    while (run_next_part(*meeting, rank)) {
+    }
+  }
+}
+
+void ReplicaRendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout) {
+  const auto limit = std::min<std::chrono::milliseconds>(timeout.value_or(timeout_), kLongestTimeout);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    while (run_next_part(meeting, -1)) {
+    }
+    MutexLock lock(mutex_);
+    // A part that still runs writes into the caller's tensors: an error is thrown only once nobody does.
+    const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
+    if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
+    if (meeting.done_) return;
+    if (meeting.arrived_ == size_) {
+      // All are here: what is left is work, which ends by itself. It is finished even after an abort, or a
+      // rank that gave up would find others writing into its tensors. Another thread may have made the work
+      // ready since: look again under the lock before sleeping.
+      if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
+      changed_.wait(mutex_);
+      continue;
+    }
+    if (abort_reason_) throw CollectiveAborted(*abort_reason_);
+    const bool in_time = changed_.wait_until(mutex_, deadline);
+    if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
+      const std::string text =
+          timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_replica_));
+      abort_locked(text);
+      throw CollectiveAborted(text);
+    }
+  }
+}
+
+bool ReplicaRendezvous::is_done(const Meeting& meeting) {
+  MutexLock lock(mutex_);
+  return meeting.done_ || meeting.error_ || abort_reason_;
+}
+
+uint64_t ReplicaRendezvous::next_sequence() {
+  MutexLock lock(mutex_);
+  return next_sequence_[0];
+}
+
+void ReplicaRendezvous::leave(int rank) {
+  MutexLock lock(mutex_);
+  const auto self = static_cast<size_t>(rank);
+  has_left_[self] = 1;
+  for (auto& meeting : open_) {
+    if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
+    fail(*meeting, std::make_exception_ptr(CollectiveAborted(
+                       returned_without_joining(call_of(*meeting), first_replica_ + rank))));
+  }
+}
+
+void ReplicaRendezvous::enter() {
+  MutexLock lock(mutex_);
+  has_left_.assign(has_left_.size(), 0);
+}
+
+void ReplicaRendezvous::check_complete() {
+  MutexLock lock(mutex_);
+  for (const auto& meeting : open_) {
+    if (meeting->arrived_ == 0) continue;
+    throw CollectiveMismatch(not_joined(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
+  }
+}
+
+void ReplicaRendezvous::abort_locked(const std::string& reason) {
+  if (!abort_reason_) abort_reason_ = reason;
+  changed_.notify_all();
+}
+
+void ReplicaRendezvous::abort(const std::string& reason) {
+  MutexLock lock(mutex_);
+  abort_locked(reason);
+}
+
+void ReplicaRendezvous::reset() {
+  MutexLock lock(mutex_);
+  open_.clear();
+  in_work_.clear();
+  first_open_ = 0;
+  next_sequence_.assign(next_sequence_.size(), 0);
+  has_left_.assign(has_left_.size(), 0);
+  abort_reason_.reset();
+}
+
+}  // namespace lockstep

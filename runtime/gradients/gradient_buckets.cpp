@@ -1,0 +1,64 @@
+#include "lockstep/runtime/gradients/gradient_buckets.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
+                              const BucketOptions& options) {
+  signatures_.clear();
+  slots_.assign(parameters.size(), Slot{});
+  buckets_.clear();
+  std::vector<BucketItem> items;
+  for (const at::Tensor& parameter : parameters) {
+    signatures_.push_back(
+        {parameter.scalar_type(), parameter.device(), parameter.sizes().vec(), parameter.strides().vec()});
+    items.push_back({static_cast<int64_t>(parameter.nbytes()),
+                     std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str()});
+  }
+  std::vector<size_t> trained;
+  for (const size_t i : order) {
+    if (parameters[i].requires_grad()) trained.push_back(i);
+  }
+  for (const auto& members : assign_buckets(items, trained, options)) add_bucket(parameters, members);
+}
+
+void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
+                                 const std::vector<size_t>& members) {
+  int64_t numel = 0;
+  for (const size_t i : members) numel += parameters[i].numel();
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat =
+      at::zeros({numel}, parameters[members[0]].options().requires_grad(false).layout(at::kStrided));
+  int64_t offset = 0;
+  for (const size_t i : members) {
+    const at::Tensor& parameter = parameters[i];
+    const bool dense = parameter.is_non_overlapping_and_dense();
+    at::Tensor view = at::empty({0}, flat.options());
+    view.set_(flat.storage(), offset, parameter.sizes(),
+              dense ? parameter.strides() : at::empty(parameter.sizes(), at::kMeta).strides());
+    slots_[i] = {buckets_.size(), std::move(view)};
+    offset += parameter.numel();
+  }
+  buckets_.push_back({flat, members.size()});
+}
+
+bool GradientBuckets::fit(const std::vector<at::Tensor>& parameters) const {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i];
+    const Signature& seen = signatures_[i];
+    if (parameter.scalar_type() != seen.dtype || parameter.device() != seen.device ||
+        parameter.requires_grad() != has_slot(i) || parameter.sizes() != seen.sizes ||
+        parameter.strides() != seen.strides) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace lockstep

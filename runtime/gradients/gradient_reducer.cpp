@@ -1,0 +1,255 @@
+#include "lockstep/runtime/gradients/gradient_reducer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/internal/sparse_gradient.h"
+
+namespace lockstep {
+
+GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, ReplicaBackends channel, Options options)
+    : parameters_(std::move(parameters)),
+      channel_(std::move(channel)),
+      options_(std::move(options)),
+      order_(parameters_.size()),
+      all_reduce_(buckets_, channel_),
+      old_sums_(parameters_.size()) {
+  lay_out();
+}
+
+void GradientReducer::lay_out() {
+  ++statistics_.rebuilds;
+  hooks_.reset();
+  buckets_.lay_out(parameters_, order_.current(), options_.buckets);
+  all_reduce_.begin_step();
+  hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
+}
+
+bool GradientReducer::is_laid_out() const {
+  return hooks_ && buckets_.fit(parameters_) && hooks_->are_in_place(parameters_);
+}
+
+void GradientReducer::describe(Fingerprint& fingerprint) const {
+  fingerprint.add(statistics_.rebuilds);
+  fingerprint.add(static_cast<uint8_t>(phase_));
+  // A backward of an earlier run has left work that no capture can wait for.
+  if (phase_ == Phase::kCollecting || order_.has_next() || !is_laid_out()) fingerprint.add_unsettled();
+}
+
+void GradientReducer::prepare() {
+  const bool current = is_laid_out();
+  if (phase_ == Phase::kCollecting) {
+    if (current) return;  // backward was in an earlier run, its sums are still awaited
+    drop_gradients();
+    drain();
+  }
+  if (current && !order_.has_next()) return;
+  if (order_.has_next()) order_.take_next();
+  lay_out();
+}
+
+void GradientReducer::refuse_old_sum(size_t index) const {
+  throw InvalidArgument(c10::str("[gradients] ", options_.name_of(index),
+                                 " still holds the sum of the step before, which would be summed over the "
+                                 "replicas once more: call zero_grad() before the next backward"));
+}
+
+void GradientReducer::on_gradient(size_t index) {
+  if (!parameters_[index].grad().defined()) return;  // backward came by with nothing
+  if (at::GradMode::is_enabled()) {
+    throw InvalidArgument(
+        "[gradients] backward with create_graph is not supported for parameters whose gradients are "
+        "summed over replicas; use torch::autograd::grad for higher derivatives");
+  }
+  if (old_sums_.contain(index, parameters_[index].grad(), /*own_writes=*/1)) {
+    if (phase_ == Phase::kSummed) refuse_old_sum(index);
+    // No fault yet: a backward that passes through another optimizer's parameters on its way, as a GAN's
+    // does, leaves gradients that nobody asks for. finish() refuses them.
+    old_sums_.remember(index, parameters_[index].grad());
+    return;
+  }
+  if (phase_ == Phase::kSummed) begin_step();
+  if (was_zeroed(index)) drain();
+  if (all_reduce_.has_left(index)) {
+    throw InvalidArgument(c10::str(
+        "[gradients] a second gradient came for ", options_.name_of(index),
+        " after the first one left to be summed; hold the earlier backward's gradients with `auto "
+        "hold = replica.accumulate();`, or apply them or drop them all by zero_grad() in between, which must "
+        "leave them undefined, as it does unless told otherwise"));
+  }
+  if (options_.is_accumulating()) {
+    old_sums_.forget(index);
+    return;
+  }
+  phase_ = Phase::kCollecting;
+  take_in(index);
+  if (!is_recording()) statistics_.launched_in_backward += all_reduce_.launch_full();
+}
+
+/// Makes grad() the parameter's slot in its bucket.
+void GradientReducer::take_in(size_t index) {
+  const at::Tensor& gradient = parameters_[index].grad();
+  old_sums_.forget(index);
+  if (gradient.layout() != at::kStrided) {
+    all_reduce_.arrive(index, gradient);
+    return;
+  }
+  if (!buckets_.holds(index, gradient)) {
+    const at::Tensor& slot = buckets_.slot(index);
+    if (gradient.sizes() != slot.sizes() || gradient.scalar_type() != slot.scalar_type()) {
+      throw InvalidArgument(
+          c10::str("[gradients] ", options_.name_of(index), " changed its shape or dtype within a step"));
+    }
+    const at::NoGradGuard no_grad;
+    slot.copy_(gradient);
+    parameters_[index].mutable_grad() = slot;
+  }
+  all_reduce_.arrive(index, parameters_[index].grad());
+}
+
+void GradientReducer::begin_step() {
+  phase_ = Phase::kIdle;
+  all_reduce_.begin_step();
+}
+
+/// Whether all gradients collected so far have been made undefined since, but for the one that `newcomer`
+/// just got: nobody will ask for their sums.
+bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
+  const auto& arrivals = all_reduce_.arrivals();
+  if (arrivals.empty()) return false;
+  return std::all_of(arrivals.begin(), arrivals.end(), [&](size_t i) {
+    const at::Tensor& gradient = parameters_[i].grad();
+    if (i != newcomer) return !gradient.defined();
+    return all_reduce_.is_sparse(i) ? !all_reduce_.mark(i).is(gradient) : !buckets_.holds(i, gradient);
+  });
+}
+
+/// Ends a step whose sums nobody will ask for. Its other buckets leave too, so that all replicas have
+/// launched the same ones, and all are waited for, since others read and write them.
+void GradientReducer::drain() {
+  statistics_.launched_at_end += all_reduce_.launch_rest();
+  all_reduce_.wait(/*is_wanted=*/false);
+  begin_step();
+}
+
+void GradientReducer::drop_gradients() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!buckets_.has_slot(i)) continue;
+    if (all_reduce_.is_sparse(i) || buckets_.holds(i, parameters_[i].grad()))
+      parameters_[i].mutable_grad().reset();
+  }
+}
+
+void GradientReducer::check_untrained() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (buckets_.has_slot(i) || !parameters_[i].requires_grad() || !parameters_[i].grad().defined()) continue;
+    throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
+                                   " began to require a gradient within this run, so that its gradients are "
+                                   "not summed: change requires_grad between runs"));
+  }
+}
+
+void GradientReducer::finish() {
+  check_untrained();
+  if (buckets_.size() == 0 || (phase_ == Phase::kSummed && old_sums_.are_there(parameters_))) return;
+  if (phase_ == Phase::kSummed) begin_step();
+  if (was_zeroed(std::nullopt)) drain();
+  phase_ = Phase::kCollecting;
+  const at::NoGradGuard no_grad;
+  take_in_rest();
+  if (is_recording()) {
+    recording_->interrupt([this] { all_reduce_.sum_buckets(); });
+    all_reduce_.note_summed();
+  } else {
+    statistics_.launched_at_end += all_reduce_.launch_rest();
+  }
+  all_reduce_.wait(/*is_wanted=*/true);
+  put_back_sums();
+  order_.agree(*channel_.host, all_reduce_.arrivals());
+  phase_ = Phase::kSummed;
+}
+
+/// A gradient whose bucket has left belongs to the sum: others read it just now, and what is done to it here
+/// would reach some replicas' sums and not others'. Sparse ones leave in finish() only.
+void GradientReducer::check_left_alone(size_t index) const {
+  const at::Tensor& gradient = parameters_[index].grad();
+  const TensorMark& left = all_reduce_.mark(index);
+  if (all_reduce_.is_sparse(index)) {
+    if (gradient.defined() && gradient.layout() != at::kStrided) return;
+  } else if (left.is(gradient) && left.writes_to(gradient) == 0) {
+    return;
+  }
+  throw InvalidArgument(c10::str("[gradients] ", options_.name_of(index), " was ",
+                                 gradient.defined() ? "changed" : "zeroed",
+                                 " after backward, while it was being summed over the replicas: call "
+                                 "replica.reduce_gradients(optimizer) first, then change the sum"));
+}
+
+/// What did not come by a hook, or was zeroed or exchanged since.
+void GradientReducer::take_in_rest() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!buckets_.has_slot(i)) continue;
+    const bool has_gradient = parameters_[i].grad().defined();
+    if (all_reduce_.has_arrived(i)) {
+      if (all_reduce_.has_left(i)) {
+        check_left_alone(i);
+        continue;
+      }
+      if (all_reduce_.mark(i).is(parameters_[i].grad())) continue;
+      all_reduce_.withdraw(i);
+    }
+    // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
+    if (has_gradient) {
+      if (old_sums_.contain(i, parameters_[i].grad(), /*own_writes=*/0)) refuse_old_sum(i);
+      take_in(i);
+    } else {
+      buckets_.slot(i).zero_();
+    }
+  }
+}
+
+/// Makes every grad() the sum over all replicas.
+void GradientReducer::put_back_sums() {
+  const auto& kinds = all_reduce_.kinds();
+  sum_sparse(kinds);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!buckets_.has_slot(i)) continue;
+    if (kinds[i] == GradientKind::kNone) {
+      parameters_[i].mutable_grad().reset();
+      old_sums_.forget(i);
+      continue;
+    }
+    if (kinds[i] == GradientKind::kDense) parameters_[i].mutable_grad() = buckets_.slot(i);
+    old_sums_.remember(i, parameters_[i].grad());
+  }
+}
+
+void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (kinds[i] != GradientKind::kSparse) continue;
+    at::Tensor& parameter = parameters_[i];
+    if (!all_reduce_.is_sparse(i) && parameter.grad().defined()) {
+      throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
+                                     " has a dense gradient here and a sparse one on another replica"));
+    }
+    parameter.mutable_grad() = sum_sparse_gradient(channel_, parameter, parameter.grad());
+  }
+}
+
+void GradientReducer::mark_applied() {
+  old_sums_.excuse_writes();
+  begin_step();
+}
+
+void GradientReducer::reset() {
+  if (phase_ == Phase::kCollecting) drop_gradients();
+  begin_step();
+  order_.reset();
+  hooks_.reset();  // prepare() lays the buckets out anew
+}
+
+}  // namespace lockstep

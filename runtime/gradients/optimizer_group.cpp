@@ -1,0 +1,197 @@
+#include "lockstep/runtime/gradients/optimizer_group.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/serialize.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+void check_ownership(const ParameterDirectory& directory,
+                     const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
+  std::map<const void*, size_t> owners;
+  const auto id = [first_replica](auto replica) { return first_replica + static_cast<int>(replica); };
+  for (size_t replica = 0; replica < parameters.size(); ++replica) {
+    for (size_t i = 0; i < parameters[replica].size(); ++i) {
+      const at::Tensor& parameter = parameters[replica][i];
+      const auto entry = directory.find(parameter);
+      if (entry && entry->replica != static_cast<int>(replica)) {
+        throw InvalidArgument(c10::str("[optimizer] replica ", id(replica), "'s optimizer holds '",
+                                       entry->name, "' of replica ", id(entry->replica),
+                                       ": use model[replica]->parameters() with the factory's own replica"));
+      }
+      const auto [owner, is_new] = owners.emplace(parameter.unsafeGetTensorImpl(), replica);
+      if (!is_new && owner->second == replica) {
+        throw InvalidArgument(c10::str("[optimizer] replica ", id(replica), "'s optimizer holds ",
+                                       directory.describe(parameter, i), " twice"));
+      }
+      if (!is_new) {
+        throw InvalidArgument(c10::str("[optimizer] the optimizers of replicas ", id(owner->second), " and ",
+                                       id(replica), " hold the same tensor, ",
+                                       directory.describe(parameter, i),
+                                       ": each replica needs parameters of its own"));
+      }
+    }
+    const auto& first = parameters[0];
+    const auto& own = parameters[replica];
+    for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
+      if (i >= first.size() || i >= own.size() || first[i].sizes() != own[i].sizes() ||
+          first[i].scalar_type() != own[i].scalar_type()) {
+        throw InvalidArgument(c10::str(
+            "[optimizer] expected the same parameters in the same order on every replica, but replica ",
+            id(replica), " differs from replica ", first_replica, " at ",
+            i < own.size() ? directory.describe(own[i], i) : directory.describe(first[i], i)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  return parameters;
+}
+
+OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
+                               std::unique_ptr<CollectiveChannel> channel, ReplicaThreads& threads,
+                               std::shared_ptr<const ParameterDirectory> directory, Options options)
+    : id_(options.id),
+      first_replica_(options.first_replica),
+      collectives_(options.collectives),
+      optimizers_(std::move(optimizers)),
+      channel_(std::move(channel)),
+      directory_(std::move(directory)),
+      finished_steps_(optimizers_.size(), 0),
+      joined_at_step_(optimizers_.size()),
+      was_cut_off_(optimizers_.size(), 0),
+      has_scaler_(optimizers_.size(), 0) {
+  for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
+  check_ownership(*directory_, parameters_, first_replica_);
+  if (!channel_ || parameters_[0].empty()) return;
+  reducers_.resize(optimizers_.size());
+  const auto errors = threads.run(
+      [&](int replica) {
+        const auto self = static_cast<size_t>(replica);
+        reducers_[self] = std::make_unique<GradientReducer>(
+            parameters_[self], channel_->backends(replica),
+            GradientReducer::Options{
+                options.buckets,
+                [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },
+                [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); }});
+      },
+      [](int, const std::exception_ptr&) {});
+  for (size_t replica = 0; replica < errors.size(); ++replica) {
+    if (!errors[replica]) continue;
+    if (options.rethrow) options.rethrow(static_cast<int>(replica), errors[replica]);
+    std::rethrow_exception(errors[replica]);
+  }
+}
+
+bool OptimizerGroup::holds(const torch::optim::Optimizer& optimizer) const {
+  return std::find(optimizers_.begin(), optimizers_.end(), &optimizer) != optimizers_.end();
+}
+
+void OptimizerGroup::check_parameters(int replica) const {
+  const int id = first_replica_ + replica;
+  const auto& known = parameters_[static_cast<size_t>(replica)];
+  const auto given = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
+  const auto contains = [](auto begin, auto end, const at::Tensor& parameter) {
+    return std::any_of(begin, end, [&](const at::Tensor& other) { return other.is_same(parameter); });
+  };
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+  if (std::equal(given.begin(), given.end(), known.begin(), known.end(), same)) return;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const at::Tensor& parameter = given[i];
+    if (i < known.size() && parameter.is_same(known[i])) continue;
+    const auto entry = directory_->find(parameter);
+    if (entry && entry->replica != replica) {
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds '", entry->name,
+                                     "' of replica ", first_replica_ + entry->replica));
+    }
+    if (contains(given.begin(), given.begin() + static_cast<int64_t>(i), parameter)) {
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds ",
+                                     directory_->describe(parameter, i), " twice"));
+    }
+    if (!contains(known.begin(), known.end(), parameter)) {
+      throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds ",
+                                     directory_->describe(parameter, i),
+                                     ", which joined after scope made the optimizer: its gradients would not "
+                                     "be summed; make a new optimizer in scope"));
+    }
+    break;  // a known one in another place: one before it is gone, or the order has changed
+  }
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (contains(given.begin(), given.end(), known[i])) continue;
+    throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer no longer holds ",
+                                   directory_->describe(known[i], i), "; make a new optimizer in scope"));
+  }
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (given[i].is_same(known[i])) continue;
+    throw InvalidArgument(
+        c10::str("[optimizer] replica ", id,
+                 "'s optimizer holds its parameters in another order than scope made it with, first at ",
+                 directory_->describe(given[i], i), "; make a new optimizer in scope"));
+  }
+}
+
+void OptimizerGroup::count_step(int replica) {
+  const auto self = static_cast<size_t>(replica);
+  ++finished_steps_[self];
+  if (!channel_) return;
+  joined_at_step_[self] = {channel_->num_joined(replica),
+                           collectives_ != nullptr ? collectives_->num_joined(replica) : 0};
+}
+
+void OptimizerGroup::check_steps() {
+  if (!channel_) return;
+  const uint64_t gradients = channel_->num_intact();
+  const uint64_t others = collectives_ != nullptr ? collectives_->num_intact() : 0;
+  for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
+    const Joined joined = std::exchange(joined_at_step_[replica], {});  // the channels count anew
+    if (joined.gradients > gradients || joined.others > others) was_cut_off_[replica] = 1;
+  }
+}
+
+bool OptimizerGroup::is_consistent() const {
+  return std::all_of(finished_steps_.begin(), finished_steps_.end(),
+                     [this](int64_t steps) { return steps == finished_steps_[0]; }) &&
+         std::none_of(was_cut_off_.begin(), was_cut_off_.end(), [](char was) { return was != 0; });
+}
+
+std::string OptimizerGroup::describe_steps() const {
+  std::vector<std::string> texts;
+  for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
+    texts.push_back(c10::str(finished_steps_[replica],
+                             was_cut_off_[replica] ? " (the last by a sum that was cut off)" : ""));
+  }
+  return c10::Join(", ", texts) + " finished steps";
+}
+
+bool OptimizerGroup::has_scaler() const {
+  return std::any_of(has_scaler_.begin(), has_scaler_.end(), [](char has) { return has != 0; });
+}
+
+void OptimizerGroup::copy_state_from(size_t source) {
+  std::stringstream stream;
+  torch::save(*optimizers_[source], stream);
+  const std::string state = stream.str();
+  for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
+    if (replica == source) continue;
+    std::istringstream input(state);
+    torch::load(*optimizers_[replica], input,
+                parameters_[replica].empty() ? torch::Device(torch::kCPU) : parameters_[replica][0].device());
+    finished_steps_[replica] = finished_steps_[source];
+    was_cut_off_[replica] = 0;
+  }
+}
+
+}  // namespace lockstep

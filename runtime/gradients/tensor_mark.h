@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace lockstep {
+
+/// Recognises a tensor later, and whether it has been written to since, without keeping its memory.
+class TensorMark {
+ public:
+  /// Marks nothing.
+  TensorMark() = default;
+  explicit TensorMark(const at::Tensor& tensor)
+      : tensor_(Weak(tensor.getIntrusivePtr())), version_(tensor._version()) {}
+
+  bool is_set() const { return tensor_.has_value(); }
+  /// Whether `tensor` is the marked object itself, not just the same memory.
+  bool is(const at::Tensor& tensor) const {
+    return tensor_ && tensor.defined() && tensor_->lock().get() == tensor.unsafeGetTensorImpl();
+  }
+  /// In-place writes to `tensor`, which is the marked one, since the mark was made.
+  int64_t writes_to(const at::Tensor& tensor) const { return tensor._version() - version_; }
+  /// Takes the writes so far as made before the mark.
+  void excuse_writes() {
+    if (!tensor_) return;
+    if (const auto tensor = tensor_->lock()) version_ = tensor->version_counter().current_version();
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  std::optional<Weak> tensor_;
+  int64_t version_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "lockstep/runtime/graphs/device_graph.h"
+
+namespace lockstep {
+namespace {
+
+/// Each graph registers itself with its device's default generator as well, whose list of graphs LibTorch
+/// does not guard against replicas that capture, or end, at the same time.
+std::mutex& registration() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+class Graph : public at::cuda::CUDAGraph {
+ public:
+  /// CUDAGraph leaves where a broken capture throws: the allocators would go on asking this graph where
+  /// memory belongs, and the generators would take themselves for captured.
+  void give_up() {
+    if (capture_ended_ || capture_dev_ == UNDEFINED_DEVICE) return;
+    // Refused before it came to that, for another current stream.
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(capture_stream_, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone) {
+      cudaGraph_t broken = nullptr;
+      if (cudaStreamEndCapture(capture_stream_, &broken) == cudaSuccess && broken != nullptr)
+        (void)cudaGraphDestroy(broken);
+    }
+    (void)cudaGetLastError();
+    const auto attempt = [](const auto& undo) {
+      try {
+        undo();
+      } catch (const c10::Error&) {
+        // It had not come so far.
+      }
+    };
+    namespace allocator = c10::cuda::CUDACachingAllocator;
+    auto* pinned = at::getHostAllocator(at::kCUDA);
+    attempt([&] { allocator::endAllocateToPool(capture_dev_, mempool_id_); });
+    attempt([&] { allocator::releasePool(capture_dev_, mempool_id_); });
+    attempt([&] { pinned->end_allocate_to_pool(mempool_id_); });
+    attempt([&] { pinned->release_pool(mempool_id_); });
+    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
+  }
+};
+
+class CapturedWork final : public DeviceGraph {
+ public:
+  CapturedWork(at::MempoolId_t pool, const at::Generator& generator) : pool_(pool) {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_.emplace();
+    graph_->register_generator_state(generator);
+  }
+  ~CapturedWork() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    graph_.reset();
+  }
+
+  // Of this thread only: replicas capture at the same time, and others may allocate meanwhile.
+  void begin_capture() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    try {
+      graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    } catch (...) {
+      graph_->give_up();
+      throw;
+    }
+  }
+  void end_capture() override {
+    const std::lock_guard<std::mutex> lock(registration());
+    try {
+      graph_->capture_end();
+    } catch (...) {
+      graph_->give_up();
+      throw;
+    }
+  }
+  void replay() override { graph_->replay(); }
+
+ private:
+  at::MempoolId_t pool_;
+  std::optional<Graph> graph_;
+};
+
+class CudaGraphPool final : public DeviceGraphPool {
+ public:
+  explicit CudaGraphPool(at::Generator generator)
+      : pool_(at::cuda::graph_pool_handle()), generator_(std::move(generator)) {}
+  std::unique_ptr<DeviceGraph> make_graph() override {
+    return std::make_unique<CapturedWork>(pool_, generator_);
+  }
+  std::function<bool()> watch_stream() override {
+    const auto end = std::make_shared<at::cuda::CUDAEvent>();
+    end->record();
+    return [end] { return end->query(); };
+  }
+
+ private:
+  at::MempoolId_t pool_;
+  at::Generator generator_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGraphPool> make_device_graph_pool(c10::Device, const at::Generator& generator) {
+  return std::make_unique<CudaGraphPool>(generator);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <vector>
+
+#include "lockstep/runtime/replicas/module_state.h"
+
+namespace lockstep {
+
+/// Switches a module to evaluation while it lives, and puts every flag below it back.
+class EvaluationGuard {
+ public:
+  explicit EvaluationGuard(torch::nn::Module& module) : module_(module), flags_(training_flags(module)) {
+    module_.eval();
+  }
+  ~EvaluationGuard() { set_training_flags(module_, flags_); }
+  EvaluationGuard(const EvaluationGuard&) = delete;
+  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  std::vector<bool> flags_;
+};
+
+}  // namespace lockstep

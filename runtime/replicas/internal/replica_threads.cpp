@@ -1,0 +1,138 @@
+#include "lockstep/runtime/replicas/internal/replica_threads.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/thread_name.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "lockstep/runtime/devices/intra_op_threads.h"
+
+namespace lockstep {
+
+struct ReplicaThreads::Job {
+  const std::function<void(int)>& function;
+  const std::function<void(int, std::exception_ptr)>& on_failure;
+  at::ThreadLocalState caller_state;
+  std::vector<std::exception_ptr> errors;  // each entry is written by its own thread only
+  StreamFence before{};                    // what the caller's streams had
+  StreamFence after{};                     // what the replicas' streams got
+};
+
+ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams)
+    : streams_(std::move(streams)) {
+  threads_.reserve(static_cast<size_t>(count));
+  const IntraOpThreadsGuard keep;
+  std::latch have_set(count);
+  try {
+    for (int replica = 0; replica < count; ++replica) {
+      threads_.emplace_back([this, replica, intra_op_threads, &have_set] {
+        c10::setThreadName("replica " + std::to_string(replica));
+        set_intra_op_threads(intra_op_threads);
+        // The caller's autocast holds here, but nobody ends it here, which is when LibTorch empties this
+        // cache: the next step would compute with this one's weights.
+        at::autocast::set_autocast_cache_enabled(false);
+        have_set.count_down();
+        work(replica);
+      });
+    }
+  } catch (...) {
+    stop();  // the system has no thread left: those that run must not outlive this object
+    throw;
+  }
+  have_set.wait();
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  stop();
+}
+
+void ReplicaThreads::stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  for (auto& thread : threads_) thread.join();
+}
+
+bool ReplicaThreads::contains_current_thread() const {
+  for (const auto& thread : threads_) {
+    if (thread.get_id() == std::this_thread::get_id()) return true;
+  }
+  return false;
+}
+
+std::vector<std::exception_ptr> ReplicaThreads::run(
+    const std::function<void(int)>& function,
+    const std::function<void(int, std::exception_ptr)>& on_failure) {
+  MutexLock one_run(run_mutex_);
+  Job job{function, on_failure, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size())};
+  record_current_streams(job.before, streams_);
+  {
+    MutexLock lock(mutex_);
+    job_ = &job;
+    running_ = count();
+    ++generation_;
+    wake_.notify_all();
+    while (running_ > 0) done_.wait(mutex_);
+    job_ = nullptr;
+  }
+  try {
+    block_current_streams(job.after, streams_);
+  } catch (const c10::Error&) {
+    // A device that has failed for good fails here too; what a replica threw says more.
+    if (std::all_of(job.errors.begin(), job.errors.end(), [](const auto& error) { return !error; })) throw;
+  }
+  return std::move(job.errors);
+}
+
+void ReplicaThreads::do_job(Job& job, int replica) const {
+  const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
+  const c10::OptionalStreamGuard on_stream(stream);
+  if (stream) job.before.block(*stream);
+  // Also where the function throws: what it gave to the stream until then goes on there.
+  const auto record_end = [&] {
+    if (stream) job.after.record(*stream);
+  };
+  try {
+    at::ThreadLocalStateGuard state(job.caller_state);
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    job.function(replica);
+  } catch (...) {
+    try {
+      record_end();
+    } catch (const c10::Error&) {
+      // The device has failed, which the first error says.
+    }
+    throw;
+  }
+  record_end();
+}
+
+void ReplicaThreads::work(int replica) {
+  uint64_t seen = 0;
+  while (true) {
+    Job* job = nullptr;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && generation_ == seen) wake_.wait(mutex_);
+      if (stopping_) return;
+      seen = generation_;
+      job = job_;
+    }
+    try {
+      do_job(*job, replica);
+    } catch (...) {
+      job->errors[static_cast<size_t>(replica)] = std::current_exception();
+      job->on_failure(replica, std::current_exception());
+    }
+    MutexLock lock(mutex_);
+    if (--running_ == 0) done_.notify_all();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/replicas/internal/replica_stream.h"
+
+namespace lockstep {
+
+/// One persistent thread a replica. They run truly in parallel, each with its own number of intra-op threads.
+///
+/// Thread-safe: concurrent calls of run() take turns.
+class ReplicaThreads {
+ public:
+  /// Starts `count` threads; ATen's operators use `intra_op_threads` threads inside each. What other threads
+  /// of the process have stays as it is. `streams`: of each replica; empty where all are on CPUs.
+  ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {});
+  /// Joins the threads.
+  ~ReplicaThreads();
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
+
+  int count() const { return static_cast<int>(threads_.size()); }
+  /// Whether the caller is one of these threads.
+  bool contains_current_thread() const;
+
+  /// Calls `function(replica)` once on every thread and blocks until all have returned. The caller's LibTorch
+  /// thread state (grad mode, autocast, profiler) holds inside, and autograd runs backward in the replica's
+  /// own thread, so that replicas on one device cannot block each other in a shared engine thread. On GPUs
+  /// the work goes to the replicas' streams, after what the caller's current streams had, which in turn wait
+  /// for it; the host does not.
+  ///
+  /// Every exception is kept: the result has one entry a replica, null where it returned.
+  /// `on_failure(replica, error)` is called at once in the failing thread, to release those that wait for it;
+  /// it must not throw. Not to be called from one of these threads.
+  std::vector<std::exception_ptr> run(const std::function<void(int)>& function,
+                                      const std::function<void(int, std::exception_ptr)>& on_failure);
+
+ private:
+  struct Job;
+  void do_job(Job& job, int replica) const;
+  void work(int replica);
+  void stop();
+
+  Mutex run_mutex_;  // one run at a time
+  Mutex mutex_;
+  ConditionVariable wake_;
+  ConditionVariable done_;
+  Job* job_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
+  uint64_t generation_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  int running_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  const std::vector<ReplicaStream> streams_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep

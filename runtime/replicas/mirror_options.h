@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+#include <torch/types.h>
+
+#include "lockstep/runtime/replicas/evaluation_guard.h"
+
+namespace lockstep {
+
+struct MirrorOptions {
+  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode.
+  /// For modules whose forward takes and gives one tensor.
+  torch::Tensor probe;
+};
+
+namespace detail {
+
+/// What `module` gives for `input` in evaluation mode.
+template <typename M>
+torch::Tensor probe(M& module, const torch::Tensor& input) {
+  const at::NoGradGuard no_grad;
+  const EvaluationGuard evaluation(module);
+  const auto parameters = module.parameters();
+  return module.forward(parameters.empty() ? input : input.to(parameters[0].device()));
+}
+
+}  // namespace detail
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/devices/device.h"
+
+namespace lockstep {
+
+class ReplicaContext;
+int local_index(const ReplicaContext& replica);
+
+/// Numbers of examples in one global batch.
+struct BatchSizes {
+  int64_t global = 0;          ///< over all replicas of all workers
+  std::vector<int64_t> local;  ///< of each local replica's shard
+
+  bool operator==(const BatchSizes&) const = default;
+};
+
+/// One value a local replica, in replica order. What `Strategy::run` returns and what a distributed dataset
+/// yields.
+///
+/// It is no tensor: `losses.item<double>()` does not compile, reduce it first with `Strategy::reduce`.
+template <typename T>
+class PerReplica {
+  static_assert(!std::is_reference_v<T> && !std::is_void_v<T>);
+
+ public:
+  using value_type = T;
+  using Devices = std::shared_ptr<const std::vector<LogicalDevice>>;
+
+  PerReplica(std::vector<T> values, Devices devices)
+      : values_(std::move(values)), devices_(std::move(devices)) {}
+
+  /// The value of the replica that asks.
+  typename std::vector<T>::reference operator[](const ReplicaContext& replica) {
+    return values_[static_cast<size_t>(local_index(replica))];
+  }
+  typename std::vector<T>::const_reference operator[](const ReplicaContext& replica) const {
+    return values_[static_cast<size_t>(local_index(replica))];
+  }
+
+  const std::vector<T>& local_values() const { return values_; }
+  std::vector<T>& local_values() { return values_; }
+  const Devices& devices() const { return devices_; }
+
+  /// Nothing where this is no batch of a distributed dataset. `run` hands it to the replicas' contexts.
+  const std::optional<BatchSizes>& batch_sizes() const { return batch_sizes_; }
+  void set_batch_sizes(BatchSizes sizes) { batch_sizes_ = std::move(sizes); }
+
+ private:
+  std::vector<T> values_;
+  Devices devices_;
+  std::optional<BatchSizes> batch_sizes_;
+};
+
+/// `{0: 0.25 (cpu:0), 1: 0.5 (cpu:1)}`
+template <typename T>
+requires requires(std::ostream& stream, const T& value) {
+  stream << value;
+}
+std::ostream& operator<<(std::ostream& stream, const PerReplica<T>& values) {
+  stream << '{';
+  for (size_t i = 0; i < values.local_values().size(); ++i) {
+    stream << (i == 0 ? "" : ", ") << i << ": " << values.local_values()[i] << " (" << (*values.devices())[i]
+           << ')';
+  }
+  return stream << '}';
+}
+
+}  // namespace lockstep

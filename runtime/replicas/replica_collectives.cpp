@@ -1,0 +1,36 @@
+#include "lockstep/runtime/replicas/replica_collectives.h"
+
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+
+ReplicaCollectives::ReplicaCollectives(std::string strategy, int replica_id, int num_replicas)
+    : strategy_(std::move(strategy)), replica_id_(replica_id), num_replicas_(num_replicas) {}
+
+c10::intrusive_ptr<c10d::Backend> ReplicaCollectives::backend(const std::string& who) const {
+  if (thread_.load() != std::this_thread::get_id()) {
+    throw InvalidArgument("[" + who + "] expected to train inside a run of the " + strategy_ +
+                          " whose model it is part of, in replica " + std::to_string(replica_id_) +
+                          "'s own thread, but got a call from elsewhere: the other replicas would not "
+                          "take part");
+  }
+  return backend_;
+}
+
+ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend,
+                             WaitClock& waits)
+    : replica_(replica) {
+  replica_.backend_ = backend;
+  replica_.waits_ = &waits;
+  replica_.thread_ = std::this_thread::get_id();
+}
+
+ReplicaCollectives::Run::~Run() {
+  replica_.thread_ = std::thread::id();
+  replica_.backend_.reset();
+  replica_.waits_ = nullptr;
+}
+
+}  // namespace lockstep

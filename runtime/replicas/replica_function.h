@@ -1,0 +1,66 @@
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/runtime/replicas/mirrored.h"
+#include "lockstep/runtime/replicas/replica_context.h"
+
+namespace lockstep {
+
+namespace detail {
+
+template <typename T>
+inline constexpr bool is_per_replica = false;
+template <typename T>
+inline constexpr bool is_per_replica<PerReplica<T>> = true;
+template <typename T>
+inline constexpr bool is_per_replica<Mirrored<T>> = true;
+
+}  // namespace detail
+
+/// What a replica sees of one of run's arguments: its own part of a PerReplica or Mirrored, anything else as
+/// a constant.
+template <typename T>
+decltype(auto) replica_view(T& argument, const ReplicaContext& replica) {
+  if constexpr (detail::is_per_replica<std::remove_cvref_t<T>>) {
+    return (argument[replica]);
+  } else {
+    static_assert(
+        !StatefulTorchObject<std::remove_cvref_t<T>>,
+        "run() would share one module or optimizer between the replicas: make it with strategy.scope()");
+    return std::as_const(argument);
+  }
+}
+
+template <typename T>
+using ReplicaView = decltype(replica_view(std::declval<std::remove_reference_t<T>&>(),
+                                          std::declval<const ReplicaContext&>()));
+
+/// A function that run() can call on several threads at once: `fn(ReplicaContext&, args...)`, callable as
+/// const, so that a lambda with mutable state of its own is refused.
+template <typename Fn, typename... Args>
+concept ReplicaFunction = std::invocable<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
+
+template <typename Fn, typename... Args>
+using ReplicaResult = std::invoke_result_t<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
+
+/// The sizes of the distributed batch among the arguments, or of all of them where they are alike. Nothing
+/// where they differ: which of them a loss belongs to is not known then.
+template <typename... Args>
+std::optional<BatchSizes> find_batch_sizes(const Args&... args) {
+  std::optional<BatchSizes> sizes;
+  bool alike = true;
+  [[maybe_unused]] const auto look = [&](const auto& argument) {
+    if constexpr (detail::is_per_replica<std::remove_cvref_t<decltype(argument)>>) {
+      if (!sizes) sizes = argument.batch_sizes();
+      if (argument.batch_sizes() && *argument.batch_sizes() != *sizes) alike = false;
+    }
+  };
+  (look(args), ...);
+  return alike ? sizes : std::nullopt;
+}
+
+}  // namespace lockstep

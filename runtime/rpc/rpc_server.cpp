@@ -1,0 +1,175 @@
+#include "lockstep/runtime/rpc/rpc_server.h"
+
+// It takes types from the headers of the C library.
+#include <sys/socket.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/address_lookup.h"
+#include "lockstep/runtime/devices/internal/background_thread.h"
+#include "lockstep/runtime/rpc/rpc_error.h"
+#include "lockstep/runtime/rpc/rpc_handshake.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kBacklog = 256;
+// A client that takes no bytes for so long is gone.
+constexpr std::chrono::minutes kReplyTimeout{1};
+constexpr std::chrono::seconds kLastReplies{1};
+
+}  // namespace
+
+RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
+    : options_(options),
+      token_(job_token_of(options.token)),
+      handler_(std::move(handler)),
+      listener_(options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
+                                         : TcpListener(options.host, options.port)) {
+  if (listen(listener_.descriptor(), kBacklog) != 0)
+    throw ClusterError(c10::str("[parameter server] expected a port to listen on, but got ",
+                                endpoint_text(options.host, listener_.port()), ": ",
+                                std::generic_category().message(errno)));
+  accepting_ = std::thread([this] { accept_clients(); });
+}
+
+RpcServer::~RpcServer() {
+  close();
+}
+
+void RpcServer::close() {
+  std::vector<std::unique_ptr<Connection>> connections;
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+    connections.swap(connections_);
+  }
+  // Wakes the thread that waits in accept().
+  shutdown(listener_.descriptor(), SHUT_RDWR);
+  accepting_.join();
+  for (const auto& connection : connections) connection->socket.shut_receiving();
+  const auto deadline = StreamSocket::Clock::now() + kLastReplies;
+  const auto are_over = [&] {
+    return std::all_of(connections.begin(), connections.end(),
+                       [](const auto& connection) { return connection->is_over.load(); });
+  };
+  while (!are_over() && StreamSocket::Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto& connection : connections) connection->socket.shut();
+  for (const auto& connection : connections) connection->thread.join();
+}
+
+void RpcServer::accept_clients() {
+  for (;;) {
+    const int descriptor = accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
+    const int error = errno;
+    join_ended();
+    MutexLock lock(mutex_);
+    if (is_closed_) {
+      if (descriptor >= 0) StreamSocket{descriptor};
+      return;
+    }
+    if (descriptor < 0) {
+      lock.unlock();
+      // Clients that went away meanwhile are no reason to wait; a lack of descriptors or memory is.
+      if (error != ECONNABORTED && error != EINTR)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
+    auto connection = std::make_unique<Connection>(descriptor);
+    if (connections_.size() >= static_cast<size_t>(options_.max_connections)) {
+      ++counts_.excess_connections;
+      continue;
+    }
+    try {
+      start(*connection);
+    } catch (const std::system_error&) {
+      ++counts_.excess_connections;  // the system has no thread to give
+      continue;
+    }
+    connections_.push_back(std::move(connection));
+  }
+}
+
+void RpcServer::start(Connection& connection) {
+  // A request is handled by its connection's thread alone: teams of threads for each would outnumber the
+  // cores, which makes all of them slower.
+  connection.thread = start_background_thread([this, &connection] { serve(connection); });
+}
+
+void RpcServer::join_ended() {
+  std::vector<std::unique_ptr<Connection>> ended;
+  {
+    MutexLock lock(mutex_);
+    const auto first =
+        std::stable_partition(connections_.begin(), connections_.end(),
+                              [](const auto& connection) { return !connection->is_over.load(); });
+    std::move(first, connections_.end(), std::back_inserter(ended));
+    connections_.erase(first, connections_.end());
+  }
+  for (const auto& connection : ended) connection->thread.join();
+}
+
+void RpcServer::count(uint64_t Counts::*counter) {
+  MutexLock lock(mutex_);
+  ++(counts_.*counter);
+}
+
+void RpcServer::serve(Connection& connection) {
+  auto& socket = connection.socket;
+  bool is_admitted = false;
+  try {
+    is_admitted = admit_client(socket, token_, options_.max_message_bytes,
+                               StreamSocket::Clock::now() + options_.handshake_timeout);
+    if (is_admitted) {
+      serve_requests(socket);
+    } else {
+      count(&Counts::wrong_tokens);
+    }
+  } catch (const std::system_error&) {
+    // Whoever was admitted is just gone.
+    if (!is_admitted) count(&Counts::foreign_messages);
+  } catch (const std::exception&) {
+    count(&Counts::foreign_messages);
+  }
+  socket.shut();
+  connection.is_over.store(true);
+}
+
+void RpcServer::serve_requests(StreamSocket& socket) {
+  const ReceiveLimits limits{.max_bytes = options_.max_message_bytes};
+  IncomingMessage incoming;
+  while (receive_message(socket, limits, incoming)) {
+    if (incoming.kind != RpcKind::kRequest) throw InvalidArgument("expected a request");
+    std::optional<OutgoingMessage> reply;
+    count(&Counts::requests);
+    try {
+      reply.emplace(RpcKind::kReply, handler_(std::exchange(incoming.message, {})));
+    } catch (...) {
+      count(&Counts::failed_requests);
+      reply.emplace(RpcKind::kError, encode_error(std::current_exception()));
+    }
+    reply->send(socket, kReplyTimeout);
+  }
+}
+
+RpcServer::Counts RpcServer::counts() const {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+int RpcServer::num_connections() const {
+  MutexLock lock(mutex_);
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const auto& connection) { return !connection->is_over.load(); }));
+}
+
+}  // namespace lockstep

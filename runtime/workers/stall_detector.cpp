@@ -1,0 +1,264 @@
+#include "lockstep/runtime/workers/stall_detector.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/mutex.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Counts the questions where everybody is.
+constexpr const char* kAskedKey = "stall/asked";
+constexpr const char* kNumEndedKey = "ended";
+// Two looks of the others, and some.
+constexpr milliseconds kPatience{2000};
+constexpr milliseconds kAnswerPoll{20};
+
+std::string ended_key(int rank) {
+  return c10::str("ended/", rank);
+}
+
+/// Its last answer: the number of the newest question then, and where it was.
+std::string place_key(int rank) {
+  return c10::str("stall/place/", rank);
+}
+
+std::string in_seconds(milliseconds time) {
+  return c10::str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+}
+
+struct Answer {
+  int64_t question = 0;
+  CollectivePosition place;
+};
+
+std::vector<uint8_t> encode(const Answer& answer) {
+  const auto& place = answer.place;
+  const auto text = c10::str(answer.question, ' ', place.channel, ' ', place.sequence, ' ',
+                             place.time.count(), '\n', place.op, '\n', place.description);
+  return {text.begin(), text.end()};
+}
+
+Answer decode(const std::vector<uint8_t>& bytes) {
+  std::istringstream text(std::string(bytes.begin(), bytes.end()));
+  Answer answer;
+  milliseconds::rep time = 0;
+  text >> answer.question >> answer.place.channel >> answer.place.sequence >> time;
+  answer.place.time = milliseconds(time);
+  text.ignore();
+  std::getline(text, answer.place.op);
+  std::getline(text, answer.place.description);
+  return answer;
+}
+
+/// The collective that it has waited in for the longest time, else where it is in the channel that it used
+/// last.
+CollectivePosition main_place(const std::vector<CollectivePosition>& places) {
+  CollectivePosition found;
+  bool is_found = false;
+  for (const auto& place : places) {
+    const bool waits = !place.description.empty();
+    const bool found_waits = !found.description.empty();
+    const bool is_better =
+        waits == found_waits ? (waits ? place.time > found.time : place.time < found.time) : waits;
+    if (is_found && !is_better) continue;
+    found = place;
+    is_found = true;
+  }
+  return found;
+}
+
+bool is_same_collective(const CollectivePosition& one, const CollectivePosition& other) {
+  return one.channel == other.channel && one.sequence == other.sequence &&
+         one.description.empty() == other.description.empty();
+}
+
+std::string joined(const std::vector<int>& workers, const std::function<std::string(int)>& name_of) {
+  std::string text;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (i > 0) text += i + 1 == workers.size() ? " and " : ", ";
+    text += name_of(workers[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+/// What the thread has, which may outlive the watch where the store does not answer: its clients have no
+/// timeout for that.
+struct StallDetector::State {
+  explicit State(Options given) : options(std::move(given)) {}
+
+  const Options options;
+  Mutex mutex;  // held while the options' functions are called
+  ConditionVariable changed;
+  bool is_over LOCKSTEP_GUARDED_BY(mutex) = false;
+
+  // Of the thread.
+  int64_t answered = 0;
+  std::map<int, std::vector<uint64_t>> ended;  // how many collectives each had come through then
+  int num_reports = 0;
+  CollectivePosition reported;
+
+  /// False: it is over.
+  bool pause() {
+    MutexLock lock(mutex);
+    const auto deadline = Clock::now() + options.period;
+    while (!is_over && changed.wait_until(mutex, deadline)) continue;
+    return !is_over;
+  }
+
+  template <typename Act>
+  bool call(const Act& act) {
+    MutexLock lock(mutex);
+    if (!is_over) act();
+    return !is_over;
+  }
+
+  void watch() {
+    try {
+      while (pause()) {
+        std::vector<CollectivePosition> places;
+        if (!call([&] { places = options.places(); })) return;
+        const CollectivePosition place = main_place(places);
+        answer(place);
+        if (place.description.empty()) continue;
+        look_for_the_end(place);
+        report_stall(place);
+      }
+    } catch (const std::exception&) {  // The store is gone: what that means is the heartbeat's affair.
+    }
+  }
+
+  void answer(const CollectivePosition& place) {
+    const int64_t asked = options.store->add(kAskedKey, 0);
+    if (asked <= answered) return;
+    answered = asked;
+    options.store->set(place_key(options.rank), encode({asked, place}));
+  }
+
+  /// Those that have ended without the collective; one that took part in it may have sent what is on its way.
+  void look_for_the_end(const CollectivePosition& place) {
+    if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
+    std::vector<int> without;
+    for (const auto& [rank, completed] : ended) {
+      const auto channel = static_cast<size_t>(place.channel);
+      if (channel >= completed.size() || completed[channel] <= place.sequence) without.push_back(rank);
+    }
+    if (without.empty()) return;
+    const auto error = std::make_exception_ptr(CollectiveMismatch(c10::str(
+        "[", place.op, "] collective #", place.sequence, ": ", options.name_of(options.rank), " called ",
+        place.description, ", but ", joined(without, options.name_of), " came to the end without it")));
+    call([&] { options.fail(error); });
+  }
+
+  void read_ends() {
+    for (int rank = 0; rank < options.size; ++rank) {
+      if (rank == options.rank || ended.contains(rank) || !options.store->check({ended_key(rank)})) continue;
+      const auto bytes = options.store->get(ended_key(rank));
+      std::istringstream counts(std::string(bytes.begin(), bytes.end()));
+      auto& completed = ended[rank];
+      for (uint64_t count = 0; counts >> count;) completed.push_back(count);
+    }
+  }
+
+  void report_stall(const CollectivePosition& place) {
+    if (!is_same_collective(reported, place)) {
+      reported = place;
+      num_reports = 0;
+    }
+    if (place.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
+    ++num_reports;
+    const auto places = ask(place);
+    // Of all that wait there one tells it.
+    for (int rank = 0; rank < options.rank; ++rank) {
+      const auto& other = places[static_cast<size_t>(rank)];
+      if (other && is_same_collective(*other, place)) return;
+    }
+    call([&] { options.say(stall_report(place, places, options.name_of)); });
+  }
+
+  /// Where each worker is; none: it has not answered.
+  std::vector<std::optional<CollectivePosition>> ask(const CollectivePosition& own) {
+    const int64_t question = options.store->add(kAskedKey, 1);
+    std::vector<std::optional<CollectivePosition>> places(static_cast<size_t>(options.size));
+    places[static_cast<size_t>(options.rank)] = own;
+    const auto deadline = Clock::now() + kPatience;
+    while (true) {
+      answer(own);  // Others may ask meanwhile.
+      bool are_all_here = true;
+      for (int rank = 0; rank < options.size; ++rank) {
+        auto& place = places[static_cast<size_t>(rank)];
+        if (!place && options.store->check({place_key(rank)})) {
+          const Answer heard = decode(options.store->get(place_key(rank)));
+          if (heard.question >= question) place = heard.place;
+        }
+        are_all_here = are_all_here && place.has_value();
+      }
+      if (are_all_here || Clock::now() > deadline) return places;
+      std::this_thread::sleep_for(kAnswerPoll);
+    }
+  }
+};
+
+StallDetector::StallDetector(Options options) : state_(std::make_shared<State>(std::move(options))) {
+  std::thread([state = state_] { state->watch(); }).detach();
+}
+
+StallDetector::~StallDetector() {
+  MutexLock lock(state_->mutex);
+  state_->is_over = true;
+  state_->changed.notify_all();
+}
+
+void StallDetector::tell_end(c10d::Store& store, int rank, const std::vector<uint64_t>& completed) {
+  std::string counts;
+  for (const uint64_t count : completed) counts += c10::str(count, ' ');
+  store.set(ended_key(rank), std::vector<uint8_t>(counts.begin(), counts.end()));
+  store.add(kNumEndedKey, 1);
+}
+
+std::string stall_report(const CollectivePosition& own,
+                         const std::vector<std::optional<CollectivePosition>>& places,
+                         const std::function<std::string(int)>& name_of) {
+  std::vector<int> waiting;
+  std::vector<int> others;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const bool is_there = places[rank] && is_same_collective(*places[rank], own);
+    (is_there ? waiting : others).push_back(static_cast<int>(rank));
+  }
+  const auto collective = [](const CollectivePosition& place) {
+    return c10::str("collective #", place.sequence, " of ", place.op);
+  };
+  std::string text =
+      c10::str("[stall] ", joined(waiting, name_of), waiting.size() == 1 ? " has" : " have", " waited for ",
+               in_seconds(own.time), " in ", collective(own), " (", own.description, ")");
+  if (others.empty()) return text + ", where all workers are: its messages do not come through";
+  text += " for " + joined(others, name_of);
+  for (const int rank : others) {
+    const auto& place = places[static_cast<size_t>(rank)];
+    text += "; " + name_of(rank);
+    if (!place) {
+      text += " does not answer";
+    } else if (place->description.empty()) {
+      text += c10::str(" has been in no collective for ", in_seconds(place->time), ", its next one is ",
+                       collective(*place));
+    } else {
+      text += c10::str(" has waited for ", in_seconds(place->time), " in ", collective(*place), " (",
+                       place->description, ")");
+    }
+  }
+  return text;
+}
+
+}  // namespace lockstep

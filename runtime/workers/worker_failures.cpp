@@ -1,0 +1,146 @@
+#include "lockstep/runtime/workers/worker_failures.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/error_text.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the cause of a broken connection is looked for: a killed process is known for one within this.
+constexpr milliseconds kCauseSearch{1000};
+constexpr milliseconds kSearchPoll{10};
+
+}  // namespace
+
+/// Looks for what a worker has reported, in a thread that is left behind where the store does not answer: its
+/// clients have no timeout for that.
+struct WorkerFailures::Search {
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> is_store_gone{false};
+  Mutex mutex;
+  std::string found LOCKSTEP_GUARDED_BY(mutex);
+
+  /// `is_counted` is set by the first search that reads.
+  void run(c10d::Store& store, std::atomic<bool>& is_counted) {
+    try {
+      while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kSearchPoll);
+      if (is_over) return;
+      const auto bytes = store.get(kKey);
+      {
+        MutexLock lock(mutex);
+        found.assign(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\n'));
+      }
+      if (!is_counted.exchange(true)) store.add(kReadKey, 1);
+    } catch (const std::exception&) {
+      is_store_gone = true;
+    }
+  }
+
+  std::string result() {
+    MutexLock lock(mutex);
+    return found;
+  }
+};
+
+std::exception_ptr WorkerFailures::lose(const LostPeer& peer) {
+  const auto error =
+      std::make_exception_ptr(PeerLost(peer.rank == rank_ ? c10::str(name_of(rank_), " was ", peer.reason)
+                                                          : c10::str(peer.name, " was lost: ", peer.reason)));
+  MutexLock lock(mutex_);
+  lost_ = error;
+  has_failed_ = true;
+  return error;
+}
+
+void WorkerFailures::report(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+    return;
+  } catch (...) {  // any other is this one's own
+  }
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(has_failed_, true)) return;
+    own_ = error;
+  }
+  const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
+  try {
+    store_->append(kKey, {line.begin(), line.end()});
+    // It looks for no other cause from now on.
+    if (rank_ != 0 && !is_counted_->exchange(true)) store_->add(kReadKey, 1);
+  } catch (const std::exception&) {  // nobody is left to be told
+  }
+}
+
+std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveMismatch&) {
+    return error;
+  } catch (const CollectiveAborted&) {
+    return error;
+  } catch (...) {  // the backend's
+  }
+  const auto [cause, is_store_gone] = search_cause();
+  if (cause) return cause;
+  {
+    MutexLock lock(mutex_);
+    has_failed_ = true;
+  }
+  const std::string who = is_store_gone ? name_of(0) + " has ended: " : "";
+  return std::make_exception_ptr(
+      PeerLost(c10::str("[", op, "] ", who, "the connection to another worker broke: ", error_line(error))));
+}
+
+WorkerFailures::Found WorkerFailures::search_cause() {
+  {
+    MutexLock lock(mutex_);
+    if (own_) return {own_};
+  }
+  const auto search = std::make_shared<Search>();
+  std::thread([search, store = store_, is_counted = is_counted_] {
+    search->run(*store, *is_counted);
+  }).detach();
+  const auto deadline = std::chrono::steady_clock::now() + kCauseSearch;
+  std::exception_ptr cause;
+  while (!cause && std::chrono::steady_clock::now() < deadline) {
+    cause = lost();
+    const std::string reported = search->result();
+    if (!cause && !reported.empty()) cause = std::make_exception_ptr(PeerLost(reported));
+    if (!cause) std::this_thread::sleep_for(kSearchPoll);
+  }
+  search->is_over = true;
+  if (cause) {
+    MutexLock lock(mutex_);
+    has_failed_ = true;
+  }
+  return {cause, search->is_store_gone};
+}
+
+std::exception_ptr WorkerFailures::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
+}
+
+bool WorkerFailures::has_failed() const {
+  MutexLock lock(mutex_);
+  return has_failed_;
+}
+
+bool WorkerFailures::is_origin() const {
+  MutexLock lock(mutex_);
+  return own_ != nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+#include "lockstep/runtime/workers/worker_group.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <thread>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/workers/gloo_backend.h"
+#include "lockstep/runtime/workers/interruptible_store.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long worker 0 keeps its store after a failure of its own, for the others to read of it.
+constexpr milliseconds kLinger{2000};
+
+constexpr milliseconds kConnectPoll{5};
+
+// For what this worker finds out by itself of a failure that another one has told of: it may know it better.
+constexpr milliseconds kOwnFinding{100};
+
+}  // namespace
+
+WorkerGroup::~WorkerGroup() {
+  if (layout_) {
+    if (std::uncaught_exceptions() > 0)
+      reporter()(std::make_exception_ptr(ClusterError("it ended its part early")));
+    finish_together();
+  }
+  stalls_.reset();
+  if (heartbeat_) heartbeat_->stop();
+  if (cause_search_.joinable()) cause_search_.join();
+}
+
+/// What is still on its way to a worker would be lost where its sender cuts the connection, and worker 0 has
+/// the store, in which the others look for the cause of a failure.
+void WorkerGroup::finish_together() {
+  const bool is_failure = failures_->has_failed();
+  if (is_failure && !(rank_ == 0 && failures_->is_origin())) return;
+  // In a thread of its own: a store whose machine is cut off answers no more, and it has no timeout for that.
+  const auto is_done = std::make_shared<std::atomic<bool>>(false);
+  const auto has_ended_badly = std::make_shared<std::atomic<bool>>(false);
+  const auto meet = [store = store_, size = size_, rank = rank_, completed = num_completed(), is_failure,
+                     is_done, has_ended_badly] {
+    const auto wait_for = [&](const char* key, int64_t count, milliseconds limit) {
+      const auto deadline = Clock::now() + limit;
+      milliseconds pause{1};
+      while (store->add(key, 0) < count && Clock::now() < deadline) {
+        if (!is_failure && store->check({WorkerFailures::kKey})) {
+          *has_ended_badly = true;
+          return;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min<milliseconds>(pause * 2, milliseconds(100));
+      }
+    };
+    try {
+      if (is_failure) {
+        wait_for(WorkerFailures::kReadKey, size - 1, kLinger);
+      } else {
+        StallDetector::tell_end(*store, rank, completed);
+        store->add("done", 1);
+        wait_for("done", size, std::chrono::hours(24 * 365));
+        if (rank != 0) {
+          store->add("left", 1);
+        } else {
+          wait_for("left", size - 1, std::chrono::seconds(5));
+        }
+      }
+    } catch (const std::exception&) {  // a store that is gone: nobody is left to wait for
+    }
+    *is_done = true;
+  };
+  std::thread(meet).detach();
+  const auto deadline = Clock::now() + std::min<milliseconds>(timeout_, std::chrono::hours(24 * 365));
+  while (!*is_done && (is_failure || !failures_->has_failed()) && Clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(1));
+  if (is_failure) return;
+  auto cause = failures_->lost();
+  if (!cause && (*has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
+  // A destructor has no other way to tell it.
+  if (cause) TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
+}
+
+c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
+  const auto is_over = [client = connecting_store_, interrupted = interrupted_] {
+    return *interrupted || client->check({WorkerFailures::kKey});
+  };
+  return c10::make_intrusive<c10d::PrefixStore>(
+      c10::str("space/", num_key_spaces_++),
+      c10::make_intrusive<InterruptibleStore>(connecting_store_, is_over, join_timeout_));
+}
+
+void WorkerGroup::Connections::add(c10::intrusive_ptr<c10d::Backend> backend) {
+  MutexLock lock(mutex_);
+  if (is_cut_) backend->abort();
+  backends_.push_back(std::move(backend));
+}
+
+void WorkerGroup::Connections::cut() {
+  MutexLock lock(mutex_);
+  if (std::exchange(is_cut_, true)) return;
+  for (const auto& backend : backends_) backend->abort();
+}
+
+/// Gloo cannot be told that a worker is gone while it connects, and has its thread left behind then. As long
+/// as it looks for the others' keys it finds that out by itself.
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
+  std::promise<c10::intrusive_ptr<c10d::Backend>> promise;
+  auto backend = promise.get_future();
+  std::thread([store = open_key_space(), options = GlooOptions{rank_, size_, address_, join_timeout_},
+               promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(make_gloo_backend(store, options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  while (backend.wait_for(kConnectPoll) != std::future_status::ready) {
+    if (*interrupted_) throw CollectiveAborted("the connection was given up");
+  }
+  return backend.get();
+}
+
+/// What tells the other workers of a failure in every way there is. It does not hold the group.
+std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
+  return [failures = failures_, connections = connections_,
+          heartbeat = std::weak_ptr(heartbeat_)](const std::exception_ptr& error) {
+    failures->report(error);
+    const auto teller = heartbeat.lock();
+    if (teller && failures->is_origin()) teller->tell_failure();
+    connections->cut();
+  };
+}
+
+std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  try {
+    backend = connect();
+    backend->setTimeout(timeout_);
+  } catch (const std::exception&) {
+    // A CollectiveAborted, too, has a cause here that others know.
+    const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
+    std::rethrow_exception(failures_->explain(op, broken));
+  }
+  connections_->add(backend);
+  int number = 0;
+  const auto completed = std::make_shared<std::atomic<uint64_t>>(0);
+  {
+    MutexLock lock(mutex_);
+    number = static_cast<int>(completed_.size());
+    completed_.push_back(completed);
+  }
+  // None of these holds the group: a channel's thread must not be the last to let it go.
+  auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
+      op, number, completed, std::move(backend),
+      [failures = failures_](int worker) { return failures->name_of(worker); },
+      [failures = failures_, op](const std::exception_ptr& error) { return failures->explain(op, error); },
+      reporter(),
+      [failures = failures_](int worker, double times) {
+        TORCH_WARN(failures->name_of(worker), " takes ", std::round(10 * times) / 10,
+                   " times as long as the other workers, which wait for it");
+      }});
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(channels_, [](const auto& known) { return known.expired(); });
+    channels_.push_back(channel);
+  }
+  if (const auto lost = failures_->lost()) channel->fail(lost);
+  return channel;
+}
+
+void WorkerGroup::on_lost(const LostPeer& peer) {
+  if (!peer.has_failed) return fail_channels(failures_->lose(peer));
+  // Not in the heartbeat's thread, which must not wait.
+  cause_search_ = std::thread([this, peer] {
+    std::this_thread::sleep_for(kOwnFinding);
+    const auto cause = failures_->find_cause();
+    fail_channels(cause ? cause : failures_->lose(peer));
+  });
+}
+
+void WorkerGroup::fail_channels(const std::exception_ptr& error) {
+  *interrupted_ = true;
+  for (const auto& channel : open_channels()) channel->fail(error);
+}
+
+std::vector<std::shared_ptr<WorkerChannel>> WorkerGroup::open_channels() {
+  std::vector<std::shared_ptr<WorkerChannel>> open;
+  MutexLock lock(mutex_);
+  for (const auto& weak : channels_)
+    if (auto channel = weak.lock()) open.push_back(std::move(channel));
+  return open;
+}
+
+std::vector<uint64_t> WorkerGroup::num_completed() {
+  std::vector<uint64_t> counts;
+  MutexLock lock(mutex_);
+  for (const auto& count : completed_) counts.push_back(*count);
+  return counts;
+}
+
+std::unique_ptr<StallDetector> WorkerGroup::watch_stalls(const JoinOptions& options) {
+  return std::make_unique<StallDetector>(StallDetector::Options{
+      .rank = rank_,
+      .size = size_,
+      .store = stalls_store_,
+      .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
+      .places =
+          [this] {
+            std::vector<CollectivePosition> places;
+            for (const auto& channel : open_channels()) places.push_back(channel->place());
+            return places;
+          },
+      .say = [](const std::string& report) { TORCH_WARN(report); },
+      .fail = [this](const std::exception_ptr& error) { fail_channels(error); },
+      .report_after = options.report_stall_after});
+}
+
+}  // namespace lockstep

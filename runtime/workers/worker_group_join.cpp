@@ -1,0 +1,171 @@
+// How the workers of a job come together.
+#include <c10/util/StringUtil.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <array>
+#include <exception>
+#include <optional>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/call_with_timeout.h"
+#include "lockstep/runtime/base/internal/signal_guard.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/workers/coordinator_store.h"
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/runtime/workers/worker_info.h"
+#include "lockstep/runtime/workers/worker_rendezvous.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long beyond the join timeout a coordinator is waited for that does not answer: one that does has said
+// by then what is wrong.
+constexpr milliseconds kConnectSlack{1000};
+constexpr milliseconds kMeetSlack{3000};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
+std::string place_of(const JoinOptions& options) {
+  return c10::str(options.master_host, ":", options.master_port);
+}
+
+double seconds(milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+/// Those who know no token cannot write this; it does not tell the token.
+std::string prefix_of(const JoinOptions& options) {
+  std::string prefix = c10::str("lockstep/", options.restart_count, "/");
+  if (options.token.empty()) return prefix;
+  const auto tag = JobToken::from_text(options.token)
+                       .tag(std::span(reinterpret_cast<const uint8_t*>(prefix.data()), prefix.size()));
+  constexpr const char* kDigits = "0123456789abcdef";
+  for (const uint8_t byte : tag) prefix += {kDigits[byte >> 4], kDigits[byte & 15]};
+  return prefix;
+}
+
+JobToken heartbeat_token(const JoinOptions& options) {
+  return JobToken::from_text(options.token.empty() ? "no token" : options.token);
+}
+
+}  // namespace
+
+std::shared_ptr<WorkerGroup> WorkerGroup::join(const JoinOptions& options) {
+  std::shared_ptr<WorkerGroup> group(new WorkerGroup(options));
+  group->between_runs_ = group->open_channel("between runs");
+  if (options.size > 1) group->stalls_ = group->watch_stalls(options);
+  return group;
+}
+
+WorkerGroup::WorkerGroup(const JoinOptions& options)
+    : rank_(options.rank),
+      size_(options.size),
+      join_timeout_(options.join_timeout),
+      timeout_(options.timeout),
+      prefix_(prefix_of(options)) {
+  open_store(options);
+  address_ =
+      options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
+  try {
+    heartbeat_ = std::make_shared<Heartbeat>(
+        HeartbeatOptions{.rank = rank_,
+                         .world_size = size_,
+                         .token = heartbeat_token(options),
+                         .incarnation = static_cast<uint64_t>(options.restart_count),
+                         .bind_address = address_,
+                         .are_ports_held = true},
+        [this](const LostPeer& peer) { on_lost(peer); });
+    meet(options);
+    heartbeat_->start(peers_);
+  } catch (const ClusterError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ClusterError(c10::str("[join] worker ", rank_, ": ", error.what()));
+  }
+}
+
+void WorkerGroup::open_store(const JoinOptions& options) {
+  c10d::TCPStoreOptions store;
+  store.port = static_cast<uint16_t>(options.master_port);
+  store.waitWorkers = false;
+  store.timeout = join_timeout_;
+  store.isServer = rank_ == 0 && !options.is_master_served;
+  if (store.isServer) {
+    // A socket of our own: TCPStore's would listen on every address of the machine.
+    auto listener = options.listening_socket
+                        ? TcpListener::adopt(*options.listening_socket, options.master_port)
+                        : TcpListener(options.master_host, options.master_port);
+    store.masterListenFd = listener.release();
+  }
+  const auto no_coordinator = [&](const std::string& why) {
+    return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", place_of(options),
+                                 " within ", seconds(join_timeout_), " s: ", why));
+  };
+  std::optional<c10::intrusive_ptr<c10d::Store>> opened;
+  try {
+    opened = call_with_timeout(join_timeout_ + kConnectSlack, [host = options.master_host, store] {
+      const SignalGuard without_broken_pipes(SIGPIPE);
+      return connect_to_coordinator(host, store);
+    });
+  } catch (const std::exception&) {
+    throw no_coordinator(error_line(std::current_exception()));
+  }
+  // Something listens there, or nothing answers at all.
+  if (!opened) throw no_coordinator("it does not answer");
+  server_ = std::move(*opened);
+  store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
+}
+
+void WorkerGroup::meet(const JoinOptions& options) {
+  WorkerInfo own{.host = host_name(),
+                 .address = address_,
+                 .heartbeat_port = heartbeat_->port(),
+                 .num_replicas = options.num_replicas,
+                 .facts = options.facts};
+  own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
+  struct Met {
+    std::vector<WorkerInfo> cards;
+    // Clients of their own, since one that waits for an answer keeps others waiting.
+    c10::intrusive_ptr<c10d::Store> failures;
+    c10::intrusive_ptr<c10d::Store> stalls;
+    c10::intrusive_ptr<c10d::Store> connecting;
+  };
+  std::optional<Met> met;
+  try {
+    met = call_with_timeout(
+        join_timeout_ + kMeetSlack,
+        [store = store_, own,
+         meeting = WorkerRendezvousOptions{rank_, size_, place_of(options), join_timeout_}] {
+          auto cards = meet_workers(*store, own, meeting);
+          return Met{std::move(cards), store->clone(), store->clone(), store->clone()};
+        });
+  } catch (const c10::Error&) {
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
+                                error_line(std::current_exception())));
+  }
+  if (!met) {
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options),
+                                ": it has stopped answering"));
+  }
+  std::vector<std::string> names;
+  std::vector<int> num_replicas;
+  for (int worker = 0; worker < size_; ++worker) {
+    const auto& card = met->cards[static_cast<size_t>(worker)];
+    names.push_back(worker_name(worker, card));
+    num_replicas.push_back(card.num_replicas);
+    if (worker != rank_) peers_.push_back({worker, names.back(), card.address, card.heartbeat_port});
+  }
+  failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
+  stalls_store_ = std::move(met->stalls);
+  connecting_store_ = std::move(met->connecting);
+  layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));
+}
+
+}  // namespace lockstep

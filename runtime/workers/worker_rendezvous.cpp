@@ -1,0 +1,105 @@
+#include "lockstep/runtime/workers/worker_rendezvous.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <thread>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kMeetPoll{10};
+constexpr milliseconds kLastWord{2000};
+
+// Why worker 0 has given up.
+constexpr const char* kGivenUp = "given up";
+
+class Meeting {
+ public:
+  Meeting(c10d::Store& store, const WorkerRendezvousOptions& options) : store_(store), options_(options) {}
+
+  std::vector<WorkerInfo> run(const WorkerInfo& own) {
+    show(own);
+    std::vector<WorkerInfo> cards;
+    for (int worker = 0; worker < options_.size; ++worker) {
+      wait_for(worker);
+      cards.push_back(WorkerInfo::parse(read(key_of(worker))));
+      // This one's card is compared with worker 0's before those are waited for that may never come.
+      refuse_difference(options_.rank, own, cards[0]);
+      refuse_difference(worker, cards.back(), cards[0]);
+    }
+    return cards;
+  }
+
+ private:
+  static std::string key_of(int worker) { return c10::str("worker/", worker); }
+
+  std::string read(const std::string& key) {
+    const auto bytes = store_.get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void show(const WorkerInfo& own) {
+    const std::string key = key_of(options_.rank);
+    if (store_.add(key + "/claims", 1) > 1) {
+      throw ClusterError(c10::str("[join] another process has come to ", options_.place, " as worker ",
+                                  options_.rank, " already: each needs a task index, or rank, of its own"));
+    }
+    store_.set(key, own.text());
+    store_.add("present", 1);
+  }
+
+  void wait_for(int worker) {
+    while (!store_.check({key_of(worker)})) {
+      if (store_.check({kGivenUp})) leave(read(kGivenUp));
+      if (Clock::now() >= deadline_) {
+        const std::string text =
+            c10::str("[join] worker ", worker, " of ", options_.size, " did not come to ", options_.place,
+                     " within ", std::chrono::duration<double>(options_.timeout).count(),
+                     " s: is it running, with the same cluster and job token?");
+        if (options_.rank == 0) store_.set(kGivenUp, text);
+        leave(text);
+      }
+      std::this_thread::sleep_for(kMeetPoll);
+    }
+  }
+
+  void refuse_difference(int worker, const WorkerInfo& card, const WorkerInfo& first) {
+    const auto difference = card.difference(first);
+    if (!difference) return;
+    const auto shown = [](const std::string& value) { return value.empty() ? "none" : "'" + value + "'"; };
+    leave(c10::str("[join] expected the same ", difference->fact, " on all workers, but ",
+                   worker_name(0, first), " has ", shown(difference->there), " and ",
+                   worker_name(worker, card), " has ", shown(difference->here)));
+  }
+
+  /// The others have to read what worker 0 has written, which goes with its store.
+  [[noreturn]] void leave(const std::string& reason) {
+    store_.add("refused", 1);
+    const auto end = Clock::now() + kLastWord;
+    while (options_.rank == 0 && Clock::now() < end && store_.add("refused", 0) < store_.add("present", 0))
+      std::this_thread::sleep_for(kMeetPoll);
+    throw ClusterError(reason);
+  }
+
+  c10d::Store& store_;
+  const WorkerRendezvousOptions& options_;
+  const Clock::time_point deadline_ = Clock::now() + options_.timeout;
+};
+
+}  // namespace
+
+std::vector<WorkerInfo> meet_workers(c10d::Store& store, const WorkerInfo& own,
+                                     const WorkerRendezvousOptions& options) {
+  return Meeting(store, options).run(own);
+}
+
+std::string worker_name(int rank, const WorkerInfo& card) {
+  return c10::str("worker ", rank, " (", card.host, ")");
+}
+
+}  // namespace lockstep

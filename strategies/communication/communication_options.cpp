@@ -1,0 +1,52 @@
+#include "lockstep/strategies/communication/communication_options.h"
+
+#include <array>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kNames{std::pair{"auto", CommunicationImplementation::kAuto},
+                            std::pair{"ring", CommunicationImplementation::kRing},
+                            std::pair{"nccl", CommunicationImplementation::kNccl}};
+
+}  // namespace
+
+CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& overrides) const {
+  const CommunicationOptions defaults;
+  CommunicationOptions merged = *this;
+  if (overrides.bytes_per_pack != defaults.bytes_per_pack) merged.bytes_per_pack = overrides.bytes_per_pack;
+  if (overrides.timeout != defaults.timeout) merged.timeout = overrides.timeout;
+  if (overrides.implementation != defaults.implementation) merged.implementation = overrides.implementation;
+  if (overrides.gradient_compression) merged.gradient_compression = overrides.gradient_compression;
+  return merged;
+}
+
+void CommunicationOptions::check() const {
+  if (bytes_per_pack < 0) {
+    throw InvalidArgument("[CommunicationOptions] expected bytes_per_pack of 0 or more, but got " +
+                          std::to_string(bytes_per_pack));
+  }
+  if (timeout && *timeout <= std::chrono::milliseconds::zero()) {
+    throw InvalidArgument("[CommunicationOptions] expected a timeout of more than 0 ms, but got " +
+                          std::to_string(timeout->count()) + " ms");
+  }
+}
+
+CommunicationImplementation parse_communication(const std::string& name) {
+  for (const auto& [known, implementation] : kNames) {
+    if (name == known) return implementation;
+  }
+  throw InvalidArgument("[CommunicationOptions] expected auto, ring or nccl, but got '" + name + "'");
+}
+
+std::string communication_name(CommunicationImplementation implementation) {
+  for (const auto& [name, known] : kNames) {
+    if (implementation == known) return name;
+  }
+  return "unknown";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#include "lockstep/strategies/communication/internal/worker_ops_choice.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/runtime/backends/internal/nccl_backend.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/strategies/communication/internal/ring_all_reduce.h"
+#include "lockstep/strategies/communication/internal/worker_backend_all_reduce.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kNo = '!';  // begins why NCCL cannot serve a worker, in place of its GPUs
+
+/// Why NCCL cannot serve this worker; empty where it can.
+std::string own_refusal_of_nccl(const Devices& devices) {
+  try {
+    NcclAllReduce().check_devices(devices);
+    return "";
+  } catch (const InvalidArgument&) {
+    return error_line(std::current_exception());
+  }
+}
+
+/// The ids of this worker's GPUs, as NCCL is to connect them.
+std::string gpus_for_nccl(const Devices& devices) {
+  const std::string refusal = own_refusal_of_nccl(devices);
+  if (!refusal.empty()) return kNo + refusal;
+  std::string ids;
+  for (const auto& device : devices) ids += unique_id_of_gpu(device) + ' ';
+  return ids;
+}
+
+/// Why NCCL cannot connect the replicas of all workers; empty where it can.
+std::string refusal_of_nccl(WorkerGroup& workers, const Devices& devices) {
+  const auto texts = workers.gather(gpus_for_nccl(devices));
+  std::set<std::string> seen;
+  for (size_t worker = 0; worker < texts.size(); ++worker) {
+    const auto& name = workers.name_of(static_cast<int>(worker));
+    if (texts[worker].starts_with(kNo)) return c10::str(name, ": ", texts[worker].substr(1));
+    std::istringstream ids(texts[worker]);
+    for (std::string id; ids >> id;) {
+      if (!seen.insert(id).second) return name + " shares a GPU with another worker";
+    }
+  }
+  return "";
+}
+
+/// What was asked for by name or by object; null: nothing, or the ring.
+std::shared_ptr<const BackendAllReduce> asked_backend(const CommunicationOptions& communication,
+                                                      const std::shared_ptr<CrossDeviceOps>& given) {
+  if (communication.implementation == CommunicationImplementation::kNccl)
+    return std::make_shared<NcclAllReduce>();
+  return std::dynamic_pointer_cast<const BackendAllReduce>(given);
+}
+
+bool rounds_only(const std::shared_ptr<GradientCompression>& compression) {
+  return !compression || compression->wire_dtype().has_value();
+}
+
+}  // namespace
+
+void check_over_workers(const std::string& strategy, const Devices& devices,
+                        const CommunicationOptions& communication,
+                        const std::shared_ptr<CrossDeviceOps>& given) {
+  if (given && communication.implementation != CommunicationImplementation::kAuto) {
+    throw InvalidArgument(c10::str("[", strategy,
+                                   "] expected a cross-device op or a communication implementation, but got "
+                                   "both: ",
+                                   given->name(), " and ", communication_name(communication.implementation)));
+  }
+  const auto backend = asked_backend(communication, given);
+  if (given && !backend) {
+    throw InvalidArgument(
+        c10::str("[", strategy, "] expected no cross-device op with several workers, but got ", given->name(),
+                 ", which knows one process only; the communication options choose"));
+  }
+  if (!backend) {
+    // Where it may be chosen: joining starts threads.
+    if (own_refusal_of_nccl(devices).empty()) NcclAllReduce().prepare();
+    return;
+  }
+  backend->check_devices(devices);
+  backend->prepare();
+  const auto& compression = communication.gradient_compression;
+  if (rounds_only(compression)) return;
+  throw InvalidArgument(c10::str("[", backend->name(),
+                                 "] expected a gradient compression that rounds to a shorter dtype, but got ",
+                                 compression->name(), ", which works on the host: ring takes it"));
+}
+
+WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers, const Devices& devices,
+                                    const CommunicationOptions& communication,
+                                    const std::shared_ptr<CrossDeviceOps>& given) {
+  const auto& compression = communication.gradient_compression;
+  const auto over_workers = [&](std::shared_ptr<const BackendAllReduce> backend, const char* reason) {
+    const auto wire_dtype = compression ? compression->wire_dtype() : std::nullopt;
+    return WorkerOpsChoice{std::make_shared<WorkerBackendAllReduce>(std::move(backend), workers, wire_dtype),
+                           reason};
+  };
+  const auto ring = [&](const std::string& reason) {
+    return WorkerOpsChoice{std::make_shared<RingAllReduce>(workers, compression), reason};
+  };
+  if (auto backend = asked_backend(communication, given))
+    return over_workers(std::move(backend), "as asked for");
+  if (communication.implementation == CommunicationImplementation::kRing) return ring("as asked for");
+  if (!rounds_only(compression))
+    return ring(c10::str("the gradient compression ", compression->name(), " works on the host"));
+  const auto refusal = refusal_of_nccl(*workers, devices);
+  if (!refusal.empty()) {
+    const bool has_gpu = std::any_of(devices.begin(), devices.end(), [](const LogicalDevice& device) {
+      return device.kind == DeviceKind::kGpu;
+    });
+    return ring("replicas are in several processes" + (has_gpu ? "; not NcclAllReduce: " + refusal : ""));
+  }
+  return over_workers(std::make_shared<NcclAllReduce>(), "every replica has a GPU of its own");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+
+/// What goes to a worker with a closure, and comes back.
+using ClosureValue = std::variant<bool, int64_t, double, std::string, torch::Tensor>;
+using ClosureValues = std::vector<ClosureValue>;
+
+/// A function that workers run for the coordinator, by name.
+using ClosureFunction = std::function<ClosureValues(const ClosureValues&)>;
+
+namespace detail {
+
+template <typename T>
+struct IsTuple : std::false_type {};
+template <typename... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+
+template <typename T>
+ClosureValue closure_value(T&& value) {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::is_same_v<Value, bool>) {
+    return value;
+  } else if constexpr (std::is_integral_v<Value>) {
+    return static_cast<int64_t>(value);
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return static_cast<double>(value);
+  } else if constexpr (std::is_same_v<Value, torch::Tensor>) {
+    return value;
+  } else {
+    static_assert(std::is_convertible_v<T, std::string>,
+                  "closures take and return truth values, numbers, texts and tensors");
+    return std::string(std::forward<T>(value));
+  }
+}
+
+template <typename... T>
+ClosureValues closure_values(T&&... values) {
+  return {closure_value(std::forward<T>(values))...};
+}
+
+/// As ClosureValue holds a `T`.
+template <typename T>
+using StoredInClosure =
+    std::conditional_t<std::is_same_v<T, bool>, bool,
+                       std::conditional_t<std::is_integral_v<T>, int64_t,
+                                          std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
+
+/// Throws InvalidArgument with both kinds and the place, such as "as argument 1".
+[[noreturn]] void refuse_closure_value(const ClosureValue& expected, const ClosureValue& given,
+                                       const std::string& place);
+
+/// Throws InvalidArgument for a value of another kind than `T`, but that an integer is a number, too, and for
+/// an integer that `T` does not hold.
+template <typename T>
+T closure_value_as(const ClosureValue& value, const std::string& place) {
+  using Stored = StoredInClosure<T>;
+  if constexpr (std::is_floating_point_v<T>)
+    if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<T>(*integer);
+  const auto* stored = std::get_if<Stored>(&value);
+  if (!stored) refuse_closure_value(Stored(), value, place);
+  if constexpr (std::is_same_v<Stored, int64_t>)
+    if (!std::in_range<T>(*stored))
+      throw InvalidArgument("closure: expected a number of " + std::to_string(sizeof(T)) + " bytes " + place +
+                            ", but got " + std::to_string(*stored));
+  return static_cast<T>(*stored);
+}
+
+template <typename R, typename... Args>
+struct Signature {
+  using Result = R;
+  using Arguments = std::tuple<std::remove_cvref_t<Args>...>;
+};
+template <typename R, typename... Args>
+Signature<R, Args...> signature_of(R (*)(Args...));
+template <typename R, typename C, typename... Args>
+Signature<R, Args...> signature_of(R (C::*)(Args...));
+template <typename R, typename C, typename... Args>
+Signature<R, Args...> signature_of(R (C::*)(Args...) const);
+
+template <typename Fn>
+auto closure_signature() {
+  if constexpr (std::is_pointer_v<Fn>) {
+    return decltype(signature_of(std::declval<Fn>()))();
+  } else {
+    return decltype(signature_of(&Fn::operator()))();
+  }
+}
+
+}  // namespace detail
+
+/// What `call()` returns, as a closure's function may: nothing, one value, or several in a std::tuple.
+template <typename Call>
+ClosureValues closure_results(const Call& call) {
+  using Result = std::invoke_result_t<const Call&>;
+  if constexpr (std::is_void_v<Result>) {
+    call();
+    return {};
+  } else if constexpr (detail::IsTuple<std::remove_cvref_t<Result>>::value) {
+    return std::apply([](auto&&... values) { return detail::closure_values(values...); }, call());
+  } else {
+    return {detail::closure_value(call())};
+  }
+}
+
+/// A function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`, as a
+/// ClosureFunction, which throws InvalidArgument for other arguments. It returns as closure_results() says.
+template <typename Fn>
+ClosureFunction make_closure_function(Fn fn) {
+  using Signature = decltype(detail::closure_signature<Fn>());
+  using Arguments = typename Signature::Arguments;
+  return [fn = std::move(fn)](const ClosureValues& given) mutable -> ClosureValues {
+    constexpr size_t kCount = std::tuple_size_v<Arguments>;
+    if (given.size() != kCount)
+      throw InvalidArgument("closure: expected " + std::to_string(kCount) + " arguments, but got " +
+                            std::to_string(given.size()));
+    return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
+      return closure_results([&] {
+        return fn(detail::closure_value_as<std::tuple_element_t<I, Arguments>>(
+            given[I], "as argument " + std::to_string(I))...);
+      });
+    }
+    (std::make_index_sequence<kCount>());
+  };
+}
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+// Strategy::run() of a CudaGraph: what a run hangs on, and one replica's call while it is captured.
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/graphs/capturable_step.h"
+#include "lockstep/runtime/graphs/device_graph.h"
+#include "lockstep/runtime/graphs/graph_recording.h"
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/core/internal/strategy_core.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+namespace {
+
+/// All of CUDA's errors about captures have it in them.
+bool is_capture_error(const std::string& message) {
+  return message.find("captur") != std::string::npos;
+}
+
+void refresh(const std::vector<torch::optim::Optimizer*>& optimizers) {
+  for (auto* optimizer : optimizers) {
+    if (auto* step = dynamic_cast<CapturableStep*>(optimizer)) step->refresh_step();
+  }
+}
+
+}  // namespace
+
+/// While it lives, a replica's collectives, gradients and steps belong to a recording.
+class Strategy::Recorder {
+ public:
+  Recorder(Core& core, int replica, const std::shared_ptr<GraphRecording>& recording)
+      : core_(core), replica_(replica), optimizers_(core.live_optimizers()) {
+    for (const auto& group : optimizers_) phases_.push_back(phase_of(*group));
+    set(recording);
+  }
+  ~Recorder() { set(nullptr); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// Throws InvalidArgument where the function has begun what only a later run would end: a replay does
+  /// nothing on the host that the later run could go by.
+  void check_steps_ended() const {
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      if (phase_of(*optimizers_[i]) == phases_[i]) continue;
+      throw InvalidArgument(
+          "[CudaGraph] the function leaves gradients to a later run: call apply_gradients() in it, after "
+          "backward");
+    }
+  }
+
+ private:
+  GradientReducer::Phase phase_of(const OptimizerGroup& group) const {
+    const auto* reducer = group.reducer(replica_);
+    return reducer == nullptr ? GradientReducer::Phase::kIdle : reducer->phase();
+  }
+
+  void set(const std::shared_ptr<GraphRecording>& recording) {
+    core_.states[static_cast<size_t>(replica_)].recording = recording.get();
+    core_.collectives->record(replica_, recording);
+    for (const auto& group : optimizers_) {
+      auto* channel = group->channel();
+      if (channel == nullptr) continue;
+      channel->record(replica_, recording);
+      auto* reducer = group->reducer(replica_);
+      if (reducer != nullptr && !channel->is_capturable()) reducer->record(recording.get());
+    }
+  }
+
+  Core& core_;
+  const int replica_;
+  const std::vector<std::shared_ptr<OptimizerGroup>> optimizers_;
+  std::vector<GradientReducer::Phase> phases_;  // when the call began
+};
+
+bool Strategy::has_graphs() const {
+  return core_->has_graphs;
+}
+
+void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const {
+  fingerprint.add(sizes.has_value());
+  if (sizes) {
+    fingerprint.add(sizes->global);
+    for (const int64_t local : sizes->local) fingerprint.add(local);
+  }
+  fingerprint.add(at::GradMode::is_enabled());
+  fingerprint.add(c10::InferenceMode::is_enabled());
+  fingerprint.add(at::autocast::is_autocast_enabled(at::kCUDA));
+  fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
+  for (const auto& state : core_->states) fingerprint.add(state.accumulations);
+  const auto& context = at::globalContext();
+  for (const bool flag :
+       {context.deterministicAlgorithms(), context.userEnabledCuDNN(), context.benchmarkCuDNN(),
+        context.deterministicCuDNN(), context.allowTF32CuBLAS(), context.allowTF32CuDNN()})
+    fingerprint.add(flag);
+  for (const auto& group : core_->live_optimizers()) {
+    fingerprint.add(group->id());
+    for (int local = 0; local < num_local_replicas(); ++local) {
+      if (const auto* reducer = group->reducer(local)) reducer->describe(fingerprint);
+    }
+  }
+}
+
+/// A graph also holds what other workers brought, such as their part of a sum on the host, so that it hangs
+/// on what theirs do: it is replayed where all are. Returns whether they can be, apart from what `now` tells.
+bool Strategy::compare_graphs(Fingerprint& now, bool is_ready) const {
+  const auto& workers = core_->config.workers;
+  if (!workers) return is_ready;
+  core_->check_caller("run");
+  // Of 48 bits, so that the sum over many workers is one of 64.
+  const auto digest = static_cast<int64_t>(now.digest() >> 16);
+  const auto sums = workers->sum(torch::tensor({digest, int64_t{is_ready}, int64_t{now.is_settled()}}));
+  const auto* values = sums.const_data_ptr<int64_t>();
+  const int count = workers->layout()->num_workers();
+  now.add(values[0]);
+  if (values[2] != count) now.add_unsettled();
+  return values[1] == count;
+}
+
+void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
+                            detail::GraphObjects& objects, const std::function<void()>& call) {
+  auto pool = make_device_graph_pool(replica.device(), replica.generator());
+  if (!pool) throw InvalidArgument("[CudaGraph] this build of Lockstep has no CUDA graphs");
+  recording = std::make_shared<GraphRecording>(std::move(pool));
+  refresh(objects.optimizers());
+  const Recorder recorder(*core_, replica.local_replica_id(), recording);
+  try {
+    recording->begin(objects.take_parameters());
+    call();
+    recorder.check_steps_ended();
+    recording->end();
+  } catch (const c10::Error& error) {
+    recording->abandon();
+    if (!is_capture_error(error.what_without_backtrace())) throw;
+    throw InvalidArgument(c10::str(
+        "[CudaGraph] the function cannot be captured: something in it makes the host wait for the GPU, as "
+        "item(), cpu(), nonzero() and copies from memory that is not pinned do, or works on another stream (",
+        error_line(std::current_exception()), ")"));
+  } catch (...) {
+    recording->abandon();
+    throw;
+  }
+}
+
+void Strategy::replay_call(GraphRecording& recording, const detail::GraphObjects& objects) {
+  refresh(objects.optimizers());
+  recording.replay();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "lockstep/strategies/core/internal/optimizer_description.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <sstream>
+#include <typeinfo>
+
+namespace lockstep {
+namespace {
+
+/// With the digits that tell it from every other number.
+std::string number_text(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+std::string value_text(const c10::IValue& value) {
+  if (value.isDouble()) return number_text(value.toDouble());
+  if (!value.isTuple()) return c10::str(value);
+  std::vector<std::string> parts;
+  for (const auto& part : value.toTupleRef().elements()) parts.push_back(value_text(part));
+  return "(" + c10::Join(", ", parts) + ")";
+}
+
+/// Names and values, as the options would be saved: they have no other way to tell them.
+std::vector<std::string> describe_options(const torch::optim::OptimizerOptions& options) {
+  torch::serialize::OutputArchive saved;
+  try {
+    options.serialize(saved);
+  } catch (const c10::Error&) {  // a class of the user's own that cannot
+    return {};
+  }
+  std::stringstream file;
+  saved.save_to(file);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  auto names = archive.keys();
+  std::sort(names.begin(), names.end());
+  std::vector<std::string> lines;
+  for (const auto& name : names) {
+    c10::IValue value;
+    archive.read(name, value);
+    if (name != "lr") lines.push_back(name + " " + value_text(value));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer,
+                                            const ParameterDirectory& directory) {
+  std::vector<std::string> lines{c10::demangle(typeid(optimizer).name())};
+  for (size_t number = 0; number < optimizer.param_groups().size(); ++number) {
+    const auto& group = optimizer.param_groups()[number];
+    const std::string of_group = c10::str(" of group ", number);
+    lines.push_back("learning rate " + number_text(group.options().get_lr()) + of_group);
+    for (const auto& option : describe_options(group.options())) lines.push_back(option + of_group);
+    for (size_t i = 0; i < group.params().size(); ++i) {
+      const auto& parameter = group.params()[i];
+      lines.push_back(c10::str("parameter ", directory.describe(parameter, i), " as number ", i, of_group,
+                               ", ", parameter.scalar_type(), " ", parameter.sizes()));
+    }
+  }
+  return lines;
+}
+
+}  // namespace lockstep

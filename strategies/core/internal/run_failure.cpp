@@ -1,0 +1,81 @@
+#include "lockstep/strategies/core/internal/run_failure.h"
+
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/device_error.h"
+
+namespace lockstep {
+namespace {
+
+/// How likely it is what caused the others.
+int weight_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveAborted&) {
+    return 0;
+  } catch (const BackendError&) {
+    return 1;
+  } catch (...) {
+    return 2;
+  }
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& caught) {
+    return caught.what_without_backtrace();
+  } catch (const std::exception& caught) {
+    return caught.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// LibTorch's complaints about a module or its input, as opposed to those of its collectives.
+bool is_module_error(const c10::Error& error) {
+  return dynamic_cast<const c10::DistError*>(&error) == nullptr;
+}
+
+}  // namespace
+
+void RunFailure::record(int replica, std::exception_ptr error) {
+  const int weight = weight_of(error);
+  MutexLock lock(mutex_);
+  if (error_ && weight <= weight_) return;
+  error_ = std::move(error);
+  replica_ = replica;
+  weight_ = weight;
+}
+
+bool RunFailure::happened() const {
+  MutexLock lock(mutex_);
+  return error_ != nullptr;
+}
+
+std::string RunFailure::reason() const {
+  MutexLock lock(mutex_);
+  if (replica_ < 0) return c10::str("the run failed: ", message_of(error_));
+  return c10::str("replica ", first_replica_ + replica_, " failed: ", message_of(error_));
+}
+
+void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
+                         const std::optional<BatchSizes>& sizes) const {
+  MutexLock lock(mutex_);
+  if (replica_ < 0) std::rethrow_exception(error_);
+  const auto replica = static_cast<size_t>(replica_);
+  try {
+    rethrow_from_device(error_, {strategy, first_replica_ + replica_, devices[replica]});
+  } catch (const c10::Error& error) {
+    if (!sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
+    throw std::runtime_error(c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (",
+                                      devices[replica].str(), ") failed on a shard of ",
+                                      sizes->local[replica], " of the ", sizes->global,
+                                      " examples in its global batch: ", message_of(error_),
+                                      "\nIf the module cannot train on so few, use a dataset with "
+                                      ".drop_remainder = true or a larger global batch."));
+  }
+}
+
+}  // namespace lockstep

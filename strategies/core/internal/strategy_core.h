@@ -1,0 +1,79 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/runtime/replicas/internal/parameter_directory.h"
+#include "lockstep/runtime/replicas/internal/replica_stream.h"
+#include "lockstep/runtime/replicas/internal/replica_threads.h"
+#include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+
+/// What a strategy keeps: its replicas, and what was made on them.
+struct Strategy::Core {
+  StrategyConfig config;
+  std::shared_ptr<const Devices> devices;
+  std::string ops_reason;
+  bool has_graphs = false;  // the devices of all replicas of all workers
+  std::vector<ReplicaState> states;
+  std::vector<ReplicaStream> streams;  // of each replica
+  std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
+  std::unique_ptr<CollectiveChannel> collectives;
+  /// What the replicas' modules are bound to.
+  std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
+  std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
+  int64_t num_optimizers = 0;  // ever made
+  bool in_factory = false;
+  // Last, so that the threads end before anything that they use.
+  std::unique_ptr<ReplicaThreads> threads;
+
+  /// Those that still exist.
+  std::vector<std::shared_ptr<OptimizerGroup>> live_optimizers() {
+    std::vector<std::shared_ptr<OptimizerGroup>> live;
+    std::erase_if(optimizers, [](const auto& group) { return group.expired(); });
+    for (const auto& group : optimizers) live.push_back(group.lock());
+    return live;
+  }
+
+  /// Null for one that scope did not make.
+  std::shared_ptr<OptimizerGroup> find_optimizer(const torch::optim::Optimizer& optimizer) const {
+    for (const auto& weak : optimizers) {
+      if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
+    }
+    return nullptr;
+  }
+
+  /// The first of the replicas that have finished the most of this optimizer's steps; none where the last
+  /// step of each, by whichever optimizer, used a sum that was cut off.
+  std::optional<size_t> best_replica(const OptimizerGroup& group) {
+    const auto& steps = group.finished_steps();
+    const auto live = live_optimizers();
+    std::optional<size_t> best;
+    for (size_t replica = 0; replica < steps.size(); ++replica) {
+      const bool is_good = std::none_of(live.begin(), live.end(),
+                                        [&](const auto& other) { return other->was_cut_off(replica); });
+      if (is_good && (!best || steps[replica] > steps[*best])) best = replica;
+    }
+    return best;
+  }
+
+  /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
+  void check_caller(const char* call) const {
+    if (threads->contains_current_thread()) {
+      throw InvalidArgument("[" + config.name + "] " + call +
+                            " was called inside a replica function: replicas run already");
+    }
+    if (in_factory)
+      throw InvalidArgument("[" + config.name + "] " + call + " was called inside a scope's factory");
+  }
+};
+
+}  // namespace lockstep

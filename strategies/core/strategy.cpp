@@ -1,0 +1,133 @@
+#include "lockstep/strategies/core/strategy.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "lockstep/runtime/devices/device_error.h"
+#include "lockstep/runtime/replicas/internal/replica_random.h"
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/cross_device_choice.h"
+#include "lockstep/strategies/core/internal/strategy_core.h"
+
+namespace lockstep {
+
+Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
+  if (config.devices.empty())
+    throw InvalidArgument(c10::str("[", config.name, "] expected at least one device, but got none"));
+  if (config.intra_op_threads < 0) {
+    throw InvalidArgument(c10::str("[", config.name, "] expected 0 or more threads a replica, but got ",
+                                   config.intra_op_threads));
+  }
+  // Before anything that is ours starts a thread: NCCL's settings are in the environment.
+  const auto candidates =
+      config.cross_device_ops
+          ? std::vector<CrossDeviceCandidate>{{config.cross_device_ops, config.cross_device_ops_reason}}
+          : candidates_for(config.devices);
+  auto opened = open_first(candidates, config.devices, config.timeout);
+  config.cross_device_ops = std::move(opened.ops);
+  core_->ops_reason = std::move(opened.reason);
+  core_->collectives = std::move(opened.channel);
+  const int count = static_cast<int>(config.devices.size());
+  num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
+  first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
+  uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
+  core_->has_graphs =
+      config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
+                                       [](const auto& device) { return device.kind != DeviceKind::kCpu; });
+  if (config.workers) {
+    // Collectives within a graph would have to be captured in the same run everywhere, too.
+    core_->has_graphs = core_->has_graphs && !core_->collectives->is_capturable();
+    const auto num_with = config.workers->sum(torch::tensor({int64_t{core_->has_graphs}}));
+    core_->has_graphs = num_with.item<int64_t>() == config.workers->layout()->num_workers();
+    // Replicas' streams differ by their ids, so that all start from one seed: worker 0's.
+    const auto shared = torch::tensor({static_cast<int64_t>(seed)}, torch::kLong);
+    config.workers->broadcast_({shared});
+    seed = static_cast<uint64_t>(shared.item<int64_t>());
+  }
+  for (int local = 0; local < count; ++local) {
+    const LogicalDevice& device = config.devices[static_cast<size_t>(local)];
+    const int replica = first_replica_ + local;
+    // The first that is asked of the device.
+    with_device_errors(config.name.c_str(), replica, device, [&] {
+      core_->states.push_back(
+          {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});
+      core_->streams.push_back(make_replica_stream(device));
+    });
+    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_));
+  }
+  // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
+                                                  : std::max(1, cores / (count * config.num_processes_here));
+  core_->devices = std::make_shared<const Devices>(config.devices);
+  core_->config = std::move(config);
+  core_->threads = std::make_unique<ReplicaThreads>(count, threads, core_->streams);
+}
+
+Strategy::~Strategy() = default;
+
+const std::string& Strategy::name() const {
+  return core_->config.name;
+}
+int Strategy::num_local_replicas() const {
+  return static_cast<int>(core_->states.size());
+}
+const Devices& Strategy::devices() const {
+  return core_->config.devices;
+}
+const CrossDeviceOps& Strategy::cross_device_ops() const {
+  return *core_->config.cross_device_ops;
+}
+std::shared_ptr<const Devices> Strategy::shared_devices() const {
+  return core_->devices;
+}
+
+std::string Strategy::describe() const {
+  std::vector<std::string> names;
+  for (const auto& device : devices()) names.push_back(device.str());
+  const auto& workers = core_->config.workers;
+  const std::string where =
+      workers ? c10::str(" over ", workers->layout()->num_workers(), " workers, ", names.size(), " here")
+              : "";
+  return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
+                  " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
+                  ")");
+}
+
+void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
+  for (auto& state : core_->states) {
+    state.replica_id = first + state.local_id;
+    state.num_replicas = num_replicas;
+    state.generator = make_replica_generator(state.device, seed, state.replica_id);
+  }
+}
+
+void Strategy::report_failure(const std::exception_ptr& error) const {
+  if (const auto& workers = core_->config.workers) workers->report(error);
+}
+
+InputPlacement Strategy::placement() const {
+  InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
+  if (const auto& workers = core_->config.workers) {
+    placement.num_workers = workers->layout()->num_workers();
+    placement.worker = workers->layout()->worker();
+    placement.check_same = [workers](const std::string& what, const std::vector<std::string>& lines) {
+      workers->check_same(what, lines);
+    };
+    placement.gather = [workers](int64_t here) {
+      const auto& layout = workers->layout();
+      const auto own = torch::zeros({layout->num_workers()}, torch::kLong);
+      own[layout->worker()] = here;
+      const auto all = workers->sum(own);
+      const auto* values = all.const_data_ptr<int64_t>();
+      return std::vector<int64_t>(values, values + all.numel());
+    };
+    placement.report = [workers](const std::exception_ptr& error) { workers->report(error); };
+  }
+  return placement;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include "lockstep/strategies/core/strategy_extended.h"
+
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/core/internal/strategy_core.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+namespace {
+
+Devices parse_destinations(const std::vector<std::string>& names) {
+  Devices devices;
+  for (const auto& name : names) devices.push_back(parse_device(name));
+  return devices;
+}
+
+bool has_other_workers(const Strategy& strategy) {
+  return strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+}
+
+bool is_permutation(const std::vector<size_t>& order, size_t size) {
+  std::vector<char> seen(size, 0);
+  for (const size_t index : order) {
+    if (index >= size || seen[index] != 0) return false;
+    seen[index] = 1;
+  }
+  return order.size() == size;
+}
+
+}  // namespace
+
+std::vector<std::string> StrategyExtended::worker_devices() const {
+  std::vector<std::string> names;
+  for (const auto& device : strategy_.devices()) names.push_back(device.str());
+  return names;
+}
+
+std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
+                                                       const std::vector<std::string>& destinations) const {
+  const Devices devices = parse_destinations(destinations);
+  const auto& ops = strategy_.cross_device_ops();
+  if (!has_other_workers(strategy_)) return ops.reduce(op, value.local_values(), devices);
+  if (devices.empty()) return ops.broadcast({}, devices);  // which says that it expects some
+  return ops.broadcast(strategy_.reduce(op, value), devices);
+}
+
+std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(
+    ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
+    const std::vector<std::string>& destinations) const {
+  std::vector<std::vector<torch::Tensor>> local;
+  if (has_other_workers(strategy_)) {
+    for (const auto& value : values) local.push_back(reduce_to(op, value, destinations));
+    return local;
+  }
+  for (const auto& value : values) local.push_back(value.local_values());
+  return strategy_.cross_device_ops().batch_reduce(op, local, parse_destinations(destinations));
+}
+
+Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& value) const {
+  if (has_other_workers(strategy_)) return strategy_.scope([&](ReplicaContext&) { return value; });
+  auto copies = strategy_.cross_device_ops().broadcast(value, strategy_.devices());
+  // The first copy may be the given tensor itself: a mirrored value is the strategy's own.
+  for (auto& copy : copies) {
+    if (copy.is_alias_of(value)) copy = copy.clone();
+  }
+  return Mirrored<torch::Tensor>(std::move(copies), std::make_shared<const Devices>(strategy_.devices()));
+}
+
+std::vector<std::vector<torch::Tensor>> StrategyExtended::gather_tensors(
+    const std::vector<torch::Tensor>& own) const {
+  if (const auto& workers = strategy_.core_->config.workers) return workers->gather_tensors(own);
+  std::vector<torch::Tensor> here;
+  for (const auto& tensor : own) here.push_back(tensor.detach().cpu());
+  return {here};
+}
+
+void StrategyExtended::broadcast_from_chief_(const std::vector<torch::Tensor>& tensors) const {
+  if (const auto& workers = strategy_.core_->config.workers) workers->broadcast_(tensors);
+}
+
+std::vector<int64_t> StrategyExtended::gradient_order(const torch::optim::Optimizer& optimizer) const {
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  const auto* reducer = group ? group->reducer(0) : nullptr;
+  if (reducer == nullptr) return {};
+  const auto order = reducer->agreed_order();
+  return {order.begin(), order.end()};
+}
+
+void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimizer,
+                                          const std::vector<int64_t>& order) const {
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  const std::vector<size_t> indices(order.begin(), order.end());
+  const size_t num_parameters = parameters_of(optimizer).size();
+  if (!is_permutation(indices, num_parameters)) {
+    throw InvalidArgument("[set_gradient_order] expected each index of " + std::to_string(num_parameters) +
+                          " parameters once, but got " + std::to_string(order.size()) + " other numbers");
+  }
+  for (int replica = 0; group && replica < strategy_.num_local_replicas(); ++replica)
+    if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+// Strategy::run(), what replicas ask of the strategy inside it, and the repair after a failed one.
+#include <c10/util/StringUtil.h>
+
+#include <exception>
+#include <utility>
+
+#include "lockstep/runtime/gradients/gradient_clipping.h"
+#include "lockstep/runtime/graphs/graph_recording.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/replicas/internal/replica_random.h"
+#include "lockstep/runtime/replicas/module_state.h"
+#include "lockstep/strategies/core/internal/run_failure.h"
+#include "lockstep/strategies/core/internal/strategy_core.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kNoReplicaIsGood =
+    ", and no replica with a good state: make the model and the optimizer anew, from a checkpoint";
+
+}  // namespace
+
+void Strategy::check_num_values(size_t count) const {
+  if (count == core_->states.size()) return;
+  throw InvalidArgument(c10::str("[", name(), "] run: expected arguments with a value for each of the ",
+                                 core_->states.size(), " replicas, but got one with ", count,
+                                 ": it belongs to another strategy"));
+}
+
+void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
+                            const std::optional<BatchSizes>& sizes) {
+  Core& core = *core_;
+  core.check_caller("run");
+  const auto optimizers = core.live_optimizers();
+  std::vector<CollectiveChannel*> channels{core.collectives.get()};
+  for (const auto& group : optimizers) {
+    if (group->channel() != nullptr) channels.push_back(group->channel());
+  }
+  for (const auto* channel : channels) channel->check_usable();
+  for (const auto& group : optimizers) {
+    if (!group->is_consistent()) {
+      throw InconsistentReplicas(
+          c10::str("[", name(), "] a failed run left the replicas with ", group->describe_steps(),
+                   core.best_replica(*group) ? ": call strategy.restore_consistency(model, optimizer) first"
+                                             : kNoReplicaIsGood));
+    }
+  }
+
+  before_run();
+  RunFailure failure(first_replica_);
+  const auto run_replica = [&](int local) {
+    ReplicaState& state = core.states[static_cast<size_t>(local)];
+    const ReplicaRandomGuard random(state.generator);
+    for (const auto& group : optimizers) {
+      if (auto* reducer = group->reducer(local)) reducer->prepare();
+    }
+    BatchInfo batch;
+    if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
+    const ReplicaBackends channel = core.collectives->backends(local);
+    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device,
+                                         state.waits);
+    const bool are_all_here = state.num_replicas == num_replicas_;
+    ReplicaContext replica(state, *this, are_all_here ? &channel : nullptr, batch);
+    fn(replica);
+    for (auto* channel : channels) channel->leave(local);
+  };
+  const auto release_others = [&](int local, std::exception_ptr error) {
+    failure.record(local, std::move(error));
+    for (auto* channel : channels) channel->release(failure.reason());
+    for (auto* channel : channels) channel->abort(failure.reason());
+  };
+  try {
+    for (auto* channel : channels) channel->enter();
+    core.threads->run(run_replica, release_others);
+    if (!failure.happened()) {
+      for (auto* channel : channels) channel->check_complete();
+    }
+  } catch (...) {  // a channel's, or a device's that has failed for good
+    failure.record(-1, std::current_exception());
+  }
+  if (!failure.happened()) return;
+  for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
+  for (const auto& group : optimizers) group->check_steps();
+  for (auto* channel : channels) channel->reset();
+  for (auto& state : core.states) state.accumulations = 0;
+  for (const auto& group : optimizers) {
+    for (int local = 0; local < num_local_replicas(); ++local) {
+      if (auto* reducer = group->reducer(local)) reducer->reset();
+    }
+  }
+  failure.rethrow(name(), devices(), sizes);
+}
+
+void Strategy::before_run() {}
+
+std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
+  if (auto group = core_->find_optimizer(optimizer)) return group;
+  throw InvalidArgument(c10::str("[", name(),
+                                 "] expected an optimizer made by strategy.scope(), but got another: its "
+                                 "gradients are not summed over the replicas"));
+}
+
+void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) {
+  const auto group = optimizer_group(optimizer);
+  group->check_parameters(replica.local_replica_id());
+  const int local = replica.local_replica_id();
+  const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
+  if (auto* reducer = group->reducer(local)) reducer->finish();
+}
+
+torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
+                                        const ApplyOptions& options) {
+  const auto group = optimizer_group(optimizer);
+  const int local = replica.local_replica_id();
+  group->check_parameters(local);
+  auto* recording = core_->states[static_cast<size_t>(local)].recording;
+  if (recording != nullptr) recording->note_used_gradients(parameters_of(optimizer));
+  auto* reducer = group->reducer(local);
+  if (reducer != nullptr) {
+    const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
+    reducer->finish();
+  }
+  torch::Tensor norm;
+  const auto clip = [&] {
+    if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
+  };
+  if (options.scaler != nullptr) {
+    if (options.scaler->is_enabled()) group->note_scaler(local);
+    // Every replica's scaler looks at the same sums, bit by bit, so that all of them decide alike.
+    options.scaler->step(optimizer, clip);
+  } else {
+    clip();
+    optimizer.step();
+  }
+  if (reducer != nullptr) reducer->mark_applied();
+  if (recording == nullptr) {
+    group->count_step(local);
+  } else {
+    recording->after_launch([weak = std::weak_ptr(group), local] {
+      if (const auto counted = weak.lock()) counted->count_step(local);
+    });
+  }
+  return norm;
+}
+
+void Strategy::restore_consistency(const std::vector<ModulePointer>& modules,
+                                   const torch::optim::Optimizer& optimizer,
+                                   std::vector<GradScaler>* scalers) {
+  core_->check_caller("restore_consistency");
+  const auto group = optimizer_group(optimizer);
+  if (scalers == nullptr && group->has_scaler()) {
+    throw InvalidArgument(c10::str("[", name(),
+                                   "] expected restore_consistency(model, optimizer, scaler), but got no "
+                                   "scaler: this optimizer is stepped with a GradScaler, and the replicas' "
+                                   "scales may differ"));
+  }
+  const auto source = core_->best_replica(*group);
+  if (!source) {
+    throw InconsistentReplicas(c10::str("[", name(),
+                                        "] restore_consistency: a failed run left the replicas with ",
+                                        group->describe_steps(), kNoReplicaIsGood));
+  }
+  copy_module_state(modules, *source);
+  group->copy_state_from(*source);
+  if (scalers == nullptr) return;
+  const GradScalerState state = scalers->at(*source).state();
+  for (auto& scaler : *scalers) scaler.load_state(state);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,189 @@
+#pragma once
+
+#include <torch/data/example.h>
+#include <torch/data/transforms/stack.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/devices/pinned_memory.h"
+
+namespace lockstep {
+
+/// Data and target of one example, or of a batch of them along axis 0.
+using Example = torch::data::Example<>;
+
+/// What a distributed dataset must know of a batch's type. Specialise it for batches of your own:
+///   size(batch)             examples in it
+///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
+///   slice(batch, begin, end)
+///                           its examples [begin, end), 0 or more. May be missing: distribute_dataset() then
+///                           cuts no streams of such batches.
+///   to(batch, device)       the batch on a device, copied without blocking where that is possible
+///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it, by reference to it, so that
+///                           those of a batch that is no constant can be exchanged. May be missing: batches
+///                           for GPUs are then made on the current stream of the thread that makes them, and
+///                           not on one of their own while the replicas compute, and no CudaGraph takes them.
+template <typename Batch>
+struct BatchTraits;
+
+/// Whether the batch's traits have for_each_tensor().
+template <typename Batch>
+concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(const torch::Tensor&),
+                              void (*exchange)(torch::Tensor&)) {
+  BatchTraits<Batch>::for_each_tensor(constant, look);
+  BatchTraits<Batch>::for_each_tensor(batch, exchange);
+};
+
+template <>
+struct BatchTraits<torch::Tensor> {
+  static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
+  static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
+  static torch::Tensor slice(const torch::Tensor& batch, int64_t begin, int64_t end) {
+    // With a version of its own: where a replica changes its slice in place, autograd must not take that for
+    // a change of the other replicas'.
+    return batch.narrow(0, begin, end - begin).variable_data();
+  }
+  static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
+    return pinned_for(batch, device).to(device, /*non_blocking=*/true);
+  }
+  template <typename Visit>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
+    visit(batch);
+  }
+};
+
+template <typename Data, typename Target>
+struct BatchTraits<torch::data::Example<Data, Target>> {
+  using Batch = torch::data::Example<Data, Target>;
+  static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
+  static Batch none_of(const Batch& batch) {
+    return {BatchTraits<Data>::none_of(batch.data), BatchTraits<Target>::none_of(batch.target)};
+  }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return {BatchTraits<Data>::slice(batch.data, begin, end),
+            BatchTraits<Target>::slice(batch.target, begin, end)};
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
+  }
+  template <typename Visit>
+  requires(HasTensors<Data>&& HasTensors<Target>)  //
+      static void for_each_tensor(auto& batch, const Visit& visit) {
+    BatchTraits<Data>::for_each_tensor(batch.data, visit);
+    BatchTraits<Target>::for_each_tensor(batch.target, visit);
+  }
+};
+
+template <typename Data>
+struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
+  using Batch = torch::data::Example<Data, torch::data::example::NoTarget>;
+  static int64_t size(const Batch& batch) { return BatchTraits<Data>::size(batch.data); }
+  static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return {BatchTraits<Data>::slice(batch.data, begin, end)};
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return {BatchTraits<Data>::to(batch.data, device)};
+  }
+  template <typename Visit>
+  requires HasTensors<Data>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
+    BatchTraits<Data>::for_each_tensor(batch.data, visit);
+  }
+};
+
+/// Several values batched together, each along axis 0.
+template <typename First, typename... Rest>
+struct BatchTraits<std::tuple<First, Rest...>> {
+  using Batch = std::tuple<First, Rest...>;
+  static int64_t size(const Batch& batch) { return BatchTraits<First>::size(std::get<0>(batch)); }
+  static Batch none_of(const Batch& batch) {
+    return std::apply(
+        [](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::none_of(part)...);
+        },
+        batch);
+  }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    return std::apply(
+        [&](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::slice(part, begin, end)...);
+        },
+        batch);
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    return std::apply(
+        [&](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::to(part, device)...);
+        },
+        batch);
+  }
+  template <typename Visit>
+  requires(HasTensors<First> && (HasTensors<Rest> && ...))  //
+      static void for_each_tensor(auto& batch, const Visit& visit) {
+    std::apply(
+        [&](auto&... part) {
+          (BatchTraits<std::remove_cvref_t<decltype(part)>>::for_each_tensor(part, visit), ...);
+        },
+        batch);
+  }
+};
+
+template <typename Part>
+struct BatchTraits<std::vector<Part>> {
+  using Batch = std::vector<Part>;
+  static int64_t size(const Batch& batch) {
+    return batch.empty() ? 0 : BatchTraits<Part>::size(batch.front());
+  }
+  static Batch none_of(const Batch& batch) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::none_of(part));
+    return result;
+  }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::slice(part, begin, end));
+    return result;
+  }
+  static Batch to(const Batch& batch, torch::Device device) {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::to(part, device));
+    return result;
+  }
+  template <typename Visit>
+  requires HasTensors<Part>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
+    for (auto& part : batch) BatchTraits<Part>::for_each_tensor(part, visit);
+  }
+};
+
+/// Stacks the examples that LibTorch's datasets give one by one; a batch that is collated already passes
+/// through.
+template <typename Batch>
+Batch collate(Batch batch) {
+  return batch;
+}
+template <typename Data, typename Target>
+torch::data::Example<Data, Target> collate(std::vector<torch::data::Example<Data, Target>> examples) {
+  return torch::data::transforms::Stack<torch::data::Example<Data, Target>>().apply_batch(
+      std::move(examples));
+}
+
+/// Anything with `size()` and `get_batch(indices)`, such as LibTorch's datasets, mapped or not.
+template <typename D>
+concept IndexedDataset = requires(D& dataset, c10::ArrayRef<size_t> indices) {
+  { dataset.size() } -> std::convertible_to<std::optional<size_t>>;
+  collate(dataset.get_batch(indices));
+};
+
+template <IndexedDataset D>
+using BatchOf = decltype(collate(std::declval<D&>().get_batch(std::declval<c10::ArrayRef<size_t>>())));
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/device_error.h"
+#include "lockstep/strategies/input/batch_source.h"
+#include "lockstep/strategies/input/distributed_dataset.h"
+#include "lockstep/strategies/input/permutation.h"
+
+namespace lockstep {
+
+struct DistributeOptions {
+  int64_t global_batch_size = 0;  ///< examples of one step over all replicas; must be given
+  /// None: in the dataset's order. Else each epoch has a permutation of its own, the same for every number of
+  /// replicas.
+  std::optional<uint64_t> shuffle_seed;
+  /// Leaves out a last batch that is smaller than the others.
+  bool drop_remainder = false;
+  /// Batches made ahead in the background; 0 makes each when it is asked for.
+  int prefetch = 2;
+  /// Threads that make them. With more than one, the dataset's get_batch must be safe to call from several
+  /// threads.
+  int num_workers = 1;
+};
+
+namespace detail {
+
+/// Cuts an indexed dataset. `get_batch` is called once for each replica's shard.
+template <IndexedDataset D>
+class IndexedSource : public BatchSource<BatchOf<D>> {
+ public:
+  using Batch = BatchOf<D>;
+
+  IndexedSource(D dataset, const DistributeOptions& options, InputPlacement placement)
+      : dataset_(std::move(dataset)), options_(options), placement_(std::move(placement)) {
+    const std::optional<size_t> size = dataset_.size();
+    if (!size) throw InvalidArgument("[distribute_dataset] expected a dataset that knows its size");
+    size_ = static_cast<int64_t>(*size);
+  }
+
+  const InputPlacement& placement() const override { return placement_; }
+  std::string describe() const override {
+    return "batches of " + std::to_string(options_.global_batch_size) + " out of " + std::to_string(size_) +
+           " examples" + (options_.drop_remainder ? ", the last one dropped if short" : "") +
+           (options_.shuffle_seed ? ", shuffled with seed " + std::to_string(*options_.shuffle_seed)
+                                  : ", not shuffled");
+  }
+  std::optional<int64_t> num_steps() const override {
+    const int64_t batch = options_.global_batch_size;
+    return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
+  }
+
+  std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
+    return load_shards(epoch, step, placement_.first_replica, placement_.num_replicas);
+  }
+
+  /// As if the local replicas were `first_replica` and those after it, of `num_replicas`.
+  std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
+                                               int num_replicas) {
+    if (step >= *num_steps()) return std::nullopt;
+    const int64_t begin = step * options_.global_batch_size;
+    const int64_t count = std::min(options_.global_batch_size, size_ - begin);
+    const auto order = order_of(epoch);
+    const int num_local = static_cast<int>(placement_.devices->size());
+    BatchSizes sizes{count, {}};
+    std::vector<Batch> shards;
+    std::optional<Batch> prototype;
+    for (int local = 0; local < num_local; ++local) {
+      const auto [from, to] = shard_bounds(count, first_replica + local, num_replicas);
+      sizes.local.push_back(to - from);
+      if (from == to) {
+        // Not every dataset can give a batch of nothing, so it is cut from one that has something.
+        if (!prototype) prototype = shards.empty() ? get(order.get(), begin, begin + 1) : shards.front();
+        shards.push_back(BatchTraits<Batch>::none_of(*prototype));
+      } else {
+        shards.push_back(get(order.get(), begin + from, begin + to));
+      }
+    }
+    for (int local = 0; local < num_local; ++local) {
+      auto& shard = shards[static_cast<size_t>(local)];
+      const LogicalDevice& device = (*placement_.devices)[static_cast<size_t>(local)];
+      with_device_errors("distribute_dataset", first_replica + local, device, [&] {
+        shard = BatchTraits<Batch>::to(shard, device.torch_device());
+        if constexpr (requires {
+                        { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
+                      }) {
+          shard = dataset_.device_transform(std::move(shard));
+        }
+      });
+    }
+    PerReplica<Batch> batch(std::move(shards), placement_.devices);
+    batch.set_batch_sizes(std::move(sizes));
+    return batch;
+  }
+
+ private:
+  using Order = std::shared_ptr<const std::vector<size_t>>;
+
+  /// Null: the dataset's own order.
+  Order order_of(int64_t epoch) {
+    if (!options_.shuffle_seed) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!order_ || order_epoch_ != epoch) {
+      order_ = std::make_shared<const std::vector<size_t>>(
+          epoch_permutation(static_cast<size_t>(size_), *options_.shuffle_seed, epoch));
+      order_epoch_ = epoch;
+    }
+    return order_;
+  }
+
+  Batch get(const std::vector<size_t>* order, int64_t begin, int64_t end) {
+    std::vector<size_t> indices;
+    indices.reserve(static_cast<size_t>(end - begin));
+    for (int64_t i = begin; i < end; ++i)
+      indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
+    // Loops that are under way at once have a worker each.
+    std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
+    if (options_.num_workers == 1) one_at_a_time.lock();
+    return collate(dataset_.get_batch(indices));
+  }
+
+  D dataset_;
+  DistributeOptions options_;
+  InputPlacement placement_;
+  int64_t size_ = 0;
+  std::mutex in_dataset_;
+  std::mutex mutex_;  // guards the two below
+  Order order_;
+  int64_t order_epoch_ = 0;
+};
+
+}  // namespace detail
+
+/// Throws as Strategy::distribute_dataset.
+template <IndexedDataset D>
+auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlacement placement) {
+  if (options.global_batch_size < 1) {
+    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
+                          std::to_string(options.global_batch_size));
+  }
+  check_prefetch(options.prefetch, options.num_workers);
+  return std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
+}
+
+/// What Strategy::distribute_dataset does.
+template <IndexedDataset D>
+auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
+  const auto check_same = placement.check_same;
+  auto source = make_indexed_source(std::move(dataset), options, std::move(placement));
+  if (check_same) check_same("dataset", {source->describe()});
+  return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
+}
+
+}  // namespace lockstep

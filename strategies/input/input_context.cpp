@@ -1,0 +1,44 @@
+#include "lockstep/strategies/input/input_context.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+
+int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) const {
+  if (global_batch_size < 1 || global_batch_size % num_replicas_in_sync != 0) {
+    throw InvalidArgument("[InputContext] expected a global batch size that " +
+                          std::to_string(num_replicas_in_sync) + " replicas divide, but got " +
+                          std::to_string(global_batch_size));
+  }
+  return global_batch_size / num_replicas_in_sync;
+}
+
+std::optional<int64_t> examples_of_step(const InputPlacement& placement, std::optional<int64_t> here,
+                                        bool is_whole) {
+  constexpr int64_t kEnded = -1;
+  const auto examples = placement.gather(here.value_or(kEnded));
+  if (std::all_of(examples.begin(), examples.end(), [](int64_t count) { return count == kEnded; }))
+    return std::nullopt;
+  if (!is_whole) {
+    return std::accumulate(examples.begin(), examples.end(), int64_t{0},
+                           [](int64_t total, int64_t count) { return total + std::max<int64_t>(count, 0); });
+  }
+  const auto text = [&](size_t worker) {
+    return "worker " + std::to_string(worker) + "'s " +
+           (examples[worker] == kEnded ? "has ended"
+                                       : "gave " + std::to_string(examples[worker]) + " examples");
+  };
+  for (size_t worker = 1; worker < examples.size(); ++worker) {
+    if (examples[worker] == examples[0]) continue;
+    throw ClusterError(
+        "[distribute_dataset] expected the same stream on all workers, of which each keeps its part "
+        "(AutoShardPolicy::kData), but where " +
+        text(0) + ", " + text(worker));
+  }
+  return examples[0];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "lockstep/strategies/input/input_streams.h"
+
+#include <algorithm>
+
+#include "lockstep/runtime/devices/device_streams.h"
+
+namespace lockstep {
+
+InputStreams::InputStreams(const std::vector<LogicalDevice>& devices, Kind kind) {
+  for (const auto& device : devices) {
+    const torch::Device on = device.torch_device();
+    if (on.is_cpu() || std::find(gpus_.begin(), gpus_.end(), on) != gpus_.end()) continue;
+    gpus_.push_back(on);
+    if (kind == Kind::kOwn) own_.push_back(stream_from_pool(on, StreamPriority::kHigh));
+  }
+}
+
+void InputStreams::follow_current() const {
+  for (const auto& stream : own_) {
+    StreamFence before;
+    before.record(current_stream(stream.device()));
+    before.block(stream);
+  }
+}
+
+void InputStreams::record_current(StreamFence& fence) const {
+  for (const auto& gpu : gpus_) fence.record(current_stream(gpu));
+}
+
+void InputStreams::hand_over(StreamFence& ready) const {
+  for (const auto& gpu : gpus_) ready.block(current_stream(gpu));
+}
+
+void InputStreams::keep_for_current_stream(const torch::Tensor& tensor) const {
+  if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(current_stream(tensor.device()));
+}
+
+}  // namespace lockstep

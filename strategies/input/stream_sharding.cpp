@@ -1,0 +1,60 @@
+#include "lockstep/strategies/input/stream_sharding.h"
+
+#include <cstddef>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+/// What is to be the same on all workers.
+std::vector<std::string> describe_stream(const DistributeStreamOptions& options) {
+  std::vector<std::string> lines{"batches of " + std::to_string(options.global_batch_size) + " of a stream" +
+                                 (options.drop_remainder ? ", a short one dropped" : "") + ", auto_shard " +
+                                 auto_shard_name(options.auto_shard) + ", " +
+                                 std::to_string(options.files.size()) + " files"};
+  for (size_t i = 0; i < options.files.size(); ++i)
+    lines.push_back("file " + std::to_string(i) + " '" + options.files[i] + "'");
+  return lines;
+}
+
+/// Throws on all workers where one of them would draw nothing.
+void check_shares(int64_t here, const DistributeStreamOptions& options, const InputPlacement& placement) {
+  const auto shares = placement.gather ? placement.gather(here) : std::vector{here};
+  for (size_t worker = 0; worker < shares.size(); ++worker) {
+    if (shares[worker] > 0) continue;
+    throw InvalidArgument(
+        "[distribute_dataset] expected a global batch size that has an example for each of " +
+        std::to_string(placement.num_workers) + " workers, but of " +
+        std::to_string(options.global_batch_size) + " worker " + std::to_string(worker) + " gets none");
+  }
+}
+
+}  // namespace
+
+StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const InputPlacement& placement) {
+  const int64_t size = options.global_batch_size;
+  if (placement.check_same) placement.check_same("dataset", describe_stream(options));
+  if (size < 1) {
+    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
+                          std::to_string(size));
+  }
+  const auto policy = resolve_auto_shard(options.auto_shard, options.files.size(), placement.num_workers);
+  StreamSharding share{
+      .context = {.num_replicas_in_sync = placement.num_replicas, .files = options.files, .batch_size = size},
+      .is_whole = policy == AutoShardPolicy::kData,
+      .drop_remainder = options.drop_remainder};
+  if (share.is_whole) return share;
+
+  auto& context = share.context;
+  context.num_input_pipelines = placement.num_workers;
+  context.input_pipeline_id = placement.worker;
+  if (policy == AutoShardPolicy::kFile)
+    context.files = files_of_worker(options.files, placement.worker, placement.num_workers);
+  context.batch_size = share_of_global_batch(
+      size, placement.first_replica, static_cast<int>(placement.devices->size()), placement.num_replicas);
+  check_shares(context.batch_size, options, placement);
+  return share;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/strategies/input/distributed_dataset.h"
+#include "lockstep/strategies/input/pipeline_source.h"
+
+namespace lockstep {
+
+struct StreamOptions {
+  int prefetch = 2;
+};
+
+namespace detail {
+
+template <typename Pipeline>
+concept CallablePipeline = requires(Pipeline& pipeline) {
+  pipeline().has_value();
+};
+
+/// Makes a callable of what has begin() and end() behind a pointer.
+template <typename Pipeline>
+auto make_callable(Pipeline pipeline) {
+  if constexpr (CallablePipeline<Pipeline>) {
+    return pipeline;
+  } else {
+    using Batch = decltype(collate(*pipeline->begin()));
+    auto shared = std::make_shared<Pipeline>(std::move(pipeline));
+    auto at = std::make_shared<std::optional<decltype((*shared)->begin())>>();
+    return [shared, at]() -> std::optional<Batch> {
+      if (!*at) {
+        at->emplace((*shared)->begin());
+      } else if (**at != (*shared)->end()) {
+        ++**at;
+      }
+      if (**at == (*shared)->end()) return std::nullopt;
+      return collate(***at);
+    };
+  }
+}
+
+/// One pipeline's batches, one for each local replica a step.
+template <typename Batch>
+class StreamSource : public PipelineSource<Batch> {
+ public:
+  StreamSource(typename PipelineSource<Batch>::MakePipeline make, InputPlacement placement)
+      : PipelineSource<Batch>("distribute_datasets_from_function", std::move(make),
+                              {.num_input_pipelines = placement.num_workers,
+                               .input_pipeline_id = placement.worker,
+                               .num_replicas_in_sync = placement.num_replicas},
+                              placement) {}
+
+ private:
+  std::optional<typename PipelineSource<Batch>::Step> draw_step() override {
+    typename PipelineSource<Batch>::Step step;
+    for (size_t i = 0; i < this->placement().devices->size(); ++i) {
+      auto batch = this->draw();
+      if (!batch && step.shards.empty()) return std::nullopt;
+      step.shards.push_back(batch ? std::move(*batch) : BatchTraits<Batch>::none_of(step.shards.front()));
+      step.num_examples += BatchTraits<Batch>::size(step.shards.back());
+    }
+    return step;
+  }
+};
+
+}  // namespace detail
+
+/// What Strategy::distribute_datasets_from_function does.
+template <typename Fn>
+auto make_distributed_stream(const Fn& make, const StreamOptions& options, InputPlacement placement) {
+  using Callable = decltype(detail::make_callable(make(std::declval<const InputContext&>())));
+  using Batch = typename std::invoke_result_t<Callable&>::value_type;
+  check_prefetch(options.prefetch, 1);
+  auto source = std::make_shared<detail::StreamSource<Batch>>(
+      [make](const InputContext& context) {
+        return std::function<std::optional<Batch>()>(detail::make_callable(make(context)));
+      },
+      std::move(placement));
+  return DistributedDataset<Batch>(std::move(source), options.prefetch, 1);
+}
+
+}  // namespace lockstep

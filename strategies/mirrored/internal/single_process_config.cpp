@@ -1,0 +1,69 @@
+#include "lockstep/strategies/mirrored/internal/single_process_config.h"
+
+#include <memory>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+/// Null: chosen for the devices.
+std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const StrategyOptions& options) {
+  const auto implementation = options.communication.implementation;
+  if (options.cross_device_ops && implementation != CommunicationImplementation::kAuto) {
+    throw InvalidArgument("[" + strategy +
+                          "] expected a cross-device op or a communication implementation, "
+                          "but got both: " +
+                          options.cross_device_ops->name() + " and " + communication_name(implementation));
+  }
+  switch (implementation) {
+    case CommunicationImplementation::kNccl:
+      return std::make_shared<NcclAllReduce>();
+    case CommunicationImplementation::kRing:  // within one process there is nothing to go round
+      return std::make_shared<HierarchicalCopyAllReduce>();
+    case CommunicationImplementation::kAuto:
+      break;
+  }
+  return options.cross_device_ops;
+}
+
+}  // namespace
+
+Devices default_devices() {
+  Devices gpus;
+  for (const auto& device : list_devices()) {
+    if (device.kind == DeviceKind::kGpu) gpus.push_back(device);
+  }
+  return gpus.empty() ? logical_cpus(1) : gpus;
+}
+
+Devices places_of_replicas(const std::string& strategy, const std::vector<std::string>& names,
+                           int replicas_per_device) {
+  if (replicas_per_device < 1) {
+    throw InvalidArgument("[" + strategy + "] expected 1 or more replicas a device, but got " +
+                          std::to_string(replicas_per_device));
+  }
+  Devices places;
+  for (const auto& device : names.empty() ? default_devices() : parse_devices(names)) {
+    places.insert(places.end(), static_cast<size_t>(replicas_per_device), device);
+  }
+  return places;
+}
+
+StrategyConfig single_process_config(std::string name, Devices devices, StrategyOptions options) {
+  options.communication.check();
+  if (options.communication.bytes_per_pack > 0)
+    options.buckets.bucket_bytes = options.communication.bytes_per_pack;
+  StrategyConfig config;
+  config.name = std::move(name);
+  config.devices = std::move(devices);
+  config.cross_device_ops = choose_ops(config.name, options);
+  config.intra_op_threads = options.intra_op_threads;
+  config.seed = options.seed;
+  config.buckets = options.buckets;
+  config.timeout = options.communication.timeout.value_or(options.timeout);
+  return config;
+}
+
+}  // namespace lockstep

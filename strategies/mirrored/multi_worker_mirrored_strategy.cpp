@@ -1,0 +1,143 @@
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <climits>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/internal/master_address.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/worker_ops_choice.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kName = "MultiWorkerMirroredStrategy";
+
+using Resolver = std::shared_ptr<const ClusterResolver>;
+
+Resolver resolved(Resolver given) {
+  if (given) return given;
+  if (auto found = resolve_cluster(process_environment())) return found;
+  return std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"});
+}
+
+Devices devices_of(const ClusterResolver& resolver, const std::vector<std::string>& names) {
+  if (!names.empty()) return parse_devices(names);
+  Devices gpus;
+  for (const auto& device : list_devices()) {
+    if (device.kind == DeviceKind::kGpu) gpus.push_back(device);
+  }
+  if (gpus.empty()) return logical_cpus(1);
+  if (resolver.local_world_size() == 1) return gpus;
+  if (resolver.local_rank() < static_cast<int>(gpus.size()))
+    return {gpus[static_cast<size_t>(resolver.local_rank())]};
+  throw InvalidArgument(c10::str("[", kName, "] expected a GPU for each of the ", resolver.local_world_size(),
+                                 " workers on this machine, but it has ", gpus.size(),
+                                 ": name their devices"));
+}
+
+std::string cluster_text(const ClusterSpec& spec) {
+  std::string text;
+  for (const auto& [job, tasks] : spec.jobs()) {
+    for (const auto& [index, address] : tasks) text += c10::str(job, " ", index, " ", address.str(), " ");
+  }
+  return text;
+}
+
+std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const ClusterOptions& cluster,
+                                          const StrategyOptions& options, const StrategyConfig& config) {
+  JoinOptions join{.rank = resolver.rank(),
+                   .size = resolver.world_size(),
+                   .is_master_served = resolver.is_master_served_by_launcher(),
+                   .address = cluster.address,
+                   .token = cluster.token.empty() ? resolver.job_id() : cluster.token,
+                   .restart_count = resolver.restart_count(),
+                   .num_replicas = static_cast<int>(config.devices.size()),
+                   .join_timeout = cluster.join_timeout,
+                   .timeout = options.timeout};
+  const auto& compression = options.communication.gradient_compression;
+  join.facts = {
+      {"cluster", cluster_text(resolver.cluster_spec())},
+      {"Lockstep version", LOCKSTEP_VERSION},
+      {"communication",
+       c10::str(config.cross_device_ops ? config.cross_device_ops->name()
+                                        : communication_name(options.communication.implementation),
+                ", packs of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
+                " bytes, gradient compression ", compression ? compression->name() : "none")}};
+  auto master = open_master(resolver, cluster);
+  join.master_host = master.address.host;
+  join.master_port = master.address.port;
+  join.listening_socket = master.socket;
+  return WorkerGroup::join(join);
+}
+
+StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std::string>& names,
+                         StrategyOptions options, const ClusterOptions& cluster) {
+  options.communication.check();
+  if (options.communication.timeout) options.timeout = *options.communication.timeout;
+  if (options.communication.bytes_per_pack > 0)
+    options.buckets.bucket_bytes = options.communication.bytes_per_pack;
+  if (options.replicas_per_device < 1) {
+    throw InvalidArgument(c10::str("[", kName, "] expected 1 or more replicas a device, but got ",
+                                   options.replicas_per_device));
+  }
+  StrategyConfig config;
+  config.name = kName;
+  for (const auto& device : devices_of(resolver, names))
+    config.devices.insert(config.devices.end(), static_cast<size_t>(options.replicas_per_device), device);
+  config.cross_device_ops = std::move(options.cross_device_ops);
+  config.intra_op_threads = options.intra_op_threads;
+  config.seed = options.seed;
+  config.buckets = options.buckets;
+  config.timeout = options.timeout;
+  config.num_processes_here = resolver.local_world_size();
+  if (resolver.task_type() == "evaluator") return config;
+  resolver.rank();  // refuses a ps
+  if (resolver.world_size() == 1) return config;
+  check_over_workers(kName, config.devices, options.communication, config.cross_device_ops);
+  config.workers = join_workers(resolver, cluster, options, config);
+  auto choice = choose_over_workers(config.workers, config.devices, options.communication,
+                                    std::move(config.cross_device_ops));
+  config.cross_device_ops = std::move(choice.ops);
+  config.cross_device_ops_reason = std::move(choice.reason);
+  return config;
+}
+
+}  // namespace
+
+ClusterOptions cluster_options(const Environment& environment) {
+  const LauncherVariables variables(environment, "cluster");
+  ClusterOptions options;
+  options.address = variables.find_text("LOCKSTEP_ADDRESS").value_or("");
+  options.token = variables.find_text("LOCKSTEP_JOB_TOKEN").value_or("");
+  options.listening_socket = variables.find_integer("LOCKSTEP_LISTEN_FD", {});
+  if (const auto timeout =
+          variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
+    options.join_timeout = std::chrono::seconds(*timeout);
+  return options;
+}
+
+torch::Tensor MultiWorkerMirroredStrategy::apply_gradients(ReplicaContext& replica,
+                                                           torch::optim::Optimizer& optimizer,
+                                                           const ApplyOptions& options) {
+  if (!is_evaluator()) return Strategy::apply_gradients(replica, optimizer, options);
+  throw InvalidArgument(c10::str("[", kName,
+                                 "] expected a chief or a worker to train, but this is evaluator ",
+                                 resolver_->task_id(), ", which evaluates only"));
+}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Resolver resolver, std::vector<std::string> devices,
+                                                         StrategyOptions options, ClusterOptions cluster)
+    : MultiWorkerMirroredStrategy(Resolved{resolved(std::move(resolver))}, devices, options, cluster) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Resolved resolver,
+                                                         const std::vector<std::string>& devices,
+                                                         const StrategyOptions& options,
+                                                         const ClusterOptions& cluster)
+    : Strategy(configure(*resolver.resolver, devices, options, cluster)), resolver_(resolver.resolver) {}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include "lockstep/strategies/nn/losses.h"
+
+#include <ATen/ExpandUtils.h>
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+int64_t count_examples(ReplicaContext& replica, int64_t local) {
+  if (replica.global_batch_size()) return *replica.global_batch_size();
+  return replica.sum_on_host(local);
+}
+
+}  // namespace
+
+torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
+                                   const AverageLossOptions& options) {
+  if (losses.dim() == 0) {
+    throw InvalidArgument(
+        "[compute_average_loss] expected one loss an example, but got a scalar; compute the loss without "
+        "reduction");
+  }
+  if (options.global_batch_size && *options.global_batch_size < 1) {
+    throw InvalidArgument(
+        c10::str("[compute_average_loss] expected a global batch size of 1 or more, but got ",
+                 *options.global_batch_size));
+  }
+  const int64_t examples =
+      options.global_batch_size ? *options.global_batch_size : count_examples(replica, losses.size(0));
+  const torch::Tensor& weight = options.sample_weight;
+  // [n] losses by [n, 1] weights would quietly become n * n products.
+  if (weight.defined() && !at::is_expandable_to(weight.sizes(), losses.sizes())) {
+    throw InvalidArgument(
+        c10::str("[compute_average_loss] expected sample weights that broadcast to the losses' shape ",
+                 losses.sizes(), ", but got ", weight.sizes()));
+  }
+  // Under autocast losses may come in a type too short to add many of them.
+  const torch::Tensor exact =
+      at::isReducedFloatingType(losses.scalar_type()) ? losses.to(torch::kFloat) : losses;
+  const torch::Tensor weighted = weight.defined() ? exact * weight : exact;
+  // Nothing at all, on any replica: the sum of nothing, rather than 0/0.
+  return weighted.sum() / std::max<int64_t>(examples, 1);
+}
+
+torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss) {
+  return loss.sum() / replica.num_replicas();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/train_mnist/options/command_line.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::string refusal(const StrategyChoice& options) {
+  try {
+    choose_strategy(options);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(StrategyChoice, TakesLogicalCpusForReplicasWithoutGpus) {
+  if (num_gpus() > 0) GTEST_SKIP() << "this machine has GPUs, which --replicas takes first";
+  const auto made = choose_strategy({.strategy = "auto", .replicas = 3});
+  EXPECT_EQ(made.strategy->name(), "MirroredStrategy");
+  EXPECT_EQ(made.strategy->devices(), logical_cpus(3));
+  EXPECT_THAT(made.reason, HasSubstr("mirrored"));
+}
+
+TEST(StrategyChoice, TakesNamedDevicesInTheirOrder) {
+  const auto made = choose_strategy({.strategy = "mirrored", .devices = {"CPU:1", "cpu:0"}});
+  const Devices expected{{DeviceKind::kCpu, 1}, {DeviceKind::kCpu, 0}};
+  EXPECT_EQ(made.strategy->devices(), expected);
+}
+
+TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
+  const auto made = choose_strategy({.strategy = "auto", .devices = {"cpu:0"}, .replicas_per_device = 2});
+  EXPECT_EQ(made.strategy->name(), "MirroredStrategy");
+  const Devices expected{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 0}};
+  EXPECT_EQ(made.strategy->devices(), expected);
+  for (const std::string strategy : {"default", "one_device"}) {
+    EXPECT_THAT(refusal({.strategy = strategy, .replicas_per_device = 2}),
+                HasSubstr("--strategy " + strategy +
+                          " --replicas-per-device 2: expected 1 replica a device, but got 2"));
+  }
+}
+
+TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
+  EXPECT_EQ(choose_strategy({.strategy = "one_device"}).strategy->num_replicas_in_sync(), 1);
+  EXPECT_EQ(choose_strategy({.strategy = "one_device", .devices = {"cpu:1"}}).strategy->devices()[0].str(),
+            "cpu:1");
+}
+
+TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
+  const auto made = choose_strategy({.strategy = "mirrored",
+                                     .devices = {"cpu:0", "cpu:1"},
+                                     .cross_device_ops = "reduction_to_one_device",
+                                     .threads = 1});
+  EXPECT_EQ(made.strategy->cross_device_ops().name(), "ReductionToOneDevice");
+  const auto threads = made.strategy->run([](ReplicaContext&) { return at::get_num_threads(); });
+  EXPECT_EQ(threads.local_values(), (std::vector<int>{1, 1}));
+}
+
+// This test program holds tests/custom_strategy's source, as docs/custom_strategy.md says.
+TEST(StrategyChoice, TakesAUsersOwnStrategyByItsName) {
+  if (num_gpus() == 1) GTEST_SKIP() << "this machine has one GPU, of which --replicas 2 takes two";
+  const auto line = parse_command_line({"--strategy", "finite_steps", "--replicas", "2"}, strategy_names());
+  const auto made = choose_strategy(line.options);
+  EXPECT_EQ(made.strategy->name(), "FiniteStepsStrategy");
+  EXPECT_EQ(made.strategy->num_replicas_in_sync(), 2);
+  EXPECT_EQ(made.reason, "finite_steps: asked for by name");
+  EXPECT_EQ(choose_strategy({.strategy = "finite_steps", .replicas = 2}).strategy->devices(),
+            made.strategy->devices());
+}
+
+TEST(StrategyChoice, RefusesSeveralReplicasOfStrategiesThatHaveOne) {
+  EXPECT_EQ(refusal({.strategy = "default", .replicas = 2}),
+            "--replicas 2: expected 1 with --strategy default, which has one replica; mirrored takes more");
+  EXPECT_THAT(refusal({.strategy = "one_device", .replicas = 2}), HasSubstr("--replicas 2: expected 1"));
+  EXPECT_EQ(choose_strategy({.strategy = "default", .replicas = 1}).strategy->num_replicas_in_sync(), 1);
+}
+
+TEST(StrategyChoice, NamesTheFlagsThatDoNotGoTogether) {
+  EXPECT_THAT(refusal({.strategy = "default", .devices = {"cpu:0"}}),
+              HasSubstr("--strategy default --devices cpu:0: expected no devices"));
+  EXPECT_THAT(refusal({.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .cross_device_ops = "nccl"}),
+              HasSubstr("--cross-device-ops nccl: expected GPUs only, but replica 0 is on cpu:0"));
+  EXPECT_EQ(
+      refusal({.strategy = "mirrored", .worker_hosts = {"a:1", "b:2"}, .task_index = 0}),
+      "--worker-hosts a:1,b:2: expected it with --strategy multi_worker only, but got --strategy mirrored");
+}
+
+TEST(StrategyChoice, TakesTheClusterOfTheFlags) {
+  const auto made = choose_strategy({.strategy = "auto", .worker_hosts = {"127.0.0.1:1"}, .task_index = 0});
+  EXPECT_EQ(made.strategy->name(), "MultiWorkerMirroredStrategy");
+  EXPECT_THAT(made.reason, HasSubstr("--worker-hosts"));
+  EXPECT_THAT(refusal({.strategy = "auto", .worker_hosts = {"127.0.0.1:1"}, .task_index = 1}),
+              HasSubstr("--task-index"));
+}
+
+TEST(StrategyChoice, TakesParameterServersWhereTheProgramTrainsByThem) {
+  struct InCluster {
+    InCluster() {
+      setenv("TF_CONFIG",
+             R"({"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"]},
+                 "task": {"type": "ps", "index": 0}})",
+             1);
+    }
+    ~InCluster() { unsetenv("TF_CONFIG"); }
+  };
+  const InCluster in_cluster;
+  for (const std::string strategy : {"auto", "multi_worker"})
+    EXPECT_THAT(refusal({.strategy = strategy}), HasSubstr("this program trains without parameter servers"));
+  EXPECT_EQ(requested_cluster({.strategy = "parameter_server"})->task_type(), "ps");
+  EXPECT_EQ(requested_cluster({.strategy = "mirrored"}), nullptr);
+  EXPECT_THAT(
+      [] { choose_strategy({.strategy = "parameter_server"}, {.parameters = ParameterServerOptions()}); },
+      ThrowsMessage<UsageError>(
+          HasSubstr("--strategy parameter_server: expected a chief or a worker, but got ps")));
+}
+
+TEST(StrategyChoice, TheTrainersStrategiesAreAllButParameterServers) {
+  EXPECT_THAT(strategies_of_trainer({"default", "parameter_server", "mine"}),
+              ::testing::ElementsAre("default", "mine"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

@@ -1,0 +1,19 @@
+// A graph takes over constants, which have to be comparable, and state whose tensors can be seen.
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+
+using namespace lockstep;
+
+struct Counter {
+  torch::Tensor count;
+};
+
+void capture(MirroredStrategy& strategy) {
+  auto tensors = strategy.scope([](ReplicaContext&) { return torch::Tensor(); });
+  CudaGraph seen([](ReplicaContext&, torch::Tensor&) {});
+  strategy.run(seen, tensors);
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+  auto counters = strategy.scope([](ReplicaContext&) { return Counter(); });
+  CudaGraph unseen([](ReplicaContext&, Counter&) {});
+  strategy.run(unseen, counters);
+#endif
+}

@@ -1,0 +1,13 @@
+// A captured function is not called again: what it carries along would stay as it was.
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+
+using namespace lockstep;
+
+void capture(MirroredStrategy& strategy) {
+  CudaGraph plain([](ReplicaContext&) {});
+  strategy.run(plain);
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+  int calls = 0;
+  CudaGraph counting([&calls](ReplicaContext&) { ++calls; });
+#endif
+}

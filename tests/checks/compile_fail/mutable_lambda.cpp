@@ -1,0 +1,11 @@
+// The replicas call one function at the same time: state of its own would be a race.
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+
+using namespace lockstep;
+
+void count(MirroredStrategy& strategy) {
+  strategy.run([](ReplicaContext& replica) { return replica.replica_id(); });
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+  strategy.run([calls = 0](ReplicaContext&) mutable { return ++calls; });
+#endif
+}

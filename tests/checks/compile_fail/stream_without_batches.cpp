@@ -1,0 +1,19 @@
+// What a function makes for distribute_dataset is drawn from by get_batch(n).
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+
+using namespace lockstep;
+
+struct Stream {
+  std::optional<Example> get_batch(size_t) { return std::nullopt; }
+};
+
+struct Loader {
+  std::optional<Example> next() { return std::nullopt; }
+};
+
+void read(MirroredStrategy& strategy) {
+  strategy.distribute_dataset([](const InputContext&) { return Stream(); }, {.global_batch_size = 4});
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+  strategy.distribute_dataset([](const InputContext&) { return Loader(); }, {.global_batch_size = 4});
+#endif
+}

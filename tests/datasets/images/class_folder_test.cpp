@@ -1,0 +1,98 @@
+#include "lockstep/datasets/images/internal/class_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/tests/support/test_files.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::Bytes;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Property;
+using testing::TemporaryFolder;
+using ::testing::Throws;
+
+std::vector<std::string> names_of(const ClassFolder& folder) {
+  std::vector<std::string> names;
+  for (const ClassFolderFile& file : folder.files) {
+    const std::string name = display_name(folder, file);
+    names.push_back(name.substr(name.rfind('/') + 1) + ":" + folder.classes[static_cast<size_t>(file.label)]);
+  }
+  return names;
+}
+
+void expect_refused(const std::string& path, const std::string& text) {
+  EXPECT_THAT([&] { list_class_folder(path); },
+              Throws<DataError>(Property(&DataError::what, AllOf(HasSubstr(path), HasSubstr(text)))));
+}
+
+TEST(ClassFolder, ListsDiskAndArchiveInTheSameOrder) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> files = {"dog/2.png",    "dog/10.PNG",     "cat/b.jpg",     "cat/a.jpeg",
+                                          "cat/note.txt", "cat/deep/x.png", ".hidden/x.png", "cat/._a.png",
+                                          "top.png",      "__MACOSX/x.png"};
+  std::vector<testing::ArchiveFile> archive;
+  for (const std::string& file : files) {
+    folder.write("root/" + file, Bytes{1});
+    archive.push_back({"data/train/" + file, Bytes{1}});
+  }
+  folder.write("packed.zip", testing::make_zip(archive));
+  for (const char* path : {"/root", "/root/", "/packed.zip/data/train", "/packed.zip/data/train/"}) {
+    const ClassFolder listed = list_class_folder(folder.path() + path);
+    EXPECT_THAT(listed.classes, ElementsAre("cat", "dog")) << path;
+    EXPECT_THAT(names_of(listed), ElementsAre("a.jpeg:cat", "b.jpg:cat", "10.PNG:dog", "2.png:dog")) << path;
+  }
+}
+
+TEST(ClassFolder, ReadsFilesFromDiskAndArchive) {
+  const TemporaryFolder folder;
+  folder.write("root/a/1.png", Bytes{1, 2, 3});
+  folder.write("packed.zip", testing::make_zip({{"a/1.png", Bytes{1, 2, 3}}}));
+  for (const char* path : {"/root", "/packed.zip"}) {
+    const ClassFolder listed = list_class_folder(folder.path() + path);
+    EXPECT_EQ(ClassFolderReader(listed).read(listed.files.at(0)), (Bytes{1, 2, 3})) << path;
+  }
+}
+
+TEST(ClassFolder, RefusesAPathThatIsNotThere) {
+  const TemporaryFolder folder;
+  expect_refused(folder.path() + "/missing", "there is none");
+  folder.write("packed.zip", testing::make_zip({{"a/1.png", Bytes{1}}}));
+  expect_refused(folder.path() + "/packed.zip/missing", "class folders: expected at least one");
+  expect_refused("", "there is none");
+}
+
+TEST(ClassFolder, RefusesAFolderWithoutImages) {
+  const TemporaryFolder folder;
+  expect_refused(folder.path(), "class folders: expected at least one");
+  folder.write("loose.png", Bytes{1});
+  expect_refused(folder.path(), "class folders: expected at least one");
+}
+
+TEST(ClassFolder, NamesAnEmptyClass) {
+  const TemporaryFolder folder;
+  folder.write("root/full/1.png", Bytes{1});
+  folder.write("root/void/readme.txt", Bytes{1});
+  expect_refused(folder.path() + "/root", "class 'void'");
+  folder.write("packed.zip", testing::make_zip({{"full/1.png", Bytes{1}}, {"void/", {}}}));
+  expect_refused(folder.path() + "/packed.zip", "class 'void'");
+}
+
+TEST(ClassFolder, NamesAFileThatIsGone) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("root/a/1.png", Bytes{1});
+  const ClassFolder listed = list_class_folder(folder.path() + "/root");
+  std::filesystem::remove(path);
+  EXPECT_THAT([&] { ClassFolderReader(listed).read(listed.files.at(0)); },
+              Throws<DataError>(Property(&DataError::what, HasSubstr("a/1.png: cannot open"))));
+}
+
+}  // namespace
+}  // namespace lockstep

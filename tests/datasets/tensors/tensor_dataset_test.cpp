@@ -1,0 +1,44 @@
+#include "lockstep/datasets/tensors/tensor_dataset.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <stdexcept>
+
+namespace lockstep {
+namespace {
+
+TEST(TensorDataset, GathersRowsInTheOrderAskedFor) {
+  const TensorDataset dataset(torch::arange(12, torch::kFloat).view({4, 3}), torch::arange(4) * 10);
+  EXPECT_EQ(dataset.size(), 4U);
+  const auto batch = dataset.get_batch({2, 0, 2});
+  EXPECT_TRUE(batch.data.equal(torch::tensor({{6.F, 7.F, 8.F}, {0.F, 1.F, 2.F}, {6.F, 7.F, 8.F}})));
+  EXPECT_TRUE(batch.target.equal(torch::tensor({20, 0, 20}, torch::kLong)));
+  EXPECT_TRUE(dataset.device_transform(batch).data.is_same(batch.data));
+}
+
+TEST(TensorDataset, GathersFromTensorsThatAreNotContiguous) {
+  const torch::Tensor data = torch::arange(12, torch::kFloat).view({3, 4}).t();
+  const TensorDataset dataset(data, torch::arange(8).view({4, 2}).select(1, 0));
+  const auto batch = dataset.get_batch({3, 1});
+  EXPECT_TRUE(batch.data.equal(torch::tensor({{3.F, 7.F, 11.F}, {1.F, 5.F, 9.F}})));
+  EXPECT_TRUE(batch.target.equal(torch::tensor({6, 2}, torch::kLong)));
+}
+
+TEST(TensorDataset, GivesAnEmptyBatchForNoIndices) {
+  const TensorDataset dataset(torch::zeros({4, 3}), torch::zeros({4, 10}));
+  const auto batch = dataset.get_batch({});
+  EXPECT_EQ(batch.data.sizes(), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{0, 10}));
+}
+
+TEST(TensorDataset, RefusesTensorsAndIndicesThatDoNotFit) {
+  EXPECT_THROW(TensorDataset(torch::zeros({4}), torch::zeros({5})), std::invalid_argument);
+  EXPECT_THROW(TensorDataset(torch::zeros({4}), torch::Tensor()), std::invalid_argument);
+  EXPECT_THROW(TensorDataset(torch::zeros({}), torch::zeros({})), std::invalid_argument);
+  const TensorDataset dataset(torch::zeros({4}), torch::zeros({4}));
+  EXPECT_THROW(dataset.get_batch({0, 4}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace lockstep

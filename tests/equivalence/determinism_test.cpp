@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/tests/support/worker_training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kTrainings = 10;
+
+/// Whose sums and random numbers depend on their order: [n, 6] to [n, 3] by way of images of 12x12 in
+/// float32.
+struct NoisyNetImpl : public torch::nn::Cloneable<NoisyNetImpl> {
+  NoisyNetImpl() { reset(); }
+
+  void reset() override {
+    spread = register_module("spread", torch::nn::Linear(6, 144));
+    convolution = register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(8));
+    dropout = register_module("dropout", torch::nn::Dropout(0.3));
+    last = register_module("last", torch::nn::Linear(800, 3));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto images = spread(x.to(torch::kFloat)).view({-1, 1, 12, 12});
+    return last(dropout(torch::relu(norm(convolution(images)))).flatten(1));
+  }
+
+  torch::nn::Linear spread{nullptr}, last{nullptr};
+  torch::nn::Conv2d convolution{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(NoisyNet);
+
+class Determinism : public ::testing::TestWithParam<int> {};
+
+TEST_P(Determinism, TheSameSeedGivesTheSameBitsTenTimes) {
+  const auto data = examples_of_three_classes();
+  const auto train = [&] {
+    torch::manual_seed(5);  // a strategy draws its replicas' seeds from it
+    return trained_on_replicas<NoisyNet>(
+        {GetParam(), "auto"}, [] { return NoisyNet(); }, data, momentum_sgd(), plain_step<NoisyNet>);
+  };
+  const auto first = train();
+  EXPECT_TRUE(std::all_of(first.begin(), first.end(),
+                          [](const auto& value) { return value.isfinite().all().template item<bool>(); }));
+  for (int i = 1; i < kTrainings; ++i) EXPECT_TRUE(bit_equal(train(), first)) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Replicas, Determinism, ::testing::Values(1, 2, 4));
+
+TEST(DeterminismOfWorkers, TheSameStartGivesTheSameBitsTenTimes) {
+  const auto start = initial_values();
+  for (const std::vector<int>& layout : {std::vector<int>{2, 2}, {1, 1, 1}}) {
+    const auto train = [&] {
+      return trained_by_workers({.num_replicas = layout, .start = start, .epochs = 2});
+    };
+    const auto first = train();
+    for (int i = 1; i < kTrainings; ++i) EXPECT_TRUE(bit_equal(train(), first)) << layout.size() << ", " << i;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// What of NCCL can be tested without two GPUs; the rest is backend_all_reduce_test.cpp's, over a fake.
+#include "lockstep/runtime/backends/internal/nccl_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/communication/cross_device_ops.h"
+#include "lockstep/tests/support/message_of.h"
+
+namespace lockstep {
+namespace {
+
+const Devices kTwoGpus{{DeviceKind::kGpu, 0}, {DeviceKind::kGpu, 1}};
+
+#ifdef LOCKSTEP_WITH_CUDA
+
+/// What whoever runs the tests has set.
+const std::map<std::string, std::string> kGivenEnvironment = [] {
+  std::map<std::string, std::string> given;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    given.emplace(text.substr(0, text.find('=')), text.substr(text.find('=') + 1));
+  }
+  return given;
+}();
+
+TEST(NcclBackend, WithoutAGpuItFailsToConnectWithAnErrorThatNamesOpAndDevices) {
+  if (num_gpus() > 0) GTEST_SKIP() << "there is a GPU";
+  const auto message =
+      message_of<BackendError>([] { NcclAllReduce().make_channel(kTwoGpus, std::chrono::seconds(10)); });
+  EXPECT_THAT(message, testing::HasSubstr("[NcclAllReduce] could not connect gpu:0 gpu:1: replica "));
+  EXPECT_THAT(message, testing::HasSubstr("no GPUs found"));
+}
+
+TEST(NcclBackend, TakesTheErrorHandlingThatEndsNoProcessUnlessTheUserHasChosen) {
+  prepare_nccl();
+  const std::pair<const char*, const char*> settings[] = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"},
+                                                          {"TORCH_NCCL_ENABLE_MONITORING", "0"},
+                                                          {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
+                                                          {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
+                                                          {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0"}};
+  for (const auto& [name, value] : settings) {
+    const auto given = kGivenEnvironment.find(name);
+    EXPECT_STREQ(std::getenv(name), given == kGivenEnvironment.end() ? value : given->second.c_str()) << name;
+  }
+}
+
+#else
+
+TEST(NcclBackend, IsRefusedInABuildWithoutCuda) {
+  EXPECT_THROW(make_nccl_backend({.size = 2, .device = kTwoGpus[0]}), InvalidArgument);
+  const auto message =
+      message_of<InvalidArgument>([] { NcclAllReduce().make_channel(kTwoGpus, std::chrono::seconds(10)); });
+  EXPECT_THAT(message, testing::HasSubstr("no NCCL (LOCKSTEP_CUDA=OFF)"));
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep

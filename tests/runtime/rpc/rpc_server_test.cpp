@@ -1,0 +1,251 @@
+#include "lockstep/runtime/rpc/rpc_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/rpc/rpc_client.h"
+#include "lockstep/runtime/rpc/rpc_handshake.h"
+#include "lockstep/tests/support/socket_pair.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::StrEq;
+using ::testing::Throws;
+using ::testing::ThrowsMessage;
+
+RpcMessage doubled(const RpcMessage& request) {
+  RpcMessage reply{.fields = request.fields};
+  for (const auto& tensor : request.tensors) reply.tensors.push_back(tensor * 2);
+  return reply;
+}
+
+RpcClientOptions options_for(const RpcServer& server, const std::string& token = "") {
+  return {.name = "server 7", .host = "127.0.0.1", .port = server.port(), .token = token};
+}
+
+template <typename Condition>
+bool comes_true(const Condition& condition) {
+  const auto deadline = soon();
+  while (!condition() && StreamSocket::Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+  return condition();
+}
+
+// All of 127.0.0.0/8 leads to this machine.
+TEST(RpcServer, ListensOnTheAddressThatItIsGivenAndNoOther) {
+  RpcServer server({.host = "127.0.0.2"}, doubled);
+  auto options = options_for(server);
+  options.connect_timeout = milliseconds(50);
+  for (const std::string other : {"127.0.0.1", "127.0.0.3"}) {
+    options.host = other;
+    EXPECT_THAT([&] { RpcClient{options}; }, ThrowsMessage<PeerLost>(HasSubstr("Connection refused")));
+  }
+  options.host = "127.0.0.2";
+  EXPECT_EQ(RpcClient(options).call({.fields = {1}}).fields.size(), 1U);
+}
+
+TEST(RpcServer, AnswersRequestsOfManyClients) {
+  RpcServer server({.token = "secret"}, doubled);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      RpcClient client(options_for(server, "secret"));
+      for (int call = 0; call < 20; ++call) {
+        const auto values = torch::full({100, call}, i);
+        const auto reply = client.call({.fields = {static_cast<uint8_t>(call)}, .tensors = {values}});
+        EXPECT_EQ(reply.fields, (std::vector<uint8_t>{static_cast<uint8_t>(call)}));
+        EXPECT_TRUE(reply.tensors.at(0).equal(values * 2));
+      }
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(server.counts().requests, 160U);
+  EXPECT_EQ(server.counts().failed_requests, 0U);
+  EXPECT_TRUE(comes_true([&] { return server.num_connections() == 0; }));
+}
+
+TEST(RpcServer, HandlesSeveralClientsAtTheSameTime) {
+  std::latch both(2);
+  RpcServer server({}, [&](RpcMessage) {
+    both.arrive_and_wait();  // for ever, were they handled one after the other
+    return RpcMessage{};
+  });
+  RpcClient one(options_for(server));
+  RpcClient other(options_for(server));
+  one.send({});
+  other.send({});
+  one.receive();
+  other.receive();
+}
+
+TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
+  RpcServer server({}, [](RpcMessage request) -> RpcMessage {
+    switch (request.fields.at(0)) {
+      case 0:
+        throw InvalidArgument("no such shard\nand more");
+      case 1:
+        throw ClusterError("no such cluster");
+      case 2:
+        throw std::bad_alloc();
+      case 3:
+        throw std::runtime_error("no luck");
+      case 4:
+        throw std::system_error(ENOSPC, std::generic_category(), "cannot write 'a'");
+      default:
+        return {.tensors = {at::Tensor()}};  // which cannot be sent
+    }
+  });
+  RpcClient client(options_for(server));
+  const auto name = "server 7 (127.0.0.1:" + std::to_string(server.port()) + "): ";
+  const auto ask = [&](uint8_t which) { return [&, which] { client.call({.fields = {which}}); }; };
+  EXPECT_THAT(ask(0), ThrowsMessage<InvalidArgument>(name + "no such shard"));
+  EXPECT_THAT(ask(1), ThrowsMessage<ClusterError>(name + "no such cluster"));
+  EXPECT_THROW(ask(2)(), OutOfMemory);
+  EXPECT_THAT(ask(3), ThrowsMessage<std::runtime_error>(name + "no luck"));
+  EXPECT_THAT(
+      ask(4),
+      Throws<std::system_error>(AllOf(
+          Property(&std::system_error::code, Eq(std::errc::no_space_on_device)),
+          Property(&std::system_error::what, StrEq(name + "cannot write 'a': " + std::strerror(ENOSPC))))));
+  EXPECT_THAT(ask(5), ThrowsMessage<InvalidArgument>(HasSubstr("expected dense tensors")));
+  EXPECT_EQ(server.counts().failed_requests, 6U);
+}
+
+TEST(RpcServer, RefusesClientsOfAnotherToken) {
+  std::atomic<int> num_handled{0};
+  RpcServer server({.token = "secret"}, [&](RpcMessage) {
+    ++num_handled;
+    return RpcMessage{};
+  });
+  EXPECT_THAT(
+      [&] { RpcClient(options_for(server, "guess")); },
+      ThrowsMessage<ClusterError>(AllOf(HasSubstr("server 7 (127.0.0.1:"), HasSubstr("job's token"))));
+  EXPECT_TRUE(comes_true([&] { return server.counts().wrong_tokens == 1; }));
+  EXPECT_EQ(num_handled, 0);
+}
+
+TEST(RpcServer, OutlivesWhateverConnectsToIt) {
+  RpcServer server({.token = "secret", .max_message_bytes = 1 << 20}, doubled);
+  RpcClient client(options_for(server, "secret"));
+  const auto speak = [&](const std::vector<uint8_t>& bytes) {
+    auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
+    socket.send({bytes}, soon());
+    std::vector<uint8_t> last(4096);
+    // It is dropped, whether the server had bytes of it left to read or not.
+    code_of([&] { socket.receive({last}, soon()); });
+  };
+  const std::string request = "GET / HTTP/1.1\r\nHost: example\r\n\r\n" + std::string(100, 'x');
+  speak({request.begin(), request.end()});
+  speak(std::vector<uint8_t>(200, 0xff));
+  { auto silent = StreamSocket::connect("127.0.0.1", server.port(), soon()); }
+  EXPECT_TRUE(comes_true([&] { return server.counts().foreign_messages == 3; }));
+
+  // One that knows the token, and then says that a tebibyte follows; another that sends no request.
+  for (const auto& frame :
+       {RpcFrame{.tensor_bytes = uint64_t{1} << 40}, RpcFrame{.kind = RpcKind::kReply, .head_bytes = 4}}) {
+    auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
+    meet_server(socket, job_token_of("secret"), soon());
+    const auto bytes = encode_frame(frame);
+    const std::vector<uint8_t> no_tensors(4);
+    socket.send({bytes, no_tensors}, soon());
+    std::vector<uint8_t> one(1);
+    code_of([&] { EXPECT_FALSE(socket.receive({one}, soon())); });
+  }
+  EXPECT_TRUE(comes_true([&] { return server.counts().foreign_messages == 5; }));
+  EXPECT_EQ(client.call({.fields = {5}}).fields, (std::vector<uint8_t>{5}));
+}
+
+TEST(RpcServer, DropsThoseThatDoNotIntroduceThemselves) {
+  RpcServer server({.handshake_timeout = milliseconds(50)}, doubled);
+  auto silent = StreamSocket::connect("127.0.0.1", server.port(), soon());
+  std::vector<uint8_t> greeting(38);
+  EXPECT_TRUE(silent.receive({greeting}, soon()));
+  std::vector<uint8_t> one(1);
+  EXPECT_FALSE(silent.receive({one}, soon()));
+  EXPECT_TRUE(comes_true([&] { return server.counts().foreign_messages == 1; }));
+}
+
+TEST(RpcServer, HoldsNoMoreConnectionsThanItMay) {
+  RpcServer server({.max_connections = 2}, doubled);
+  RpcClient one(options_for(server));
+  auto two = std::make_unique<RpcClient>(options_for(server));
+  auto options = options_for(server);
+  options.connect_timeout = milliseconds(100);
+  EXPECT_THAT([&] { RpcClient{options}; }, ThrowsMessage<PeerLost>(HasSubstr("to answer within 0.1 s")));
+  EXPECT_GT(server.counts().excess_connections, 0U);
+  two.reset();
+  RpcClient three(options_for(server));  // gets in once the other one's end is seen
+  EXPECT_EQ(three.call({.fields = {1}}).fields.size(), 1U);
+}
+
+TEST(RpcServer, TellsItsClientsWhatIsTooMuch) {
+  RpcServer server({.max_message_bytes = 1000}, doubled);
+  RpcClient client(options_for(server));
+  EXPECT_THAT([&] { client.call({.tensors = {torch::zeros({1000})}}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("expected a message of 1000 bytes or less")));
+  // What was not sent has done no harm.
+  EXPECT_TRUE(client.call({.tensors = {torch::ones({100})}}).tensors.at(0).equal(torch::full({100}, 2.F)));
+}
+
+TEST(RpcServer, CloseWaitsForHandlersWhoseRepliesStillGoOut) {
+  std::promise<void> begun;
+  std::atomic<bool> has_ended{false};
+  std::atomic<bool> is_closing{false};
+  RpcServer server({}, [&](RpcMessage) {
+    begun.set_value();
+    while (!is_closing) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(50));
+    has_ended = true;
+    return RpcMessage{.tensors = {torch::ones({4 << 20})}};  // more than the system keeps
+  });
+  RpcClient client(options_for(server));
+  client.send({});
+  begun.get_future().get();
+  is_closing = true;
+  auto reply = std::async(std::launch::async, [&] { return client.receive(); });
+  server.close();
+  EXPECT_TRUE(has_ended);
+  EXPECT_TRUE(reply.get().tensors.at(0).equal(torch::ones({4 << 20})));
+  EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("server 7 (127.0.0.1:")));
+  server.close();  // does nothing more
+}
+
+TEST(RpcServer, NamesAPortThatIsInUse) {
+  const RpcServer server({}, doubled);
+  EXPECT_THAT([&] { RpcServer({.port = server.port()}, doubled); },
+              ThrowsMessage<ClusterError>(HasSubstr("127.0.0.1:" + std::to_string(server.port()))));
+}
+
+TEST(RpcServer, ListensByASocketThatItWasStartedWith) {
+  TcpListener bound("127.0.0.1", 0);
+  const int port = bound.port();
+  const RpcServer server({.port = port, .listening_socket = bound.release()},
+                         [](RpcMessage request) { return request; });
+  EXPECT_EQ(server.port(), port);
+  RpcClient client({.name = "server 0", .host = "127.0.0.1", .port = port});
+  EXPECT_EQ(client.call({.fields = {1, 2}}).fields.size(), 2U);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,259 @@
+#include "lockstep/runtime/workers/worker_failures.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "lockstep/runtime/base/net/udp_socket.h"
+#include "lockstep/runtime/workers/gloo_backend.h"
+#include "lockstep/runtime/workers/worker_info.h"
+#include "lockstep/tests/support/replica_group.h"
+#include "lockstep/tests/support/worker_threads.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using FailureClock = std::chrono::steady_clock;
+
+// Far below the timeouts of run_workers(), far above what a busy machine makes of a second.
+constexpr std::chrono::seconds kSoon{20};
+
+void sum_of_three(c10d::Backend& backend) {
+  std::vector<at::Tensor> values{at::zeros({3})};
+  backend.allreduce(values)->wait();
+}
+
+/// run_workers(), which is to end before any timeout.
+std::vector<std::exception_ptr> run_workers_soon(const std::vector<int>& num_replicas,
+                                                 const std::function<void(WorkerGroup&)>& work) {
+  const auto begin = FailureClock::now();
+  const auto errors = run_workers(num_replicas, work);
+  EXPECT_LT(FailureClock::now() - begin, kSoon);
+  return errors;
+}
+
+TEST(WorkerFailures, NameAWorkerThatThrewAfterItsLastCollective) {
+  std::atomic<int> num_others{2};
+  const auto errors = run_workers_soon({1, 1, 1}, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    try {
+      replicas.run([](int replica, c10d::Backend& backend) {
+        sum_of_three(backend);
+        if (replica == 1) throw std::runtime_error("the user's own error");
+      });
+      try {
+        group.gather("after the run");
+      } catch (...) {
+        --num_others;
+        throw;
+      }
+    } catch (const std::runtime_error&) {
+      // The worker that has failed may have much to do before it ends.
+      const auto deadline = FailureClock::now() + 2 * kSoon;
+      while (group.layout()->worker() == 1 && num_others > 0 && FailureClock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      throw;
+    }
+  });
+  EXPECT_EQ(message_of<std::runtime_error>(errors[1]), "the user's own error");
+  for (const size_t other : {0, 2})
+    EXPECT_THAT(message_of<PeerLost>(errors[other]),
+                AllOf(HasSubstr("worker 1 ("), HasSubstr("a replica failed")));
+}
+
+TEST(WorkerFailures, EndThoseThatWaitForTheLastWorkersToFinish) {
+  const auto errors = run_workers_soon({1, 1, 1}, [&](WorkerGroup& group) {
+    group.gather("the last collective");
+    if (group.layout()->worker() != 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait for this one by then
+    throw std::runtime_error("the user's own error");
+  });
+  EXPECT_EQ(message_of<std::runtime_error>(errors[1]), "the user's own error");
+  for (const size_t other : {0, 2}) EXPECT_EQ(message_of<std::exception>(errors[other]), "no error");
+}
+
+TEST(WorkerFailures, OfWorkerZeroAreReadByOthersThatComeAfterItsEnd) {
+  const auto errors = run_workers_soon({1, 1, 1}, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    replicas.run([](int replica, c10d::Backend& backend) {
+      sum_of_three(backend);
+      if (replica == 0) throw std::runtime_error("the user's own error");
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      sum_of_three(backend);
+    });
+  });
+  EXPECT_EQ(message_of<std::runtime_error>(errors[0]), "the user's own error");
+  for (const size_t other : {1, 2})
+    EXPECT_THAT(message_of<PeerLost>(errors[other]),
+                AllOf(HasSubstr("worker 0 ("), HasSubstr("a replica failed")));
+}
+
+/// A store whose keys never come.
+class StoreWithoutKeys : public c10d::PrefixStore {
+ public:
+  using PrefixStore::PrefixStore;
+  bool hasExtendedApi() const override { return false; }
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key});
+    return {};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, kNoTimeout); }
+  void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    throw std::runtime_error("no keys");
+  }
+};
+
+/// Worker 1 of two, which shows its card and dies, before it connects or in the midst of that. Returns what
+/// worker 0 threw.
+std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) {
+  TcpListener listener("127.0.0.1", 0);
+  const JoinOptions options{.size = 2,
+                            .master_host = "127.0.0.1",
+                            .master_port = listener.port(),
+                            .listening_socket = listener.release(),
+                            .join_timeout = std::chrono::seconds(30)};
+  std::thread dying([&] {
+    std::optional<UdpSocket> heartbeat("127.0.0.1");
+    c10d::TCPStoreOptions master;
+    master.port = static_cast<uint16_t>(options.master_port);
+    master.waitWorkers = false;
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(
+        "lockstep/0/", c10::make_intrusive<c10d::TCPStore>(options.master_host, master));
+    const WorkerInfo card{.host = "dying",
+                          .address = "127.0.0.1",
+                          .heartbeat_port = heartbeat->port(),
+                          .facts = {{"world size", "2"}}};
+    store->set("worker/1", card.text());
+    if (begins_to_connect) {
+      // The other side has all that it needs, and waits for this one's connection.
+      const auto connecting = c10::make_intrusive<StoreWithoutKeys>("channel/0", store);
+      EXPECT_THROW(make_gloo_backend(connecting, {1, 2, "127.0.0.1", kSoon}), std::exception);
+    }
+    heartbeat.reset();
+  });
+  const auto begin = FailureClock::now();
+  std::exception_ptr error;
+  try {
+    WorkerGroup::join(options)->gather("all are connected");
+  } catch (...) {
+    error = std::current_exception();
+  }
+  EXPECT_LT(FailureClock::now() - begin, kSoon);
+  dying.join();
+  return error;
+}
+
+TEST(WorkerFailures, NameAWorkerThatDiedBeforeItConnected) {
+  EXPECT_THAT(message_of<PeerLost>(error_of_joining_with_a_dying_worker(false)),
+              HasSubstr("worker 1 (dying) was lost: its process ended"));
+}
+
+TEST(WorkerFailures, NameAWorkerThatDiedWhileItConnected) {
+  // Which one calls the other, and which one waits for the call, is up to the ports that the system gave
+  // them.
+  for (int attempt = 0; attempt < 6 && !HasFailure(); ++attempt) {
+    EXPECT_THAT(message_of<PeerLost>(error_of_joining_with_a_dying_worker(true)),
+                HasSubstr("worker 1 (dying) was lost: its process ended"));
+  }
+}
+
+/// Worker 0 throws between runs, and the others, who wait for it in `collective`, learn that before it is
+/// gone.
+void expect_early_end_of_worker_zero(const std::function<void(WorkerGroup&, WorkerReplicas&)>& collective) {
+  std::atomic<FailureClock::duration> thrown{};
+  std::atomic<FailureClock::duration> noticed{};
+  const auto errors = run_workers({1, 1, 1}, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    if (group.layout()->worker() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      thrown = FailureClock::now().time_since_epoch();
+      throw std::runtime_error("bad data");
+    }
+    try {
+      collective(group, replicas);
+    } catch (...) {
+      noticed = FailureClock::now().time_since_epoch();
+      throw;
+    }
+  });
+  EXPECT_EQ(message_of<std::runtime_error>(errors[0]), "bad data");
+  for (const size_t other : {1, 2}) {
+    EXPECT_THAT(message_of<PeerLost>(errors[other]),
+                AllOf(HasSubstr("worker 0 ("), HasSubstr("it ended its part early")));
+  }
+  EXPECT_LT(noticed.load() - thrown.load(), std::chrono::milliseconds(1500));
+}
+
+TEST(WorkerFailures, NameWorkerZeroThatEndsWhileOthersWaitBetweenRuns) {
+  expect_early_end_of_worker_zero([](WorkerGroup& group, WorkerReplicas&) { group.gather("still there"); });
+}
+
+TEST(WorkerFailures, NameWorkerZeroThatEndsWhileOthersWaitInARun) {
+  expect_early_end_of_worker_zero([](WorkerGroup&, WorkerReplicas& replicas) {
+    replicas.run([](int, c10d::Backend& backend) { sum_of_three(backend); });
+  });
+}
+
+TEST(WorkerFailures, NameWorkerZeroThatEndsWhileOthersConnect) {
+  expect_early_end_of_worker_zero([](WorkerGroup& group, WorkerReplicas&) { group.open_channel("another"); });
+}
+
+/// What each replica threw in a run that goes on all the same, so that nothing but the sum tells of it.
+std::vector<std::exception_ptr> errors_in_a_run(const std::vector<int>& num_replicas,
+                                                const std::function<void(int, c10d::Backend&)>& function) {
+  std::vector<std::exception_ptr> errors(4);
+  run_workers_soon(num_replicas, [&](WorkerGroup& group) {
+    WorkerReplicas replicas(group);
+    replicas.run([&](int replica, c10d::Backend& backend) {
+      try {
+        function(replica, backend);
+      } catch (...) {
+        errors[static_cast<size_t>(replica)] = std::current_exception();
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+  return errors;
+}
+
+TEST(WorkerFailures, OfASumsPartReachAllReplicasOfAllWorkers) {
+  const auto errors = errors_in_a_run({1, 2, 1}, [](int, c10d::Backend& backend) {
+    std::vector<at::Tensor> values{at::zeros({3}, at::kFloat8_e5m2)};  // which nobody can add
+    backend.allreduce(values)->wait();
+  });
+  for (const size_t local : {1, 2})
+    EXPECT_THAT(message_of<c10::Error>(errors[local]), HasSubstr("Float8_e5m2"));
+  for (const size_t other : {0, 3})
+    EXPECT_THAT(message_of<PeerLost>(errors[other]),
+                AllOf(HasSubstr("worker 1 ("), HasSubstr("Float8_e5m2")));
+}
+
+TEST(WorkerFailures, OfTheCopiesBehindASumReachAllReplicasOfAllWorkers) {
+  const auto errors = errors_in_a_run({1, 2, 1}, [](int replica, c10d::Backend& backend) {
+    // The sum is made and sent, and then has no place of its own to be put into.
+    std::vector<at::Tensor> values{replica == 2 ? at::ones({1}).expand({3}) : at::ones({3})};
+    backend.allreduce(values)->wait();
+    std::vector<at::Tensor> next{at::ones({3})};
+    backend.allreduce(next)->wait();
+  });
+  for (const size_t local : {1, 2})
+    EXPECT_THAT(message_of<c10::Error>(errors[local]), HasSubstr("single memory location"));
+  for (const size_t other : {0, 3})
+    EXPECT_THAT(message_of<PeerLost>(errors[other]),
+                AllOf(HasSubstr("worker 1 ("), HasSubstr("single memory location")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/backends/backend_channel.h"
+#include "lockstep/runtime/base/mutex.h"
+
+namespace lockstep {
+
+class FakeCommunicator;
+
+/// What tests see of the fake and tell it. Thread-safe.
+class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
+ public:
+  enum class Fault {
+    kNone,
+    kMaking,      ///< the rank's backend cannot be made
+    kConnecting,  ///< it is made, and throws while it connects
+    kAbsent,      ///< it never connects: the others wait for it
+    kDeaf,        ///< like kAbsent, and no abort releases it, only heal()
+    kCall,        ///< its next collective fails
+    kLate,        ///< its next collective goes wrong, which shows only after wait() has returned
+    kLater,       ///< likewise, 100 ms after the launch, and wait() does not block
+    kSlow,        ///< its next collective begins 100 ms after the launch, and wait() does not block
+  };
+
+  BackendFactory factory();
+  /// From now on, until heal().
+  void set_fault(int rank, Fault fault);
+  void heal();
+
+  /// The collectives that a rank has launched on all its communicators since the last clear_calls(), such as
+  /// `all_reduce Double[12]`, in order.
+  std::vector<std::string> calls(int rank) const;
+  void clear_calls();
+  /// Communicators that have connected, and backends that exist.
+  int num_connected() const;
+  int num_alive() const { return alive_; }
+
+ private:
+  friend class FakeNccl;
+  bool has_fault(int rank, Fault fault) const;
+  bool take_fault(int rank, Fault fault);
+  void add_call(int rank, std::string call);
+  std::shared_ptr<FakeCommunicator> communicator(const std::string& id, int size);
+
+  mutable Mutex mutex_;
+  ConditionVariable healed_;
+  std::map<int, Fault> faults_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<int, std::vector<std::string>> calls_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<FakeCommunicator>> communicators_ LOCKSTEP_GUARDED_BY(mutex_);
+  int next_id_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  int num_connected_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> alive_{0};
+};
+
+/// NCCL's manners on CPU tensors. Launches return at once, and a thread of the rank's own (its stream)
+/// executes them in order. Ranks are matched by that order alone: where they call different collectives the
+/// results are garbage, and a missing rank means waiting until abort() or the timeout. Refused are, as
+/// ProcessGroupNCCL refuses them or because it gives wrong results, two ranks on one device (when
+/// connecting), several tensors a call, tensors that are not contiguous, complex ones, none without elements,
+/// means of integers, gathers of unequal sizes, and everything after abort(). Sums are made in rank order.
+class FakeNccl : public c10d::Backend {
+ public:
+  FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& request);
+  ~FakeNccl() override;
+
+  const std::string getBackendName() const override { return "fake_nccl"; }
+  void eagerConnectSingleDevice(at::Device device) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+  void abort() override;
+  void shutdown() override;
+
+  struct Call;
+  class Work;
+  class Stream;
+
+ private:
+  c10::intrusive_ptr<c10d::Work> launch(Call call);
+
+  const std::shared_ptr<FakeNcclWorld> world_;
+  const BackendRequest request_;
+  Mutex mutex_;
+  std::shared_ptr<FakeCommunicator> communicator_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<Stream> stream_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/datasets/images/internal/decoded_image.h"
+
+namespace lockstep::testing {
+
+using Bytes = std::vector<uint8_t>;
+
+/// A new folder for one test, removed with all it holds at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  /// Writes a file below the folder, with the folders on its way, and returns its path.
+  std::string write(const std::string& name, std::span<const uint8_t> bytes) const;
+
+ private:
+  std::string path_;
+};
+
+Bytes to_bytes(std::string_view text);
+
+/// An image whose pixels all differ from their neighbours; `seed` gives another one.
+DecodedImage make_image(int64_t height, int64_t width, int64_t channels, uint64_t seed = 0);
+
+/// Encodes with libpng, 8 bits a value, not interlaced.
+Bytes encode_png(const DecodedImage& image);
+
+/// Encodes with libjpeg at quality 95.
+Bytes encode_jpeg(const DecodedImage& image, bool progressive = false);
+
+struct ArchiveFile {
+  std::string name;
+  Bytes bytes;
+};
+
+/// A zip archive made by libzip.
+Bytes make_zip(const std::vector<ArchiveFile>& files);
+
+/// One entry of a zip archive made by hand, so that it can lie.
+struct RawZipEntry {
+  std::string name;
+  Bytes content;          ///< as it lies in the archive, after compression
+  uint64_t size = 0;      ///< declared size when inflated
+  uint32_t checksum = 0;  ///< CRC-32 of the inflated bytes
+  bool is_deflated = false;
+  bool is_encrypted = false;
+  uint32_t unix_mode = 0100644;
+};
+
+/// A truthful entry, stored without compression.
+RawZipEntry stored_entry(const std::string& name, Bytes content);
+
+Bytes make_raw_zip(const std::vector<RawZipEntry>& entries);
+
+/// The path of real MNIST's folder, or an empty string.
+std::string mnist_folder();
+
+}  // namespace lockstep::testing

@@ -1,0 +1,72 @@
+#include "lockstep/training/reporting/html/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <system_error>
+
+#include "lockstep/tests/support/test_files.h"
+#include "lockstep/tests/support/text_files.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_text;
+using testing::TemporaryFolder;
+using ::testing::ThrowsMessage;
+
+TEST(ReportTest, TellsWhatTheRunCameTo) {
+  const RunRecord record{
+      .title = "simple_cnn",
+      .configuration = {{"seed", "1"}, {"epochs", "2", "flag"}},
+      .epochs = {{.epoch = 1, .validation_loss = 0.3, .validation_accuracy = 0.95},
+                 {.epoch = 2, .validation_loss = std::nan(""), .validation_accuracy = 0.91}},
+      .totals = {.epochs = 2, .steps = 1876, .images = 120000, .seconds = 31.5}};
+  const std::string html = report_html(record);
+  EXPECT_THAT(html, AllOf(HasSubstr("<title>simple_cnn</title>"),
+                          HasSubstr("Completed: 2 epochs, 1\u202F876 steps in 31.5 s"),
+                          HasSubstr("<dt>Best validation accuracy (epoch 1)</dt><dd>95.00\u202F%</dd>"),
+                          HasSubstr("<dt>Lowest validation loss (epoch 1)</dt><dd>0.3</dd>"),
+                          HasSubstr("<dt>Images trained on</dt><dd>120\u202F000</dd>")));
+  EXPECT_THAT(html, HasSubstr("<tr class=\"marked\"><td>epochs</td><td>2</td><td>flag</td></tr>"));
+  EXPECT_THAT(html, HasSubstr("<tr><td>seed</td><td>1</td><td>default</td></tr>"));
+}
+
+TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
+  const std::string html = report_html({.title = "run", .epochs = {{.epoch = 1, .loss = 0.5}}});
+  EXPECT_THAT(html, AllOf(HasSubstr("<figcaption>Loss</figcaption>"), Not(HasSubstr("Accuracy")),
+                          Not(HasSubstr("second<")), Not(HasSubstr("Confusion")),
+                          Not(HasSubstr("Misclassified")), Not(HasSubstr("Configuration"))));
+}
+
+TEST(ReportTest, SaysThatNoImageWasMisclassified) {
+  EXPECT_THAT(report_html({.title = "run", .num_misclassified = 0}),
+              HasSubstr("None: every image was classified rightly."));
+}
+
+TEST(ReportTest, SaysWhyARunEnded) {
+  EXPECT_THAT(report_html({.title = "run",
+                           .totals = {.status = RunStatus::kFailed, .reason = "loss is <NaN>", .epochs = 1}}),
+              AllOf(HasSubstr("Failed after 1 epoch, 0 steps"), HasSubstr("loss is &lt;NaN&gt;")));
+  EXPECT_THAT(report_html({.title = "run", .totals = {.status = RunStatus::kInterrupted}}),
+              HasSubstr("Interrupted after"));
+  EXPECT_THAT(report_html({.title = "run", .totals = {.status = RunStatus::kStoppedEarly}}),
+              HasSubstr("Stopped early after"));
+}
+
+TEST(ReportTest, TakesThePlaceOfAnEarlierOne) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/report.html";
+  write_report({.title = "first"}, path);
+  write_report({.title = "second"}, path);
+  EXPECT_EQ(read_text(path), report_html({.title = "second"}));
+  EXPECT_THAT([&] { write_report({}, folder.path() + "/absent/report.html"); },
+              ThrowsMessage<std::system_error>(HasSubstr("/absent/report.html'")));
+}
+
+}  // namespace
+}  // namespace lockstep

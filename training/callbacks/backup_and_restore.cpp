@@ -1,0 +1,83 @@
+#include "lockstep/training/callbacks/backup_and_restore.h"
+
+#include <utility>
+
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/callbacks/internal/finite_states.h"
+#include "lockstep/training/formats/state_view.h"
+
+namespace lockstep {
+
+BackupAndRestore::BackupAndRestore(const BackupOptions& options, const std::optional<MonitorOptions>& best)
+    : options_(options) {
+  if (best) best_.emplace("BackupAndRestore", *best);
+}
+
+StateValue BackupAndRestore::state(FitState&) {
+  if (!best_) return {};
+  StateValue::Dict state;
+  state.add("value", saved_number(best_->best()));
+  state.add("step", best_step_);
+  return state;
+}
+
+void BackupAndRestore::restore(FitState&, const StateView& saved) {
+  if (!best_) return;
+  best_->restore(number_in(saved.at("value")));
+  best_step_ = saved.at("step").integer();
+}
+
+/// Whether an epoch has just come to its end, and is better than all before.
+bool BackupAndRestore::has_improved(const FitState& state) {
+  if (!best_ || state.epochs_done() == epochs_seen_) return false;
+  epochs_seen_ = state.epochs_done();
+  if (!best_->improves(state.logs)) return false;
+  best_step_ = state.global_step;
+  return true;
+}
+
+void BackupAndRestore::on_fit_begin(FitState& state) {
+  state.check_resumable();
+  backup_.emplace(state.strategy(), options_);
+  const auto& objects = state.objects();
+  backup_->state().add_model(objects.modules);
+  backup_->state().add_optimizer("optimizer", objects.optimizers);
+  if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
+  epochs_seen_ = state.epochs_done();
+  best_step_ = -1;
+  if (best_ && state.global_step == 0) best_->restore(std::nullopt);
+  if (auto found = backup_->restore()) {
+    epochs_seen_ = found->progress.epoch;
+    state.resume_from(std::move(found->progress), std::move(found->more),
+                      found->path + "/state.pt: ['more']");
+  }
+}
+
+void BackupAndRestore::on_test_step_end(FitState&) {
+  backup_->commit_written();
+}
+
+void BackupAndRestore::on_save_point(FitState& state) {
+  backup_->commit_written();
+  // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
+  const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
+  const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
+  const bool is_best = has_improved(state);
+  const bool is_best_step = state.global_step == best_step_;  // may be saved once more
+  // A collective where it goes by minutes: all workers ask, or none does.
+  if (is_removed || (!ends && !is_best && !backup_->is_due(state.progress()))) return;
+  // What is broken must not take the place of what is not.
+  check_equal(require_finite(state), state.global_step);
+  if (ends) {
+    backup_->save_and_wait(state.progress(), state.resume_state(), is_best_step);
+  } else {
+    backup_->save(state.progress(), state.resume_state(), is_best_step);
+  }
+}
+
+void BackupAndRestore::on_fit_end(FitState& state) {
+  if (!state.is_interrupted()) backup_->finish();
+  backup_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+#include "lockstep/training/callbacks/record_run.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/reporting/html/report.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_after(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
+    : paths_(paths),
+      options_(options),
+      tensorboard_({.folder = paths.tensorboard(),
+                    .hyperparameters = options.hyperparameters,
+                    .log_every = std::max<int64_t>(options.log_every, 1),
+                    .histograms = options.histograms}) {
+  tensorboard_.keep_session();
+  if (options.log_every < 1) {
+    throw InvalidArgument(
+        c10::str("[RecordRun] expected log_every of 1 or more steps, but got ", options.log_every));
+  }
+  record_.title = options.title;
+  record_.configuration = options.configuration;
+}
+
+void RecordRun::on_fit_begin(FitState& state) {
+  fit_began_ = Clock::now();
+  if (!state.is_chief()) return;
+  csv_.emplace(paths_.metrics_csv());
+  json_lines_.emplace(paths_.metrics_jsonl());
+  tensorboard_.on_fit_begin(state);
+}
+
+void RecordRun::on_epoch_begin(FitState& state) {
+  steps_.begin_epoch(state);
+}
+
+void RecordRun::on_step_end(FitState& state) {
+  if (!json_lines_ || state.global_step % options_.log_every != 0) return;
+  record_.steps.push_back(steps_.next(state));
+  json_lines_->write(with_kind("step", metric_row(record_.steps.back())));
+  tensorboard_.add_step(record_.steps.back());
+}
+
+void RecordRun::on_epoch_end(FitState& state) {
+  record_.totals.images += state.examples;
+  record_.totals.epochs = state.epoch;
+  if (!csv_) return;
+  record_.epochs.push_back(epoch_record(state, steps_.seconds()));
+  write_epoch(record_.epochs.back());
+  tensorboard_.on_epoch_end(state);
+  for (const auto& [name, tensor] : state.tensors) {
+    if (name != options_.confusion || tensor.dim() != 2) continue;
+    ConfusionCounts confusion{.class_names = options_.class_names};
+    for (int64_t i = static_cast<int64_t>(confusion.class_names.size()); i < tensor.size(0); ++i)
+      confusion.class_names.push_back(std::to_string(i));
+    const auto counts = tensor.round().to(torch::kCPU, torch::kLong).contiguous();
+    confusion.counts.assign(counts.const_data_ptr<int64_t>(),
+                            counts.const_data_ptr<int64_t>() + counts.numel());
+    record_.confusion = std::move(confusion);
+  }
+}
+
+void RecordRun::write_epoch(const EpochRecord& epoch) {
+  csv_->write(metric_row(epoch));
+  json_lines_->write(with_kind("epoch", metric_row(epoch)));
+}
+
+void RecordRun::on_fit_end(FitState& state) {
+  record_.totals.steps = state.global_step;
+}
+
+void RecordRun::set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all) {
+  record_.misclassified = std::move(images);
+  record_.num_misclassified = num_all;
+  for (size_t i = 0; i < record_.misclassified.size(); ++i) {
+    const auto& image = record_.misclassified[i];
+    const std::string place = c10::str("misclassified/", i + 1, ": ", image.true_class, " as ");
+    tensorboard_.add_validation_image(place + image.predicted_class, image.png, record_.totals.steps);
+  }
+}
+
+void RecordRun::finish(RunStatus status, const std::string& reason) {
+  if (!csv_) return;
+  auto& totals = record_.totals;
+  totals.status = status;
+  totals.reason = reason;
+  totals.seconds = seconds_after(fit_began_);
+  if (!record_.steps.empty()) totals.steps = std::max(totals.steps, record_.steps.back().step);
+  json_lines_->write(with_kind("end", metric_row(totals)));
+  tensorboard_.end_session(status == RunStatus::kFailed ? SessionStatus::kFailure : SessionStatus::kSuccess);
+  write_report(record_, paths_.report());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "lockstep/training/callbacks/show_progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+double steady_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string epoch_label(const FitState& state) {
+  return "epoch " + std::to_string(state.epoch) + "/" + std::to_string(state.epochs);
+}
+
+}  // namespace
+
+ShowProgress::ShowProgress(const ShowProgressOptions& options)
+    : ShowProgress(std::cerr, std::cout, display_of_stderr(), options) {}
+
+ShowProgress::ShowProgress(std::ostream& bar, std::ostream& lines, DisplayOptions display,
+                           const ShowProgressOptions& options)
+    : lines_(lines), options_(options), display_(bar, std::move(display)) {}
+
+void ShowProgress::on_fit_begin(FitState& state) {
+  epochs_.clear();
+  first_epoch_ = state.epoch;
+}
+
+Logs ShowProgress::shown_values(const FitState& state) const {
+  const auto all = state.local_logs();
+  if (options_.bar_names.empty()) return all;
+  Logs shown;
+  for (const auto& name : options_.bar_names) {
+    if (const auto value = all.find(name)) shown.set(name, *value);
+  }
+  return shown;
+}
+
+void ShowProgress::on_step_end(FitState& state) {
+  if (!state.is_chief() || !display_.is_due()) return;
+  display_.show({.label = epoch_label(state),
+                 .step = state.step,
+                 .steps = state.steps_per_epoch.value_or(0),
+                 .seconds = state.seconds,
+                 .examples = state.examples,
+                 .values = shown_values(state),
+                 .unit = options_.text.unit});
+}
+
+void ShowProgress::on_test_begin(FitState&) {
+  test_began_ = steady_now();
+}
+
+void ShowProgress::on_test_step_end(FitState& state) {
+  if (!state.is_chief() || !display_.is_due()) return;
+  display_.show({.label = epoch_label(state) + " " + options_.text.validation,
+                 .step = state.test_step,
+                 .steps = state.test_steps.value_or(0),
+                 .seconds = steady_now() - test_began_,
+                 .examples = state.test_examples,
+                 .unit = options_.text.unit});
+}
+
+void ShowProgress::on_epoch_end(FitState& state) {
+  if (!state.is_chief()) return;
+  display_.clear();
+  if (epochs_.empty()) first_epoch_ = state.epoch;
+  epochs_.push_back(state.logs);
+  lines_ << epoch_line(state.epoch, state.epochs, state.logs, options_.text) << std::endl;
+}
+
+void ShowProgress::on_fit_end(FitState& state) {
+  if (!state.is_chief()) return;
+  display_.clear();
+  if (options_.table && !epochs_.empty())
+    lines_ << '\n' << fit_table(first_epoch_, epochs_, options_.text) << std::flush;
+}
+
+}  // namespace lockstep

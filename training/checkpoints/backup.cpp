@@ -1,0 +1,293 @@
+#include "lockstep/training/checkpoints/backup.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <cmath>
+#include <iostream>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/training/checkpoints/checkpoint_manifest.h"
+#include "lockstep/training/checkpoints/checkpoint_store.h"
+#include "lockstep/training/checkpoints/internal/background_writing.h"
+#include "lockstep/training/checkpoints/internal/sharded_checkpoint.h"
+#include "lockstep/training/formats/internal/state_archive.h"
+#include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/state/internal/checkpoint_shards.h"
+#include "lockstep/training/state/internal/text_tensor.h"
+
+namespace lockstep {
+namespace {
+
+/// Workers ask worker 0 for its clock, which takes an exchange, after so many steps.
+constexpr int64_t kStepsBetweenClocks = 10;
+constexpr const char* kGoesOn = ", the training goes on";
+
+CheckpointStoreOptions store_options(const Strategy& strategy, const BackupOptions& options) {
+  CheckpointStoreOptions store{.folder = options.folder, .keep_last = options.keep_last};
+  if (const ClusterResolver* cluster = strategy.cluster_resolver()) {
+    store.job = cluster->job_id();
+    store.generation = cluster->restart_count();
+  }
+  return store;
+}
+
+}  // namespace
+
+Backup::Backup(Strategy& strategy, const BackupOptions& options)
+    : strategy_(strategy),
+      options_(options),
+      training_(strategy),
+      saved_at_(std::chrono::steady_clock::now()) {
+  if (options_.folder.empty()) throw InvalidArgument("[Backup] expected a folder, but got ''");
+  if (!(options_.save_every.count > 0)) {
+    throw InvalidArgument(
+        c10::str("[Backup] expected to save every 1 or more, but got ", options_.save_every.count));
+  }
+  is_chief_ = strategy.first_local_replica() == 0;
+  const bool has_others = strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+  is_sharded_ = options_.sharded && has_others;
+  if (!has_others) {
+    take_folder();
+    return;
+  }
+  check_all_share(strategy_, is_sharded_);
+  act_on_chief(strategy_, is_chief_, [this] {
+    take_folder();
+    return std::string();
+  });
+  if (is_sharded_) check_shared(strategy_, options_.folder, store_.get());
+}
+
+void Backup::take_folder() {
+  store_ = std::make_unique<CheckpointStore>(store_options(strategy_, options_));
+  const auto there = list_checkpoints(options_.folder);
+  const ClusterResolver* cluster = strategy_.cluster_resolver();
+  // A job that is started again goes on from where its earlier start came to.
+  if (!there.empty() && cluster != nullptr && cluster->restart_count() > 0) options_.resume = "auto";
+  if (there.empty() || options_.resume != "never") return;
+  throw CheckpointError("[Backup] expected a folder without checkpoints, as nothing is to be resumed, but " +
+                        there.front() + " is there: resume from it, or take another folder");
+}
+
+/// A checkpoint that cannot be written is no reason to end a training.
+template <typename Act>
+void Backup::attempt(const Act& act, const char* consequence) {
+  try {
+    act();
+  } catch (const std::system_error& error) {
+    // Of a sharded checkpoint all workers know.
+    if (!is_chief_) return;
+    say(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
+  }
+}
+
+Backup::~Backup() {
+  shards_.reset();
+  try {
+    attempt([&] { await_writing(); });
+  } catch (const std::exception& error) {
+    std::cerr << "a checkpoint could not be saved: " << error.what() << std::endl;
+  }
+}
+
+void Backup::say(const std::string& line) const {
+  if (options_.on_message) {
+    options_.on_message(line);
+  } else {
+    std::cerr << line << std::endl;
+  }
+}
+
+/// The newest one that is whole, or the one that was asked for. An empty path: none is there.
+Backup::Loaded Backup::find_checkpoint() {
+  const bool is_automatic = options_.resume == "auto";
+  const std::string& where = is_automatic ? options_.folder : options_.resume;
+  const bool is_one = !is_automatic && is_checkpoint(where);
+  const auto paths = is_one ? std::vector<std::string>{where} : list_checkpoints(where);
+  if (paths.empty() && !is_automatic)
+    throw CheckpointError(where + ": expected a checkpoint, or a folder with some, but there is none");
+  std::string damage;
+  for (const auto& path : paths) {
+    try {
+      return {path, read_checkpoint(path)};
+    } catch (const CheckpointUnreadable&) {
+      throw;  // it may be whole
+    } catch (const CheckpointError& error) {
+      if (is_one) throw;
+      if (damage.empty()) damage = error.what();
+      say(std::string("passed over a damaged checkpoint: ") + error.what());
+    }
+  }
+  if (!damage.empty())
+    throw CheckpointError(where + ": expected a whole checkpoint, but all are damaged: " + damage);
+  return {};
+}
+
+/// What worker 0 has found, which the others get from it.
+Backup::Loaded Backup::read_from_chief() {
+  Loaded loaded;
+  std::string refusal;
+  if (is_chief_ && options_.resume != "never") {
+    try {
+      loaded = find_checkpoint();
+    } catch (const CheckpointError& error) {
+      refusal = error.what();
+    }
+  }
+  const auto& extended = strategy_.extended();
+  std::vector<torch::Tensor> told;
+  if (is_chief_) {
+    told = {text_tensor(refusal), text_tensor(loaded.path)};
+    for (const auto& [path, bytes] : loaded.files) {
+      told.push_back(text_tensor(path));
+      told.push_back(torch::tensor({static_cast<int64_t>(bytes.size())}, torch::kLong));
+    }
+  }
+  const auto heard = extended.gather_tensors(told).front();
+  refusal = text_of_tensor(heard[0]);
+  if (!refusal.empty()) throw CheckpointError(refusal);
+  if (strategy_.num_local_replicas() == strategy_.num_replicas_in_sync()) return loaded;
+  if (!is_chief_) loaded.path = text_of_tensor(heard[1]);
+  for (size_t at = 2; at < heard.size(); at += 2) {
+    const auto bytes = is_chief_ ? text_tensor(loaded.files[at / 2 - 1].bytes)
+                                 : torch::empty({heard[at + 1].item<int64_t>()}, torch::kUInt8);
+    extended.broadcast_from_chief_({bytes});
+    if (!is_chief_) loaded.files.push_back({text_of_tensor(heard[at]), text_of_tensor(bytes)});
+  }
+  return loaded;
+}
+
+std::optional<Backup::Restored> Backup::restore() {
+  Loaded loaded = read_from_chief();
+  if (loaded.path.empty()) return std::nullopt;
+  const std::string source = loaded.files.front().path;
+  const StateValue state = parse_checkpoint(loaded.files);
+  loaded.files.clear();
+  Restored restored{.progress = training_.restore(state, source), .path = loaded.path, .more = {}};
+  if (const auto more = StateView(state, source).find("more")) restored.more = more->value();
+  note(restored.progress);
+  if (store_) {
+    say(c10::str("goes on after step ", restored.progress.step, " from ", restored.path));
+    const int64_t aside = store_->set_aside_after(restored.progress.step);
+    if (aside > 0) say(c10::str("set aside ", aside, " later checkpoints in ", options_.folder));
+  }
+  return restored;
+}
+
+void Backup::note(const TrainingProgress& progress) {
+  saved_step_ = progress.step;
+  saved_epoch_ = progress.epoch;
+  saved_at_ = std::chrono::steady_clock::now();
+}
+
+bool Backup::is_due(const TrainingProgress& progress) {
+  const double count = options_.save_every.count;
+  const auto passed = [count](int64_t before, int64_t now) {
+    return std::floor(static_cast<double>(now) / count) > std::floor(static_cast<double>(before) / count);
+  };
+  switch (options_.save_every.unit) {
+    case SaveUnit::kEpochs:
+      return passed(saved_epoch_, progress.epoch);
+    case SaveUnit::kSteps:
+      return passed(saved_step_, progress.step);
+    case SaveUnit::kMinutes:
+      break;
+  }
+  const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - saved_at_;
+  const bool is_late = minutes.count() >= count;
+  if (strategy_.num_local_replicas() == strategy_.num_replicas_in_sync()) return is_late;
+  if (progress.step % kStepsBetweenClocks != 0) return false;
+  const auto decided = torch::tensor({int64_t{is_late}}, torch::kLong);
+  strategy_.extended().broadcast_from_chief_({decided});
+  return decided.item<int64_t>() != 0;
+}
+
+void Backup::step_done(const TrainingProgress& progress) {
+  commit_written();
+  if (is_due(progress)) save(progress);
+}
+
+StateValue::Dict Backup::take(const TrainingProgress& progress, StateValue more) {
+  StateValue::Dict state =
+      training_.snapshot(progress, is_sharded_ ? shard_of_worker(strategy_) : StateShard());
+  note(progress);
+  if (!store_) return state;
+  state.add("more", std::move(more));
+  state.add("configuration", options_.configuration);
+  return state;
+}
+
+CheckpointManifest Backup::manifest_of(const TrainingProgress& progress, bool is_best) const {
+  return {.step = progress.step, .epoch = progress.epoch, .is_best = is_best, .version = LOCKSTEP_VERSION};
+}
+
+void Backup::write(const CheckpointManifest& manifest, const StateValue::Dict& state) {
+  store_->save(manifest, shard_file_name(0), [&](PartSink& sink) { write_state_archive(state, sink); });
+}
+
+void Backup::save_shard(const CheckpointManifest& manifest, const StateValue::Dict& shard,
+                        bool in_background) {
+  shards_ = std::make_unique<ShardedCheckpoint>(strategy_, options_.folder, store_.get(), manifest);
+  shards_->write(shard, in_background);
+  if (!in_background) commit_shards(true);
+}
+
+/// Whatever comes of it, there is another one to begin.
+void Backup::commit_shards(bool waits) {
+  if (!shards_) return;
+  try {
+    if (!shards_->commit(waits)) return;
+  } catch (...) {
+    shards_.reset();
+    throw;
+  }
+  shards_.reset();
+}
+
+void Backup::commit_written() {
+  attempt([&] { commit_shards(false); }, kGoesOn);
+}
+
+void Backup::save(const TrainingProgress& progress, StateValue more, bool is_best) {
+  const StateValue::Dict state = take(progress, std::move(more));
+  const CheckpointManifest manifest = manifest_of(progress, is_best);
+  attempt([&] { await_writing(); }, kGoesOn);
+  attempt(
+      [&] {
+        if (is_sharded_) {
+          save_shard(manifest, state, options_.asynchronous);
+        } else if (store_ && options_.asynchronous) {
+          writing_ = in_background([this, manifest, copy = host_copy(state)] { write(manifest, copy); });
+        } else if (store_) {
+          write(manifest, state);
+        }
+      },
+      kGoesOn);
+}
+
+void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bool is_best) {
+  const StateValue::Dict state = take(progress, std::move(more));
+  const CheckpointManifest manifest = manifest_of(progress, is_best);
+  attempt([&] { await_writing(); });
+  if (is_sharded_) {
+    save_shard(manifest, state, false);
+  } else if (store_) {
+    write(manifest, state);
+  }
+}
+
+void Backup::await_writing() {
+  if (writing_.valid()) writing_.get();
+  commit_shards(true);
+}
+
+void Backup::finish() {
+  attempt([&] { await_writing(); });
+  if (store_ && options_.delete_on_success) store_->clear();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "lockstep/training/parameter_server/internal/server_checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <system_error>
+
+#include "lockstep/parameter_server/shards/shard_assembly.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/internal/input_file.h"
+#include "lockstep/runtime/base/files/part_sink.h"
+#include "lockstep/training/checkpoints/checkpoint_store.h"
+#include "lockstep/training/formats/internal/state_archive.h"
+#include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/parameter_server/internal/shard_file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFormat = 1;
+
+std::string name_of_server_file(int server) {
+  return "server-" + std::to_string(server) + ".pt";
+}
+
+std::string name_of_shard_file(int server, size_t shard) {
+  return "server-" + std::to_string(server) + "-shard-" + std::to_string(shard) + ".pt";
+}
+
+const CheckpointFile& file_in(const CheckpointManifest& manifest, const std::string& name,
+                              const std::string& folder) {
+  const auto found = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                  [&](const auto& file) { return file.name == name; });
+  if (found == manifest.files.end()) throw CheckpointError(folder + "/manifest.json", "files", name, "none");
+  return *found;
+}
+
+CheckpointFile write_state(const std::string& folder, const std::string& name,
+                           const StateValue::Dict& state) {
+  return write_checkpoint_file(folder, name, [&](PartSink& sink) { write_state_archive(state, sink); });
+}
+
+StateValue read_state(const std::string& folder, const CheckpointFile& file) {
+  const std::string bytes = read_checkpoint_file(folder, file);
+  return read_state_archive(InputFile(folder + "/" + file.name, bytes));
+}
+
+/// What `described` says of a shard of these rows, in a server's file.
+std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
+                                               const ParameterShard::Saved& saved,
+                                               const std::string& source) {
+  const auto rule = rule_in(described.at("rule"));
+  const auto filtered = filter_in(described.at("filter"), rows);
+  try {
+    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered);
+    shard->restore(saved);
+    return shard;
+  } catch (const InvalidArgument& error) {
+    throw CheckpointError(source + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+ServerCheckpoint::ServerCheckpoint(const ServerCheckpointOptions& options) : options_(options) {
+  if (options_.folder.empty()) throw InvalidArgument("[ServerCheckpoint] expected a folder, but got ''");
+  if (options_.server < 0 || options_.server >= options_.num_servers)
+    throw InvalidArgument("[ServerCheckpoint] expected a server of 0 to " +
+                          std::to_string(options_.num_servers - 1) + ", but got " +
+                          std::to_string(options_.server));
+  std::string damage;
+  for (const auto& path : list_checkpoints(options_.folder)) {
+    try {
+      open(path);
+      return;
+    } catch (const CheckpointUnreadable&) {
+      throw;  // it may be whole
+    } catch (const CheckpointError& error) {
+      if (damage.empty()) damage = error.what();
+      say(std::string("passed over a damaged checkpoint: ") + error.what());
+    }
+  }
+  if (!damage.empty())
+    throw CheckpointError(options_.folder + ": expected a whole checkpoint, but all are damaged: " + damage);
+}
+
+void ServerCheckpoint::say(const std::string& line) const {
+  if (options_.on_message) {
+    options_.on_message(line);
+  } else {
+    std::cerr << line << std::endl;
+  }
+}
+
+std::string ServerCheckpoint::source() const {
+  return std::filesystem::path(path_).filename();
+}
+
+void ServerCheckpoint::open(const std::string& path) {
+  path_ = path;
+  entries_.clear();
+  own_.clear();
+  const auto manifest = read_manifest(path);
+  const auto first = read_state(path, file_in(manifest, name_of_server_file(0), path));
+  const auto num_servers = StateView(first, path + "/" + name_of_server_file(0)).at("num_servers").count();
+  for (int server = 0; server < num_servers; ++server)
+    open_server(manifest, server, static_cast<int>(num_servers));
+}
+
+void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int server, int num_servers) {
+  const std::string source = path_ + "/" + name_of_server_file(server);
+  const auto state = read_state(path_, file_in(manifest, name_of_server_file(server), path_));
+  const StateView saved(state, source);
+  if (const auto format = saved.at("format").integer(); format != kFormat)
+    throw CheckpointUnreadable(source, "['format']", std::to_string(kFormat), std::to_string(format));
+  if (saved.at("server").integer() != server || saved.at("num_servers").integer() != num_servers)
+    throw CheckpointError(source, "['server']", std::to_string(server) + " of " + std::to_string(num_servers),
+                          "another one");
+  const bool is_own = server == options_.server && num_servers == options_.num_servers;
+  const bool is_needed = is_own || num_servers != options_.num_servers;
+  for (const auto& shard : saved.at("shards").items()) {
+    const auto rows = shard.at("rows").items();
+    if (rows.size() != 2) shard.at("rows").fail("two numbers");
+    Entry entry{.variable = shard.at("variable").text(),
+                .rows = {rows[0].count(), rows[1].count()},
+                .file = file_in(manifest, shard.at("file").text(), path_)};
+    if (is_own) {
+      own_.push_back({entry.variable, entry.rows,
+                      restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
+    } else if (is_needed) {
+      read_checkpoint_file(path_, entry.file);  // throws where it is damaged
+    }
+    entries_.push_back(std::move(entry));
+  }
+}
+
+ParameterShard::Saved ServerCheckpoint::load(const Entry& entry) const {
+  const auto state = read_state(path_, entry.file);
+  return shard_in(StateView(state, path_ + "/" + entry.file.name));
+}
+
+std::optional<ParameterShard::Saved> ServerCheckpoint::find(const std::string& variable,
+                                                            const RowRange& rows) {
+  std::vector<SavedShard> parts;
+  bool is_there = false;
+  for (const auto& entry : entries_) {
+    if (entry.variable != variable) continue;
+    is_there = true;
+    const bool has_some = entry.rows.begin < rows.end && rows.begin < entry.rows.end;
+    if (has_some || entry.rows == rows) parts.push_back({entry.rows, load(entry)});
+  }
+  if (!is_there) return std::nullopt;
+  try {
+    return assemble_shard(parts, rows);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(path_ + ": " + variable + ": " + error.what());
+  }
+}
+
+std::string ServerCheckpoint::save(const std::string& folder, const std::vector<HeldShard>& shards) {
+  if (!is_begun_checkpoint(folder))
+    throw InvalidArgument("[ServerCheckpoint] expected the name of a checkpoint that was begun, but got '" +
+                          folder + "'");
+  const std::string path = options_.folder + "/" + folder;
+  if (!std::filesystem::is_directory(path))
+    throw CheckpointError(path +
+                          ": expected a folder that all servers share with who saves them, but it is "
+                          "not there");
+  CheckpointManifest manifest;
+  StateValue::List described;
+  for (const auto& [variable, rows, shard] : shards) {
+    const std::string name = name_of_shard_file(options_.server, described.size());
+    const auto saved = shard->save();
+    manifest.step = std::max(manifest.step, static_cast<int64_t>(saved.version));
+    manifest.files.push_back(write_state(path, name, state_of_shard(saved)));
+    StateValue::Dict entry;
+    entry.add("name", shard->name());
+    entry.add("variable", variable);
+    entry.add("rows", StateValue::Tuple{{rows.begin, rows.end}});
+    entry.add("rule", state_of_rule(shard->rule()));
+    entry.add("filter", state_of_filter(shard->filtered()));
+    entry.add("file", name);
+    described.emplace_back(std::move(entry));
+  }
+  StateValue::Dict server;
+  server.add("format", kFormat);
+  server.add("server", options_.server);
+  server.add("num_servers", options_.num_servers);
+  server.add("shards", std::move(described));
+  manifest.files.push_back(write_state(path, name_of_server_file(options_.server), server));
+  return manifest_text(manifest);
+}
+
+}  // namespace lockstep

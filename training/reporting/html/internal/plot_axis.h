@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// How the numbers of an axis are written.
+enum class AxisNumbers {
+  kPlain,    ///< 0.5, 12 000, 2e-5
+  kPercent,  ///< of shares between 0 and 1
+  kWhole,    ///< of what is counted, such as epochs: no fractions
+};
+
+struct AxisTick {
+  double value = 0;
+  std::string label;
+};
+
+/// The visible part of an axis.
+struct PlotAxis {
+  double low = 0;
+  double high = 1;
+  std::vector<AxisTick> ticks;  ///< at round values, from low to high
+};
+
+struct AxisOptions {
+  AxisNumbers numbers = AxisNumbers::kPlain;
+  int64_t max_ticks = 6;
+  /// The ends are ticks. Otherwise they are the values' own.
+  bool ends_at_ticks = true;
+};
+
+/// An axis for values from `low` to `high`, finite ones; some room is added where they are equal. Ticks are
+/// multiples of 1, 2 or 5 times a power of ten, two at least.
+PlotAxis make_axis(double low, double high, const AxisOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+#include "lockstep/training/reporting/html/internal/report_curves.h"
+
+#include <algorithm>
+
+#include "lockstep/training/reporting/html/internal/line_plot.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kValidation = "validation_";
+
+using EpochMember = std::optional<double> EpochRecord::*;
+
+PlotLine epoch_line(const RunRecord& record, const std::string& name, EpochMember member) {
+  PlotLine line{.name = name};
+  for (const auto& epoch : record.epochs) {
+    if (const auto& value = epoch.*member)
+      line.points.push_back({.x = static_cast<double>(epoch.epoch), .y = *value});
+  }
+  return line;
+}
+
+template <typename Record>
+std::optional<double> other_value(const Record& record, const std::string& name) {
+  for (const auto& [other, value] : record.others) {
+    if (other == name) return value;
+  }
+  return std::nullopt;
+}
+
+/// In the order in which they first come.
+template <typename Record>
+std::vector<std::string> other_names(const std::vector<Record>& records) {
+  std::vector<std::string> names;
+  for (const auto& record : records) {
+    for (const auto& [name, value] : record.others) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+/// gradient_norm as Gradient norm.
+std::string title_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  if (!name.empty() && name[0] >= 'a' && name[0] <= 'z') name[0] = static_cast<char>(name[0] - 'a' + 'A');
+  return name;
+}
+
+void add_plot(LinePlot plot, std::vector<std::string>& figures) {
+  std::erase_if(plot.lines, [](const PlotLine& line) { return line.points.empty(); });
+  if (!plot.lines.empty()) figures.push_back(line_plot_figure(plot));
+}
+
+void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& figures) {
+  const auto names = other_names(record.epochs);
+  const auto line_of = [&](const std::string& name, const std::string& shown) {
+    PlotLine line{.name = shown};
+    for (const auto& epoch : record.epochs) {
+      if (const auto value = other_value(epoch, name)) {
+        line.points.push_back({.x = static_cast<double>(epoch.epoch), .y = *value});
+      }
+    }
+    return line;
+  };
+  for (const auto& name : names) {
+    const bool is_validation = name.starts_with(kValidation);
+    const std::string plain = is_validation ? name.substr(std::string(kValidation).size()) : name;
+    const bool has_plain = std::find(names.begin(), names.end(), plain) != names.end();
+    if (is_validation && has_plain) continue;  // drawn with the other
+    LinePlot plot{.title = title_of(plain)};
+    if (!is_validation) plot.lines.push_back(line_of(name, "training"));
+    plot.lines.push_back(line_of(kValidation + plain, "validation"));
+    add_plot(std::move(plot), figures);
+  }
+}
+
+void add_step_plots(const RunRecord& record, std::vector<std::string>& figures) {
+  const auto add = [&](const std::string& title, const std::string& name, const auto& value_of,
+                       std::optional<double> y_low = std::nullopt) {
+    LinePlot plot{
+        .title = title + ", step by step", .x_label = "step", .lines = {{.name = name}}, .y_low = y_low};
+    for (const auto& step : record.steps) {
+      if (const auto value = value_of(step)) {
+        plot.lines[0].points.push_back({.x = static_cast<double>(step.step), .y = *value});
+      }
+    }
+    add_plot(std::move(plot), figures);
+  };
+  add("Loss", "loss", [](const StepRecord& step) { return step.loss; });
+  add(
+      "Learning rate", "learning rate", [](const StepRecord& step) { return step.learning_rate; }, 0);
+  add(
+      "Images a second", "images a second", [](const StepRecord& step) { return step.images_per_second; }, 0);
+  for (const auto& name : other_names(record.steps)) {
+    add(title_of(name), name, [&](const StepRecord& step) { return other_value(step, name); });
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> report_curves(const RunRecord& record) {
+  std::vector<std::string> figures;
+  const auto line = [&](const std::string& name, EpochMember member) {
+    return epoch_line(record, name, member);
+  };
+  add_plot(
+      {.title = "Loss",
+       .lines = {line("training", &EpochRecord::loss), line("validation", &EpochRecord::validation_loss)}},
+      figures);
+  add_plot({.title = "Accuracy",
+            .lines = {line("training", &EpochRecord::accuracy),
+                      line("validation", &EpochRecord::validation_accuracy)},
+            .y_numbers = AxisNumbers::kPercent},
+           figures);
+  add_plot({.title = "Images a second",
+            .lines = {line("images a second", &EpochRecord::images_per_second)},
+            .y_low = 0},
+           figures);
+  const bool has_step_rates =
+      std::any_of(record.steps.begin(), record.steps.end(),
+                  [](const StepRecord& step) { return step.learning_rate.has_value(); });
+  if (!has_step_rates) {
+    add_plot(
+        {.title = "Learning rate", .lines = {line("learning rate", &EpochRecord::learning_rate)}, .y_low = 0},
+        figures);
+  }
+  add_plot({.title = "Waiting for data, share of the time",
+            .lines = {line("waiting for data", &EpochRecord::data_wait_share)},
+            .y_numbers = AxisNumbers::kPercent,
+            .y_low = 0},
+           figures);
+  add_other_epoch_plots(record, figures);
+  add_step_plots(record, figures);
+  return figures;
+}
+
+}  // namespace lockstep

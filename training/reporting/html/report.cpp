@@ -1,0 +1,231 @@
+#include "lockstep/training/reporting/html/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/runtime/base/files/output_file.h"
+#include "lockstep/runtime/base/internal/number_text.h"
+#include "lockstep/training/reporting/html/internal/heat_map.h"
+#include "lockstep/training/reporting/html/internal/html_page.h"
+#include "lockstep/training/reporting/html/internal/html_text.h"
+#include "lockstep/training/reporting/html/internal/report_curves.h"
+
+namespace lockstep {
+namespace {
+
+using KeyFigures = std::vector<std::pair<std::string, std::string>>;
+
+std::string counted(int64_t count, const std::string& one, const std::string& several) {
+  return grouped_number(count) + " " + (count == 1 ? one : several);
+}
+
+std::string status_line(const RunTotals& totals) {
+  std::string done =
+      counted(totals.epochs, "epoch", "epochs") + ", " + counted(totals.steps, "step", "steps");
+  if (totals.seconds >= 0) done += " in " + seconds_text(totals.seconds);
+  switch (totals.status) {
+    case RunStatus::kCompleted:
+      return "Completed: " + done;
+    case RunStatus::kStoppedEarly:
+      return "Stopped early after " + done;
+    case RunStatus::kInterrupted:
+      return "Interrupted after " + done;
+    case RunStatus::kFailed:
+      break;
+  }
+  return "Failed after " + done;
+}
+
+/// The epoch with the best value of a member; nothing where none has a number there.
+template <typename Better>
+const EpochRecord* best_epoch(const RunRecord& record, std::optional<double> EpochRecord::*member,
+                              Better is_better) {
+  const EpochRecord* best = nullptr;
+  for (const auto& epoch : record.epochs) {
+    const auto& value = epoch.*member;
+    if (!value || std::isnan(*value)) continue;
+    if (best == nullptr || is_better(*value, *(best->*member))) best = &epoch;
+  }
+  return best;
+}
+
+std::optional<double> median_of(const RunRecord& record, std::optional<double> EpochRecord::*member) {
+  std::vector<double> values;
+  for (const auto& epoch : record.epochs) {
+    const auto& value = epoch.*member;
+    if (value && std::isfinite(*value)) values.push_back(*value);
+  }
+  if (values.empty()) return std::nullopt;
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
+  return values[middle];
+}
+
+std::string rate_text(double images_per_second) {
+  return images_per_second < 100 ? short_number(images_per_second, 3)
+                                 : grouped_number(std::llround(images_per_second));
+}
+
+KeyFigures key_figures_of(const RunRecord& record) {
+  KeyFigures figures;
+  const auto in_epoch = [](const EpochRecord& epoch) {
+    return " (epoch " + std::to_string(epoch.epoch) + ")";
+  };
+  if (const auto* best = best_epoch(record, &EpochRecord::validation_accuracy, std::greater<>())) {
+    figures.emplace_back("Best validation accuracy" + in_epoch(*best),
+                         percent_text(*best->validation_accuracy));
+  } else if (const auto* trained = best_epoch(record, &EpochRecord::accuracy, std::greater<>())) {
+    figures.emplace_back("Best training accuracy" + in_epoch(*trained), percent_text(*trained->accuracy));
+  }
+  if (const auto* best = best_epoch(record, &EpochRecord::validation_loss, std::less<>())) {
+    figures.emplace_back("Lowest validation loss" + in_epoch(*best), short_number(*best->validation_loss));
+  }
+  if (!record.epochs.empty() && record.epochs.back().loss) {
+    figures.emplace_back("Training loss at the end", short_number(*record.epochs.back().loss));
+  }
+  if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
+    figures.emplace_back("Images a second", rate_text(*rate));
+  }
+  if (const auto share = median_of(record, &EpochRecord::data_wait_share)) {
+    figures.emplace_back("Waiting for data", percent_text(*share, 1));
+  }
+  if (record.totals.images > 0)
+    figures.emplace_back("Images trained on", grouped_number(record.totals.images));
+  return figures;
+}
+
+void add_confusions(const RunRecord& record, HtmlPage& page) {
+  if (!record.confusion) return;
+  constexpr size_t kMostPairs = 10;
+  const ConfusionCounts& matrix = *record.confusion;
+  HtmlTable pairs{.columns = {{"True"}, {"Predicted"}, {"Examples", true}}};
+  for (const auto& [true_class, predicted_class, count] : most_frequent_confusions(matrix, kMostPairs)) {
+    pairs.rows.push_back(
+        {matrix.class_names[true_class], matrix.class_names[predicted_class], grouped_number(count)});
+  }
+  const std::string table =
+      pairs.rows.empty() ? "<p>No class was taken for another.</p>\n" : html_table(pairs);
+  page.heading("Which classes are confused");
+  page.figures({confusion_figure(matrix),
+                "<figure class=\"chart\"><figcaption>Most frequent confusions</figcaption>\n" + table +
+                    "</figure>\n"});
+}
+
+void add_misclassified(const RunRecord& record, HtmlPage& page) {
+  const auto& total = record.num_misclassified;
+  if (record.misclassified.empty() && !total) return;
+  page.heading("Misclassified images");
+  if (total && *total == 0) page.paragraph("None: every image was classified rightly.");
+  if (record.misclassified.empty()) {
+    if (total && *total > 0)
+      page.paragraph(counted(*total, "image was", "images were") + " classified wrongly.");
+    return;
+  }
+  const auto num_shown = static_cast<int64_t>(record.misclassified.size());
+  const std::string shown = total && *total > num_shown
+                                ? grouped_number(num_shown) + " of " + grouped_number(*total) + ": the"
+                                : "The";
+  page.paragraph(shown + " true class, the predicted one, and how sure of it the model was.");
+  std::vector<HtmlPage::Picture> pictures;
+  for (const auto& image : record.misclassified) {
+    const std::string classes = image.true_class + " \u2192 " + image.predicted_class;
+    pictures.push_back(
+        {.png = image.png,
+         .description = "true class " + image.true_class + ", predicted " + image.predicted_class,
+         .first_line = classes,
+         .second_line = percent_text(image.confidence, 1)});
+  }
+  page.pictures(pictures);
+}
+
+/// A column of the epochs' table.
+struct EpochColumn {
+  std::string name;
+  std::optional<double> EpochRecord::*member = nullptr;
+  std::string (*format)(double) = nullptr;
+};
+
+std::string number_cell(double value) {
+  return short_number(value);
+}
+
+std::string share_cell(double share) {
+  return percent_text(share);
+}
+
+/// Without the columns of what was never measured.
+std::vector<EpochColumn> epoch_columns(const RunRecord& record) {
+  std::vector<EpochColumn> columns = {{"Loss", &EpochRecord::loss, number_cell},
+                                      {"Accuracy", &EpochRecord::accuracy, share_cell},
+                                      {"Validation loss", &EpochRecord::validation_loss, number_cell},
+                                      {"Validation accuracy", &EpochRecord::validation_accuracy, share_cell},
+                                      {"Learning rate", &EpochRecord::learning_rate, number_cell},
+                                      {"Images a second", &EpochRecord::images_per_second, rate_text},
+                                      {"Waiting for data", &EpochRecord::data_wait_share, share_cell},
+                                      {"Time", &EpochRecord::seconds, seconds_text}};
+  std::erase_if(columns, [&](const EpochColumn& column) {
+    return std::none_of(record.epochs.begin(), record.epochs.end(),
+                        [&](const EpochRecord& epoch) { return (epoch.*column.member).has_value(); });
+  });
+  return columns;
+}
+
+void add_epochs(const RunRecord& record, HtmlPage& page) {
+  if (record.epochs.empty()) return;
+  constexpr size_t kMostUnfolded = 12;
+  const auto columns = epoch_columns(record);
+  HtmlTable table{.columns = {{"Epoch", true}}};
+  for (const auto& column : columns) table.columns.push_back({column.name, true});
+  const auto* best = best_epoch(record, &EpochRecord::validation_accuracy, std::greater<>());
+  for (const auto& epoch : record.epochs) {
+    if (&epoch == best) table.marked_rows.push_back(table.rows.size());
+    std::vector<std::string> cells = {std::to_string(epoch.epoch)};
+    for (const auto& column : columns) {
+      const auto& value = epoch.*column.member;
+      cells.push_back(value ? column.format(*value) : "\u2013");
+    }
+    table.rows.push_back(std::move(cells));
+  }
+  page.heading("Epochs");
+  if (best != nullptr) page.paragraph("The best validation accuracy is set in bold.");
+  const std::string html = html_table(table);
+  if (table.rows.size() <= kMostUnfolded) {
+    page.elements(html);
+  } else {
+    page.folded("All " + std::to_string(table.rows.size()) + " epochs", html);
+  }
+}
+
+void add_configuration(const RunRecord& record, HtmlPage& page) {
+  if (record.configuration.empty()) return;
+  HtmlTable table{.columns = {{"Name"}, {"Value"}, {"From"}}};
+  for (const auto& [name, value, origin] : record.configuration) {
+    if (origin != "default") table.marked_rows.push_back(table.rows.size());
+    table.rows.push_back({name, value, origin});
+  }
+  page.heading("Configuration");
+  page.paragraph("What was set for this run, other than by default, is set in bold.");
+  page.elements(html_table(table));
+}
+
+}  // namespace
+
+std::string report_html(const RunRecord& record) {
+  HtmlPage page(record.title.empty() ? "Training run" : record.title);
+  page.line(status_line(record.totals));
+  if (!record.totals.reason.empty()) page.line(record.totals.reason);
+  page.key_figures(key_figures_of(record));
+  const auto curves = report_curves(record);
+  if (!curves.empty()) page.heading("Curves").figures(curves);
+  add_confusions(record, page);
+  add_misclassified(record, page);
+  add_epochs(record, page);
+  add_configuration(record, page);
+  return page.html();
+}
+
+void write_report(const RunRecord& record, const std::string& path) {
+  replace_file(path, report_html(record));
+}
+
+}  // namespace lockstep

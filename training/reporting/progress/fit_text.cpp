@@ -1,0 +1,106 @@
+#include "lockstep/training/reporting/progress/fit_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kSpeed = "examples_per_second";
+constexpr const char* kValidation = "validation_";
+constexpr size_t kMostRows = 20;
+
+std::string title_of(const std::string& name, const FitTextOptions& options) {
+  if (name == kSpeed) return options.unit + "/s";
+  std::string title = name.starts_with(kValidation)
+                          ? options.validation + "_" + name.substr(std::string(kValidation).size())
+                          : name;
+  std::replace(title.begin(), title.end(), '_', ' ');
+  return title;
+}
+
+std::string value_text(const std::string& name, double value) {
+  if (name == kSpeed) return fmt::format("{:.0f}", value);
+  if (name == "data_wait") return fmt::format("{:.1f} %", 100 * value);
+  if (name == "learning_rate") return fmt::format("{:.3g}", value);
+  return fmt::format("{:.4f}", value);
+}
+
+std::vector<std::string> shown_names(const std::vector<Logs>& epochs, const FitTextOptions& options) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    const bool occurs = std::any_of(epochs.begin(), epochs.end(),
+                                    [&](const Logs& logs) { return logs.find(name).has_value(); });
+    if (occurs && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const auto& name : options.names) add(name);
+  if (!options.names.empty()) return names;
+  for (const auto& logs : epochs) {
+    for (const auto& [name, value] : logs) add(name);
+  }
+  return names;
+}
+
+/// `best validation accuracy 0.9745 in epoch 3`; of several equal ones the first.
+std::string best_line(int64_t first_epoch, const std::vector<Logs>& epochs, const FitTextOptions& options) {
+  for (const std::string name : {"validation_accuracy", "validation_loss"}) {
+    const bool is_loss = name == "validation_loss";
+    std::pair<double, int64_t> best{0, -1};
+    for (size_t i = 0; i < epochs.size(); ++i) {
+      const auto value = epochs[i].find(name);
+      if (!value || std::isnan(*value)) continue;
+      if (best.second < 0 || (is_loss ? *value < best.first : *value > best.first))
+        best = {*value, first_epoch + static_cast<int64_t>(i)};
+    }
+    if (best.second >= 0) {
+      return fmt::format("best {} {} in epoch {}\n", title_of(name, options), value_text(name, best.first),
+                         best.second);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string epoch_line(int64_t epoch, int64_t epochs, const Logs& logs, const FitTextOptions& options) {
+  std::string text = fmt::format("epoch {}/{}", epoch, epochs);
+  for (const auto& name : shown_names({logs}, options)) {
+    const std::string title = title_of(name, options), value = value_text(name, *logs.find(name));
+    text += name == kSpeed ? fmt::format("  {} {}", value, title) : fmt::format("  {} {}", title, value);
+  }
+  return text;
+}
+
+std::string fit_table(int64_t first_epoch, const std::vector<Logs>& epochs, const FitTextOptions& options) {
+  if (epochs.empty()) return "";
+  const auto names = shown_names(epochs, options);
+  std::vector<std::vector<std::string>> rows(1, {"epoch"});
+  for (const auto& name : names) rows[0].push_back(title_of(name, options));
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    if (epochs.size() > kMostRows && i >= kMostRows / 2 && i < epochs.size() - kMostRows / 2) {
+      if (i == kMostRows / 2) rows.push_back(std::vector<std::string>(names.size() + 1, "..."));
+      continue;
+    }
+    auto& row = rows.emplace_back(1, fmt::format("{}", first_epoch + static_cast<int64_t>(i)));
+    for (const auto& name : names) {
+      const auto value = epochs[i].find(name);
+      row.push_back(value ? value_text(name, *value) : "-");
+    }
+  }
+  std::vector<size_t> widths(names.size() + 1, 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i)
+      text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
+    text += '\n';
+  }
+  return text + best_line(first_epoch, epochs, options);
+}
+
+}  // namespace lockstep

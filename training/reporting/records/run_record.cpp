@@ -1,0 +1,68 @@
+#include "lockstep/training/reporting/records/run_record.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+void add_if_measured(MetricRow& row, const std::string& name, const std::optional<double>& value) {
+  const bool is_new =
+      std::none_of(row.begin(), row.end(), [&](const auto& entry) { return entry.first == name; });
+  if (value && is_new) row.emplace_back(name, *value);
+}
+
+}  // namespace
+
+std::string status_name(RunStatus status) {
+  switch (status) {
+    case RunStatus::kCompleted:
+      return "completed";
+    case RunStatus::kStoppedEarly:
+      return "stopped_early";
+    case RunStatus::kInterrupted:
+      return "interrupted";
+    case RunStatus::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+MetricRow metric_row(const StepRecord& step) {
+  MetricRow row = {{"step", step.step}};
+  add_if_measured(row, "loss", step.loss);
+  add_if_measured(row, "learning_rate", step.learning_rate);
+  add_if_measured(row, "images_per_second", step.images_per_second);
+  for (const auto& [name, value] : step.others) add_if_measured(row, name, value);
+  return row;
+}
+
+MetricRow metric_row(const EpochRecord& epoch) {
+  MetricRow row = {{"epoch", epoch.epoch}, {"step", epoch.step}};
+  add_if_measured(row, "loss", epoch.loss);
+  add_if_measured(row, "accuracy", epoch.accuracy);
+  add_if_measured(row, "validation_loss", epoch.validation_loss);
+  add_if_measured(row, "validation_accuracy", epoch.validation_accuracy);
+  add_if_measured(row, "learning_rate", epoch.learning_rate);
+  add_if_measured(row, "images_per_second", epoch.images_per_second);
+  add_if_measured(row, "data_wait_share", epoch.data_wait_share);
+  add_if_measured(row, "seconds", epoch.seconds);
+  for (const auto& [name, value] : epoch.others) add_if_measured(row, name, value);
+  return row;
+}
+
+MetricRow metric_row(const RunTotals& totals) {
+  MetricRow row = {{"status", status_name(totals.status)}};
+  if (!totals.reason.empty()) row.emplace_back("reason", totals.reason);
+  row.emplace_back("epochs", totals.epochs);
+  row.emplace_back("steps", totals.steps);
+  row.emplace_back("images", totals.images);
+  row.emplace_back("seconds", totals.seconds);
+  return row;
+}
+
+MetricRow with_kind(const std::string& kind, MetricRow row) {
+  row.insert(row.begin(), {"kind", kind});
+  return row;
+}
+
+}  // namespace lockstep

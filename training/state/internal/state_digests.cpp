@@ -1,0 +1,117 @@
+#include "lockstep/training/state/internal/state_digests.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/state/internal/replica_states.h"
+#include "lockstep/training/state/internal/tensor_digest.h"
+#include "lockstep/training/state/not_finite.h"
+#include "lockstep/training/state/optimizer_state.h"
+
+namespace lockstep {
+namespace {
+
+/// One replica's.
+struct NamedDigests {
+  std::vector<std::string> names;
+  torch::Tensor digests;  // int64 [names, 2], on the CPU
+};
+
+NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Optimizer* optimizer) {
+  const torch::NoGradGuard no_grad;
+  NamedDigests all;
+  std::vector<torch::Tensor> digests;
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor, bool may_be_infinite = false) {
+    if (!tensor.defined() || tensor.layout() != torch::kStrided) return;
+    all.names.push_back(name);
+    digests.push_back(digest_of(tensor));
+    if (may_be_infinite) digests.back()[1] = 0;
+  };
+  // What is not trained, such as a mask, is as it was meant to be.
+  for (const auto& item : module.named_parameters())
+    add("parameter " + item.key(), item.value(), !item.value().requires_grad());
+  if (optimizer != nullptr) {
+    visit_tensors(
+        StateValue(optimizer_state(*optimizer)),
+        [&](const std::string& name, const torch::Tensor& tensor) { add("optimizer " + name, tensor); });
+  }
+  // At once where they lie on one device: each copy waits for it.
+  if (digests.empty()) {
+    all.digests = torch::zeros({0, 2}, torch::kLong);
+    return all;
+  }
+  const auto device = digests.front().device();
+  for (auto& digest : digests) digest = digest.to(device);
+  all.digests = torch::stack(digests).cpu();
+  return all;
+}
+
+/// The replica that differs from most others: of two, the second.
+size_t odd_one_out(const std::vector<int64_t>& digests) {
+  std::map<int64_t, size_t> counts;
+  for (const int64_t digest : digests) ++counts[digest];
+  size_t odd = 1;
+  size_t fewest = digests.size() + 1;
+  for (size_t replica = digests.size(); replica-- > 0;) {
+    if (counts[digests[replica]] < fewest) {
+      fewest = counts[digests[replica]];
+      odd = replica;
+    }
+  }
+  return odd;
+}
+
+}  // namespace
+
+StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>& modules,
+                           const std::vector<torch::optim::Optimizer*>& optimizers) {
+  const auto local = strategy.run([&](ReplicaContext& replica) {
+    const auto index = static_cast<size_t>(replica.local_replica_id());
+    return digests_of(*modules[index], optimizers.empty() ? nullptr : optimizers[index]);
+  });
+  std::vector<torch::Tensor> own;
+  for (const auto& of_replica : local.local_values()) own.push_back(of_replica.digests);
+  return {local.local_values().front().names, gather_of_replicas(strategy, own)};
+}
+
+void check_equal(const StateDigests& states, int64_t step) {
+  const auto& all = states.of_replicas;
+  for (size_t replica = 1; replica < all.size(); ++replica) {
+    if (all[replica].size(0) == all[0].size(0)) continue;
+    throw InconsistentReplicas(
+        c10::str("[DivergenceCheck] expected states of as many tensors, but after step ", step, " replica ",
+                 replica, " has ", all[replica].size(0), " and replica 0 has ", all[0].size(0)));
+  }
+  for (size_t i = 0; i < states.names.size(); ++i) {
+    std::vector<int64_t> digests;
+    for (const auto& of_replica : all) digests.push_back(of_replica.const_data_ptr<int64_t>()[2 * i]);
+    if (std::all_of(digests.begin(), digests.end(), [&](int64_t digest) { return digest == digests[0]; }))
+      continue;
+    const size_t odd = odd_one_out(digests);
+    throw InconsistentReplicas(c10::str(
+        "[DivergenceCheck] expected the same bits on all replicas, but after step ", step, " replica ", odd,
+        " has other ones in ", states.names[i], " than replica ", odd == 0 ? 1 : 0));
+  }
+}
+
+void check_finite(const StateDigests& states, int64_t epoch, int64_t step) {
+  for (size_t replica = 0; replica < states.of_replicas.size(); ++replica) {
+    const auto* digests = states.of_replicas[replica].const_data_ptr<int64_t>();
+    // Replicas with other states are check_equal()'s affair.
+    const auto count =
+        std::min(states.names.size(), static_cast<size_t>(states.of_replicas[replica].size(0)));
+    for (size_t i = 0; i < count; ++i) {
+      if (digests[2 * i + 1] == 0) continue;
+      throw NotFinite({.epoch = epoch,
+                       .step = step,
+                       .replica = static_cast<int64_t>(replica),
+                       .tensor = states.names[i]});
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,390 @@
+#include "lockstep/training/state/optimizer_state.h"
+
+#include <c10/util/Exception.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <concepts>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/optimizers/fused_adagrad.h"
+#include "lockstep/training/optimizers/fused_adam.h"
+#include "lockstep/training/optimizers/fused_sgd.h"
+#include "lockstep/training/optimizers/sparse_adam.h"
+
+namespace lockstep {
+namespace {
+
+using torch::optim::Optimizer;
+using Betas = std::tuple<double, double>;
+
+double steps_of(const StateView& saved) {
+  const double step = saved.at("step").number();
+  if (!(step >= 0 && step < 1e15)) saved.at("step").fail("a number of steps");
+  return step;
+}
+
+/// Adam and AdamW, of which Python has one state, too.
+template <typename OptimizerOf, typename OptionsOf, typename StateOf, bool kIsDecoupled>
+struct AdamKind {
+  using Class = OptimizerOf;
+  using Options = OptionsOf;
+  using State = StateOf;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("betas", options.betas());
+    visit("eps", options.eps());
+    visit("weight_decay", options.weight_decay());
+    visit("amsgrad", options.amsgrad());
+    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
+  }
+
+  /// What Python's group holds besides.
+  static void add_constants(StateValue::Dict& group) {
+    if (group.find("maximize") == nullptr) group.add("maximize", false);
+    group.add("foreach", StateValue());
+    group.add("capturable", false);
+    group.add("differentiable", false);
+    group.add("fused", StateValue());
+    group.add("decoupled_weight_decay", kIsDecoupled);
+  }
+
+  static void check_constants(const StateView& group) {
+    const auto is_decoupled = group.find("decoupled_weight_decay");
+    if (is_decoupled && is_decoupled->truth() != kIsDecoupled)
+      is_decoupled->fail(kIsDecoupled ? "True, as of an AdamW" : "False, as of an Adam");
+  }
+
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
+    StateValue::Dict saved;
+    if (state == nullptr || !state->exp_avg().defined()) return saved;
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
+      saved.add("step", state->step());
+    } else {
+      saved.add("step", torch::tensor(static_cast<float>(state->step())));
+    }
+    saved.add("exp_avg", state->exp_avg());
+    saved.add("exp_avg_sq", state->exp_avg_sq());
+    if (state->max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state->max_exp_avg_sq());
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options& options,
+                                     const torch::Tensor& parameter) {
+    auto state = std::make_unique<State>();
+    const double step = steps_of(saved);
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
+      state->step(torch::full({}, step, torch::TensorOptions(torch::kFloat32).device(parameter.device())));
+    } else {
+      state->step(static_cast<int64_t>(step));
+    }
+    state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
+    state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
+    if (options.amsgrad()) state->max_exp_avg_sq(saved.at("max_exp_avg_sq").tensor_like(parameter));
+    return state;
+  }
+};
+
+template <typename OptimizerOf, typename OptionsOf, typename StateOf>
+struct SgdKind {
+  using Class = OptimizerOf;
+  using Options = OptionsOf;
+  using State = StateOf;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("momentum", options.momentum());
+    visit("dampening", options.dampening());
+    visit("weight_decay", options.weight_decay());
+    visit("nesterov", options.nesterov());
+    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
+  }
+
+  static void add_constants(StateValue::Dict& group) {
+    if (group.find("maximize") == nullptr) group.add("maximize", false);
+    group.add("foreach", StateValue());
+    group.add("differentiable", false);
+    group.add("fused", StateValue());
+  }
+
+  static void check_constants(const StateView&) {}
+
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
+    StateValue::Dict saved;
+    if (state != nullptr && state->momentum_buffer().defined())
+      saved.add("momentum_buffer", state->momentum_buffer());
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
+    const auto buffer = saved.find("momentum_buffer");
+    if (!buffer || buffer->is_none()) return nullptr;
+    auto state = std::make_unique<State>();
+    state->momentum_buffer(buffer->tensor_like(parameter));
+    return state;
+  }
+};
+
+/// What Adagrad remembers has the same class in either of the two. Python has it for each parameter from the
+/// beginning.
+template <typename OptimizerOf, typename OptionsOf>
+struct AdagradKind {
+  using Class = OptimizerOf;
+  using Options = OptionsOf;
+  using State = torch::optim::AdagradParamState;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("lr_decay", options.lr_decay());
+    visit("eps", options.eps());
+    visit("weight_decay", options.weight_decay());
+    visit("initial_accumulator_value", options.initial_accumulator_value());
+    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
+  }
+
+  static void add_constants(StateValue::Dict& group) {
+    if (group.find("maximize") == nullptr) group.add("maximize", false);
+    group.add("foreach", StateValue());
+    group.add("differentiable", false);
+    group.add("fused", StateValue());
+  }
+
+  static void check_constants(const StateView&) {}
+
+  static StateValue::Dict save(const State* state, const Options& options, const torch::Tensor& parameter) {
+    StateValue::Dict saved;
+    saved.add("step", torch::tensor(static_cast<float>(state == nullptr ? 0 : state->step())));
+    saved.add("sum", state != nullptr && state->sum().defined()
+                         ? state->sum()
+                         : torch::full_like(parameter.detach(), options.initial_accumulator_value()));
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
+    auto state = std::make_unique<State>();
+    state->step(static_cast<int64_t>(steps_of(saved)));
+    state->sum(saved.at("sum").tensor_like(parameter));
+    return state;
+  }
+};
+
+struct SparseAdamKind {
+  using Class = SparseAdam;
+  using Options = SparseAdamOptions;
+  using State = torch::optim::AdamParamState;
+
+  template <typename Group, typename Visit>
+  static void visit_options(Group& options, const Visit& visit) {
+    visit("lr", options.lr());
+    visit("betas", options.betas());
+    visit("eps", options.eps());
+    visit("maximize", options.maximize());
+  }
+
+  static void add_constants(StateValue::Dict&) {}
+  static void check_constants(const StateView&) {}
+
+  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
+    StateValue::Dict saved;
+    if (state == nullptr || !state->exp_avg().defined()) return saved;
+    saved.add("step", state->step());
+    saved.add("exp_avg", state->exp_avg());
+    saved.add("exp_avg_sq", state->exp_avg_sq());
+    return saved;
+  }
+
+  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
+    auto state = std::make_unique<State>();
+    state->step(static_cast<int64_t>(steps_of(saved)));
+    state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
+    state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
+    return state;
+  }
+};
+
+/// Calls `work` with the kind of the optimizer.
+template <typename Work>
+auto with_kind(const Optimizer& optimizer, const Work& work) {
+  namespace optim = torch::optim;
+  const auto is = [&]<typename T>(const T*) { return dynamic_cast<const T*>(&optimizer) != nullptr; };
+  if (is(static_cast<FusedAdam*>(nullptr)))
+    return work(AdamKind<FusedAdam, FusedAdamOptions, FusedAdamParamState, /*kIsDecoupled=*/false>());
+  if (is(static_cast<FusedAdamW*>(nullptr)))
+    return work(AdamKind<FusedAdamW, FusedAdamWOptions, FusedAdamParamState, /*kIsDecoupled=*/true>());
+  if (is(static_cast<FusedSgd*>(nullptr)))
+    return work(SgdKind<FusedSgd, FusedSgdOptions, FusedSgdParamState>());
+  if (is(static_cast<FusedAdagrad*>(nullptr))) return work(AdagradKind<FusedAdagrad, FusedAdagradOptions>());
+  if (is(static_cast<SparseAdam*>(nullptr))) return work(SparseAdamKind());
+  if (is(static_cast<optim::Adam*>(nullptr)))
+    return work(AdamKind<optim::Adam, optim::AdamOptions, optim::AdamParamState, /*kIsDecoupled=*/false>());
+  if (is(static_cast<optim::AdamW*>(nullptr)))
+    return work(AdamKind<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState, /*kIsDecoupled=*/true>());
+  if (is(static_cast<optim::SGD*>(nullptr)))
+    return work(SgdKind<optim::SGD, optim::SGDOptions, optim::SGDParamState>());
+  if (is(static_cast<optim::Adagrad*>(nullptr)))
+    return work(AdagradKind<optim::Adagrad, optim::AdagradOptions>());
+  throw InvalidArgument(
+      "[optimizer_state] expected FusedAdam, FusedAdamW, FusedSgd, FusedAdagrad, SparseAdam, or "
+      "torch::optim's Adam, AdamW, SGD or Adagrad, but got another optimizer");
+}
+
+/// The options of a group, which the caller may have made for another optimizer.
+template <typename Options>
+const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
+  const auto* options = dynamic_cast<const Options*>(&group.options());
+  if (options == nullptr)
+    throw InvalidArgument(
+        "[optimizer_state] expected groups with options of their optimizer, but got another's");
+  return *options;
+}
+
+StateValue value_of_option(const Betas& betas) {
+  return StateValue::Tuple{{std::get<0>(betas), std::get<1>(betas)}};
+}
+StateValue value_of_option(double number) {
+  return number;
+}
+StateValue value_of_option(bool truth) {
+  return truth;
+}
+
+void read_option(const StateView& view, double& option) {
+  option = view.number();
+}
+void read_option(const StateView& view, bool& option) {
+  option = view.truth();
+}
+void read_option(const StateView& view, Betas& option) {
+  const auto betas = view.items();
+  if (betas.size() != 2) view.fail("two numbers", std::to_string(betas.size()));
+  option = {betas[0].number(), betas[1].number()};
+}
+
+template <typename Kind>
+StateValue::Dict save_as(const Optimizer& optimizer) {
+  StateValue::Dict states;
+  StateValue::List groups;
+  int64_t place = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    StateValue::Dict saved;
+    Kind::visit_options(options_of<typename Kind::Options>(group), [&](const char* name, const auto& option) {
+      saved.add(name, value_of_option(option));
+    });
+    Kind::add_constants(saved);
+    StateValue::List places;
+    for (const auto& parameter : group.params()) {
+      places.emplace_back(place);
+      const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      const auto* held = state == optimizer.state().end()
+                             ? nullptr
+                             : static_cast<const typename Kind::State*>(state->second.get());
+      auto of_parameter = Kind::save(held, options_of<typename Kind::Options>(group), parameter);
+      if (!of_parameter.entries.empty()) states.add(place, std::move(of_parameter));
+      ++place;
+    }
+    saved.add("params", std::move(places));
+    groups.emplace_back(std::move(saved));
+  }
+  StateValue::Dict result;
+  result.add("state", std::move(states));
+  result.add("param_groups", std::move(groups));
+  return result;
+}
+
+/// By the checks that the optimizer itself makes when it is constructed.
+template <typename Kind>
+void check_loaded_options(const typename Kind::Options& options, const StateView& saved) {
+  const std::string expected = "options that the optimizer takes";
+  try {
+    const std::vector<torch::Tensor> parameters{torch::zeros({1})};
+    const typename Kind::Class checked(parameters, options);
+  } catch (const c10::Error& error) {
+    saved.fail(expected, error.what_without_backtrace());
+  } catch (const std::invalid_argument& error) {
+    saved.fail(expected, error.what());
+  }
+}
+
+/// The options of one group, of a copy.
+template <typename Kind>
+std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim::OptimizerParamGroup& group,
+                                                             const StateView& saved) {
+  auto options = std::make_unique<typename Kind::Options>(options_of<typename Kind::Options>(group));
+  saved.at("lr");
+  Kind::check_constants(saved);
+  bool can_maximize = false;
+  Kind::visit_options(*options, [&](const std::string& name, auto& option) {
+    can_maximize = can_maximize || name == "maximize";
+    // A state of an older Python lacks the options that came later.
+    const auto view = name == "betas" || name == "momentum" ? saved.at(name) : saved.find(name);
+    if (view) read_option(*view, option);
+  });
+  const auto maximize = saved.find("maximize");
+  if (!can_maximize && maximize && maximize->truth()) maximize->fail("False, for this optimizer cannot");
+  check_loaded_options<Kind>(*options, saved);
+  return options;
+}
+
+template <typename Kind>
+void load_as(Optimizer& optimizer, const StateView& state) {
+  auto& groups = optimizer.param_groups();
+  const auto saved_groups = state.at("param_groups").items();
+  if (saved_groups.size() != groups.size()) {
+    state.at("param_groups")
+        .fail(std::to_string(groups.size()) + " groups", std::to_string(saved_groups.size()));
+  }
+  // Everything is read before anything is changed.
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  std::map<int64_t, std::pair<torch::Tensor, size_t>>
+      parameters;  // by their number in the file, with their group
+  for (size_t index = 0; index < groups.size(); ++index) {
+    options.push_back(load_options<Kind>(groups[index], saved_groups[index]));
+    const auto view = saved_groups[index].at("params");
+    const auto numbers = view.items();
+    if (numbers.size() != groups[index].params().size()) {
+      view.fail(std::to_string(groups[index].params().size()) + " parameters",
+                std::to_string(numbers.size()));
+    }
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!parameters.emplace(numbers[i].integer(), std::pair(groups[index].params()[i], index)).second)
+        numbers[i].fail("each parameter once", "one twice");
+    }
+  }
+  std::map<void*, std::unique_ptr<torch::optim::OptimizerParamState>> states;
+  for (const auto& [key, saved] : state.at("state").entries()) {
+    const auto* number = std::get_if<int64_t>(&key);
+    const auto parameter = number == nullptr ? parameters.end() : parameters.find(*number);
+    if (parameter == parameters.end()) saved.fail("the number of a parameter", "none of them");
+    const auto& [tensor, group] = parameter->second;
+    auto loaded = Kind::load(saved, static_cast<const typename Kind::Options&>(*options[group]), tensor);
+    if (loaded) states[tensor.unsafeGetTensorImpl()] = std::move(loaded);
+  }
+  for (size_t index = 0; index < groups.size(); ++index) groups[index].set_options(std::move(options[index]));
+  optimizer.state().clear();
+  for (auto& [parameter, loaded] : states) optimizer.state()[parameter] = std::move(loaded);
+}
+
+}  // namespace
+
+StateValue::Dict optimizer_state(const Optimizer& optimizer) {
+  return with_kind(optimizer, [&]<typename Kind>(Kind) { return save_as<Kind>(optimizer); });
+}
+
+void load_optimizer_state(Optimizer& optimizer, const StateValue& state, const std::string& source) {
+  with_kind(optimizer, [&]<typename Kind>(Kind) { load_as<Kind>(optimizer, StateView(state, source)); });
+}
+
+}  // namespace lockstep

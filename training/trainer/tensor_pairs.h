@@ -1,0 +1,39 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <optional>
+
+#include "lockstep/strategies/input/batch_traits.h"
+
+namespace lockstep::detail {
+
+/// The rows of a tensor as a dataset.
+class TensorRows {
+ public:
+  /// Throws InvalidArgument for a tensor that is undefined or a scalar.
+  explicit TensorRows(torch::Tensor rows);
+  std::optional<size_t> size() const { return static_cast<size_t>(rows_.size(0)); }
+  torch::Tensor get_batch(c10::ArrayRef<size_t> indices) const;
+
+ private:
+  torch::Tensor rows_;
+};
+
+/// The rows of two tensors, as data and target.
+class TensorPairs {
+ public:
+  /// Throws InvalidArgument as TensorRows, and where the two have different numbers of rows.
+  TensorPairs(const torch::Tensor& data, const torch::Tensor& target);
+  std::optional<size_t> size() const { return data_.size(); }
+  Example get_batch(c10::ArrayRef<size_t> indices) const {
+    return {data_.get_batch(indices), target_.get_batch(indices)};
+  }
+
+ private:
+  TensorRows data_;
+  TensorRows target_;
+};
+
+}  // namespace lockstep::detail

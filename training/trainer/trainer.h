@@ -1,0 +1,270 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/core/cuda_graph.h"
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/trainer/fit_loop.h"
+#include "lockstep/training/trainer/tensor_pairs.h"
+#include "lockstep/training/trainer/trainer_model.h"
+#include "lockstep/training/trainer/trainer_options.h"
+#include "lockstep/training/trainer/trainer_step.h"
+
+namespace lockstep {
+
+/// Trains, evaluates and uses a model on any strategy, for those who do not want to write the loop:
+///
+///     Trainer trainer(strategy, [](ReplicaContext&) { return SimpleCnn(); },
+///                     [](auto parameters) { return FusedAdam(parameters, 1e-3); },
+///                     cross_entropy, {{"accuracy", CategoricalAccuracy()}});
+///     trainer.fit(batches, {.epochs = 5, .validation = test_batches});
+///
+/// fit() does what the loop by hand does, bit for bit: each global batch is cut into shards, losses are
+/// averaged over its true number of examples, gradients summed, one step made, the same on every replica.
+/// Used by one thread at a time, and by all workers alike: its calls are collectives. The strategy outlives
+/// it.
+template <typename Model, typename Batch = Example>
+class Trainer {
+ public:
+  using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
+  using Batches = DistributedDataset<Batch>;
+
+  /// `model` is a Mirrored module, a module to be mirrored (Strategy::mirror), or a factory for
+  /// Strategy::scope. `make_optimizer` gives an optimizer, by value or pointer, of the parameters that it is
+  /// handed, or of the `Model&` where it takes that. `loss` gives a loss for each example. Throws what
+  /// scope() and mirror() throw, and InvalidArgument for metrics of the same name.
+  template <typename Source, typename MakeOptimizer>
+  Trainer(Strategy& strategy, Source model, const MakeOptimizer& make_optimizer, LossFunction loss,
+          MetricList metrics = {}, TrainerOptions<Model, Batch> options = {})
+      : strategy_(strategy),
+        options_(std::move(options)),
+        model_(detail::mirrored_model(strategy, std::move(model))),
+        optimizer_(strategy.scope(
+            [&](ReplicaContext& replica) { return optimizer_from(make_optimizer, model_[replica]); })),
+        scaler_(strategy.scope([&](ReplicaContext& replica) {
+          return GradScaler(replica.device(), {.enabled = needs_scaler()});
+        })),
+        train_state_(make_state(loss, metrics)),
+        test_state_(make_state(loss, joined(metrics, options_.evaluation_metrics))),
+        fit_step_(detail::fit_step<Model, Batch>, {.enabled = options_.cuda_graph}),
+        test_step_(detail::test_step<Model, Batch>, {.enabled = options_.cuda_graph}) {
+    detail::check_metrics(joined(metrics, options_.evaluation_metrics), options_.cuda_graph);
+  }
+
+  Mirrored<Model>& model() { return model_; }
+  Mirrored<Optimizer>& optimizer() { return optimizer_; }
+  Mirrored<GradScaler>& scaler() { return scaler_; }
+  Strategy& strategy() { return strategy_; }
+
+  /// Trains on `batches`. Blocks until all epochs are done or a callback has stopped it. Leaves the model
+  /// training. Throws what the steps, the dataset and the callbacks throw, and InvalidArgument for options
+  /// out of range and for a dataset without batches.
+  History fit(Batches& batches, const FitOptions<Batch>& options = {}) {
+    detail::check_fit_options({.epochs = options.epochs,
+                               .steps_per_epoch = options.steps_per_epoch,
+                               .clip_norm = options.clip_norm,
+                               .micro_batches = options.micro_batches,
+                               .epochs_done = options.epochs_done,
+                               .steps_done = options.steps_done,
+                               .has_own_step = static_cast<bool>(options_.train_step),
+                               .is_endless = batches.is_endless()});
+    Loop loop(*this, batches, options);
+    return loop.run(options.epochs_done + 1, options.callbacks);
+  }
+  History fit(Batches&& batches, const FitOptions<Batch>& options = {}) { return fit(batches, options); }
+  /// The same for a dataset with size() and get_batch(), such as LibTorch's, distributed by
+  /// `options.batches`.
+  template <IndexedDataset D>
+  requires std::same_as<BatchOf<D>, Batch> History fit(D dataset, const FitOptions<Batch>& options = {}) {
+    return fit(strategy_.distribute_dataset(std::move(dataset), options.batches), options);
+  }
+  /// The same for examples that are the rows of `x`, with their targets in `y`. Throws InvalidArgument where
+  /// the two have different numbers of rows.
+  History fit(const torch::Tensor& x, const torch::Tensor& y,
+              const FitOptions<Batch>& options = {}) requires std::same_as<Batch, Example> {
+    return fit(detail::TensorPairs(x, y), options);
+  }
+
+  /// Loss and metrics over every example of `batches`, each counted once, as one device would have them;
+  /// BatchNorm uses the mean of all replicas' statistics, see Mirrored::eval(). Leaves
+  /// the model training. Throws what the steps and the dataset throw.
+  Evaluation evaluate(Batches& batches) {
+    return evaluate(batches, [](int64_t, int64_t) { return true; });
+  }
+  Evaluation evaluate(Batches&& batches) { return evaluate(batches); }
+  /// Of a dataset that is not distributed yet.
+  template <IndexedDataset D>
+  requires std::same_as<BatchOf<D>, Batch> Evaluation evaluate(D dataset, const DistributeOptions& options = {
+                                                                              .global_batch_size = 32}) {
+    return evaluate(strategy_.distribute_dataset(std::move(dataset), options));
+  }
+  /// Of the rows of `x` and their targets.
+  Evaluation evaluate(const torch::Tensor& x, const torch::Tensor& y,
+                      const DistributeOptions& options = {
+                          .global_batch_size = 32}) requires std::same_as<Batch, Example> {
+    return evaluate(detail::TensorPairs(x, y), options);
+  }
+
+  /// The model's outputs for every example of `batches`, in the dataset's order (an unshuffled one), on the
+  /// CPU: [examples, ...]. `batches` may be without targets, or tensors. Leaves the model training. Throws as
+  /// evaluate(), and InvalidArgument for no batches.
+  template <typename B>
+  torch::Tensor predict(DistributedDataset<B>& batches) {
+    const Evaluating evaluating(model_);
+    std::vector<torch::Tensor> outputs;
+    for (const auto& batch : batches) {
+      outputs.push_back(
+          strategy_.gather(strategy_.run(detail::predict_step<Model, B>, model_, settings(), batch)).cpu());
+    }
+    if (outputs.empty()) throw InvalidArgument("[predict] expected at least one batch, but got none");
+    return torch::cat(outputs);
+  }
+  template <typename B>
+  torch::Tensor predict(DistributedDataset<B>&& batches) {
+    return predict(batches);
+  }
+  /// Of the rows of `x`.
+  torch::Tensor predict(const torch::Tensor& x,
+                        const DistributeOptions& options = {.global_batch_size = 32}) {
+    return predict(strategy_.distribute_dataset(detail::TensorRows(x), options));
+  }
+
+ private:
+  using State = detail::StepState<Model, Batch>;
+  class Loop;
+
+  /// Evaluates while it lives, and trains again whatever ended it.
+  class Evaluating {
+   public:
+    explicit Evaluating(Mirrored<Model>& model) : model_(model) { model_.eval(); }
+    ~Evaluating() { model_.train(); }
+    Evaluating(const Evaluating&) = delete;
+    Evaluating& operator=(const Evaluating&) = delete;
+
+   private:
+    Mirrored<Model>& model_;
+    torch::NoGradGuard no_grad_;
+  };
+
+  bool needs_scaler() const { return options_.autocast == torch::kHalf && !options_.train_step; }
+
+  template <typename MakeOptimizer>
+  static Optimizer optimizer_from(const MakeOptimizer& make, Model& model) {
+    const auto call = [&] {
+      // In this order: a generic lambda takes both.
+      if constexpr (std::invocable<const MakeOptimizer&, std::vector<torch::Tensor>>) {
+        return make(model->parameters());
+      } else {
+        return make(model);
+      }
+    };
+    using Made = decltype(call());
+    if constexpr (std::convertible_to<Made, Optimizer>) {
+      return call();
+    } else {
+      return std::make_unique<Made>(call());
+    }
+  }
+
+  static MetricList joined(MetricList first, const MetricList& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+
+  Mirrored<State> make_state(const LossFunction& loss, const MetricList& metrics) {
+    auto compute = options_.compute;
+    if (!compute) {
+      if constexpr (detail::HasDataAndTarget<Batch>) {
+        compute = [loss](ReplicaContext&, Model& model, const Batch& batch) {
+          const auto outputs = detail::forward(model, batch);
+          return StepOutputs{loss(outputs, batch.target), outputs, batch.target};
+        };
+      } else if (!options_.train_step) {
+        throw InvalidArgument("[Trainer] expected TrainerOptions::compute for batches of this type");
+      }
+    }
+    return strategy_.scope([&](ReplicaContext&) {
+      return State{compute, options_.train_step, StepMeters{.metrics = metrics}};
+    });
+  }
+
+  detail::StepSettings settings() const {
+    return {.autocast = options_.autocast, .has_scaler = needs_scaler()};
+  }
+
+  static void reset(Mirrored<State>& states) {
+    for (auto& state : states.local_values()) state.meters.reset();
+  }
+
+  /// Over this process's replicas, or with `all_workers` over theirs as well.
+  Evaluation results_of(const Mirrored<State>& states, bool all_workers) {
+    Strategy* strategy = all_workers ? &strategy_ : nullptr;
+    std::vector<Mean> losses;
+    std::vector<const MetricList*> lists;
+    for (const auto& state : states.local_values()) {
+      losses.push_back(state.meters.loss);
+      lists.push_back(&state.meters.metrics);
+    }
+    const PerReplica loss(std::move(losses), states.devices());
+    Evaluation results;
+    results.logs.set("loss", all_workers ? result(strategy_, loss) : result(loss));
+    for (const auto& [name, value] : metric_results(lists, states.devices(), strategy)) {
+      if (value.dim() == 0) {
+        results.logs.set(name, value.template item<double>());
+      } else {
+        results.tensors.emplace_back(name, value);
+      }
+    }
+    return results;
+  }
+
+  /// `on_step(steps, examples)` after every step; ends early where it returns false.
+  Evaluation evaluate(Batches& batches, const std::function<bool(int64_t, int64_t)>& on_step) {
+    const Evaluating evaluating(model_);
+    reset(test_state_);
+    int64_t steps = 0, examples = 0;
+    for (const auto& batch : batches) {
+      strategy_.run(test_step_, model_, test_state_, settings(), batch);
+      examples += batch.batch_sizes()->global;
+      if (!on_step(++steps, examples)) break;
+    }
+    if (steps == 0) throw InvalidArgument("[evaluate] expected at least one batch, but got none");
+    auto results = results_of(test_state_, /*all_workers=*/true);
+    results.examples = examples;
+    return results;
+  }
+
+  Strategy& strategy_;
+  TrainerOptions<Model, Batch> options_;
+  Mirrored<Model> model_;
+  Mirrored<Optimizer> optimizer_;
+  Mirrored<GradScaler> scaler_;
+  Mirrored<State> train_state_;
+  Mirrored<State> test_state_;
+  CudaGraph<decltype(&detail::fit_step<Model, Batch>)> fit_step_;
+  CudaGraph<decltype(&detail::test_step<Model, Batch>)> test_step_;
+};
+
+template <typename Source, typename MakeOptimizer>
+Trainer(Strategy&, Source, const MakeOptimizer&, LossFunction, MetricList = {})
+    -> Trainer<typename detail::ModelOf<Source>::Type>;
+template <typename Source, typename MakeOptimizer, typename Model, typename Batch>
+Trainer(Strategy&, Source, const MakeOptimizer&, LossFunction, MetricList, TrainerOptions<Model, Batch>)
+    -> Trainer<Model, Batch>;
+
+}  // namespace lockstep
+
+#include "lockstep/training/trainer/trainer_loop.h"  // its fit(), which needs the whole of the class

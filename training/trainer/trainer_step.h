@@ -1,0 +1,144 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/replicas/replica_context.h"
+#include "lockstep/strategies/input/batch_traits.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/training/trainer/step_meters.h"
+#include "lockstep/training/trainer/step_outputs.h"
+
+namespace lockstep {
+
+/// Losses of each example, [n] or [n, ...], of a model's outputs and the targets.
+using LossFunction = std::function<torch::Tensor(const torch::Tensor& outputs, const torch::Tensor& targets)>;
+
+/// Forward and losses of one shard.
+template <typename Model, typename Batch>
+using ComputeStep = std::function<StepOutputs(ReplicaContext&, Model&, const Batch&)>;
+
+/// A training step of the user's own: forward, losses, backward, apply_gradients().
+template <typename Model, typename Batch>
+using TrainStep = std::function<StepOutputs(ReplicaContext&, Model&, torch::optim::Optimizer&, const Batch&)>;
+
+namespace detail {
+
+/// What is the same for every replica, and comes anew with each run: constants of a captured step.
+struct StepSettings {
+  at::ScalarType autocast = torch::kFloat;
+  std::optional<double> clip_norm;
+  int64_t micro_batches = 1;
+  bool has_scaler = false;
+  bool operator==(const StepSettings&) const = default;
+};
+
+/// What a replica's step is made of, and what it adds up.
+template <typename Model, typename Batch>
+struct StepState {
+  ComputeStep<Model, Batch> compute;
+  TrainStep<Model, Batch> train_step;  // empty: compute, backward, apply
+  StepMeters meters;
+  template <typename Visit>
+  void for_each_tensor(const Visit& visit) const {
+    meters.for_each_tensor(visit);
+  }
+};
+
+template <typename Batch>
+concept HasDataAndTarget = requires(const Batch& batch) {
+  { batch.data } -> std::convertible_to<torch::Tensor>;
+  { batch.target } -> std::convertible_to<torch::Tensor>;
+};
+
+/// The model's outputs for a batch's data, or for the batch where it is a tensor.
+template <typename Model, typename Batch>
+torch::Tensor forward(Model& model, const Batch& batch) {
+  if constexpr (std::is_same_v<Batch, torch::Tensor>) {
+    return model->forward(batch);
+  } else {
+    return model->forward(batch.data);
+  }
+}
+
+template <typename Batch>
+Batch micro_batch(const Batch& shard, int64_t index, int64_t count) {
+  if constexpr (requires { BatchTraits<Batch>::slice(shard, 0, 0); }) {
+    const int64_t size = BatchTraits<Batch>::size(shard);
+    return BatchTraits<Batch>::slice(shard, index * size / count, (index + 1) * size / count);
+  } else {
+    throw InvalidArgument("[fit] expected BatchTraits with slice() for micro-batches, but these have none");
+  }
+}
+
+template <typename Model, typename Batch>
+void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::optim::Optimizer>& optimizer,
+              GradScaler& scaler, StepState<Model, Batch>& state, const StepSettings& settings,
+              const Batch& shard) {
+  if (state.train_step) {
+    const auto outputs = state.train_step(replica, model, *optimizer, shard);
+    state.meters.update(outputs);
+    state.meters.finite.update(outputs.losses);
+    return;
+  }
+  optimizer->zero_grad();
+  const auto backward = [&](const Batch& batch) {
+    StepOutputs outputs;
+    {
+      const auto cast = replica.autocast(settings.autocast);
+      outputs = state.compute(replica, model, batch);
+    }
+    const auto loss = compute_average_loss(replica, outputs.losses);
+    (settings.has_scaler ? scaler.scale(loss) : loss).backward();
+    // While other replicas may still be summing.
+    state.meters.update(outputs);
+    return outputs.losses.detach();
+  };
+  // As many on every replica: a module may take part in a collective in each. More than the largest shard has
+  // examples would all be empty.
+  const int64_t global = replica.global_batch_size().value_or(BatchTraits<Batch>::size(shard));
+  const int64_t largest = (global + replica.num_replicas() - 1) / replica.num_replicas();
+  const int64_t count = std::clamp<int64_t>(largest, 1, settings.micro_batches);
+  std::vector<torch::Tensor> losses;
+  for (int64_t i = 0; i + 1 < count; ++i) {
+    const auto hold = replica.accumulate();
+    losses.push_back(backward(micro_batch(shard, i, count)).reshape({-1}));
+  }
+  losses.push_back(backward(count == 1 ? shard : micro_batch(shard, count - 1, count)).reshape({-1}));
+  const auto norm = replica.apply_gradients(
+      *optimizer, {.clip_norm = settings.clip_norm, .scaler = settings.has_scaler ? &scaler : nullptr});
+  if (settings.has_scaler) scaler.update();
+  if (norm.defined()) {
+    // Of a step that the scaler left out there is none.
+    const auto is_finite = settings.has_scaler ? norm.isfinite() : torch::ones_like(norm, torch::kBool);
+    state.meters.gradient_norm.update(torch::where(is_finite, norm, torch::zeros_like(norm)), is_finite);
+  }
+  state.meters.finite.update(count == 1 ? losses.front() : torch::cat(losses));
+}
+
+template <typename Model, typename Batch>
+void test_step(ReplicaContext& replica, Model& model, StepState<Model, Batch>& state,
+               const StepSettings& settings, const Batch& shard) {
+  const auto cast = replica.autocast(settings.autocast);
+  state.meters.update(state.compute(replica, model, shard));
+}
+
+template <typename Model, typename Batch>
+torch::Tensor predict_step(ReplicaContext& replica, Model& model, const StepSettings& settings,
+                           const Batch& shard) {
+  const auto cast = replica.autocast(settings.autocast);
+  return forward(model, shard);
+}
+
+}  // namespace detail
+}  // namespace lockstep
