@@ -88,6 +88,9 @@ endfunction()
 # lockstep_torch_free(source...): these sources see no torch header; they skip the precompiled one (which
 # makes them compile in a second) and are what clang-tidy can afford to read.
 function(lockstep_torch_free)
+  if(NOT ARGN)
+    return()
+  endif()
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   foreach(source ${ARGN})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
@@ -101,22 +104,69 @@ function(lockstep_write_torch_free_list)
   file(WRITE ${PROJECT_BINARY_DIR}/torch_free_sources.txt "${text}\n")
 endfunction()
 
-# lockstep_add_layer(name SOURCES ... [TORCH_FREE ...] [LINK ...] [PRIVATE_LINK ...]): one layer of the
-# library, as target lockstep_<name> and lockstep::<name>. TORCH_FREE lists sources as well.
+# lockstep_add_room([INTERNAL] [TORCH_FREE] [SOURCES ...] [TORCH_FREE_SOURCES ...] [LINK ...] [VERSION]): the room of the
+# folder that calls it, as an object library named lockstep_<layer>_<room>. INTERNAL: none of its headers is installed.
+# TORCH_FREE: it is compiled without LibTorch's headers; else TORCH_FREE_SOURCES lists sources that do without them.
+# VERSION: its sources see LOCKSTEP_VERSION.
+function(lockstep_add_room)
+  cmake_parse_arguments(arg "INTERNAL;TORCH_FREE;VERSION" "" "SOURCES;TORCH_FREE_SOURCES;LINK" ${ARGN})
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE room)
+  string(REPLACE "/" "_" target lockstep_${room})
+  add_library(${target} OBJECT ${arg_SOURCES} ${arg_TORCH_FREE_SOURCES})
+  target_link_libraries(${target} PUBLIC lockstep_options PRIVATE ${arg_LINK})
+  if(arg_VERSION)
+    target_compile_definitions(${target} PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+  endif()
+  if(arg_TORCH_FREE)
+    target_compile_options(${target} PRIVATE -fPIC)
+    lockstep_torch_free(${arg_SOURCES})
+  else()
+    target_link_libraries(${target} PRIVATE lockstep_torch)
+    lockstep_use_pch(${target})
+    lockstep_torch_free(${arg_TORCH_FREE_SOURCES})
+  endif()
+  if(arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_INTERNAL_ROOMS ${room})
+  endif()
+endfunction()
+
+# lockstep_add_layer(name [ROOMS ...] [SOURCES ...] [LINK ...] [PRIVATE_LINK ...]): one layer of the library, as target
+# lockstep_<name> and lockstep::<name>. A room may include headers of itself and of those before it, a source of the layer's
+# own folder those of all its rooms; tests/checks/layering reads the order here.
 function(lockstep_add_layer name)
-  cmake_parse_arguments(arg "" "" "SOURCES;TORCH_FREE;LINK;PRIVATE_LINK" ${ARGN})
-  add_library(lockstep_${name} ${arg_SOURCES} ${arg_TORCH_FREE})
+  cmake_parse_arguments(arg "" "" "ROOMS;SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  set(objects)
+  foreach(room IN LISTS arg_ROOMS)
+    add_subdirectory(${room})
+    string(REPLACE "/" "_" target lockstep_${name}_${room})
+    list(APPEND objects $<TARGET_OBJECTS:${target}>)
+  endforeach()
+  add_library(lockstep_${name} ${arg_SOURCES} ${objects})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   # Without a define of its own for shared libraries the precompiled header serves every layer.
-  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name} DEFINE_SYMBOL "")
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name} DEFINE_SYMBOL "" LINKER_LANGUAGE CXX)
   # An installed lockstep makes lockstep_torch anew, from the LibTorch of its user.
   target_link_libraries(lockstep_${name} PUBLIC lockstep_options
     $<BUILD_INTERFACE:lockstep_torch> $<INSTALL_INTERFACE:$<1:lockstep_torch>> ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
-  lockstep_use_pch(lockstep_${name})
-  if(arg_TORCH_FREE)
-    lockstep_torch_free(${arg_TORCH_FREE})
+  if(arg_SOURCES)
+    lockstep_use_pch(lockstep_${name})
   endif()
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
+endfunction()
+
+# lockstep_public_headers(variable): the headers that users include, relative to the project: those of all layers that lie
+# neither in a folder named internal nor in an internal room, and the folder headers beside lockstep.h.
+function(lockstep_public_headers variable)
+  get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
+  get_property(internal_rooms GLOBAL PROPERTY LOCKSTEP_INTERNAL_ROOMS)
+  list(JOIN internal_rooms "|" internal)
+  set(public lockstep.h)
+  foreach(layer IN LISTS layers)
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${layer}/*.h)
+    list(FILTER headers EXCLUDE REGEX "/internal/|^(${internal})/")
+    list(APPEND public ${layer}.h ${headers})
+  endforeach()
+  set(${variable} ${public} PARENT_SCOPE)
 endfunction()
 
 # lockstep_add_umbrella(): the target lockstep::lockstep, which stands for all layers as lockstep.h does.
@@ -131,7 +181,7 @@ endfunction()
 
 # lockstep_add_test(name [NO_UNITY] SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program.
 # ctest lists its tests one by one with LOCKSTEP_LIST_TESTS, else the program as one. NO_UNITY: its sources use the same names for
-# different things, and are compiled one by one under a sanitizer, too.
+# different things, and are always compiled one by one.
 function(lockstep_add_test name)
   cmake_parse_arguments(arg "NO_UNITY" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${arg_TORCH_FREE})

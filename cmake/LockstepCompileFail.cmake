@@ -4,6 +4,7 @@ function(lockstep_add_compile_fail_test name)
   cmake_parse_arguments(arg "" "SOURCE;EXPECT" "LINK;LABELS" ${ARGN})
   # Never built: it is here for its line in compile_commands.json.
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCE})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(${name} PRIVATE lockstep_options lockstep_torch ${arg_LINK})
   lockstep_use_pch(${name})
   add_test(NAME compile_fail/${name}

@@ -7,11 +7,11 @@ list(TRANSFORM lockstep_layers PREPEND lockstep_ OUTPUT_VARIABLE lockstep_target
 
 install(TARGETS lockstep_options lockstep_all ${lockstep_targets} EXPORT lockstep
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(layer IN LISTS lockstep_layers)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
-    FILES_MATCHING PATTERN "*.h")
+lockstep_public_headers(lockstep_headers)
+foreach(header IN LISTS lockstep_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder})
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
 
 if(LOCKSTEP_BUILD_APPS)
   get_property(lockstep_app_targets DIRECTORY ${PROJECT_SOURCE_DIR}/apps PROPERTY BUILDSYSTEM_TARGETS)
@@ -31,5 +31,5 @@ install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-targets.cmake DESTINA
 install(FILES
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
-  ${PROJECT_SOURCE_DIR}/datasets/image_libraries.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
   DESTINATION ${lockstep_package_folder})

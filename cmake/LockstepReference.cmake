@@ -5,20 +5,10 @@ function(lockstep_add_reference)
     return()
   endif()
 
-  # As tests/checks/layering/check_umbrella.py tells public headers from internal ones.
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/parameter_server/*.h
-    ${PROJECT_SOURCE_DIR}/strategies/*.h
-    ${PROJECT_SOURCE_DIR}/training/*.h ${PROJECT_SOURCE_DIR}/models/*.h ${PROJECT_SOURCE_DIR}/datasets/*.h)
   # By the link that programs include them by, so that they are named as there.
   set(include ${PROJECT_BINARY_DIR}/include)
-  set(public_headers ${include}/lockstep/lockstep.h)
-  foreach(header IN LISTS headers)
-    file(STRINGS ${header} internal REGEX "^// Internal: ")
-    if(NOT internal)
-      cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
-      list(APPEND public_headers ${include}/lockstep/${name})
-    endif()
-  endforeach()
+  lockstep_public_headers(public_headers)
+  list(TRANSFORM public_headers PREPEND ${include}/lockstep/)
 
   set(DOXYGEN_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/docs)
   set(DOXYGEN_USE_MDFILE_AS_MAINPAGE ${PROJECT_SOURCE_DIR}/docs/reference.md)

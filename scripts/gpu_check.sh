@@ -68,7 +68,7 @@ else
 fi
 LOCKSTEP_CUDA=ON need_libtorch
 cuda=ON
-configure cuda -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
+configure cuda -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
 build cuda "${tests[@]}" speed_benchmark train_mnist
 [[ ! $build_only ]] || exit 0
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What takes too long for every change, in five parts, which can be named to run only these:
-#   tests     the whole suite in the release build, as shared libraries, in the debug build and under both sanitizers,
-#             each public header by itself, and a build for GPUs where there is a CUDA toolkit
+# Checks that take too long for every change, in parts, which can be named to run only these:
+#   tests     the whole suite in the release build, with each source compiled by itself, as shared libraries, in the debug
+#             build and under both sanitizers, each public header by itself, and a build for GPUs if there is a CUDA toolkit
+#   load      every test program 50 times, four processes at once on whatever cores there are: what fails is a race
 #   embedding Lockstep inside another project
 #   accuracy  what train_mnist must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
 #   faults    trainings that are disturbed in every way that fault_campaign.sh has
@@ -13,23 +14,32 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # All builds come before all tests: what does not compile is known first.
 part_tests() {
   local preset
-  # Sources are compiled one by one in the release build; the others take them in batches, which saves half the time.
-  local -r in_batches=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
   configure release -DLOCKSTEP_LIST_TESTS=OFF -DLOCKSTEP_ANALYZE_SOURCES=ON
   build release
   build release public_headers
+  # Finds includes that a batch of sources takes from another source.
+  configure develop -DLOCKSTEP_LIST_TESTS=OFF
+  build develop
   for preset in shared debug asan tsan; do
-    configure "$preset" "${in_batches[@]}"
+    configure "$preset"
     build "$preset"
   done
   if command -v nvcc >/dev/null && [[ $cuda == OFF ]]; then
     (
       LOCKSTEP_CUDA=ON need_libtorch
-      configure cuda "${in_batches[@]}"
+      configure cuda
       build cuda
     )
   fi
   run_tests "$PWD"/build/{release,shared,debug,asan,tsan}
+}
+
+part_load() {
+  configure release -DLOCKSTEP_LIST_TESTS=OFF
+  build release
+  mkdir -p build/nightly/load
+  timed "Running every test program 50 times, four processes at once" python3 -B scripts/run_under_load.py \
+    --repeat 50 --processes 4 --logs build/nightly/load build/release/bin/*_test
 }
 
 part_embedding() {
@@ -85,9 +95,9 @@ part_faults() { scripts/fault_campaign.sh --faults 500 --seed $(($(date +%s) / 8
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests embedding accuracy faults fuzz)
+((${#parts[@]})) || parts=(tests load embedding accuracy faults fuzz)
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || fail "expected tests, embedding, accuracy, faults or fuzz, but got '$part'" 2
+  declare -F "part_$part" >/dev/null || fail "expected tests, load, embedding, accuracy, faults or fuzz, but got '$part'" 2
 done
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
 need_libtorch

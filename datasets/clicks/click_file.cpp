@@ -23,41 +23,6 @@ constexpr size_t kReadBytes = size_t{4} << 20;
 /// Rows that lie one after another are read at once, up to so many.
 constexpr size_t kRowsAtOnce = 4096;
 
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path)
-      : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail();
-    struct stat status {};
-    if (fstat(descriptor_, &status) != 0) fail();
-    if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is none");
-  }
-  ~OpenFile() { close(descriptor_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  /// Fewer bytes only at the file's end.
-  size_t read_at(uint64_t offset, char* into, size_t size) const {
-    size_t done = 0;
-    while (done < size) {
-      const ssize_t got = pread(descriptor_, into + done, size - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail();
-      if (got == 0) break;
-      done += static_cast<size_t>(got);
-    }
-    return done;
-  }
-
-  const std::string& path() const { return path_; }
-
- private:
-  [[noreturn]] void fail() const { throw DataError(path_ + ": " + std::strerror(errno)); }
-
-  const std::string path_;
-  const int descriptor_;
-};
-
 std::string_view without_carriage_return(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
@@ -67,6 +32,42 @@ std::string_view without_carriage_return(std::string_view line) {
 
 /// Where the rows are that are well-formed.
 class ClickFile::Index {
+ private:
+  class OpenFile {
+   public:
+    explicit OpenFile(const std::string& path)
+        : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      if (descriptor_ < 0) fail();
+      struct stat status {};
+      if (fstat(descriptor_, &status) != 0) fail();
+      if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is none");
+    }
+    ~OpenFile() { close(descriptor_); }
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+
+    /// Fewer bytes only at the file's end.
+    size_t read_at(uint64_t offset, char* into, size_t size) const {
+      size_t done = 0;
+      while (done < size) {
+        const ssize_t got = pread(descriptor_, into + done, size - done, static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail();
+        if (got == 0) break;
+        done += static_cast<size_t>(got);
+      }
+      return done;
+    }
+
+    const std::string& path() const { return path_; }
+
+   private:
+    [[noreturn]] void fail() const { throw DataError(path_ + ": " + std::strerror(errno)); }
+
+    const std::string path_;
+    const int descriptor_;
+  };
+
  public:
   explicit Index(const ClickFileOptions& options)
       : file_(options.path), skips_malformed_(options.skips_malformed) {

@@ -5,13 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/runtime/collectives/bucket_options.h"
 
-/// How gradients are packed for the all-reduce. Sizes are in bytes of gradients.
-struct BucketOptions {
-  int64_t first_bucket_bytes = 1 << 20;  ///< small, so that the first sums start early in backward
-  int64_t bucket_bytes = 25 << 20;
-};
+namespace lockstep {
 
 /// What the layout needs to know of one parameter.
 struct BucketItem {

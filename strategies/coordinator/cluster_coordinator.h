@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/strategies/coordinator/closure_values.h"
 #include "lockstep/strategies/coordinator/closure_work.h"
 #include "lockstep/strategies/input/input_context.h"
-#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep {
 

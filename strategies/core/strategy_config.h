@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lockstep/runtime/devices/device.h"
-#include "lockstep/runtime/gradients/bucket_layout.h"
+#include "lockstep/runtime/collectives/bucket_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runtime/gradients/bucket_layout.h"
+#include "lockstep/runtime/collectives/bucket_options.h"
 #include "lockstep/strategies/communication/communication_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/strategy.h"

@@ -2,7 +2,6 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <climits>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -108,18 +107,6 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
 }
 
 }  // namespace
-
-ClusterOptions cluster_options(const Environment& environment) {
-  const LauncherVariables variables(environment, "cluster");
-  ClusterOptions options;
-  options.address = variables.find_text("LOCKSTEP_ADDRESS").value_or("");
-  options.token = variables.find_text("LOCKSTEP_JOB_TOKEN").value_or("");
-  options.listening_socket = variables.find_integer("LOCKSTEP_LISTEN_FD", {});
-  if (const auto timeout =
-          variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
-    options.join_timeout = std::chrono::seconds(*timeout);
-  return options;
-}
 
 torch::Tensor MultiWorkerMirroredStrategy::apply_gradients(ReplicaContext& replica,
                                                            torch::optim::Optimizer& optimizer,

@@ -1,32 +1,15 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/runtime/cluster/environment.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 namespace lockstep {
-
-/// How a worker process finds the others, besides what its ClusterResolver says.
-struct ClusterOptions {
-  /// This machine's address or name that all listening sockets but NCCL's are bound to, and by which the
-  /// other workers reach this one; empty: the one that leads to the master.
-  std::string address;
-  /// A secret that all workers of the job were given, so that no other job joins it by mistake. Empty: none.
-  std::string token;
-  /// A socket bound to the master's port, that worker 0 was started with.
-  std::optional<int> listening_socket;
-  std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};  ///< until all workers are there
-};
-
-/// LOCKSTEP_ADDRESS, LOCKSTEP_JOB_TOKEN, LOCKSTEP_LISTEN_FD and LOCKSTEP_JOIN_TIMEOUT (seconds). Throws
-/// InvalidArgument naming the variable that is malformed.
-ClusterOptions cluster_options(const Environment& environment);
 
 /// MirroredStrategy over the worker processes of a job: each has local replicas, of which workers may have
 /// different numbers, and all replicas of all workers hold the same parameters and step together. Worker 0's

@@ -39,7 +39,9 @@ class ChecksTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         self.write("runtime/strategy.h", HEADER)
-        self.write("runtime/internal.h", "// Internal: for tests.\nnamespace lockstep { class Secret {}; }\n")
+        self.write("runtime/internal/secret.h", "namespace lockstep { class Secret {}; }\n")
+        self.write("runtime/workers/worker.h", "namespace lockstep { class Worker {}; }\n")
+        self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES worker.cpp)\n")
 
     def write(self, name, text):
         path = self.root / name
@@ -55,7 +57,7 @@ class ChecksTest(unittest.TestCase):
         self.assertEqual(self.names_in(rows), [])
 
     def test_names_that_no_public_header_declares_are_found(self):
-        for name in ["walk", "Strategy::walk", "Strategy::argument", "Secret", "hidden", "Base::run", "Base::count", "Hidden"]:
+        for name in ["walk", "Strategy::walk", "Strategy::argument", "Secret", "Worker", "hidden", "Base::run", "Base::count", "Hidden"]:
             problems = self.names_in(f"| `a` | `{name}` | |\n")
             self.assertEqual(len(problems), 1, name)
             self.assertIn(f"no public header declares {name}", problems[0])

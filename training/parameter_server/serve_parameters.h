@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
-#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep {
 

@@ -20,30 +20,27 @@
 #include <thread>
 
 namespace lockstep {
-namespace {
-
-/// A descriptor that is closed on destruction. Throws std::system_error for -1.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {
-    if (descriptor < 0) throw std::system_error(errno, std::system_category(), "no descriptor");
-  }
-  ~Descriptor() { close(descriptor_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
-
-}  // namespace
-
 /// A name server on loopback that knows no name, in a thread of its own. The resolver's other failures, such
 /// as a server that cannot be reached, are worth a warning to those who look names up; that there is no name
 /// is none.
 class NameServerGuard::Responder {
+ private:
+  /// A descriptor that is closed on destruction. Throws std::system_error for -1.
+  class Descriptor {
+   public:
+    explicit Descriptor(int descriptor) : descriptor_(descriptor) {
+      if (descriptor < 0) throw std::system_error(errno, std::system_category(), "no descriptor");
+    }
+    ~Descriptor() { close(descriptor_); }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+
+    int get() const { return descriptor_; }
+
+   private:
+    const int descriptor_;
+  };
+
  public:
   Responder() {
     address_.sin_family = AF_INET;

@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
-#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep {
 

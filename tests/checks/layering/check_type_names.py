@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-from check_layering import ALLOWED
+from rooms import LAYERS
 
 NAMESPACE = re.compile(r"^namespace lockstep \{$(.*?)^\}  // namespace lockstep$", re.DOTALL | re.MULTILINE)
 INNER = re.compile(r"^namespace \w* ?\{$.*?^\}  // namespace.*?$", re.DOTALL | re.MULTILINE)
@@ -19,7 +19,7 @@ TYPE = re.compile(r"^(?:class|struct|enum class|enum)(?: [A-Z_]+\([^)]*\))? (\w+
 def check(root):
     """Returns one line for each type that two headers define."""
     seen, problems = {}, []
-    for path in sorted(path for layer in ALLOWED for path in (root / layer).rglob("*.h")):
+    for path in sorted(path for layer in LAYERS for path in (root / layer).rglob("*.h")):
         text = path.read_text(encoding="utf-8")
         for namespace in NAMESPACE.findall(text):
             for name in TYPE.findall(INNER.sub("", namespace)):

@@ -1,0 +1,21 @@
+/// The runtime: devices, replicas, collectives between them, precision, cluster descriptions and errors.
+#pragma once
+
+#include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/part_sink.h"
+#include "lockstep/runtime/base/files/png_encoder.h"
+#include "lockstep/runtime/cluster/kubernetes_cluster_resolver.h"
+#include "lockstep/runtime/cluster/open_mpi_cluster_resolver.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/runtime/cluster/slurm_cluster_resolver.h"
+#include "lockstep/runtime/cluster/tf_config.h"
+#include "lockstep/runtime/cluster/tf_config_cluster_resolver.h"
+#include "lockstep/runtime/cluster/torchrun_cluster_resolver.h"
+#include "lockstep/runtime/cluster/union_cluster_resolver.h"
+#include "lockstep/runtime/collectives/collectives.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/graphs/capturable_step.h"
+#include "lockstep/runtime/precision/autocast.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/precision/skippable_step.h"
+#include "lockstep/runtime/precision/tf32.h"

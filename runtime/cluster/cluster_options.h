@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "lockstep/runtime/cluster/environment.h"
+
+namespace lockstep {
+
+/// How a process of a job finds the others, besides what its ClusterResolver says.
+///
+/// Example:
+///
+///     auto cluster = cluster_options(process_environment());
+///     cluster.join_timeout = std::chrono::seconds(30);
+///     MultiWorkerMirroredStrategy strategy(nullptr, {}, {}, cluster);
+struct ClusterOptions {
+  /// Address or name of this machine that all listening sockets but NCCL's are bound to, and by which the
+  /// other processes reach this one. Empty: the address of the network interface that leads to the master.
+  std::string address;
+  /// Secret that all processes of the job are given, so that no other job joins it by mistake. Empty: none.
+  std::string token;
+  /// Socket bound to the port that this process listens on, if it was started with one.
+  std::optional<int> listening_socket;
+  /// How long a process waits for the others to join.
+  std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
+};
+
+/// Reads LOCKSTEP_ADDRESS, LOCKSTEP_JOB_TOKEN, LOCKSTEP_LISTEN_FD and LOCKSTEP_JOIN_TIMEOUT (seconds). Throws
+/// InvalidArgument naming a malformed variable.
+ClusterOptions cluster_options(const Environment& environment);
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+/// Strategies, distributed datasets, losses, layers that know about replicas, and the cluster coordinator.
+#pragma once
+
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
+#include "lockstep/strategies/make_strategy.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/nn/sharded_embedding.h"
+#include "lockstep/strategies/nn/sync_batch_norm.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/strategies/training_steps.h"
