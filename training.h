@@ -30,7 +30,6 @@
 #include "lockstep/training/optimizers/fused_adagrad.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
-#include "lockstep/training/optimizers/learning_rate.h"
 #include "lockstep/training/optimizers/scaling_rule.h"
 #include "lockstep/training/optimizers/sparse_adam.h"
 #include "lockstep/training/parameter_server/parameter_server_backup.h"

@@ -104,14 +104,17 @@ function(lockstep_write_torch_free_list)
   file(WRITE ${PROJECT_BINARY_DIR}/torch_free_sources.txt "${text}\n")
 endfunction()
 
-# lockstep_add_room([INTERNAL] [TORCH_FREE] [SOURCES ...] [TORCH_FREE_SOURCES ...] [LINK ...] [VERSION]): the room of the
-# folder that calls it, as an object library named lockstep_<layer>_<room>. INTERNAL: none of its headers is installed.
+# lockstep_add_room([INTERNAL] [TORCH_FREE] [SOURCES ...] [TORCH_FREE_SOURCES ...] [LINK ...] [VERSION] [NAME part]): the room
+# of the folder that calls it, as an object library named lockstep_<layer>_<room>. INTERNAL: none of its headers is installed.
 # TORCH_FREE: it is compiled without LibTorch's headers; else TORCH_FREE_SOURCES lists sources that do without them.
-# VERSION: its sources see LOCKSTEP_VERSION.
+# VERSION: its sources see LOCKSTEP_VERSION. NAME: a part of the folder's sources, named lockstep_<layer>_<part>.
 function(lockstep_add_room)
-  cmake_parse_arguments(arg "INTERNAL;TORCH_FREE;VERSION" "" "SOURCES;TORCH_FREE_SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL;TORCH_FREE;VERSION" "NAME" "SOURCES;TORCH_FREE_SOURCES;LINK" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE room)
   string(REPLACE "/" "_" target lockstep_${room})
+  if(arg_NAME)
+    set(target lockstep_${room}_${arg_NAME})
+  endif()
   add_library(${target} OBJECT ${arg_SOURCES} ${arg_TORCH_FREE_SOURCES})
   target_link_libraries(${target} PUBLIC lockstep_options PRIVATE ${arg_LINK})
   if(arg_VERSION)
@@ -130,28 +133,31 @@ function(lockstep_add_room)
   endif()
 endfunction()
 
-# lockstep_add_layer(name [ROOMS ...] [SOURCES ...] [LINK ...] [PRIVATE_LINK ...]): one layer of the library, as target
-# lockstep_<name> and lockstep::<name>. A room may include headers of itself and of those before it, a source of the layer's
-# own folder those of all its rooms; tests/checks/layering reads the order here.
+# lockstep_add_layer(name [ROOMS ...] [PARTS ...] [LINK ...] [PRIVATE_LINK ...]): one layer of the library, as target
+# lockstep_<name> and lockstep::<name>. A room may include headers of itself and of those before it, and a source of the layer's
+# own folder, which is in one of its PARTS, those of all rooms; tests/checks/layering reads the order here.
 function(lockstep_add_layer name)
-  cmake_parse_arguments(arg "" "" "ROOMS;SOURCES;LINK;PRIVATE_LINK" ${ARGN})
-  set(objects)
+  cmake_parse_arguments(arg "" "" "ROOMS;PARTS;LINK;PRIVATE_LINK" ${ARGN})
   foreach(room IN LISTS arg_ROOMS)
     add_subdirectory(${room})
-    string(REPLACE "/" "_" target lockstep_${name}_${room})
-    list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
-  add_library(lockstep_${name} ${arg_SOURCES} ${objects})
+  add_library(lockstep_${name})
+  lockstep_take_rooms(lockstep_${name} ${name} ${arg_ROOMS} ${arg_PARTS})
   add_library(lockstep::${name} ALIAS lockstep_${name})
-  # Without a define of its own for shared libraries the precompiled header serves every layer.
-  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name} DEFINE_SYMBOL "" LINKER_LANGUAGE CXX)
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
   # An installed lockstep makes lockstep_torch anew, from the LibTorch of its user.
   target_link_libraries(lockstep_${name} PUBLIC lockstep_options
     $<BUILD_INTERFACE:lockstep_torch> $<INSTALL_INTERFACE:$<1:lockstep_torch>> ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
-  if(arg_SOURCES)
-    lockstep_use_pch(lockstep_${name})
-  endif()
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
+endfunction()
+
+# lockstep_take_rooms(target layer room...): compiles these rooms of a layer into the target.
+function(lockstep_take_rooms target layer)
+  foreach(room IN LISTS ARGN)
+    string(REPLACE "/" "_" room ${layer}_${room})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:lockstep_${room}>)
+  endforeach()
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
 # lockstep_public_headers(variable): the headers that users include, relative to the project: those of all layers that lie

@@ -5,13 +5,13 @@
 
 namespace lockstep::measurement {
 
-/// The CPU's name and the number of cores this process may use.
+/// Returns the CPU's name and the number of cores this process may use.
 std::string describe_machine();
 
-/// Today, as 2026-01-31, in UTC.
+/// Returns today's date in UTC, such as 2026-01-31.
 std::string today();
 
-/// The largest resident set of this process so far (Linux's VmHWM).
+/// Returns the peak resident set size of this process in bytes (Linux's VmHWM).
 int64_t peak_memory_bytes();
 
 }  // namespace lockstep::measurement

@@ -6,12 +6,12 @@
 
 namespace lockstep::measurement {
 
-/// Rows of text, printed as a Markdown table with aligned columns.
+/// A table of text, printed as Markdown with aligned columns.
 class MarkdownTable {
  public:
   explicit MarkdownTable(std::vector<std::string> header);
 
-  /// Throws std::invalid_argument where the number of cells is not the header's.
+  /// Adds a row. Throws std::invalid_argument if it does not have as many cells as the header.
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.size() == 1; }
 

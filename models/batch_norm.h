@@ -6,15 +6,19 @@
 
 namespace lockstep {
 
-/// torch::nn::BatchNorm2d that also trains on a shard of 0 examples: its output is empty, its gradients are
-/// zeros, and an empty shard counts as no batch, so that running_mean, running_var and num_batches_tracked
-/// stay as they were. One value a channel (one example of 1x1 pixels) still throws while training: it has no
-/// variance.
+/// Like torch::nn::BatchNorm2d, but also trains on a shard of 0 examples. Its output is then empty, its
+/// gradients are zeros, and running_mean, running_var and num_batches_tracked do not change. A single value
+/// per channel (one example of 1x1 pixels) still throws in training, since it has no variance.
+///
+/// Example:
+///
+///     BatchNorm norm(torch::nn::BatchNormOptions(16));
+///     auto output = norm(torch::rand({0, 16, 28, 28}));
 class BatchNormImpl : public torch::nn::BatchNormImplBase<2, BatchNormImpl> {
  public:
   using torch::nn::BatchNormImplBase<2, BatchNormImpl>::BatchNormImplBase;
 
-  /// [N, channels, H, W] to the same shape.
+  /// Maps [N, channels, H, W] to the same shape.
   torch::Tensor forward(const torch::Tensor& input);
 
  protected:

@@ -11,48 +11,54 @@
 
 namespace lockstep {
 
-/// What follows MobileNetV2's convolutions.
+/// The layers after MobileNetV2's convolutions.
 enum class MobileNetV2Head {
-  /// torchvision's: global average, dropout, one dense layer.
+  /// As in torchvision: global average, dropout, one dense layer.
   kGlobalAverage,
-  /// Average pooling 2x2, flatten, dense layer of 512, dense layer of num_classes, nothing between them; no
-  /// dropout.
-  /// The input of the first dense layer depends on MobileNetV2Options::image_size.
+  /// 2x2 average pooling, flatten, dense layer of 512, dense layer of num_classes, with nothing between them
+  /// and no dropout. The input size of the first dense layer depends on MobileNetV2Options::image_size.
   kFlattenedDense,
 };
 
 struct MobileNetV2Options {
   int64_t num_classes = 1000;
-  /// Multiplies the channels of every layer, rounded to multiples of 8 (the last layer never gets fewer than
-  /// 1280).
+  /// Multiplies the channels of every layer, rounded to multiples of 8. The last layer never gets fewer than
+  /// 1280.
   double width_multiplier = 1.0;
-  /// Of kGlobalAverage, in [0, 1).
+  /// Dropout of kGlobalAverage, in [0, 1).
   double dropout = 0.2;
   int64_t in_channels = 3;
   MobileNetV2Head head = MobileNetV2Head::kGlobalAverage;
-  /// Height and width in pixels that kFlattenedDense is made for, at least 33. kGlobalAverage takes any size.
+  /// Height and width in pixels for kFlattenedDense, at least 33. kGlobalAverage takes any size.
   int64_t image_size = 64;
-  /// Makes each layer's normalisation; BatchNorm by default. All replicas' statistics together, with
-  /// lockstep::SyncBatchNorm: `[](int64_t channels) { return torch::nn::AnyModule(SyncBatchNorm(channels));
-  /// }`.
+  /// Makes each layer's normalization; BatchNorm by default. For statistics over all replicas, use
+  /// lockstep::SyncBatchNorm:
+  ///
+  ///     [](int64_t channels) { return torch::nn::AnyModule(SyncBatchNorm(channels)); }
   NormLayer norm_layer = {};
 };
 
 /// MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) with the
-/// layers, initialisation and state_dict keys of torchvision's mobilenet_v2, and its results within rounding;
-/// the dense layers of kFlattenedDense are initialised Glorot-uniform. Convolution weights are channels_last,
-/// and forward brings its input there.
+/// layers, initialization and state_dict keys of torchvision's mobilenet_v2, and the same results up to
+/// rounding. The dense layers of kFlattenedDense are initialized Glorot-uniform. Convolution weights are
+/// channels_last, and forward() converts its input to that format.
 ///
-/// Trains on a shard of 0 examples, which leaves running statistics untouched, and on 1 example wherever the
-/// last feature map has more than one pixel (image sizes above 32).
+/// Trains on a shard of 0 examples, which leaves running statistics unchanged, and on 1 example if the last
+/// feature map has more than one pixel (image sizes above 32).
+///
+/// Example:
+///
+///     MobileNetV2 model(MobileNetV2Options{.num_classes = 10});
+///     auto logits = model(torch::rand({8, 3, 64, 64}));
 class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
  public:
-  /// Throws std::invalid_argument naming the option that is out of its range.
+  /// Throws std::invalid_argument naming an option that is out of range.
   explicit MobileNetV2Impl(const MobileNetV2Options& options = {});
 
   void reset() override;
 
-  /// [N, in_channels, H, W] to logits [N, num_classes]. Throws std::invalid_argument for another shape.
+  /// Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws std::invalid_argument for other
+  /// shapes.
   torch::Tensor forward(const torch::Tensor& images);
 
   const MobileNetV2Options& options() const { return options_; }

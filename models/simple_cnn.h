@@ -16,19 +16,24 @@ struct SimpleCnnOptions {
   int64_t image_size = 28;  ///< height and width in pixels, at least 4
 };
 
-/// The small convolutional network of introductory MNIST examples: convolution of 32 3x3 kernels, ReLU, max
-/// pooling 2x2, flatten, dense layer of 128, ReLU, dense layer of num_classes; PyTorch's default
-/// initialisation. Has no state besides its parameters (693,962 with the default options) and trains on
-/// shards of any size, 0 included.
+/// The small convolutional network of introductory MNIST examples: convolution with 32 3x3 kernels, ReLU, 2x2
+/// max pooling, flatten, dense layer of 128, ReLU, dense layer of num_classes. Uses PyTorch's default
+/// initialization. It has no state besides its parameters (693,962 with the default options) and trains on
+/// shards of any size, including 0.
+///
+/// Example:
+///
+///     SimpleCnn model(SimpleCnnOptions{.num_classes = 10});
+///     auto logits = model(torch::rand({32, 1, 28, 28}));
 class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
  public:
-  /// Throws std::invalid_argument naming the option that is out of its range.
+  /// Throws std::invalid_argument naming an option that is out of range.
   explicit SimpleCnnImpl(const SimpleCnnOptions& options = {});
 
   void reset() override;
 
-  /// [N, in_channels, image_size, image_size] to logits [N, num_classes]. Throws std::invalid_argument for
-  /// another shape.
+  /// Maps images [N, in_channels, image_size, image_size] to logits [N, num_classes]. Throws
+  /// std::invalid_argument for other shapes.
   torch::Tensor forward(const torch::Tensor& images);
 
   const SimpleCnnOptions& options() const { return options_; }

@@ -7,11 +7,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 readonly libtorch_version=2.11.0
 # libtorch_cpu.so loads these two at start, with or without a GPU; the wheel's other NVIDIA parts serve GPUs alone.
 readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# Python, however, loads LibTorch's CUDA half in any case, and with it all of NVIDIA's.
-readonly cuda_libraries=(nvidia-cublas==13.1.0.3 nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56
-  nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35 nvidia-cusolver==12.0.4.66
-  nvidia-cusparse==12.6.3.3 nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvjitlink==13.0.88
-  nvidia-nvshmem-cu13==3.4.5 nvidia-nvtx==13.0.85)
 # What tests compare with, and what those packages need; torch itself lies in the folder of LibTorch.
 readonly test_python_version=3.11
 readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0
@@ -171,12 +166,17 @@ print(sys.executable)' "$test_python_version" 2>/dev/null && return
   return 0
 }
 
-# Finds the Python packages that tests compare with, or fetches them; sets test_python (an executable) and
-# test_python_path (folders for PYTHONPATH), both empty where there are none: tests that need them are skipped then.
-# After need_libtorch.
+# make_stand_ins folder of torch's libraries, folder: libraries of NVIDIA's that Python's torch is linked to, and does not need.
+make_stand_ins() {
+  rm -rf "$2.partial" && python3 -B scripts/stub_libraries.py "$1" "$2.partial" "${CC:-cc}" && mv "$2.partial" "$2"
+}
+
+# Finds the Python packages that tests compare with, or fetches them; sets test_python (an executable), test_python_path
+# (folders for PYTHONPATH) and test_library_path (folders for LD_LIBRARY_PATH), all empty if there are none: tests that need
+# them are skipped then. After need_libtorch.
 need_test_python() {
   local folder requirements=(--no-deps "${test_python_packages[@]}")
-  test_python='' test_python_path=''
+  test_python='' test_python_path='' test_library_path=''
   case ${LOCKSTEP_TEST_PYTHON_PACKAGES:-ON} in
     ON) ;;
     OFF)
@@ -190,15 +190,18 @@ need_test_python() {
     return
   fi
 
-  if [[ ! $libtorch ]]; then
-    requirements+=("torch==$libtorch_version" "${cpu_runtime[@]}" "${cuda_libraries[@]}")
-  elif [[ $cuda == OFF ]]; then
-    requirements+=("${cuda_libraries[@]}")
-  fi
+  [[ $libtorch ]] || requirements+=("torch==$libtorch_version" "${cpu_runtime[@]}")
   # Clones of different versions do not replace each other's.
   folder=$(cache_folder)/test-python-$(printf '%s\n' "${requirements[@]}" | cksum | cut -d ' ' -f 1)
+  if [[ ! -f $folder/.complete ]]; then
+    say "Some tests compare with Python packages, 0.2 GB$([[ $libtorch ]] || echo ' and 1.2 GB of PyTorch'): --no-python leaves them out"
+  fi
   fetch_once "Python packages for tests" "$folder" "${requirements[@]}"
   test_python_path=$folder${libtorch:+:${libtorch%/*}}
+  test_library_path=$folder/stand-ins-${cuda,,}
+  if [[ ! -d $test_library_path ]]; then
+    timed "Making stand-ins for NVIDIA's libraries" make_stand_ins "${libtorch:-$folder/torch}/lib" "$test_library_path"
+  fi
   say "Python packages for tests: $folder"
 }
 

@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Installs what Lockstep is built and tested with: Debian packages, LibTorch, and the Python packages that
-# tests compare with (LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves these out). The other scripts do so themselves; this one
-# is for those who build by hand.
+# Installs everything that Lockstep is built and tested with: Debian packages, LibTorch, and the Python packages that tests
+# compare with (--no-python leaves these out). The other scripts do so themselves; this one is for building by hand.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+case ${1:-} in
+  '') ;;
+  --no-python) export LOCKSTEP_TEST_PYTHON_PACKAGES=OFF ;;
+  *) fail "expected --no-python or nothing, but got '$1'" 2 ;;
+esac
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_fuzz[@]}"
 need_libtorch
 need_test_python
 say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda \
-  -DLOCKSTEP_TEST_PYTHON=$test_python -DLOCKSTEP_TEST_PYTHONPATH=$test_python_path && cmake --build build/release"
+  -DLOCKSTEP_TEST_PYTHON=$test_python -DLOCKSTEP_TEST_PYTHONPATH=$test_python_path \
+  -DLOCKSTEP_TEST_LIBRARY_PATH=$test_library_path && cmake --build build/release"

@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the
-# sources, the tests of runtime/, parameter_server/, strategies/ and GPUs under ThreadSanitizer, and the unit tests under AddressSanitizer
-# with UndefinedBehaviorSanitizer, after each parser was fuzzed for seconds. With --release only the first.
+# Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the sources, the
+# tests of the runtime, parameter servers, strategies and GPUs under ThreadSanitizer, and the unit tests under
+# AddressSanitizer with UndefinedBehaviorSanitizer. Fuzzes each parser for seconds before.
+#   --release    only the release build, without fuzzing
+#   --no-python  without the Python packages that some tests compare with (0.2 GB); these tests are skipped
 # LOCKSTEP_MNIST_DIR names a folder with the real MNIST; tests that need it are skipped without.
-# LOCKSTEP_TEST_PYTHON_PACKAGES=OFF leaves out the Python packages that tests compare with (3 GB), and these tests.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-case ${1:-} in
-  '') sanitizers=(tsan asan) ;;
-  --release) sanitizers=() ;;
-  *) fail "expected --release or nothing, but got '$1'" 2 ;;
-esac
+sanitizers=(tsan asan)
+for argument in "$@"; do
+  case $argument in
+    --release) sanitizers=() ;;
+    --no-python) export LOCKSTEP_TEST_PYTHON_PACKAGES=OFF ;;
+    *) fail "expected --release or --no-python, but got '$argument'" 2 ;;
+  esac
+done
 # shellcheck disable=SC2034  # used by name below
 readonly tests_of_tsan=(runtime parameter_server strategies gpu)
 # shellcheck disable=SC2034
@@ -35,7 +39,8 @@ need_libtorch
 need_test_python
 # Starting a process for each test would take longer than most tests.
 configure release -DLOCKSTEP_LIST_TESTS=OFF \
-  -DLOCKSTEP_TEST_PYTHON="$test_python" -DLOCKSTEP_TEST_PYTHONPATH="$test_python_path"
+  -DLOCKSTEP_TEST_PYTHON="$test_python" -DLOCKSTEP_TEST_PYTHONPATH="$test_python_path" \
+  -DLOCKSTEP_TEST_LIBRARY_PATH="$test_library_path"
 build release
 folders=("$PWD/build/release")
 for preset in ${sanitizers[@]+"${sanitizers[@]}"}; do

@@ -7,6 +7,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/strategies/internal/server_strategies.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep {
@@ -37,24 +38,23 @@ std::unique_ptr<Strategy> make_multi_worker(const StrategyRequest& request) {
                                                        request.options);
 }
 
-std::unique_ptr<Strategy> make_parameter_server(const StrategyRequest& request) {
-  return std::make_unique<ParameterServerStrategy>(request.cluster_resolver, request.devices,
-                                                   request.parameters, request.options);
-}
-
 /// Those that are made of a cluster, which they look for in the environment.
 bool takes_cluster(const std::string& name) {
   return name == "auto" || name == "multi_worker" || name == "parameter_server";
 }
 
+std::map<std::string, StrategyFactory> built_in_strategies() {
+  std::map<std::string, StrategyFactory> factories{{"default", make_default},
+                                                   {"one_device", make_one_device},
+                                                   {"mirrored", make_mirrored},
+                                                   {"multi_worker", make_multi_worker}};
+  add_server_strategies(factories);
+  return factories;
+}
+
 struct Table {
   Mutex mutex;
-  std::map<std::string, StrategyFactory> factories LOCKSTEP_GUARDED_BY(mutex){
-      {"default", make_default},
-      {"one_device", make_one_device},
-      {"mirrored", make_mirrored},
-      {"multi_worker", make_multi_worker},
-      {"parameter_server", make_parameter_server}};
+  std::map<std::string, StrategyFactory> factories LOCKSTEP_GUARDED_BY(mutex) = built_in_strategies();
 };
 
 Table& table() {

@@ -13,28 +13,30 @@
 
 namespace lockstep {
 
-/// Steps of a training, or of an evaluation, by their numbers: the same program for every strategy, also
-/// where other processes compute the steps than that which asks for them.
+/// Makes the numbered steps of a training or an evaluation. The same program works with every strategy, even
+/// if other processes compute the steps.
 ///
-///   TrainingSteps train(*strategy, "train", dataset, {.global_batch_size = 1024, .shuffle_seed = 1},
-///                       [&](const StepSlot&, PerReplica<Example>& batch) {
-///                         return strategy->reduce(ReduceOp::kSum,
-///                                                 strategy->run(train_step, model, optimizer, batch));
-///                       });
-///   if (strategy->serve()) return 0;  // a worker of parameter servers, whose job has ended
-///   train.run(0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) { ... });
-///   strategy->end();
+/// Step n takes batch n of the dataset, epoch after epoch, each with its own order if the dataset is
+/// shuffled. The strategy and everything that the function uses must outlive this object. Not thread-safe.
 ///
-/// Step n takes batch n of the dataset, epoch after epoch, each in an order of its own where it is shuffled.
-/// The strategy, and what the function uses, outlive it. For one thread.
+/// Example:
+///
+///     TrainingSteps train(*strategy, "train", dataset, {.global_batch_size = 1024, .shuffle_seed = 1},
+///                         [&](const StepSlot&, PerReplica<Example>& batch) {
+///                           return strategy->reduce(ReduceOp::kSum,
+///                                                   strategy->run(train_step, model, optimizer, batch));
+///                         });
+///     if (strategy->serve()) return 0;  // a worker of parameter servers, whose job has ended
+///     train.run(0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) { ... });
+///     strategy->end();
 template <typename Batch>
 class TrainingSteps {
  public:
   using OnStep = ParameterServerStrategy::OnStep;
 
-  /// The same steps in the same order in all processes, before they serve. `fn(const StepSlot&,
-  /// PerReplica<Batch>&)` as ParameterServerStrategy::define_step() says. Throws as
-  /// Strategy::distribute_dataset(), and InvalidArgument for a dataset without examples.
+  /// Define the same steps in the same order in all processes, before they serve. `fn(const StepSlot&,
+  /// PerReplica<Batch>&)` is as for ParameterServerStrategy::define_step(). Throws as
+  /// Strategy::distribute_dataset(), and InvalidArgument for a dataset without batches.
   template <IndexedDataset D, typename Fn>
   TrainingSteps(Strategy& strategy, std::string name, D dataset, const DistributeOptions& options, Fn fn,
                 StepOptions<Batch> step_options = {})
@@ -57,13 +59,14 @@ class TrainingSteps {
   TrainingSteps& operator=(const TrainingSteps&) = delete;
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  /// How long run() has waited for batches; 0 where other processes make the steps.
+  /// Returns how long run() has waited for batches; 0 if other processes make the steps.
   double data_wait_seconds() const { return data_wait_seconds_; }
 
-  /// Has steps `begin` to `end` - 1 made, and calls `on_step` for each in their order, in the calling thread,
-  /// with what the function returned in each of the step's slots: one, but for parameter servers with a
-  /// staleness of 0. Blocks until all are made. Where workers step together each of them calls it. Throws as
-  /// ParameterServerStrategy::run_steps(), what the function and the dataset throw, and what `on_step` does.
+  /// Makes steps `begin` to `end` - 1, and calls `on_step` for each in order, in the calling thread, with the
+  /// function's results in each of the step's slots. There is one slot, except for parameter servers with a
+  /// staleness of 0. Blocks until all steps are made. If workers step together, each of them must call this.
+  /// Throws as ParameterServerStrategy::run_steps(), and rethrows errors of the function, the dataset and
+  /// `on_step`.
   void run(int64_t begin, int64_t end, const OnStep& on_step) {
     if (served_ != nullptr) return served_->run_steps(name_, begin, end, on_step);
     check_steps(begin, end);
@@ -87,9 +90,9 @@ class TrainingSteps {
   }
 
   const std::string name_;
-  ParameterServerStrategy* const served_;  // null: this process makes the steps
+  ParameterServerStrategy* const served_;  // null if this process makes the steps
   int64_t steps_per_epoch_ = 0;
-  std::optional<DistributedDataset<Batch>> batches_;  // without an end
+  std::optional<DistributedDataset<Batch>> batches_;  // endless
   std::optional<typename DistributedDataset<Batch>::Iterator> next_;
   int64_t last_step_ = -1;
   double data_wait_seconds_ = 0;

@@ -14,22 +14,22 @@ namespace lockstep::apps {
 
 struct CompareRequest {
   CompareOptions options;
-  std::string program;                 ///< this one's path
-  std::vector<std::string> arguments;  ///< its own
-  std::string version;                 ///< of Lockstep
+  std::string program;                 ///< path of this program
+  std::vector<std::string> arguments;  ///< arguments of this program
+  std::string version;                 ///< version of Lockstep
   std::function<bool()> is_cancelled = [] { return false; };
-  /// What a strategy did in a round, if that has been measured before; null: nothing has.
+  /// Returns the result of a strategy in a round if it has been measured before. Null: nothing has been.
   std::function<std::optional<TrialResult>(int64_t round, int strategy)> find_result{};
-  /// Gets what is measured, at once; null: nobody does.
+  /// Called with each new measurement as soon as it is made. Null: not called.
   std::function<void(int64_t round, int strategy, const TrialResult&)> on_result{};
 };
 
-/// Measures every strategy in every round, each in processes of its own, and blocks until all have ended. A
-/// line a measurement goes to `progress`. Throws TrialCancelled, and std::system_error where no process can
-/// be started; a strategy that fails has a row that says so.
+/// Measures every strategy in every round, each in its own processes, and blocks until all have ended. Writes
+/// one line per measurement to `progress`. A strategy that fails gets a row that says so. Throws
+/// TrialCancelled if the request is cancelled, and std::system_error if a process cannot be started.
 ComparisonReport compare(const CompareRequest& request, std::ostream& progress);
 
-/// 0, or the exit code of the first strategy that failed.
+/// Returns 0, or the exit code of the first strategy that failed.
 int exit_code_of(const ComparisonReport& report);
 
 }  // namespace lockstep::apps

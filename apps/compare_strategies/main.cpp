@@ -4,7 +4,6 @@
 
 #include <array>
 #include <climits>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -21,8 +20,10 @@
 #include "lockstep/apps/compare_strategies/report/result_folder.h"
 #include "lockstep/apps/compare_strategies/trials/measured_training.h"
 #include "lockstep/apps/compare_strategies/trials/trial.h"
-#include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/stopped.h"
+#include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_mnist/data/data_location.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
@@ -63,7 +64,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
   const InterruptionGuard interruption;
   std::error_code ignored;
   const bool is_users_folder = !options.out.empty() && std::filesystem::exists(options.out, ignored);
-  const auto say = [](const std::string& text) { std::cerr << "compare_strategies: " << text << std::endl; };
+  const auto log = [](const std::string& text) { log_line("compare_strategies", text); };
   CompareRequest request{.options = options,
                          .program = std::filesystem::read_symlink("/proc/self/exe").string(),
                          .arguments = arguments,
@@ -71,13 +72,13 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
                          .is_cancelled = [&] { return interruption.signal() != 0; }};
   std::optional<ComparisonBackup> backup;
   if (!options.backup_dir.empty()) {
-    backup.emplace(options, comparison_identity(options, facts_of(options)), say);
+    backup.emplace(options, comparison_identity(options, facts_of(options)), log);
     request.find_result = [&](int64_t round, int strategy) { return backup->find(round, strategy); };
     request.on_result = [&](int64_t round, int strategy, const TrialResult& result) {
       backup->keep(round, strategy, result);
     };
     if (backup->num_found() > 0 && !options.quiet)
-      say(std::to_string(backup->num_found()) + " measurements are there already");
+      log(std::to_string(backup->num_found()) + " measurements are there already");
   }
   const std::string folder = make_result_folder(options.out);
   try {
@@ -89,24 +90,24 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
     return exit_code_of(report);
   } catch (const TrialCancelled&) {
     if (!is_users_folder) std::filesystem::remove(folder, ignored);  // it is empty
-    const bool is_interrupt = interruption.signal() == SIGINT;
-    say(std::string("stopped by ") + (is_interrupt ? "SIGINT" : "SIGTERM"));
+    const int signal = interruption.signal();
+    log(stopped_text(signal));
     if (backup)
-      say("measurements are in " + options.backup_dir +
+      log("measurements are in " + options.backup_dir +
           "; to go on: " + resume_command(request.program, arguments));
-    return static_cast<int>(is_interrupt ? ExitCode::kInterrupted : ExitCode::kTerminated);
+    throw Stopped{signal};
   }
 }
 
-int run_program(const std::vector<std::string>& arguments) {
+int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {
   const auto strategies = strategy_names();
   const auto line = parse_compare_command_line(arguments, strategies);
   switch (line.action) {
     case CompareAction::kHelp:
-      std::cout << compare_help_text(strategies) << std::flush;
+      print(compare_help_text(strategies));
       return 0;
     case CompareAction::kVersion:
-      std::cout << "compare_strategies " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION << std::endl;
+      print("compare_strategies " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
       return 0;
     case CompareAction::kCompare:
       break;
@@ -120,11 +121,5 @@ int run_program(const std::vector<std::string>& arguments) {
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::apps::run_program({argv + 1, argv + argc});
-  } catch (...) {
-    const auto failure = lockstep::apps::describe_failure(std::current_exception());
-    std::cerr << "compare_strategies: error: " << failure.message << std::endl;
-    return failure.exit_code;
-  }
+  return lockstep::apps::run_torch_program("compare_strategies", argc, argv, lockstep::apps::run_action);
 }

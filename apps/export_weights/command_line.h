@@ -11,14 +11,15 @@ struct ExportCommandLine {
   ExportAction action = ExportAction::kExport;
   std::string in;
   std::string out;
-  bool replaces = false;  ///< a file that is there already
+  bool replaces = false;  ///< whether to overwrite an existing file
 };
 
-/// Reads the arguments after the program's name. Throws UsageError naming what was expected and what was
-/// given, with the closest flag where it was likely mistyped, and for an OUT whose ending names no format.
+/// Parses the arguments after the program's name. Throws UsageError that says what was expected and what was
+/// given, with the closest flag if it was likely mistyped. Also throws it if the ending of OUT names no
+/// format.
 ExportCommandLine parse_export_command_line(const std::vector<std::string>& arguments);
 
-/// What --help prints.
+/// Returns the text that --help prints.
 std::string export_help_text();
 
 }  // namespace lockstep::apps

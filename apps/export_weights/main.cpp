@@ -2,10 +2,13 @@
 
 #include <filesystem>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "lockstep/apps/export_weights/command_line.h"
-#include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 
 namespace lockstep::apps {
@@ -22,29 +25,25 @@ void export_weights(const ExportCommandLine& line) {
   std::cout << line.out << ": " << weights.size() << " tensors, " << num_bytes << " bytes" << std::endl;
 }
 
-void run_export(const ExportCommandLine& line) {
+int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {
+  const ExportCommandLine line = parse_export_command_line(arguments);
   switch (line.action) {
     case ExportAction::kHelp:
-      std::cout << export_help_text();
-      return;
+      print(export_help_text());
+      break;
     case ExportAction::kVersion:
-      std::cout << "export_weights " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n";
-      return;
+      print("export_weights " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
+      break;
     case ExportAction::kExport:
       export_weights(line);
+      break;
   }
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
-  try {
-    lockstep::apps::run_export(lockstep::apps::parse_export_command_line({argv + 1, argv + argc}));
-    return 0;
-  } catch (...) {
-    const auto failure = lockstep::apps::describe_failure(std::current_exception());
-    std::cerr << "export_weights: error: " << failure.message << std::endl;
-    return failure.exit_code;
-  }
+  return lockstep::apps::run_torch_program("export_weights", argc, argv, lockstep::apps::run_action);
 }

@@ -6,10 +6,10 @@
 
 namespace lockstep::apps {
 
-/// What inspect_run was asked for.
+/// Options of inspect_run.
 struct InspectOptions {
   std::string folder;
-  int64_t num_epochs = 5;  ///< shown, from the last one back
+  int64_t num_epochs = 5;  ///< number of last epochs to show
   bool is_json = false;
 };
 
@@ -20,8 +20,7 @@ struct InspectCommandLine {
   InspectOptions options;
 };
 
-/// Reads the arguments after the program's name. Throws UsageError for what is no command line of
-/// inspect_run's.
+/// Parses the arguments after the program's name. Throws UsageError if they are invalid.
 InspectCommandLine parse_inspect_arguments(const std::vector<std::string>& arguments);
 
 std::string inspect_help_text();

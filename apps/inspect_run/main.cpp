@@ -1,11 +1,15 @@
 #include <exception>
 #include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "lockstep/apps/inspect_run/command_line.h"
 #include "lockstep/apps/inspect_run/run_summary.h"
 #include "lockstep/apps/inspect_run/summary_text.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
-#include "lockstep/runtime/base/errors.h"
+#include "lockstep/apps/shared/exit_code.h"
+#include "lockstep/apps/shared/program.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
@@ -28,25 +32,30 @@ ExitCode run_inspection(const std::vector<std::string>& arguments) {
   return summary.damages.empty() ? ExitCode::kOk : ExitCode::kData;
 }
 
-int fail(int exit_code, const std::exception& error) {
-  std::cerr << "inspect_run: error: " << error.what() << std::endl;
-  return exit_code;
+int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {
+  const ExitCode code = run_inspection(arguments);
+  if (!std::cout.flush()) throw std::runtime_error("cannot write to standard output");
+  return static_cast<int>(code);
+}
+
+/// Does without describe_failure(), which needs LibTorch.
+Failure describe_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UsageError& usage) {
+    return {static_cast<int>(ExitCode::kUsage), usage.what()};
+  } catch (const RunDirectoryError& directory) {
+    return {static_cast<int>(ExitCode::kCheckpoint), directory.what()};
+  } catch (const std::exception& other) {
+    return {1, other.what()};
+  }
 }
 
 }  // namespace
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
-  using lockstep::ExitCode;
-  try {
-    const auto code = lockstep::apps::run_inspection({argv + 1, argv + argc});
-    if (!std::cout.flush()) throw std::runtime_error("cannot write to standard output");
-    return static_cast<int>(code);
-  } catch (const lockstep::apps::UsageError& error) {
-    return lockstep::apps::fail(static_cast<int>(ExitCode::kUsage), error);
-  } catch (const lockstep::RunDirectoryError& error) {
-    return lockstep::apps::fail(static_cast<int>(ExitCode::kCheckpoint), error);
-  } catch (const std::exception& error) {
-    return lockstep::apps::fail(1, error);
-  }
+  return lockstep::apps::run_program(
+      {.name = "inspect_run", .describe_error = lockstep::apps::describe_error}, argc, argv,
+      lockstep::apps::run_action);
 }

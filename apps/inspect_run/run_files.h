@@ -6,11 +6,11 @@
 
 namespace lockstep::apps {
 
-/// Reads config.json into the summary. A missing file and damages are noted there.
+/// Reads config.json into the summary, which also notes a missing file and any damage.
 void read_run_configuration(const std::string& path, RunSummary& summary);
 
-/// Reads metrics.jsonl into the summary, likewise. A line that is cut off ends a file of a run that was
-/// killed while it wrote, and is no damage.
+/// Reads metrics.jsonl into the summary in the same way. A truncated last line is not damage: the run was
+/// killed while writing it.
 void read_run_metrics(const std::string& path, RunSummary& summary);
 
 }  // namespace lockstep::apps

@@ -10,41 +10,43 @@
 
 namespace lockstep::apps {
 
-/// A file or folder below the run directory.
+/// A file or folder in the run directory.
 struct RunFile {
   std::string name;    ///< relative to its part of the run directory
-  uint64_t bytes = 0;  ///< of a folder: of all in it
+  uint64_t bytes = 0;  ///< for a folder, the total of its files
 };
 
-/// What the files of a run directory say.
+/// Summary of the files in a run directory.
 struct RunSummary {
   std::string folder;
-  std::string program;  ///< that ran, and its version; empty where config.json does not say
+  /// The program that ran and its version; empty if config.json does not say.
+  std::string program;
   std::string version;
   std::vector<ConfigurationEntry> configuration = {};
   std::optional<int64_t> planned_epochs = {};
-  std::vector<MetricRow> epochs = {};  ///< as metrics.jsonl has them
+  std::vector<MetricRow> epochs = {};  ///< as in metrics.jsonl
   int64_t num_steps_logged = 0;
-  std::optional<MetricRow> end = {};  ///< the totals; absent where the run has not ended, or not by itself
-  std::optional<std::string> owner = {};  ///< the process that goes on with it
+  /// The totals; none if the run has not ended or was killed.
+  std::optional<MetricRow> end = {};
+  std::optional<std::string> owner = {};  ///< process that owns the directory
   std::vector<RunFile> checkpoints = {};
-  std::vector<RunFile> event_files = {};  ///< TensorBoard's
+  std::vector<RunFile> event_files = {};  ///< TensorBoard's files
   std::optional<uint64_t> report_bytes = {};
-  std::vector<std::string> missing = {};  ///< files that a run has, by name
-  std::vector<std::string> damages = {};  ///< file, place and what is wrong there
+  std::vector<std::string> missing = {};  ///< names of expected files that are missing
+  std::vector<std::string> damages = {};  ///< file, place and problem of each
 };
 
-/// Reads all of it, as far as it can be read. Throws UsageError where `folder` is no folder, and
-/// RunDirectoryError where nothing of a run is in it or it cannot be listed.
+/// Reads the run directory as far as possible. Throws UsageError if `folder` is not a folder, and
+/// RunDirectoryError if it contains nothing of a run or cannot be listed.
 RunSummary summarise_run(const std::string& folder);
 
-/// The entry called `name`, or null.
+/// Returns the entry called `name`, or null.
 const MetricValue* find_value(const MetricRow& row, const std::string& name);
-/// A number of the row's, also where JSON has it as the text "nan", "inf" or "-inf".
+/// Returns a number of the row, or none. Also accepts JSON's texts "nan", "inf" and "-inf".
 std::optional<double> find_number(const MetricRow& row, const std::string& name);
 
-/// The epoch that was best by the first of validation_accuracy, validation_loss, accuracy and loss that there
-/// is a number of.
+/// The best epoch, by the first of these metrics that has a number: validation_accuracy, validation_loss,
+/// accuracy, loss.
 struct BestEpoch {
   size_t index = 0;
   std::string metric;
@@ -52,8 +54,8 @@ struct BestEpoch {
 };
 std::optional<BestEpoch> best_epoch(const std::vector<MetricRow>& epochs);
 
-/// How the run ended, in a word: completed, stopped_early, interrupted or failed as it said itself, running
-/// while a process owns the directory, else ended_early.
+/// Returns the run's status as one word: completed, stopped_early, interrupted or failed as the run recorded
+/// it; running if a process owns the directory; otherwise ended_early.
 std::string run_status(const RunSummary& summary);
 
 }  // namespace lockstep::apps

@@ -15,7 +15,7 @@
 
 namespace lockstep::apps {
 
-/// Rows one after another of click logs, as an indexed dataset.
+/// A contiguous range of rows of click logs, as an indexed dataset.
 class Clicks {
  public:
   using Source = std::variant<ClickFile, GeneratedClicks>;
@@ -25,7 +25,7 @@ class Clicks {
 
   std::optional<size_t> size() const { return count_; }
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
-  /// Of a click in a row; none but for generated ones.
+  /// Returns the true probability of a click in a row; none unless the rows are generated.
   std::optional<double> best_probability(size_t index) const;
 
  private:
@@ -34,17 +34,17 @@ class Clicks {
   size_t count_;
 };
 
-/// What there is to train and to test on.
+/// Rows to train and to test on.
 struct ClickData {
   Clicks train;
   Clicks test;
   std::string description;  ///< one line
   int64_t num_malformed = 0;
-  std::string first_malformed;  ///< its file, its line, and what is wrong with it
+  std::string first_malformed;  ///< file, line and problem of the first malformed row
 };
 
-/// Opens what the options name. Blocks while files are read once. Throws DataError, also for a file that has
-/// too few rows for both.
+/// Opens the data that the options name. Blocks while files are read once. Throws DataError, also if a file
+/// has too few rows to both train and test.
 ClickData open_click_data(const CtrWork& work);
 
 }  // namespace lockstep::apps

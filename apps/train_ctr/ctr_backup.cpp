@@ -19,11 +19,11 @@ class NoBackup : public CtrBackup {
 class ReplicasBackup : public CtrBackup {
  public:
   ReplicasBackup(Strategy& strategy, const CtrOptions& options, const CtrObjects& objects,
-                 const std::function<void(const std::string&)>& say)
+                 const std::function<void(const std::string&)>& log)
       : seed_(static_cast<int64_t>(options.seed)),
         backup_(strategy, {.folder = options.backup_dir,
                            .save_every = SaveInterval::parse(options.save_every),
-                           .on_message = say}) {
+                           .on_message = log}) {
     backup_.state().add_model(objects.model);
     backup_.state().add_optimizer("network", objects.network_optimizer);
     backup_.state().add_optimizer("tables", objects.table_optimizer);
@@ -50,10 +50,10 @@ class ReplicasBackup : public CtrBackup {
 class ServersBackup : public CtrBackup {
  public:
   ServersBackup(ParameterServerStrategy& strategy, const CtrOptions& options,
-                const std::function<void(const std::string&)>& say)
+                const std::function<void(const std::string&)>& log)
       : backup_(strategy, {.folder = options.backup_dir,
                            .every = SaveInterval::parse(options.save_every),
-                           .on_message = say}) {}
+                           .on_message = log}) {}
   int64_t first_step() const override { return backup_.first_step(); }
   void steps_done(int64_t steps) override { backup_.after_step(steps - 1); }
   void finish(int64_t) override { backup_.finish(); }
@@ -66,11 +66,11 @@ class ServersBackup : public CtrBackup {
 
 std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions& options,
                                            const CtrObjects& objects,
-                                           const std::function<void(const std::string&)>& say) {
+                                           const std::function<void(const std::string&)>& log) {
   if (options.backup_dir.empty()) return std::make_unique<NoBackup>();
   if (auto* served = dynamic_cast<ParameterServerStrategy*>(&strategy))
-    return std::make_unique<ServersBackup>(*served, options, say);
-  return std::make_unique<ReplicasBackup>(strategy, options, objects, say);
+    return std::make_unique<ServersBackup>(*served, options, log);
+  return std::make_unique<ReplicasBackup>(strategy, options, objects, log);
 }
 
 }  // namespace lockstep::apps

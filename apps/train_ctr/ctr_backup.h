@@ -11,29 +11,31 @@
 
 namespace lockstep::apps {
 
-/// What a training under some strategy saves, and goes on from.
+/// Saves a training under any strategy and resumes it.
 class CtrBackup {
  public:
   virtual ~CtrBackup() = default;
-  /// Of those that are still to be made.
+  /// Returns the first step that is still to be made.
   virtual int64_t first_step() const = 0;
-  /// So many steps are made: saves where that is due.
+  /// Call after `steps` steps in total. Saves if a save is due.
   virtual void steps_done(int64_t steps) = 0;
-  /// The training ends for now after so many steps: saves what is not saved yet, and waits for it.
+  /// Call when the training ends for now, after `steps` steps in total. Saves what is not saved yet and
+  /// blocks until it is written.
   virtual void finish(int64_t steps) = 0;
 };
 
-/// What the strategies' replicas hold.
+/// Objects of the strategy's replicas that are saved.
 struct CtrObjects {
   Mirrored<CtrModel>& model;
   Mirrored<CtrOptimizer>& network_optimizer;
   Mirrored<CtrOptimizer>& table_optimizer;
 };
 
-/// Where the options name a folder; else one that saves nothing. In all processes that step together, and of
-/// parameter servers in the chief alone. Throws as Backup and ParameterServerBackup.
+/// Creates a backup in the folder that the options name; without a folder, one that saves nothing. Call it in
+/// all processes that step together; for parameter servers, only in the chief. Throws as Backup and
+/// ParameterServerBackup do.
 std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions& options,
                                            const CtrObjects& objects,
-                                           const std::function<void(const std::string&)>& say);
+                                           const std::function<void(const std::string&)>& log);
 
 }  // namespace lockstep::apps

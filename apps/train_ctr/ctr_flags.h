@@ -9,13 +9,14 @@
 
 namespace lockstep::apps {
 
-/// The groups of flags that other programs take what they need of.
+/// Groups of flags that other programs reuse.
 std::vector<Flag> ctr_data_flags();
 std::vector<Flag> ctr_model_flags();
 std::vector<Flag> ctr_training_flags();
 
-/// What a program's arguments say of the work; options whose flags were not given, or which the program does
-/// not have, stay. Throws UsageError naming the flag, what it takes and what was given.
+/// Sets the options of `work` from a program's arguments. Options whose flags were not given, or that the
+/// program does not have, keep their values. Throws UsageError naming the flag, the expected and the given
+/// value.
 void read_ctr_work(const Arguments& given, CtrWork& work);
 
 enum class CtrAction { kTrain, kHelp, kVersion, kListDevices };
@@ -25,12 +26,12 @@ struct CtrCommandLine {
   CtrOptions options;
 };
 
-/// Reads the arguments after the program's name; `strategies` are the names that --strategy takes besides
-/// auto. Throws UsageError as read_ctr_work().
+/// Parses the arguments after the program's name. `strategies` are the names that --strategy accepts besides
+/// auto. Throws UsageError as read_ctr_work() does.
 CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
                                       const std::vector<std::string>& strategies);
 
-/// What --help prints.
+/// Returns the text that --help prints.
 std::string ctr_help_text(const std::vector<std::string>& strategies);
 
 }  // namespace lockstep::apps

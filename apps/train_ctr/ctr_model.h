@@ -17,14 +17,14 @@
 
 namespace lockstep::apps {
 
-/// A network of clicks, and the tables that it takes its embeddings from: one for the ids of all columns.
+/// A click model with its embedding tables. The ids of all columns share one table.
 class CtrModelImpl : public torch::nn::Module {
  public:
   explicit CtrModelImpl(const CtrWork& work);
 
-  /// The logits [n] of a click in each of n rows.
+  /// Returns the click logits [n] of n rows.
   torch::Tensor forward(const ClickBatch& batch);
-  /// What forward() will look up.
+  /// Adds the lookups that forward() will make for this batch.
   void list_lookups(const ClickBatch& batch, TableLookups& lookups) const;
 
   std::vector<ShardedEmbedding> tables() const;
@@ -34,7 +34,7 @@ class CtrModelImpl : public torch::nn::Module {
  private:
   const torch::Dtype dtype_;
   ShardedEmbedding embeddings_{nullptr};
-  ShardedEmbedding weights_{nullptr};  // of wide_deep, which also has the first of these two networks
+  ShardedEmbedding weights_{nullptr};  // wide_deep only, like wide_and_deep_
   WideAndDeep wide_and_deep_{nullptr};
   Dlrm dlrm_{nullptr};
 };
@@ -42,7 +42,7 @@ TORCH_MODULE(CtrModel);
 
 using CtrOptimizer = std::unique_ptr<torch::optim::Optimizer>;
 
-/// Of a network, and of tables, whose gradients are sparse.
+/// Creates the optimizer of the network or of the tables, whose gradients are sparse.
 CtrOptimizer make_network_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters);
 CtrOptimizer make_table_optimizer(const CtrWork& work, std::vector<torch::Tensor> parameters);
 

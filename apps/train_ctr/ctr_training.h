@@ -16,30 +16,30 @@
 
 namespace lockstep::apps {
 
-/// The same training under every strategy. What it refers to outlives it.
+/// Runs the same training under any strategy. The constructor's arguments must outlive it.
 class CtrTraining {
  public:
-  /// Makes the model: of parameter servers, on them. Throws what the strategy does.
+  /// Creates the model; under parameter servers, on the servers. Throws what the strategy throws.
   CtrTraining(Strategy& strategy, const CtrOptions& options, const ClickData& data);
 
   CtrObjects objects() { return {model_, network_optimizer_, table_optimizer_}; }
 
   struct Listener {
-    /// After each step, with its loss over the global batch; returns whether to go on.
+    /// Called after each step with its loss over the global batch. Returns whether to continue.
     std::function<bool(int64_t step, double loss)> on_step;
   };
-  /// Makes the steps from `first` to `end` - 1, or until the listener has enough. Adds to what was done
-  /// before. Throws NumbersError for a loss that is no number.
+  /// Runs the steps `first` to `end` - 1, or fewer if the listener stops. The result accumulates over calls.
+  /// Throws NumbersError if a loss is not finite.
   void train(int64_t first, int64_t end, const Listener& listener);
-  /// How good the model is on the rows to test on.
+  /// Returns the model's scores on the test rows.
   CtrScores test();
-  /// How good one can be there; none where nobody knows.
+  /// Returns the best possible scores on the test rows; none if they are unknown.
   std::optional<CtrScores> best_scores() const;
 
-  /// All of the model's, as they are now, on the CPU: of parameter servers read from them.
+  /// Returns all current parameters on the CPU; under parameter servers, reads them from the servers.
   std::vector<torch::Tensor> parameters();
 
-  /// What came of it; without scores.
+  /// Returns the result so far, without scores.
   CtrResult result() const;
 
  private:

@@ -4,19 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <iostream>
+#include <exception>
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
-#include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/core/stop_agreement.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/training/callbacks/interruption.h"
@@ -27,20 +27,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void print(const std::string& text) {
-  std::cout << text << std::flush;
+void log(const std::string& text) {
+  log_line("train_ctr", text);
 }
 
-void say(const std::string& text) {
-  std::cerr << "train_ctr: " << text << std::endl;
-}
-
-/// A signal has stopped this process's part. Thrown, so that the strategy, as it goes, tells the others.
-struct Stopped {
-  int signal;
-};
-
-/// What tells how far a training is.
+/// Prints how far a training is.
 class Progress {
  public:
   Progress(const CtrOptions& options, bool is_silent) : options_(options), is_silent_(is_silent) {}
@@ -71,12 +62,12 @@ class Progress {
   double loss_ = 0;
 };
 
-/// Trains to the end, or until a signal comes, and saves on the way.
-int train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& options, CtrFacts facts,
-                 InterruptionGuard& interruption, const std::string& resume) {
+/// Trains to the end, and saves on the way. Throws Stopped if a signal comes.
+void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& options, CtrFacts facts,
+                  InterruptionGuard& interruption, const std::string& resume) {
   const auto* cluster = strategy.cluster_resolver();
   const bool is_silent = options.quiet || (cluster != nullptr && cluster->rank() != 0);
-  const auto backup = make_ctr_backup(strategy, options, training.objects(), say);
+  const auto backup = make_ctr_backup(strategy, options, training.objects(), log);
   facts.first_step = backup->first_step();
   if (!is_silent) print(ctr_configuration_text(options, facts) + "\n");
 
@@ -104,10 +95,8 @@ int train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& op
   }
   backup->finish(next);
   if (signal != 0) {
-    if (!is_silent)
-      say(c10::str("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " after step ", next));
-    if (!is_silent && !options.backup_dir.empty())
-      say("saved in " + options.backup_dir + "; to go on from there: " + resume);
+    if (!is_silent) log(stopped_text(signal) + c10::str(" after step ", next));
+    if (!is_silent && !options.backup_dir.empty()) log(saved_text(options.backup_dir, resume));
     strategy.end();
     throw Stopped{signal};
   }
@@ -118,11 +107,10 @@ int train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& op
     print("\n" + ctr_result_text(result, facts));
   }
   strategy.end();
-  return 0;
 }
 
-int train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionGuard& interruption,
-             const std::string& resume) {
+void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionGuard& interruption,
+              const std::string& resume) {
   Strategy& strategy = *made.strategy;
   const ClickData data = open_click_data(options);
   CtrTraining training(strategy, options, data);
@@ -130,82 +118,69 @@ int train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionGu
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();
   if (strategy.serve()) {
     if (interruption.signal() != 0) throw Stopped{interruption.signal()};
-    return 0;
+    return;
   }
-  return train_to_end(training, strategy, options,
-                      {.data = data.description,
-                       .num_train = static_cast<int64_t>(*data.train.size()),
-                       .num_test = static_cast<int64_t>(*data.test.size()),
-                       .num_malformed = data.num_malformed,
-                       .first_malformed = data.first_malformed,
-                       .strategy = made.reason,
-                       .replicas = strategy.describe()},
-                      interruption, resume);
+  train_to_end(training, strategy, options,
+               {.data = data.description,
+                .num_train = static_cast<int64_t>(*data.train.size()),
+                .num_test = static_cast<int64_t>(*data.test.size()),
+                .num_malformed = data.num_malformed,
+                .first_malformed = data.first_malformed,
+                .strategy = made.reason,
+                .replicas = strategy.describe()},
+               interruption, resume);
 }
 
-int run_training(const CtrOptions& options, const std::string& resume) {
+void run_training(const CtrOptions& options, const std::string& resume) {
   if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps") {
     // It serves as long as anybody is connected, however the signal came: the chief may be about to save.
     const InterruptionGuard interruption;
-    serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = say, .is_leaving = [&] {
+    serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log, .is_leaving = [&] {
                                  return interruption.signal() != 0;
                                }});
     if (interruption.signal() != 0) throw Stopped{interruption.signal()};
-    return 0;
+    return;
   }
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(options.seed);
   const ParameterServerOptions parameters{.max_staleness = options.max_staleness,
                                           .slots_per_step = options.slots_per_step,
                                           .looks_ahead = options.looks_ahead,
-                                          .on_message = say,
+                                          .on_message = log,
                                           .is_leaving = [&] { return interruption.signal() != 0; }};
   const auto made =
       choose_strategy(options, {.program = "train_ctr", .seed = options.seed, .parameters = parameters});
   try {
-    return train_by(made, options, interruption, resume);
+    train_by(made, options, interruption, resume);
   } catch (const std::exception&) {
     made.strategy->report_failure(std::current_exception());
     throw;
   }
 }
 
-int print_devices() {
-  for (const auto& device : list_devices()) print(device.str() + "\n");
-  print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
-  return 0;
-}
-
-int run_program(const std::string& program, const std::vector<std::string>& arguments) {
+int run_action(const std::string& program, const std::vector<std::string>& arguments) {
   const auto strategies = strategy_names();
   const auto line = parse_ctr_command_line(arguments, strategies);
   switch (line.action) {
     case CtrAction::kHelp:
       print(ctr_help_text(strategies));
-      return 0;
+      break;
     case CtrAction::kVersion:
       print("train_ctr " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
-      return 0;
+      break;
     case CtrAction::kListDevices:
-      return print_devices();
+      print_devices();
+      break;
     case CtrAction::kTrain:
+      run_training(line.options, resume_command(program, arguments));
       break;
   }
-  return run_training(line.options, resume_command(program, arguments));
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::apps::run_program(argv[0], {argv + 1, argv + argc});
-  } catch (const lockstep::apps::Stopped& stopped) {
-    return static_cast<int>(stopped.signal == SIGINT ? lockstep::ExitCode::kInterrupted
-                                                     : lockstep::ExitCode::kTerminated);
-  } catch (...) {
-    const auto failure = lockstep::apps::describe_failure(std::current_exception());
-    lockstep::apps::say("error: " + failure.message);
-    return failure.exit_code;
-  }
+  return lockstep::apps::run_torch_program("train_ctr", argc, argv, lockstep::apps::run_action);
 }

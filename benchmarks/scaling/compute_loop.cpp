@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/gradients/gradient_buckets.h"
 #include "lockstep/runtime/gradients/gradient_hooks.h"
@@ -16,10 +17,6 @@ namespace lockstep::benchmarks {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 std::vector<size_t> reversed(size_t count) {
   std::vector<size_t> order;
@@ -85,8 +82,8 @@ class ComputeLoop::Training {
     slot.copy_(parameters_[index].grad());
     parameters_[index].mutable_grad() = slot;
     arrivals_.push_back(index);
-    sums_.copy_seconds += seconds_since(begin);
-    ready_[buckets_.bucket_of(index)] = seconds_since(backward_began_);
+    sums_.copy_seconds += measurement::seconds_since(begin);
+    ready_[buckets_.bucket_of(index)] = measurement::seconds_since(backward_began_);
   }
 
   void step(int64_t num_examples) {
@@ -96,15 +93,15 @@ class ComputeLoop::Training {
     const auto began = Clock::now();
     optimizer_.zero_grad();
     auto loss = torch::cross_entropy_loss(model_->forward(data), target);
-    sums_.mean.forward_seconds += seconds_since(began);
+    sums_.mean.forward_seconds += measurement::seconds_since(began);
     backward_began_ = Clock::now();
     loss.backward();
-    sums_.mean.backward_seconds += seconds_since(backward_began_);
+    sums_.mean.backward_seconds += measurement::seconds_since(backward_began_);
     for (size_t i = 0; i < ready_.size(); ++i) sums_.mean.buckets[i].ready_seconds += ready_[i];
     const auto backward_ended = Clock::now();
     optimizer_.step();
-    sums_.mean.optimizer_seconds += seconds_since(backward_ended);
-    sums_.step_seconds.push_back(seconds_since(began));
+    sums_.mean.optimizer_seconds += measurement::seconds_since(backward_ended);
+    sums_.step_seconds.push_back(measurement::seconds_since(began));
   }
 
   const ComputeLoopOptions options_;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/cluster/internal/master_address.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
@@ -15,10 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::minutes kTimeout{5};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// Of all threads of this process.
 double cpu_seconds() {
@@ -82,7 +79,7 @@ ExchangeSample ExchangeLoop::run(int64_t bytes, int repetitions) {
   const double cpu_before = cpu_seconds();
   const auto begin = Clock::now();
   for (int i = 0; i < repetitions; ++i) channel_->sum(gradients);
-  return {static_cast<double>(bytes), seconds_since(begin) / repetitions,
+  return {static_cast<double>(bytes), measurement::seconds_since(begin) / repetitions,
           (cpu_seconds() - cpu_before) / repetitions};
 }
 
@@ -96,7 +93,7 @@ double ExchangeLoop::conversion_seconds(int64_t bytes, int repetitions) {
   convert();
   const auto begin = Clock::now();
   for (int i = 0; i < repetitions; ++i) convert();
-  return seconds_since(begin) / repetitions;
+  return measurement::seconds_since(begin) / repetitions;
 }
 
 }  // namespace lockstep::benchmarks

@@ -14,26 +14,31 @@ namespace lockstep {
 
 struct ClickFileOptions {
   std::string path;
-  /// Malformed rows are left out, and counted; else the first one is an error.
+  /// Skips and counts malformed rows; otherwise the first one is an error.
   bool skips_malformed = false;
 };
 
-/// Click logs in a file, as an indexed dataset: it may be larger than the memory, and is read where a batch
-/// needs it. Opening it reads it once, to find where its rows begin, 4 bytes of memory a row, and which are
-/// malformed. Copies read the same open file. get_batch() is safe to call from several threads.
+/// An indexed dataset of click logs in a file, which may be larger than memory: rows are read when a batch
+/// needs them. Opening reads the file once, to find where its rows begin (4 bytes of memory per row) and
+/// which are malformed. Copies share the open file. get_batch() is thread-safe.
+///
+/// Example:
+///
+///     ClickFile file({.path = "clicks.tsv", .skips_malformed = true});
+///     std::cout << *file.size() << " rows, " << file.num_malformed() << " malformed\n";
 class ClickFile {
  public:
-  /// Blocks. Throws DataError naming the file where it cannot be read or has no row, and with the number of
-  /// the line for a malformed row.
+  /// Blocks until the file is read. Throws DataError naming the file if it cannot be read or has no row, and
+  /// naming the line too if a row is malformed and not skipped.
   explicit ClickFile(const ClickFileOptions& options);
 
   std::optional<size_t> size() const;
-  /// The rows in the order that is asked for. Throws DataError where the file has changed since it was
-  /// opened, or cannot be read any more.
+  /// Returns the rows in the order of `indices`, which must be below size(). Throws DataError if the file has
+  /// changed since it was opened or can no longer be read.
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
   int64_t num_malformed() const;
-  /// Says of the first malformed row what is wrong with it, and in which line; empty where there is none.
+  /// Returns what is wrong with the first malformed row, and its line; empty if there is none.
   const std::string& first_malformed() const;
 
  private:

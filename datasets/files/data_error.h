@@ -5,14 +5,22 @@
 
 namespace lockstep {
 
-/// Input data that cannot be used: a damaged image, a file of the wrong format, an empty class folder. The
-/// message names the file and, where there is one, the field with the expected and the actual value.
-/// Lockstep's programs end with exit code 3 on it.
+/// Thrown if input data cannot be used: a damaged image, a file of the wrong format, an empty class folder.
+/// The message names the file and, if there is one, the field with the expected and the actual value.
+/// Lockstep's programs exit with code 3 on it.
+///
+/// Example:
+///
+///     try {
+///       ImageFolder images("photos");
+///     } catch (const DataError& error) {
+///       std::cerr << error.what() << '\n';
+///     }
 class DataError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 
-  /// "<file>: <field>: expected <expected>, but got <actual>".
+  /// Makes the message "<file>: <field>: expected <expected>, but got <actual>".
   DataError(const std::string& file, const std::string& field, const std::string& expected,
             const std::string& actual)
       : std::runtime_error(file + ": " + field + ": expected " + expected + ", but got " + actual) {}

@@ -24,12 +24,17 @@ struct GeneratedDigitsOptions {
   std::vector<double> stddev = {1.0};
 };
 
-/// Drawn digits, 28x28 grey in 10 classes, for programs that must train without any file. Example i shows the
-/// digit i % 10. An image is drawn when it is asked for, some 20 us each, from nothing but the seed and its
-/// index: every thread and every run gets the same. See CollatedDataset for the interface.
+/// Generated grey images of digits, 28x28 in 10 classes, for programs that must train without any file.
+/// Example i shows the digit i % 10. Each image is drawn when it is needed, in about 20 us, from the seed and
+/// its index alone, so every thread and every run gets the same. The interface is that of CollatedDataset.
+///
+/// Example:
+///
+///     GeneratedDigits digits({.count = 1000, .seed = 2});
+///     auto batches = strategy.distribute_dataset(digits, {.global_batch_size = 100});
 class GeneratedDigits {
  public:
-  /// Throws std::invalid_argument for options out of range.
+  /// Throws std::invalid_argument if an option is out of range.
   explicit GeneratedDigits(const GeneratedDigitsOptions& options = {});
 
   std::optional<size_t> size() const { return count_; }

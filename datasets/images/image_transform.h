@@ -7,28 +7,29 @@
 
 namespace lockstep {
 
-/// The part of image preparation that runs in batches on the device that trains.
+/// The part of image preparation that runs in batches on the training device.
 struct ImageTransform {
   /// Height and width of the result; 0 keeps the images' own. Images that are not square are stretched.
   int64_t image_size = 0;
   /// Channels of the result: 3, or 1 for grey images.
   int64_t channels = 3;
-  /// Subtracted from, and then dividing, values in [0, 1]: one number for all channels, or one a channel.
+  /// `mean` is subtracted from values in [0, 1], then they are divided by `stddev`. One number for all
+  /// channels, or one per channel.
   std::vector<double> mean = {0.0};
   std::vector<double> stddev = {1.0};
 
-  /// Throws std::invalid_argument naming the field that no images could be transformed with.
+  /// Throws std::invalid_argument naming a field that is out of range.
   void check() const;
 
-  /// Turns images [n, c, height, width] with values 0 ... 255, of any type and on any device, into float32
-  /// [n, channels, image_size, image_size] on the same device: resized (bilinear with antialiasing, as
-  /// torch's interpolate with antialias), grey repeated to 3 channels, and then (x / 255 - mean) / stddev.
-  /// With 3 channels the result is in channels_last memory format, in which convolutions run fastest. n may
-  /// be 0. Throws std::invalid_argument for images that are neither grey nor of `channels` channels.
+  /// Converts images [n, c, height, width] with values 0 to 255, of any type and on any device, to float32
+  /// [n, channels, image_size, image_size] on the same device. They are resized (bilinear with antialiasing,
+  /// like torch's interpolate with antialias), grey is repeated to 3 channels, and the result is (x / 255 -
+  /// mean) / stddev. With 3 channels the result is in channels_last memory format, in which convolutions are
+  /// fastest. n may be 0. Throws std::invalid_argument if `c` is neither 1 nor `channels`.
   at::Tensor operator()(const at::Tensor& images) const;
 };
 
-/// The transform that a dataset's options ask for, checked.
+/// Returns the transform that a dataset's options describe. Throws as ImageTransform::check().
 template <typename Options>
 ImageTransform make_transform(const Options& options) {
   ImageTransform transform{.image_size = options.image_size,

@@ -19,7 +19,7 @@ enum class MnistSplit { kTrain, kTest };
 
 struct MnistOptions {
   MnistSplit split = MnistSplit::kTrain;
-  /// The first so many examples in the files' order, which is shuffled; 0 takes all.
+  /// Number of examples to use, from the start of the files, whose order is already shuffled; 0 uses all.
   int64_t limit = 0;
   /// See ImageTransform.
   int64_t image_size = 0;
@@ -28,14 +28,19 @@ struct MnistOptions {
   std::vector<double> stddev = {1.0};
 };
 
-/// MNIST, or anything in its format, out of the pair of IDX files of a split, each plain or with .gz:
-/// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, `t10k-...` for the test split. Grey images in 10
-/// classes, read whole into memory. See CollatedDataset for the interface.
+/// MNIST, or any data set in its format. Reads the two IDX files of a split, each plain or with .gz:
+/// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-...` for the test split. Grey images in
+/// 10 classes, held in memory. The interface is that of CollatedDataset.
+///
+/// Example:
+///
+///     Mnist test("mnist", {.split = MnistSplit::kTest});
+///     auto batches = strategy.distribute_dataset(test, {.global_batch_size = 256});
 class Mnist {
  public:
-  /// Blocks until both files are read. Throws DataError for missing and damaged files (see read_idx()),
-  /// different numbers of images and labels, no images, and labels above 9; std::invalid_argument for options
-  /// out of range.
+  /// Blocks until both files are read. Throws DataError if a file is missing or damaged (see read_idx()), the
+  /// numbers of images and labels differ, there are no images, or a label is above 9. Throws
+  /// std::invalid_argument if an option is out of range.
   explicit Mnist(const std::string& folder, const MnistOptions& options = {});
 
   std::optional<size_t> size() const { return examples_.size(); }
@@ -47,7 +52,8 @@ class Mnist {
   TensorDataset examples_;
 };
 
-/// Whether the folder holds at least one of MNIST's four files. Mnist's errors name those that are missing.
+/// Returns whether the folder holds at least one of MNIST's four files. The errors of Mnist name the missing
+/// ones.
 bool holds_mnist(const std::string& folder);
 
 }  // namespace lockstep

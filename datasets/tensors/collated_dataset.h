@@ -10,21 +10,19 @@
 
 namespace lockstep {
 
-/// What every dataset in this folder offers, in the style of torch::data's datasets:
+/// Interface of the image and tensor datasets, in the style of torch::data's datasets:
 ///
 ///     std::optional<size_t> size() const;
-///         The number of examples.
+///         Returns the number of examples.
 ///
 ///     torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
-///         These examples, already collated, on the CPU: for images `data` is uint8 [n, channels, height,
-///         width] and `target` int64 [n], n = indices.size(), which may be 0. Safe to call from several
-///         threads at once. Throws std::invalid_argument for an index beyond the size, DataError where a file
-///         turns out unusable.
+///         Returns these examples, collated, on the CPU. For images `data` is uint8 [n, channels, height,
+///         width] and `target` int64 [n]. n = indices.size() may be 0. Thread-safe. Throws
+///         std::invalid_argument if an index is out of range, DataError if a file turns out to be unusable.
 ///
 ///     torch::data::Example<> device_transform(torch::data::Example<> batch) const;
-///         What is left to do with a batch on the device that trains on it, wherever `batch.data` lies:
-///         images become float32, resized and normalised (ImageTransform). Splitting the work so lets uint8
-///         cross the bus. Safe to call from several threads at once.
+///         Finishes a batch on the training device, wherever `batch.data` is: images become float32, resized
+///         and normalized (ImageTransform). This way only uint8 is copied to the device. Thread-safe.
 ///
 /// Datasets are values: a copy is cheap and shares the images.
 template <typename T>

@@ -9,19 +9,25 @@
 
 namespace lockstep {
 
-/// Examples that lie in memory as two tensors, one example a row. See CollatedDataset for the interface.
+/// Examples held in memory as two tensors, with one example per row. The interface is that of
+/// CollatedDataset.
+///
+/// Example:
+///
+///     TensorDataset examples(torch::rand({100, 8}), torch::rand({100, 1}));
+///     auto batches = strategy.distribute_dataset(examples, {.global_batch_size = 20});
 class TensorDataset {
  public:
   /// `data` and `target` are [n, ...], of any type, on one device. The dataset shares their memory. Throws
-  /// std::invalid_argument where they are undefined, have no dimension, or hold different numbers of rows.
+  /// std::invalid_argument if one is undefined or a scalar, or if their numbers of rows differ.
   TensorDataset(at::Tensor data, at::Tensor target);
 
   std::optional<size_t> size() const;
 
-  /// The rows of both tensors, copied, on the tensors' device.
+  /// Returns copies of the rows of both tensors, on the tensors' device.
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
 
-  /// The batch as it is.
+  /// Returns the batch unchanged.
   torch::data::Example<> device_transform(torch::data::Example<> batch) const;
 
   const at::Tensor& data() const { return data_; }
@@ -32,7 +38,8 @@ class TensorDataset {
   at::Tensor target_;
 };
 
-/// Throws std::invalid_argument, beginning with `[dataset]`, unless every index is below `size`.
+/// Throws std::invalid_argument, with a message that begins with `[dataset]`, unless every index is below
+/// `size`.
 void check_indices(c10::ArrayRef<size_t> indices, size_t size, const char* dataset);
 
 }  // namespace lockstep

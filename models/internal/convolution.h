@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// What a Convolution computes: a square kernel, no bias, padded by half its size.
+/// Options of a Convolution: a square kernel without bias, padded by half its size.
 struct ConvolutionOptions {
   int64_t in_channels = 1;
   int64_t out_channels = 1;
@@ -18,9 +18,9 @@ struct ConvolutionOptions {
   int64_t groups = 1;
 };
 
-/// A 2-D convolution without bias over channels_last batches, with the parameter `weight` of
-/// torch::nn::Conv2d and the same results within rounding. On a CPU it avoids two slow paths of oneDNN that
-/// MobileNetV2 meets, see forward(). Weights are stored channels_last and initialised as torchvision does
+/// A 2-D convolution without bias for channels_last batches. Has the parameter `weight` of torch::nn::Conv2d
+/// and computes the same results within rounding. On a CPU it avoids two slow paths of oneDNN that
+/// MobileNetV2 would use; see forward(). Weights are stored channels_last and initialised as in torchvision
 /// (Kaiming normal over the fan-out).
 class ConvolutionImpl : public torch::nn::Cloneable<ConvolutionImpl> {
  public:
@@ -29,7 +29,7 @@ class ConvolutionImpl : public torch::nn::Cloneable<ConvolutionImpl> {
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// [N, in_channels, H, W] to [N, out_channels, ceil(H / stride), ceil(W / stride)]; N may be 0.
+  /// Maps [N, in_channels, H, W] to [N, out_channels, ceil(H / stride), ceil(W / stride)]; N may be 0.
   torch::Tensor forward(const torch::Tensor& input);
 
   ConvolutionOptions options;

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-/// Convolution, normalisation and ReLU6. Its names are torchvision's, which come from the positions of
-/// layers in a Sequential: "0.weight", "1.running_mean", ...
+/// Convolution, normalisation and ReLU6. Parameter names match torchvision's, which number the layers of a
+/// Sequential: "0.weight", "1.running_mean", ...
 class ConvolutionNormRelu6Impl : public torch::nn::Cloneable<ConvolutionNormRelu6Impl> {
  public:
   explicit ConvolutionNormRelu6Impl(const ConvolutionOptions& options, NormLayer norm_layer = {})
@@ -41,8 +41,8 @@ struct InvertedResidualOptions {
   NormLayer norm_layer = {};
 };
 
-/// MobileNetV2's block (Sandler et al., 2018, section 3.3): expands the channels, convolves each by itself,
-/// and projects them onto few again without an activation; the input is added where shapes agree.
+/// MobileNetV2's block (Sandler et al., 2018, section 3.3): expands the channels, applies a depthwise
+/// convolution, and projects to few channels without an activation. Adds the input if the shapes match.
 class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
  public:
   explicit InvertedResidualImpl(InvertedResidualOptions options) : options_(std::move(options)) { reset(); }

@@ -18,95 +18,96 @@ namespace lockstep {
 
 struct ParameterClientOptions {
   std::vector<RpcClientOptions> servers;
-  /// Null: no variable is cut.
+  /// Null: no variable is split.
   std::shared_ptr<const Partitioner> partitioner;
   ServerPlacementPolicy placement = ServerPlacementPolicy::kRoundRobin;
 };
 
-/// Variables that live on parameter servers, cut into shards, as one process sees them. All processes add the
-/// same variables in the same order, and so find each shard on the same server. Each exchange sends one
-/// message to each server that it concerns, or one for every two megabytes, which the servers work on at the
-/// same time, and while the next ones and the answers are on their way.
+/// Variables on parameter servers, split into shards, as seen by one process. All processes must add the same
+/// variables in the same order, so that they find each shard on the same server. Each exchange sends one
+/// message per two megabytes to each server involved, at least one. Servers process them concurrently, and
+/// while further messages and answers are in transit.
 ///
-/// A server that is lost is connected to again, and asked again: pulling changes nothing, and a push is
-/// applied at most once. For one thread at a time.
+/// If a server is lost, the client reconnects and repeats the request: pulling changes nothing, and a push is
+/// applied at most once. Not thread-safe.
 class ParameterClient {
  public:
-  /// Blocks until all servers have been reached. Throws as RpcClient.
+  /// Blocks until all servers have been reached. Throws as RpcClient does.
   explicit ParameterClient(const ParameterClientOptions& options);
 
-  /// What create() came upon.
+  /// Outcome of create().
   struct CreateSummary {
-    int64_t num_new = 0;            ///< shards that begin with the values that were given
-    int64_t num_restored = 0;       ///< shards that go on from what was saved
-    std::set<std::string> sources;  ///< where that is from, see ShardStorage::source()
+    int64_t num_new = 0;            ///< shards that start with the given values
+    int64_t num_restored = 0;       ///< shards that resume from saved values
+    std::set<std::string> sources;  ///< where the saved values are from; see ShardStorage::source()
   };
 
-  /// The number of the new variable. Talks to nobody. Throws InvalidArgument for a name that is taken.
+  /// Adds a variable and returns its number. Does not communicate. Throws InvalidArgument if the name is
+  /// taken.
   int add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat);
 
-  /// Puts the variable onto the servers, with these values, where it is not there yet and was not saved;
-  /// `values` are not used for shards that are. Blocks. Throws InvalidArgument for values of another shape or
-  /// dtype, and what the servers throw.
+  /// Puts the variable on the servers. A shard that exists or was saved keeps its values; others start with
+  /// `values`. Blocks. Throws InvalidArgument if `values` has another shape or dtype, and what the servers
+  /// throw.
   CreateSummary create(int variable, const at::Tensor& values, const UpdateRule& rule);
-  /// The same for values that the servers make, of a table whose rows are trained as the filter says. Throws
-  /// InvalidArgument for a scalar too.
+  /// Same, but the servers generate the values; for a table whose rows are trained as the filter says. Also
+  /// throws InvalidArgument for a scalar.
   CreateSummary create(int variable, const InitialValues& values, const UpdateRule& rule,
                        const RowFilter& filter = {});
 
-  /// Saves all shards: each server in the folder of this name, which is in the folder that it was given, and
-  /// the asker has made. What each server answered, see ShardStorage::save(). Blocks until all have, which
-  /// the servers' call_timeout is to leave time for.
+  /// Saves all shards. Each server writes to the subfolder `folder` of its own folder; the caller must have
+  /// created it. Returns each server's answer; see ShardStorage::save(). Blocks until all have answered, so
+  /// the servers' call_timeout must be long enough.
   std::vector<std::string> save(const std::string& folder);
 
   struct Wanted {
     int variable = 0;
-    /// Indices of the first axis, an int64 vector in strictly ascending order; undefined: all rows.
+    /// Indices of the first axis, a strictly ascending int64 vector; undefined: all rows.
     at::Tensor rows;
-    bool pinned = false;  ///< whether its values go into pinned memory, see pinned_for()
+    bool pinned = false;  ///< whether the values go into pinned memory; see pinned_for()
   };
   struct Pulled {
-    at::Tensor values;               ///< of all rows, or of those wanted, in their order
-    std::vector<uint64_t> versions;  ///< by shard; 0 for one that no row was wanted of
+    at::Tensor values;               ///< all rows, or those wanted in their order
+    std::vector<uint64_t> versions;  ///< one per shard; 0 if no row of the shard was wanted
   };
-  /// Blocks. Throws InvalidArgument for other rows than that, naming the variable; PeerLost naming a server
-  /// that cannot be reached any more; and what the servers throw. The servers' answers are all read then, but
-  /// for lost ones, so that the client can be used on.
+  /// Reads values. Blocks. Throws InvalidArgument naming the variable for invalid rows, PeerLost naming a
+  /// server that can no longer be reached, and what the servers throw. Before it throws, it reads the answers
+  /// of all servers that are not lost, so you can continue to use the client.
   std::vector<Pulled> pull(const std::vector<Wanted>& wanted);
 
   struct Gradient {
     int variable = 0;
-    at::Tensor rows;                 ///< as Wanted's
-    at::Tensor values;               ///< as Pulled's
-    std::vector<uint64_t> versions;  ///< as Pulled's: of the values that it was computed with
+    at::Tensor rows;                 ///< as in Wanted
+    at::Tensor values;               ///< as in Pulled
+    std::vector<uint64_t> versions;  ///< as in Pulled: of the values that the gradient was computed with
     double lr = 0;
   };
   struct PushSummary {
-    std::vector<uint64_t> staleness;  ///< of each shard's step that was made, in no certain order
-    int64_t num_repeated = 0;         ///< shards that had made this push's step before
-    int64_t num_outdated = 0;         ///< see PushOutcome::kOutdated; shards
+    std::vector<uint64_t> staleness;  ///< of each shard's applied step, in no particular order
+    int64_t num_repeated = 0;         ///< shards that had already applied this push
+    int64_t num_outdated = 0;         ///< outdated shards; see PushOutcome::kOutdated
   };
-  /// Steps all variables that have a gradient by it, unless that push was applied before. Blocks. Throws as
-  /// pull(); some shards may have been stepped then, and are not again by the same push.
+  /// Steps every variable by its gradient unless this push was applied before. Blocks. Throws as pull() does;
+  /// some shards may have been stepped then, and the same push does not step them again.
   PushSummary push(const PushId& id, const std::vector<Gradient>& gradients);
 
-  /// Gives a slot's gradients to a step that several make together, and does not step. Blocks. Throws as
-  /// push(); the same call may be made again, by whomever, and takes the place of the first.
+  /// Contributes a slot's gradients to a step that several workers make together; does not step. Blocks.
+  /// Throws as push() does. Any worker may repeat the call for the slot; it replaces the earlier gradients.
   void contribute(uint64_t step, uint32_t slot, const std::vector<Gradient>& gradients);
-  /// Makes the step with the sum of slots 0 to `num_slots` - 1, in their order. Returns the slots whose
-  /// gradients some server does not have; others may have made the step then, and it is to be committed again
-  /// once these slots have contributed. For one process of the job. Blocks. Throws as push().
+  /// Makes the step with the sum of slots 0 to `num_slots` - 1, added in that order. Returns the slots whose
+  /// gradients are missing on some server. Other servers may have made the step then; call it again once the
+  /// missing slots have contributed. Only one process of the job may call it. Blocks. Throws as push() does.
   std::vector<uint32_t> commit(uint64_t step, uint32_t num_slots);
 
-  /// See AppliedPushes::forget_before(); on all servers. Blocks.
+  /// Calls AppliedPushes::forget_before() on all servers. Blocks.
   void forget_before(uint64_t closure);
-  /// Has all servers end that are there. Blocks until they know. The client is of no more use.
+  /// Tells all reachable servers to end. Blocks until they have been told. Do not use the client afterwards.
   void end_servers();
 
   int num_servers() const { return static_cast<int>(servers_.size()); }
-  /// How often a lost server was connected to again.
+  /// Returns how often the client has reconnected to a lost server.
   int64_t num_reconnects() const { return num_reconnects_; }
-  /// The servers of a variable's shards.
+  /// Returns the servers that hold the variable's shards.
   std::vector<int> servers_of(int variable) const;
 
  private:
@@ -125,21 +126,21 @@ class ParameterClient {
   /// A shard's rows among those wanted of a variable.
   struct Piece {
     size_t shard = 0;
-    int64_t begin = 0;  // where its rows begin among those wanted
+    int64_t begin = 0;  // position of its first row among those wanted
     int64_t size = 0;
-    at::Tensor rows;  // the shard's own numbers of them; undefined: all
+    at::Tensor rows;  // row numbers within the shard; undefined: all
   };
 
   struct Call {
     size_t server = 0;
     RpcMessage request;
   };
-  /// What goes to a server in one message.
+  /// One message to a server.
   struct Pushed {
     size_t server = 0;
     std::vector<PushShards::Part> parts;
   };
-  /// What is done with the answer to call number `call`.
+  /// Handles the answer to call number `call`.
   using OnReply = std::function<void(size_t call, const RpcMessage& reply)>;
 
   const Variable& variable(int number) const;

@@ -16,16 +16,16 @@
 
 namespace lockstep {
 
-/// Makes a shard, unless there is one of the name: from what was saved of its rows, and else anew.
+/// Creates a shard unless one of this name exists: from its saved rows if there are any, otherwise new.
 struct CreateShard {
   std::string shard;
   std::string variable;
-  RowRange rows;  ///< of the variable; a scalar is row 0
-  /// What it begins with, or, with `initial`, no row of such values.
+  RowRange rows;  ///< rows of the variable; a scalar is row 0
+  /// Initial values; if `initial` is set, no rows, only their shape and dtype.
   at::Tensor values;
   std::optional<InitialValues> initial;
   UpdateRule rule;
-  /// Of a table whose values the server makes; one that takes all rows is none.
+  /// For a table whose values the server generates. A filter that takes all rows counts as none.
   RowFilter filter{};
 
   std::optional<FilteredRows> filtered() const {
@@ -34,7 +34,7 @@ struct CreateShard {
   }
 };
 
-/// Values of several shards.
+/// Requests values of several shards.
 struct PullShards {
   struct Part {
     std::string shard;
@@ -43,7 +43,7 @@ struct PullShards {
   std::vector<Part> parts;
 };
 
-/// Steps of several shards. Where one is refused, those before it in the list have been done.
+/// Steps several shards. If one is refused, those before it in the list have been stepped.
 struct PushShards {
   struct Part {
     std::string shard;
@@ -56,67 +56,67 @@ struct PushShards {
   std::vector<Part> parts;
 };
 
-/// Gradients of one of the workers that make a step together, each in a slot of its own. See StepCollector.
+/// Gradients from one slot of a step that several workers make together. See StepCollector.
 struct ContributeShards {
   uint64_t step = 0;
   uint32_t slot = 0;
-  bool is_last = true;  ///< whether these are the last ones of the slot
+  bool is_last = true;  ///< whether this is the slot's last message
   std::vector<PushShards::Part> parts;
 };
 
-/// Makes the step, once all slots have given their gradients, with their sum.
+/// Makes the step with the sum of all slots' gradients once all slots have contributed.
 struct CommitStep {
   uint64_t step = 0;
   uint32_t num_slots = 1;
 };
 
-/// See AppliedPushes::forget_before(); of all shards.
+/// Calls AppliedPushes::forget_before() on all shards.
 struct ForgetPushes {
   uint64_t before_closure = 0;
 };
 
-/// See ShardStorage::save(); of all shards.
+/// Calls ShardStorage::save() with all shards.
 struct SaveShards {
   std::string folder;
 };
 
-/// The job is over: the server is to end.
+/// Ends the server because the job is over.
 struct EndServing {};
 
-/// What a parameter server is asked for.
+/// A request to a parameter server.
 using ParameterRequest = std::variant<CreateShard, PullShards, PushShards, ForgetPushes, SaveShards,
                                       ContributeShards, CommitStep, EndServing>;
 
 RpcMessage encode_request(const ParameterRequest& request);
-/// Throws InvalidArgument for what encode_request() does not write. Names, rows and gradients are the shards'
-/// to check.
+/// Throws InvalidArgument if encode_request() did not write the message. Does not check names, rows and
+/// gradients; the shards do.
 ParameterRequest decode_request(const RpcMessage& message);
 
-/// What came of CreateShard.
+/// How CreateShard got its shard.
 enum class ShardOrigin : uint8_t {
-  kPresent = 0,   ///< there was one already
-  kNew = 1,       ///< it begins with the values that were asked for
-  kRestored = 2,  ///< it goes on from what was saved
+  kPresent = 0,   ///< it already existed
+  kNew = 1,       ///< it starts with the requested values
+  kRestored = 2,  ///< it resumes from saved values
 };
 struct CreatedShard {
   ShardOrigin origin = ShardOrigin::kNew;
-  std::string source;  ///< where what was saved is from, see ShardStorage::source()
+  std::string source;  ///< where saved values are from; see ShardStorage::source()
 };
 RpcMessage encode_created(const CreatedShard& created);
 CreatedShard decode_created(const RpcMessage& message);
 
-/// In the order of the parts; the same holds for what follows.
+/// In the order of the request's parts, like the results below.
 RpcMessage encode_pulled(const std::vector<ParameterShard::Pulled>& pulled);
 std::vector<ParameterShard::Pulled> decode_pulled(const RpcMessage& message);
 
 RpcMessage encode_pushed(const std::vector<PushResult>& results);
 std::vector<PushResult> decode_pushed(const RpcMessage& message);
 
-/// The slots that a step waits for; none: it is made.
+/// The slots that a step still waits for; empty: the step is made.
 RpcMessage encode_committed(const std::vector<uint32_t>& missing);
 std::vector<uint32_t> decode_committed(const RpcMessage& message);
 
-/// What ShardStorage::save() returned.
+/// The result of ShardStorage::save().
 RpcMessage encode_saved(const std::string& text);
 std::string decode_saved(const RpcMessage& message);
 

@@ -16,29 +16,29 @@
 
 namespace lockstep {
 
-/// The shards of one parameter server, and what its clients can ask of them. Thread-safe: requests for
-/// different shards run at the same time.
+/// Holds the shards of one parameter server and answers its clients' requests. Thread-safe: requests for
+/// different shards run concurrently.
 class ParameterService {
  public:
-  /// Without a storage nothing is saved, and SaveShards is refused. `on_end` is called for EndServing, by any
-  /// thread, and must not wait for the server's end; empty: nothing is done.
+  /// Without a storage, nothing is saved and SaveShards is refused. EndServing calls `on_end` from any
+  /// thread; it must not wait for the server's end. Empty: nothing is called.
   explicit ParameterService(std::shared_ptr<ShardStorage> storage = nullptr,
                             std::function<void()> on_end = {})
       : storage_(std::move(storage)), on_end_(std::move(on_end)) {}
 
-  /// Holds a shard that was saved, before its clients come. They may cut the variable otherwise: once they
-  /// make a shard of it that is not there, those are given up that nobody has asked for. Throws
-  /// InvalidArgument for a name that is taken.
+  /// Adds a saved shard before clients connect. Clients may split the variable differently: when they create
+  /// a shard of it that does not exist, restored shards that nobody has requested yet are dropped. Throws
+  /// InvalidArgument if the name is taken.
   void restore(HeldShard shard);
 
-  /// Answers a ParameterRequest: an RpcServer's handler. Throws InvalidArgument for what is none, naming a
-  /// shard that is not there, and what ParameterShard and ShardStorage throw; CreateShard, for a shard that
-  /// is there with other rows, another shape, dtype or rule.
+  /// Answers a ParameterRequest; use it as an RpcServer's handler. Throws InvalidArgument for an invalid
+  /// request or a shard that does not exist (naming it), and what ParameterShard and ShardStorage throw.
+  /// CreateShard also throws it if the shard exists with other rows, shape, dtype or rule.
   RpcMessage handle(const RpcMessage& request);
 
-  /// In alphabetical order.
+  /// Returns the names in alphabetical order.
   std::vector<std::string> shard_names() const;
-  /// Throws InvalidArgument for a shard that is not there.
+  /// Throws InvalidArgument if the shard does not exist.
   std::shared_ptr<ParameterShard> shard(const std::string& name) const;
 
  private:
@@ -54,7 +54,7 @@ class ParameterService {
 
   struct PresentShard {
     std::shared_ptr<ParameterShard> shard;
-    bool was_restored = false;  // and is asked for for the first time since
+    bool was_restored = false;  // whether it was restored and is requested for the first time since
   };
   PresentShard present_shard(const CreateShard& request);
   std::vector<HeldShard> all_shards() const;
@@ -62,10 +62,10 @@ class ParameterService {
   const std::shared_ptr<ShardStorage> storage_;
   const std::function<void()> on_end_;
   StepCollector collector_;
-  Mutex commit_mutex_;  // held while a step is made, so that nobody is told before that it is
+  Mutex commit_mutex_;  // held while a step is made, so that nobody is told earlier that it is made
   mutable Mutex mutex_;
   std::map<std::string, HeldShard> shards_ LOCKSTEP_GUARDED_BY(mutex_);
-  mutable std::set<std::string> unclaimed_ LOCKSTEP_GUARDED_BY(mutex_);  // restored, and not asked for since
+  mutable std::set<std::string> unclaimed_ LOCKSTEP_GUARDED_BY(mutex_);  // restored, and not requested since
 };
 
 }  // namespace lockstep

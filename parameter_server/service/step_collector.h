@@ -10,22 +10,21 @@
 
 namespace lockstep {
 
-/// Holds the gradients that workers give to a step that all make together, until all of them are there.
-/// Thread-safe.
+/// Holds the gradients that workers contribute to a joint step until all have arrived. Thread-safe.
 class StepCollector {
  public:
-  /// Takes a slot's gradients, in one message or in several. What a slot gives a second time, since who had
-  /// it was lost, takes the place of the first. Those of an earlier step than the newest are dropped.
+  /// Adds a slot's gradients, in one or several messages. If a slot's worker was lost and its gradients come
+  /// again, they replace the first. Gradients of a step before the newest are dropped.
   void add(const ContributeShards& contribution);
 
   struct Collected {
-    std::vector<uint32_t> missing;         ///< slots; nothing is taken where there are any
-    std::vector<PushShards::Part> summed;  ///< by shard, in alphabetical order
+    std::vector<uint32_t> missing;         ///< missing slots; if there are any, nothing is taken
+    std::vector<PushShards::Part> summed;  ///< one part per shard, in alphabetical order
   };
-  /// Takes the sums of slots 0 to `num_slots` - 1, added in their order, so that they have the same bits
-  /// whoever came first. A shard that some slots have no gradient for gets the others' sum. Nothing is
-  /// missing of a step that was taken before, and nothing there. Throws InvalidArgument for a further slot,
-  /// for more than 65,536, and naming the shard for gradients that cannot be added.
+  /// Takes the sums of slots 0 to `num_slots` - 1. They are added in this order, so the bits do not depend on
+  /// which came first. If some slots have no gradient for a shard, it gets the sum of the others. For a step
+  /// that was already taken, both results are empty. Throws InvalidArgument if there is a slot beyond these,
+  /// if `num_slots` exceeds 65,536, and (naming the shard) if gradients cannot be added.
   Collected take(uint64_t step, uint32_t num_slots);
 
  private:
@@ -39,9 +38,9 @@ class StepCollector {
   std::map<uint32_t, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-/// The sum of gradients of the same shard, added in their order. Of gradients by rows the rows are united.
-/// Throws InvalidArgument where shapes, dtypes, rates or versions differ, or one is by rows and another is
-/// not.
+/// Sums gradients of one shard, added in the given order. For gradients by rows, the result has the union of
+/// their rows. Throws InvalidArgument if shapes, dtypes, learning rates or versions differ, or if only some
+/// are by rows.
 PushShards::Part sum_parts(const std::vector<PushShards::Part>& parts);
 
 }  // namespace lockstep

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-/// Names a push of gradients to one server. It stays the same where the closure that pushes runs again,
+/// Identifies a push of gradients to one server. It stays the same if the pushing closure runs again,
 /// elsewhere or after a restart.
 struct PushId {
   uint64_t closure = 0;
-  uint64_t number = 0;  ///< of the closure's pushes
+  uint64_t number = 0;  ///< index among the closure's pushes
 
   bool operator==(const PushId&) const = default;
   bool operator<(const PushId& other) const {
@@ -20,25 +20,26 @@ struct PushId {
   }
 };
 
-/// The pushes that a shard was stepped by, so that none steps it twice. For one thread.
+/// The pushes that a shard has applied, so that none is applied twice. Not thread-safe.
 class AppliedPushes {
  public:
-  /// Also for a closure that was forgotten.
+  /// Returns whether the push was applied; true for every push of a forgotten closure.
   bool has(const PushId& push) const;
   void add(const PushId& push);
-  /// All closures before `closure` are done: nothing of theirs comes any more, and what does is late.
+  /// Forgets all closures before `closure`. They are done, so any later push of theirs is a repetition.
   void forget_before(uint64_t closure);
 
-  /// Has from now on what `other` has, too.
+  /// Adds all pushes of `other`.
   void unite(const AppliedPushes& other);
 
-  /// To be saved: first {the first closure that is not forgotten, 0}, then all that were added, in order.
+  /// Returns the state to save: first {first closure that is not forgotten, 0}, then all added pushes in
+  /// order.
   std::vector<PushId> saved() const;
-  /// Throws InvalidArgument for anything that saved() does not give.
+  /// Throws InvalidArgument for anything that saved() cannot return.
   static AppliedPushes restored(const std::vector<PushId>& saved);
 
  private:
-  uint64_t first_closure_ = 0;                      // those before are forgotten
+  uint64_t first_closure_ = 0;                      // earlier ones are forgotten
   std::map<uint64_t, std::set<uint64_t>> numbers_;  // by closure
 };
 

@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-/// Memory like the tensor's, contiguous and without values, for what is read and written at random places:
-/// where it is large, the system is asked for huge pages, since looking up one of so many small ones would
-/// take longer than reading the row in it. Of the CPU.
+/// Returns an uninitialised contiguous CPU tensor of the same shape and dtype, for random access. If it is
+/// large, asks the system for huge pages: with many small pages, the address lookup would take longer than
+/// reading the row.
 at::Tensor empty_for_random_access(const at::Tensor& like);
 
 }  // namespace lockstep

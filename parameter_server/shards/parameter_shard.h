@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// What comes with a gradient.
+/// Data that accompanies a gradient.
 struct PushedStep {
   PushId id;
   double lr = 0;
@@ -24,31 +24,31 @@ struct PushedStep {
 
 enum class PushOutcome : uint8_t {
   kApplied = 0,
-  kRepeated = 1,  ///< it was applied before
-  /// It is not: the values that its gradient was computed with are lost, as its server was started again and
-  /// went on from earlier ones.
+  kRepeated = 1,  ///< applied before
+  /// Not applied: the values that its gradient was computed with are lost because the server restarted and
+  /// resumed from earlier ones.
   kOutdated = 2,
 };
 
-/// What became of a push.
+/// Result of a push.
 struct PushResult {
   PushOutcome outcome = PushOutcome::kRepeated;
   uint64_t version = 0;    ///< of the values after it
-  uint64_t staleness = 0;  ///< how many steps came between the values' pull and this one
+  uint64_t staleness = 0;  ///< number of steps between the pull of the values and this push
 };
 
-/// A variable's shard, or a variable that is not cut, as a parameter server holds it: values, the state of
-/// their optimizer, and which pushes they were stepped by. Thread-safe; calls wait for each other.
+/// A shard of a variable (or a whole variable that is not split) on a parameter server: values, optimizer
+/// state, and the pushes that were applied. Thread-safe; calls wait for one another.
 class ParameterShard {
  public:
-  /// Copies `values`; with `filtered`, of a table whose rows are trained as its filter says. Throws as
-  /// ShardOptimizer and RowAdmission, beginning with the name.
+  /// Copies `values`. Set `filtered` for a table whose rows are trained as its filter says. Throws as
+  /// ShardOptimizer and RowAdmission do; the message begins with the name.
   ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
                  const std::optional<FilteredRows>& filtered = std::nullopt);
 
   const std::string& name() const { return name_; }
-  /// Throws InvalidArgument naming the shard where its values are of another shape or dtype, or its rule or
-  /// filter is another.
+  /// Throws InvalidArgument naming the shard if its values have another shape or dtype, or if its rule or
+  /// filter differs.
   void check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule,
                    const std::optional<FilteredRows>& filtered) const;
   int64_t num_rows() const { return num_rows_; }
@@ -57,24 +57,24 @@ class ParameterShard {
 
   struct Pulled {
     at::Tensor values;
-    uint64_t version = 0;  ///< steps that are in the values
+    uint64_t version = 0;  ///< number of steps that the values include
   };
-  /// A copy.
+  /// Returns a copy of the values.
   Pulled pull() const;
-  /// A copy of these rows, a contiguous int64 vector in any order, which may name a row twice. Throws
-  /// InvalidArgument naming the shard for anything else.
+  /// Returns a copy of these rows: a contiguous int64 vector in any order, which may repeat rows. Throws
+  /// InvalidArgument naming the shard if `rows` is anything else.
   Pulled pull_rows(const at::Tensor& rows) const;
 
-  /// Steps by a gradient of the whole shard, unless this push was applied before or is outdated. Throws as
-  /// ShardOptimizer::step(), and InvalidArgument where it has a filter; nothing is changed then.
+  /// Steps by a gradient of the whole shard unless this push was applied before or is outdated. Throws as
+  /// ShardOptimizer::step() does, and InvalidArgument if the shard has a filter; the shard is unchanged then.
   PushResult push(const at::Tensor& gradient, const PushedStep& step);
-  /// The same by gradients of some rows; see ShardOptimizer::step_rows().
+  /// Same, by gradients of some rows; see ShardOptimizer::step_rows().
   PushResult push_rows(const at::Tensor& rows, const at::Tensor& gradients, const PushedStep& step);
 
   /// See AppliedPushes.
   void forget_before(uint64_t closure);
 
-  /// A copy of all there is, of one moment.
+  /// A consistent copy of the whole state.
   struct Saved {
     at::Tensor values;
     std::vector<std::pair<std::string, at::Tensor>> optimizer;
@@ -82,8 +82,8 @@ class ParameterShard {
     std::vector<PushId> pushes;
   };
   Saved save() const;
-  /// Goes on from what another shard of the same shape and rule saved. Throws InvalidArgument naming the
-  /// shard and the first part that differs; nothing is changed then.
+  /// Resumes from the state that another shard of the same shape and rule saved. Throws InvalidArgument
+  /// naming the shard and the first part that differs; the shard is unchanged then.
   void restore(const Saved& saved);
 
  private:

@@ -17,38 +17,38 @@ namespace lockstep {
 /// Some rows of a table that has a filter.
 struct FilteredRows {
   RowFilter filter;
-  InitialValues initial;  ///< what the table begins with
-  RowRange rows;          ///< of the table
+  InitialValues initial;  ///< initial values of the table
+  RowRange rows;          ///< rows of the table
   bool operator==(const FilteredRows&) const = default;
 };
 
-/// Which of these rows are trained: counts the updates of each. For one thread at a time.
+/// Decides which rows are trained by counting the updates of each. Not thread-safe.
 class RowAdmission {
  public:
-  /// Throws InvalidArgument for a filter below 0 or beyond 2^31 - 1.
+  /// Throws InvalidArgument if a number of the filter is below 0 or above 2^31 - 1.
   explicit RowAdmission(const FilteredRows& filtered);
 
   const FilteredRows& filtered() const { return filtered_; }
 
   struct Noted {
-    at::Tensor admitted;           ///< places among those given whose rows are to be stepped; undefined: all
-    std::vector<int64_t> expired;  ///< rows that are to begin anew before that
+    at::Tensor admitted;           ///< indices into the given rows of those to step; undefined: all
+    std::vector<int64_t> expired;  ///< rows to reset to their initial values before the step
   };
-  /// Update number `version`, 1 or more, has these rows, numbered within the shard.
+  /// Records update number `version` (1 or more) of these rows, numbered within the shard.
   Noted note(std::span<const int64_t> rows, uint64_t version);
 
-  /// Whether the row is to begin anew, after `version` updates of the shard.
+  /// Returns whether the row is to be reset, after `version` updates of the shard.
   bool is_expired(int64_t row, uint64_t version) const;
-  /// What a row begins with; `like` as for make_values().
+  /// Returns the initial values of a row; `like` as for make_values().
   at::Tensor initial_row(int64_t row, const at::Tensor& like) const;
 
-  /// In its own memory, to be saved, and written over to restore.
+  /// Returns views of the internal tensors; read them to save, write to them to restore.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
 
  private:
   const FilteredRows filtered_;
-  at::Tensor updates_;  // of each row, int32, as far as they matter
-  at::Tensor last_;     // the number of its last one, int64; undefined where rows live for ever
+  at::Tensor updates_;  // number of each row's updates as far as they matter, int32
+  at::Tensor last_;     // number of each row's last update, int64; undefined if rows never expire
 };
 
 }  // namespace lockstep

@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// The functions of row_kernels.h for an element type, compiled for one kind of processor. All kinds give the
-/// same bits.
+/// The functions of row_kernels.h for one element type, compiled for one kind of processor. All kinds give
+/// the same bits.
 template <typename T>
 struct RowKernels {
   void (*copy)(const T*, std::span<const int64_t>, int64_t, T*);
@@ -20,7 +20,8 @@ struct RowKernelSet {
   RowKernels<double> of_double;
 };
 
-/// For every processor that this is compiled for, and for those with AVX2; null where there is no such kind.
+/// Return the kernels for every processor of the build's target, and for processors with AVX2; null if that
+/// kind does not exist.
 const RowKernelSet* baseline_row_kernels();
 const RowKernelSet* avx2_row_kernels();
 

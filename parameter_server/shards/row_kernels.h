@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Rows of a matrix of `columns` columns, and their gradients one after another.
+/// Row numbers of a matrix with `columns` columns, and the rows' gradients, contiguous.
 template <typename T>
 struct RowGradients {
   std::span<const int64_t> rows;
@@ -15,26 +15,26 @@ struct RowGradients {
   const T* gradients = nullptr;
 };
 
-/// The rows of a matrix of `columns` columns, one after another.
+/// Copies rows of a matrix with `columns` columns to contiguous memory.
 template <typename T>
 void copy_rows(const T* values, std::span<const int64_t> rows, int64_t columns, T* copies);
 
-/// Row `to[i]` of `sums` gets row `from[i]` of `values` added, for one i after another; of matrices of
-/// `columns` columns.
+/// For each i in order, adds row `from[i]` of `values` to row `to[i]` of `sums`. Both matrices have `columns`
+/// columns.
 template <typename T>
 void add_rows(T* sums, std::span<const int64_t> to, const T* values, std::span<const int64_t> from,
               int64_t columns);
 
-// Steps of rows that may lie anywhere in `values`, of float or double.
+// The functions below step rows anywhere in `values`, of float or double.
 
 template <typename T>
 void update_rows_by_sgd(T* values, const RowGradients<T>& batch, T lr);
 
-/// `sums` of the squares of all gradients.
+/// `sums` are the sums of squares of all gradients.
 template <typename T>
 void update_rows_by_adagrad(T* values, T* sums, const RowGradients<T>& batch, T lr, T eps);
 
-/// The moments of Adam; `largest` is null without AMSGrad.
+/// Moments of Adam; `largest` is null without AMSGrad.
 template <typename T>
 struct AdamMoments {
   T* first;
@@ -42,7 +42,7 @@ struct AdamMoments {
   T* largest;
 };
 
-/// Algorithm 1 of Kingma and Ba, 2014, at step `step`, 1 or more; with `rule.amsgrad` algorithm 2 of Reddi,
+/// Algorithm 1 of Kingma and Ba, 2014, at step `step` (1 or more). With `rule.amsgrad`, algorithm 2 of Reddi,
 /// Kale and Kumar, 2018.
 template <typename T>
 void update_rows_by_adam(T* values, const AdamMoments<T>& moments, const RowGradients<T>& batch,

@@ -1,7 +1,8 @@
 #pragma once
 
-// Included by sources that are compiled for one kind of processor each. Everything here has
-// internal linkage, and calls no inline function of other headers that a linker could take for all kinds.
+// Included by source files that are each compiled for one kind of processor. Everything here has internal
+// linkage and calls no inline function of other headers, because the linker could keep one version of it for
+// all kinds.
 
 #include <cmath>
 #include <cstddef>
@@ -14,11 +15,11 @@
 namespace lockstep {
 namespace {
 
-/// Calls `use(number i of those named, where row rows[i] begins in each of the matrices)` for all of them.
+/// Calls `use(i, start of row rows[i] in each matrix)` for every i.
 template <int kForWriting, typename T, typename Use, size_t kMatrices>
 void for_each_row(const T* const (&matrices)[kMatrices], std::span<const int64_t> rows, int64_t columns,
                   const Use& use) {
-  // Rows lie anywhere, so that only their numbers tell the processor which memory comes next.
+  // Rows are scattered, so the processor can only prefetch them from their numbers.
   constexpr size_t kAhead = 8;
   constexpr int64_t kCacheLine = 64 / sizeof(T);
   const int64_t* const numbers = rows.data();
@@ -34,7 +35,7 @@ void for_each_row(const T* const (&matrices)[kMatrices], std::span<const int64_t
   }
 }
 
-/// Calls `update(where the row begins in each of the matrices, its gradient)` for all rows.
+/// Calls `update(start of the row in each matrix, its gradient)` for every row.
 template <typename T, typename Update, size_t kMatrices>
 void update_each_row(const T* const (&matrices)[kMatrices], const RowGradients<T>& batch,
                      const Update& update) {
@@ -60,7 +61,7 @@ void add_rows(T* sums, std::span<const int64_t> to, const T* values, std::span<c
   });
 }
 
-// The pointers of a row are told to be of different memory, without which its loop is not vectorised.
+// __restrict says that a row's pointers do not alias; without it the loops are not vectorised.
 
 template <typename T>
 void update_rows_by_sgd(T* values, const RowGradients<T>& batch, T lr) {

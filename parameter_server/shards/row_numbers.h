@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-/// The numbers in `rows`, in its own memory, of a variable or shard of `num_rows` rows. Throws
-/// InvalidArgument, whose text begins with `prefix`, for anything but a contiguous int64 vector on the CPU of
-/// numbers from 0 to `num_rows` - 1.
+/// Returns a view of the row numbers in `rows`, for a variable or shard of `num_rows` rows. Throws
+/// InvalidArgument, with text that begins with `prefix`, unless `rows` is a contiguous int64 vector on the
+/// CPU with numbers from 0 to `num_rows` - 1.
 std::span<const int64_t> row_numbers(const at::Tensor& rows, int64_t num_rows, std::string_view prefix);
 
-/// The same; throws for rows that are not in strictly ascending order, too.
+/// Same, but also throws unless the rows are strictly ascending.
 std::span<const int64_t> ascending_row_numbers(const at::Tensor& rows, int64_t num_rows,
                                                std::string_view prefix);
 

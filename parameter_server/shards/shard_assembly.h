@@ -7,21 +7,21 @@
 
 namespace lockstep {
 
-/// What a shard has saved, and which rows of its variable these are.
+/// Saved state of a shard, and its rows of the variable.
 struct SavedShard {
   RowRange rows;
   ParameterShard::Saved saved;
 };
 
-/// What a shard of `rows` goes on from where the variable was cut otherwise when it was saved, such as for
-/// another number of servers. Values and what is remembered beside them are those of the rows' shards, bit by
-/// bit. What a shard has once is taken so that no update is made twice: all pushes that any of them has
-/// applied count as applied, and steps and version are the largest ones. So an update that was saved in one
-/// of them and not yet in another is lost for the latter's rows.
+/// Assembles the state of a shard of `rows` when the variable was split differently at the time it was saved,
+/// for example for another number of servers. Values and per-row state are those of the saved rows, bit for
+/// bit. Per-shard state is merged so that no update is made twice: every push that any part has applied
+/// counts as applied, and step and version are the largest of all parts. So an update that was saved in one
+/// part but not yet in another is lost for the latter's rows.
 ///
-/// `parts` come in any order; those without any of the rows are not looked at. Throws InvalidArgument for a
-/// row that no part has or two have, for a part that has another number of rows than it says, and for parts
-/// that differ in shape, dtype, or in what they remember.
+/// `parts` may be in any order; those without any of the rows are ignored. Throws InvalidArgument if a row is
+/// in no part or in two, if a part's number of rows is not what it says, and if parts differ in shape, dtype,
+/// or kind of state.
 ParameterShard::Saved assemble_shard(const std::vector<SavedShard>& parts, const RowRange& rows);
 
 }  // namespace lockstep

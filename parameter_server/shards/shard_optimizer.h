@@ -12,38 +12,38 @@
 
 namespace lockstep {
 
-/// Steps one shard's values by the gradients that workers send. For one thread at a time.
+/// Steps one shard's values by gradients from workers. Not thread-safe.
 class ShardOptimizer {
  public:
-  /// `values` is changed by the steps: of float32 or float64, contiguous, on the CPU. Throws InvalidArgument
-  /// for any other, and for a rule whose numbers are out of range.
+  /// Steps change `values` in place: float32 or float64, contiguous, on the CPU. Throws InvalidArgument for
+  /// any other tensor, and for a rule with numbers out of range.
   ShardOptimizer(at::Tensor values, const UpdateRule& rule);
 
-  /// A step of all values by a gradient of their shape: torch::optim's within rounding, and bit by bit that
-  /// of FusedSgd, FusedAdam and FusedAdamW. Throws InvalidArgument for a gradient of another shape or dtype,
-  /// and for a learning rate that is not finite.
+  /// Steps all values by a gradient of their shape. Equals torch::optim within rounding, and FusedSgd,
+  /// FusedAdam and FusedAdamW bit for bit. Throws InvalidArgument if the gradient has another shape or dtype,
+  /// or if the learning rate is not finite.
   void step(const at::Tensor& gradient, double lr);
 
-  /// A step of some rows, indices of the first axis, and of what is remembered of them; the others stay as
-  /// they are, whatever the rule: what a sparse gradient does in torch::optim::SGD and Adagrad, and to Adam
-  /// what torch.optim.SparseAdam is in Python, but with Adam's epsilon. `rows` is an int64 vector in strictly
-  /// ascending order, `gradients` has a row for each. Without any row it still counts as a step.
+  /// Steps some rows (indices of the first axis) and their state; the others stay unchanged, whatever the
+  /// rule. This equals a sparse gradient in torch::optim::SGD and Adagrad; for Adam it equals Python's
+  /// torch.optim.SparseAdam, but with Adam's epsilon. `rows` is a strictly ascending int64 vector;
+  /// `gradients` has one row for each. Without any rows the call still counts as a step.
   ///
-  /// Throws InvalidArgument as step(), for other rows or gradients than that, and for a rule with momentum or
-  /// a weight decay, by which a step would change all rows.
+  /// Throws InvalidArgument as step() does, for invalid rows or gradients, and for a rule with momentum or
+  /// weight decay, because its steps would change all rows.
   void step_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr);
-  /// Throws what step_rows() would, and steps nothing. Returns the rows.
+  /// Throws what step_rows() would throw, without stepping. Returns the rows.
   std::span<const int64_t> check_rows(const at::Tensor& rows, const at::Tensor& gradients, double lr) const;
 
-  /// Gives a row these values, and remembers as little of it as in the beginning.
+  /// Sets a row to these values and resets its state.
   void renew_row(int64_t row, const at::Tensor& values);
 
-  /// Steps of either kind.
+  /// Returns the number of steps of both kinds.
   int64_t num_steps() const;
   const at::Tensor& values() const { return values_; }
 
-  /// What is remembered beside the values, by torch::optim's names, in the optimizer's own memory: to be
-  /// saved, and written over to restore. Tensors of the values' shape, and "step", a scalar.
+  /// Returns views of the optimizer's state, by torch::optim's names; read them to save, write to them to
+  /// restore. Tensors of the values' shape, and the scalar "step".
   std::vector<std::pair<std::string, at::Tensor>> state() const;
 
  private:
@@ -53,8 +53,9 @@ class ShardOptimizer {
 
   const at::Tensor values_;
   const UpdateRule rule_;
-  at::Tensor step_;  // float32, as the fused operators take it
-  // By the rule, undefined where it has none: momentum_buffer; sum; exp_avg, exp_avg_sq and max_exp_avg_sq.
+  at::Tensor step_;  // float32, as the fused operators require
+  // Depending on the rule (undefined if unused): momentum_buffer; sum; exp_avg, exp_avg_sq and
+  // max_exp_avg_sq.
   at::Tensor first_;
   at::Tensor second_;
   at::Tensor largest_second_;

@@ -10,28 +10,30 @@
 
 namespace lockstep {
 
-/// A shard, and what it is a shard of.
+/// A shard with its variable and rows.
 struct HeldShard {
   std::string variable;
   RowRange rows;
   std::shared_ptr<ParameterShard> shard;
 };
 
-/// Where a parameter server's shards are saved, and what they go on from. Thread-safe.
+/// Saves a parameter server's shards and finds saved ones. Thread-safe.
 class ShardStorage {
  public:
   virtual ~ShardStorage() = default;
 
-  /// What was saved of these rows, however the variable was cut then; nothing where none of the variable was.
-  /// Throws InvalidArgument where only some of the rows were, and CheckpointError for what cannot be read.
+  /// Returns the saved state of these rows, however the variable was split then; none if nothing of the
+  /// variable was saved. Throws InvalidArgument if only some of the rows were saved, and CheckpointError if
+  /// the state cannot be read.
   virtual std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) = 0;
 
-  /// Where they are from, such as the name of a checkpoint; empty where nothing was saved.
+  /// Returns the source of saved state, such as the name of a checkpoint; empty if nothing was saved.
   virtual std::string source() const = 0;
 
-  /// Saves the shards in `folder`, which the asker has made, and returns what the asker is to be told. Each
-  /// shard is saved as it is at some moment of its own. Blocks until all is on the disk. Throws
-  /// InvalidArgument for a folder that is none of the asker's to name, and std::system_error naming the file.
+  /// Saves the shards in `folder`, which the client has created, and returns the answer for the client. Each
+  /// shard is consistent in itself, but they are not saved at the same moment. Blocks until everything is on
+  /// disk. Throws InvalidArgument if the client may not name this folder, and std::system_error naming the
+  /// file.
   virtual std::string save(const std::string& folder, const std::vector<HeldShard>& shards) = 0;
 };
 

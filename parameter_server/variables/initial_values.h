@@ -14,7 +14,7 @@ struct ConstantValues {
   bool operator==(const ConstantValues&) const = default;
 };
 
-/// From `low` up to `high`, which does not come itself but by rounding.
+/// Uniform in [`low`, `high`). Rounding can still give `high`.
 struct UniformValues {
   double low = 0;
   double high = 1;
@@ -29,15 +29,16 @@ struct NormalValues {
   bool operator==(const NormalValues&) const = default;
 };
 
-/// What a variable begins with that is too large for one process to make and send: each parameter server
-/// makes its own rows. A random value depends on the seed, its row and its place there alone, so that the
-/// variable begins alike however it is cut. Two variables of one seed have rows in common.
+/// Initial values of a variable that may be too large for one process to make and send: each parameter server
+/// makes its own rows. A random value depends only on the seed, its row and its place in the row, so the
+/// variable is the same however it is cut. Two variables with the same seed have rows in common.
 using InitialValues = std::variant<ConstantValues, UniformValues, NormalValues>;
 
-/// These rows of a variable. `like` has their shape but for the number of rows, and their dtype, float32 or
-/// float64. Random numbers are Philox4x32-10's (Salmon, Moraes, Dror and Shaw, 2011) with the seed as key and
-/// the row in the counter; normal ones by the method of Box and Muller (1958). Throws InvalidArgument for
-/// numbers that are not finite, `high` below `low`, a negative `std`, another dtype, and a scalar `like`.
+/// Returns the initial values of these rows. `like` gives their shape, apart from the number of rows, and
+/// their dtype, float32 or float64. Random numbers are from Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
+/// 2011) with the seed as key and the row in the counter; normal ones use the method of Box and Muller
+/// (1958). Throws InvalidArgument if a number is not finite, `high` is below `low`, `std` or a row number is
+/// negative, or `like` has another dtype or is a scalar.
 at::Tensor make_values(const InitialValues& initial, const RowRange& rows, const at::Tensor& like);
 
 }  // namespace lockstep

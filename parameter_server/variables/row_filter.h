@@ -4,13 +4,14 @@
 
 namespace lockstep {
 
-/// Which rows of a table parameter servers train, by how often and how lately batches have had them.
+/// Selects which rows of a table parameter servers train, by how often and how recently batches used them.
 struct RowFilter {
-  /// A row is stepped from so many updates on: those before are counted, and its values stay what they were
-  /// in the beginning. Rare ids, which there is nothing to learn of, so stay neutral. Up to 1: all rows.
+  /// A row is trained from this many updates on. Earlier updates are only counted, and the row keeps its
+  /// initial values, so that rare ids, about which there is nothing to learn, stay neutral. 0 and 1 train all
+  /// rows.
   int64_t min_frequency = 0;
-  /// A row that none of so many updates of its shard had begins anew: with its initial values, nothing
-  /// remembered, and no update counted. 0: it lives for ever.
+  /// A row that is in none of this many consecutive updates of its shard starts again: with its initial
+  /// values, no optimizer state and no updates counted. 0: rows never expire.
   int64_t steps_to_live = 0;
 
   bool operator==(const RowFilter&) const = default;

@@ -7,21 +7,29 @@
 namespace lockstep {
 
 enum class ServerPlacementPolicy {
-  kRoundRobin,  ///< one server after another
-  kLeastLoaded  ///< the server with the fewest bytes so far, the first of several
+  kRoundRobin,  ///< one server after another, in turn
+  /// The server with the fewest bytes so far; the first one if several have as few.
+  kLeastLoaded
 };
 
-/// Says which parameter server holds which shard. Shards that are placed in the same order come to the same
-/// servers in every process. For one thread.
+/// Decides which parameter server holds which shard. Shards placed in the same order get the same servers in
+/// every process. Not thread-safe.
+///
+/// Example:
+///
+///     ServerPlacement placement(2, ServerPlacementPolicy::kLeastLoaded);
+///     placement.place(1000);  // 0
+///     placement.place(10);    // 1
+///     placement.place(10);    // 1
 class ServerPlacement {
  public:
-  /// Throws InvalidArgument for less than one server.
+  /// Throws InvalidArgument if `num_servers` is below 1.
   ServerPlacement(int num_servers, ServerPlacementPolicy policy);
 
-  /// The server of the next shard.
+  /// Returns the server of the next shard.
   int place(int64_t shard_bytes);
 
-  /// Of all shards that a server was given.
+  /// Returns the bytes of all shards placed on a server.
   int64_t bytes_on(int server) const { return bytes_.at(static_cast<size_t>(server)); }
 
  private:

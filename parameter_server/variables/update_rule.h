@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// Stochastic gradient descent, as torch::optim::SGD.
+/// Stochastic gradient descent, as in torch::optim::SGD.
 struct SgdRule {
   double momentum = 0;
   double dampening = 0;
@@ -15,7 +15,7 @@ struct SgdRule {
   bool operator==(const SgdRule&) const = default;
 };
 
-/// Adagrad (Duchi, Hazan and Singer, 2011), as torch::optim::Adagrad.
+/// Adagrad (Duchi, Hazan and Singer, 2011), as in torch::optim::Adagrad.
 struct AdagradRule {
   double lr_decay = 0;
   double weight_decay = 0;
@@ -26,7 +26,7 @@ struct AdagradRule {
   bool operator==(const AdagradRule&) const = default;
 };
 
-/// Adam (Kingma and Ba, 2014), as torch::optim::Adam, and with `is_decoupled` AdamW.
+/// Adam (Kingma and Ba, 2014), as in torch::optim::Adam; AdamW if `is_decoupled` is true.
 struct AdamRule {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -39,7 +39,7 @@ struct AdamRule {
   bool operator==(const AdamRule&) const = default;
 };
 
-/// What a parameter server does with the gradients of a shard, beside their learning rate.
+/// How a parameter server updates a shard with gradients. The learning rate is given separately.
 using UpdateRule = std::variant<SgdRule, AdagradRule, AdamRule>;
 
 }  // namespace lockstep

@@ -24,66 +24,75 @@ class FailureWatch;
 class WorkerChannel;
 class WorkerLayout;
 
-/// What one rank's backend is to be made of.
+/// Describes one rank for which a factory makes a backend.
 struct BackendRequest {
   int rank = 0;
-  int size = 1;                           ///< the ranks of all processes
-  LogicalDevice device;                   ///< the rank's
-  c10::intrusive_ptr<c10d::Store> store;  ///< the ranks' common one; this client is the rank's own
-  std::chrono::milliseconds timeout{};    ///< of connecting, and of every collective
-  int generation = 0;                     ///< how often this channel has connected before
+  int size = 1;          ///< Number of ranks in all processes.
+  LogicalDevice device;  ///< Device of this rank.
+  /// Store that all ranks share; this client belongs to this rank alone.
+  c10::intrusive_ptr<c10d::Store> store;
+  std::chrono::milliseconds timeout{};  ///< Limit of connecting and of every collective.
+  int generation = 0;                   ///< How often this channel has connected before.
 };
 
-/// Makes a rank's backend. Called for all ranks at the same time, each in a thread of its own (in its own
-/// process), so that it may wait for the others through the store; what it shares must be thread-safe. Once
-/// all have returned, each thread calls eagerConnectSingleDevice() with the rank's device on what it got. The
-/// errors of both reach whoever opens the channel.
+/// Makes a rank's backend. It is called for all ranks at the same time, each in a thread of its own, in the
+/// process that has the rank, so that it may wait for the others through the store. Anything that these calls
+/// share must be thread-safe. Once all calls have returned, each thread calls eagerConnectSingleDevice() on
+/// its backend with the rank's device. The code that opens the channel gets the errors of both.
 using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
 
-/// How a channel over backends reaches the ranks that other worker processes have.
+/// Connects a channel over backends with the ranks of other worker processes.
 struct BackendWorkers {
   std::shared_ptr<const WorkerLayout> layout;
-  /// Compares what the workers call, beside the backends, and tells of failures.
+  /// Compares the calls of all workers, alongside the backends, and reports failures.
   std::shared_ptr<WorkerChannel> calls;
   std::unique_ptr<CollectiveChannel> on_host;
-  c10::intrusive_ptr<c10d::Store> store;  ///< the channel's own part of the workers'
-  /// What is known to have gone wrong in another worker, null: nothing; may block for a second.
+  c10::intrusive_ptr<c10d::Store> store;  ///< The channel's own part of the workers' store.
+  /// Returns the known error of another worker, or null. May block for a second.
   std::function<std::exception_ptr()> find_cause;
 };
 
-/// What a channel over backends is made of.
+/// Configures a BackendChannel.
 struct BackendChannelConfig {
-  std::string op;  ///< the cross-device op's name, for errors
+  std::string op;  ///< Name of the cross-device op, for errors.
   BackendFactory factory;
-  std::vector<LogicalDevice> devices;   ///< of this process's ranks
-  std::chrono::milliseconds timeout{};  ///< of connecting, and of every collective
-  /// What sums of float32 and float64 are rounded to for their way: a shorter floating-point dtype.
+  std::vector<LogicalDevice> devices;   ///< Devices of this process's ranks.
+  std::chrono::milliseconds timeout{};  ///< Limit of connecting and of every collective.
+  /// Shorter floating-point dtype to which float32 and float64 values are rounded before they are summed or
+  /// averaged. None: they are not rounded.
   std::optional<at::ScalarType> wire_dtype = std::nullopt;
   /// Null: this process has all ranks.
   std::unique_ptr<BackendWorkers> workers = nullptr;
 };
 
-/// A channel over backends that a factory makes, such as NCCL's, with another one beside it for what the
+/// A channel over backends that a factory makes, such as NCCL's. A second channel carries the values that
 /// replicas exchange on the host.
 ///
-/// What it asks of a backend: allreduce, broadcast and allgather of one dense contiguous tensor a call, with
-/// gathers of equal sizes, matched by order; works whose wait() ends by the timeout; abort() from another
-/// thread, which ends the rank's works, its connecting included; shutdown(). The rest is done here: calls of
-/// ranks that do not fit together are told apart on the host before the later one is launched, and a failed
-/// channel is connected anew by new backends when the next run begins.
+/// Example:
 ///
-/// Over several workers each launches when its own ranks have come; that the others call the same is seen
-/// meanwhile. A failure in any process, or its end, aborts the backends of all and is final: enter() throws
-/// its error from then on.
+///     BackendChannelConfig config{.op = "NCCL", .factory = make_backend};
+///     config.devices = parse_devices({"gpu:0", "gpu:1"});
+///     config.timeout = std::chrono::minutes(30);
+///     BackendChannel channel(std::move(config));
 ///
-/// One object serves the threads of its ranks; release() and abort() may come from any thread at any time.
+/// A backend must offer allreduce, broadcast and allgather of one dense contiguous tensor for each call, with
+/// gathers of equal sizes, matched by order; works whose wait() ends by the timeout; shutdown(); and an
+/// abort() that another thread may call and that ends the rank's works and its connecting. The channel does
+/// the rest. It compares the ranks' calls on the host and refuses one that does not match before it is
+/// launched. After a failure, it connects new backends when the next run begins.
+///
+/// Over several workers, each worker launches a collective when its own ranks have arrived, and the workers
+/// compare their calls meanwhile. If any process fails or dies, the backends of all are aborted for good:
+/// from then on enter() throws the error.
+///
+/// The threads of all ranks share one object. Any thread may call release() and abort() at any time.
 class BackendChannel : public CollectiveChannel {
  public:
-  /// Connects; blocks until all ranks have, one failed, or the timeout is over. Throws InvalidArgument where
-  /// the factory does, PeerLost where another worker could not, else BackendError, naming the op, the rank
-  /// and the devices.
+  /// Connects, and blocks until all ranks have connected, one has failed, or the timeout has passed. Throws
+  /// InvalidArgument if the factory does, PeerLost if another worker could not connect, and otherwise
+  /// BackendError naming the op, the rank and the devices.
   explicit BackendChannel(BackendChannelConfig config);
-  /// Shuts the backends down, or aborts them where collectives are still open. Blocks as long as they do.
+  /// Shuts the backends down, or aborts them if collectives are still open. Blocks until they have ended.
   ~BackendChannel() override;
   BackendChannel(const BackendChannel&) = delete;
   BackendChannel& operator=(const BackendChannel&) = delete;
@@ -117,20 +126,20 @@ class BackendChannel : public CollectiveChannel {
   RankInfo place_of(size_t local) const;
 
   BackendChannelConfig config_;
-  BackendWorkers* const workers_;  // the config's
+  BackendWorkers* const workers_;  // config_.workers
   const int first_rank_;
   const int num_ranks_;
   const std::shared_ptr<CollectiveOrder> order_;
   std::unique_ptr<CollectiveChannel> on_host_;
-  std::vector<c10::intrusive_ptr<CheckedBackend>> checked_;  // the same objects as backends_
+  std::vector<c10::intrusive_ptr<CheckedBackend>> checked_;  // The same objects as backends_.
   int generation_ = 0;
   mutable Mutex mutex_;
   std::shared_ptr<BackendConnection> connecting_ LOCKSTEP_GUARDED_BY(mutex_);
-  Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // empty: to be connected by enter()
+  Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // Empty if enter() has to connect.
   bool aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  uint64_t num_intact_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // once finish_joined() was called
+  uint64_t num_intact_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // Valid once finish_joined() was called.
   std::vector<std::weak_ptr<GraphRecording>> recordings_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::unique_ptr<FailureWatch> watch_;  // last: its thread calls end(). Null: no other workers
+  std::unique_ptr<FailureWatch> watch_;  // Last, since its thread calls end(). Null: no workers.
 };
 
 }  // namespace lockstep

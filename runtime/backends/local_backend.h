@@ -11,23 +11,30 @@
 
 namespace lockstep {
 
-/// How LocalBackend shares out the work of a reduction.
+/// How LocalBackend divides the work of a reduction.
 enum class LocalAlgorithm {
-  /// Cut into parts that the replicas' threads do at the same time.
+  /// Cuts it into parts that the replicas' threads compute at the same time.
   kSplitOverReplicas,
-  /// All of it on the first replica's device, by the thread that arrives last; then copied to the others.
+  /// The thread that arrives last computes all of it on the first replica's device and copies it to the
+  /// others.
   kOneDevice,
 };
 
-/// c10d collectives among the replicas of one process, on memory that all of them can read: one backend
-/// object a replica, over one shared ReplicaRendezvous.
+/// Runs c10d collectives among the replicas of one process, on memory that all of them can read. Each replica
+/// has one backend object; all share one ReplicaRendezvous.
 ///
-/// It serves the CPU, several replicas on one GPU, and devices of different kinds. Sums are made in replica
-/// order whatever the arrival order, so they are bit-equal on every replica and in every run. Calls never
-/// block, waiting is done in Work::wait(), which throws what ReplicaRendezvous::wait() throws.
+/// Example:
+///
+///     auto rendezvous = std::make_shared<ReplicaRendezvous>(2, std::chrono::minutes(5));
+///     auto streams = std::make_shared<DeviceStreams>();
+///     auto rank_0 = c10::make_intrusive<LocalBackend>(rendezvous, 0, LocalAlgorithm::kOneDevice, streams);
+///
+/// It serves the CPU, several replicas on one GPU, and devices of different kinds. Values are summed in
+/// replica order, whatever the order of arrival, so sums are bit-equal on every replica and in every run.
+/// Calls never block. Work::wait() does, and throws what ReplicaRendezvous::wait() throws.
 class LocalBackend : public RendezvousBackend {
  public:
-  /// `streams`: where sums and copies on GPUs are made; shared by the ranks.
+  /// `streams`, which the ranks share, run sums and copies on GPUs.
   LocalBackend(const std::shared_ptr<ReplicaRendezvous>& rendezvous, int rank, LocalAlgorithm algorithm,
                std::shared_ptr<DeviceStreams> streams);
 
@@ -45,6 +52,11 @@ class LocalBackend : public RendezvousBackend {
 };
 
 /// A channel over LocalBackend.
+///
+/// Example:
+///
+///     LocalChannel channel(2, LocalAlgorithm::kSplitOverReplicas, std::chrono::minutes(5));
+///     all_reduce_(*channel.backend(replica), ReduceOp::kSum, {tensor});  // in the thread of each replica
 class LocalChannel : public RendezvousChannel {
  public:
   LocalChannel(int size, LocalAlgorithm algorithm, std::chrono::milliseconds timeout);

@@ -5,83 +5,141 @@
 
 namespace lockstep {
 
-/// A caller's mistake. The message says what was expected, what was given, and names the flag, device or
-/// tensor.
+/// A caller made a mistake. The message says what was expected and what was given, and names the flag, device
+/// or tensor.
+///
+/// Example:
+///
+///     try {
+///       MirroredStrategy strategy({"gpu:9"});
+///     } catch (const lockstep::InvalidArgument& error) {
+///       std::cerr << error.what() << '\n';  // names gpu:9 and the devices that are available
+///     }
 class InvalidArgument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Thrown out of a collective whose other replicas cannot come any more: one of them threw, returned without
-/// joining, or the wait timed out. `run` reports the error that caused it rather than this one, where there
-/// is one.
+/// A collective cannot finish because another replica threw, returned without joining, or did not arrive
+/// within the timeout. If another error caused it, Strategy::run() throws that error instead.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::CollectiveAborted& error) {
+///       std::cerr << error.what() << '\n';  // names the replicas that are missing
+///     }
 class CollectiveAborted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The replicas called different collectives, or the same with different shapes. Names the operation, its
-/// sequence number and both shapes.
+/// Replicas called different collectives, or the same one with different shapes. The message names the
+/// operation, its sequence number and both shapes.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::CollectiveMismatch& error) {
+///       std::cerr << error.what() << '\n';
+///     }
 class CollectiveMismatch : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A backend that others made, such as NCCL, failed by itself: it could not connect its ranks, or a
-/// collective of it went wrong. Names the cross-device op, the replica, its device, and what the backend
-/// said. It may show after the collective has returned; what the run computed is not to be trusted then.
+/// A third-party backend, such as NCCL, failed: it could not connect its ranks, or one of its collectives
+/// went wrong. The message names the cross-device op, the replica, its device and the backend's own error. It
+/// may be thrown after the collective has returned; do not trust the results of that run.
+///
+/// Example:
+///
+///     try {
+///       MirroredStrategy strategy({}, {.cross_device_ops = std::make_shared<NcclAllReduce>()});
+///     } catch (const lockstep::BackendError& error) {
+///       std::cerr << error.what() << '\n';
+///     }
 class BackendError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The replicas no longer hold the same state: a failed run let some of them finish a step and others not, or
-/// cut off sums that steps were made by. Strategy::restore_consistency() repairs it where a replica is left
-/// with a good state.
+/// The replicas no longer hold the same state: a failed run let only some of them finish a step, or cut off
+/// sums that steps had used. Strategy::restore_consistency() repairs it if at least one replica still has a
+/// good state.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::InconsistentReplicas&) {
+///       strategy.restore_consistency(model, optimizer);
+///     }
 class InconsistentReplicas : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A replica's device had no memory left. Names the replica, the device, and the bytes wanted and free as far
-/// as LibTorch says them.
+/// A replica's device ran out of memory. The message names the replica and the device, and the bytes that
+/// were wanted and free if LibTorch reports them.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::OutOfMemory& error) {
+///       std::cerr << error.what() << '\n';  // try a smaller batch
+///     }
 class OutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A GPU reported an error, which may have arisen in earlier work of the replica's. Names the replica and the
-/// device. CUDA lets no process use a GPU again after most of them.
+/// A GPU reported an error, which earlier work of the replica may have caused. The message names the replica
+/// and the device. After most of these errors, CUDA lets the process use no GPU again.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::DeviceFailure& error) {
+///       return 7;  // the exit code of Lockstep's programs for a lack of resources
+///     }
 class DeviceFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The worker processes of a job could not come together, or do not fit together: they were started with
-/// other clusters, options, models or data. Names the address, or both ranks and what differs.
+/// The worker processes of a job could not find each other, or do not match: they were started with different
+/// clusters, options, models or data. The message names the address, or both ranks and the difference.
+///
+/// Example:
+///
+///     try {
+///       MultiWorkerMirroredStrategy strategy;
+///     } catch (const lockstep::ClusterError& error) {
+///       return 5;  // the exit code of Lockstep's programs for lost peers
+///     }
 class ClusterError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Another worker process of the job is gone, frozen, cut off, or has given up. Names its rank and host, and
-/// what is known of the cause.
+/// Another worker process of the job is gone, frozen, cut off, or has given up. The message names its rank
+/// and host, and the cause if it is known.
+///
+/// Example:
+///
+///     try {
+///       strategy.run(train_step, model, optimizer, batch);
+///     } catch (const lockstep::PeerLost& error) {
+///       return 5;  // the exit code of Lockstep's programs for lost peers
+///     }
 class PeerLost : public ClusterError {
  public:
   using ClusterError::ClusterError;
-};
-
-/// What a program of Lockstep's returns to its shell.
-enum class ExitCode : int {
-  kOk = 0,
-  kUsage = 2,  ///< usage or cluster configuration
-  kData = 3,
-  kCheckpoint = 4,
-  kPeer = 5,     ///< peer or cluster
-  kNumbers = 6,  ///< NaN, or replicas that drifted apart
-  kResources = 7,
-  kInterrupted = 130,
-  kTerminated = 143,
 };
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 #include <mutex>
 
 // Clang's -Wthread-safety checks at compile time that a GUARDED_BY member is touched only under its mutex.
-// libstdc++'s std::mutex carries no annotation, hence the thin wrappers below. Other compilers see plain
-// code.
+// The wrappers below exist because libstdc++'s std::mutex has no annotations. For other compilers the macros
+// are empty.
 #if defined(__clang__)
 #define LOCKSTEP_ANNOTATE(x) __attribute__((x))
 #else
@@ -17,7 +17,12 @@
 
 namespace lockstep {
 
-/// std::mutex that clang's thread-safety analysis understands.
+/// A std::mutex that clang's thread-safety analysis understands.
+///
+/// Example:
+///
+///     Mutex mutex_;
+///     int count_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 class LOCKSTEP_ANNOTATE(capability("mutex")) Mutex {
  public:
   void lock() LOCKSTEP_ANNOTATE(acquire_capability()) { mutex_.lock(); }
@@ -28,7 +33,12 @@ class LOCKSTEP_ANNOTATE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-/// Holds a Mutex while it lives; unlock() and lock() open a gap inside that life.
+/// Holds a Mutex while it lives. unlock() and lock() release it for a while.
+///
+/// Example:
+///
+///     MutexLock lock(mutex_);
+///     ++count_;
 class LOCKSTEP_ANNOTATE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) LOCKSTEP_ANNOTATE(acquire_capability(mutex)) : mutex_(mutex) {
@@ -54,7 +64,12 @@ class LOCKSTEP_ANNOTATE(scoped_lockable) MutexLock {
   bool held_ = true;
 };
 
-/// std::condition_variable over Mutex. Waits may wake without cause: loop over the condition.
+/// A std::condition_variable over Mutex. Waits may wake without cause, so loop over the condition.
+///
+/// Example:
+///
+///     MutexLock lock(mutex_);
+///     while (!is_ready_) changed_.wait(mutex_);
 class ConditionVariable {
  public:
   void wait(Mutex& mutex) LOCKSTEP_REQUIRES(mutex) {
@@ -66,9 +81,9 @@ class ConditionVariable {
   /// Returns false if `deadline` passed first.
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point deadline) LOCKSTEP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    // The system clock's condition variable call is the one that ThreadSanitizer knows in this libstdc++; the
-    // remaining time is measured on the steady clock, so that a changed wall clock costs one early wake-up at
-    // most.
+    // Waits on the system clock, because that is the only timed wait of this libstdc++ that ThreadSanitizer
+    // knows. The remaining time is measured on the steady clock, so a changed wall clock costs at most one
+    // early wake-up.
     const auto left = deadline - std::chrono::steady_clock::now();
     condition_.wait_until(lock, std::chrono::system_clock::now() + left);
     lock.release();

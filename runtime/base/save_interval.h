@@ -10,17 +10,17 @@ enum class SaveUnit { kEpochs, kSteps, kMinutes };
 /// How often something is saved.
 struct SaveInterval {
   SaveUnit unit = SaveUnit::kEpochs;
-  double count = 1;  ///< whole for epochs and steps
+  double count = 1;  ///< Whole for epochs and steps.
   bool operator==(const SaveInterval&) const = default;
 
   static SaveInterval epochs(int64_t count) { return {SaveUnit::kEpochs, static_cast<double>(count)}; }
   static SaveInterval steps(int64_t count) { return {SaveUnit::kSteps, static_cast<double>(count)}; }
   static SaveInterval minutes(double count) { return {SaveUnit::kMinutes, count}; }
 
-  /// "epoch", "3 epochs", "100 steps" or "2.5 minutes", with or without the blank. Throws InvalidArgument for
-  /// anything else, and for a count that is not positive.
+  /// Parses "epoch", "3 epochs", "100 steps" or "2.5 minutes", with or without the blank. Throws
+  /// InvalidArgument for anything else, and if the count is not positive.
   static SaveInterval parse(const std::string& text);
-  /// As parse() reads it.
+  /// Returns text that parse() reads.
   std::string str() const;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// How a process of a job finds the others, besides what its ClusterResolver says.
+/// How a process of a job finds the others, in addition to what its ClusterResolver says.
 ///
 /// Example:
 ///
@@ -16,12 +16,13 @@ namespace lockstep {
 ///     cluster.join_timeout = std::chrono::seconds(30);
 ///     MultiWorkerMirroredStrategy strategy(nullptr, {}, {}, cluster);
 struct ClusterOptions {
-  /// Address or name of this machine that all listening sockets but NCCL's are bound to, and by which the
-  /// other processes reach this one. Empty: the address of the network interface that leads to the master.
+  /// Address or name of this machine. All listening sockets except NCCL's are bound to it, and other
+  /// processes use it to reach this one. Empty: the address of the network interface that leads to the
+  /// master.
   std::string address;
-  /// Secret that all processes of the job are given, so that no other job joins it by mistake. Empty: none.
+  /// Secret shared by all processes of the job, so that no other job joins it by mistake. Empty: none.
   std::string token;
-  /// Socket bound to the port that this process listens on, if it was started with one.
+  /// Socket bound to the port on which this process listens, if it was started with one.
   std::optional<int> listening_socket;
   /// How long a process waits for the others to join.
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};

@@ -8,55 +8,64 @@
 
 namespace lockstep {
 
-/// Which processes a job has, and which of them this is. Immutable and thread-safe; nothing here blocks.
+/// Tells which processes a job has and which of them this process is. Immutable, thread-safe, and never
+/// blocks. To write your own, derive from FixedClusterResolver.
+///
+/// Example:
+///
+///     const std::unique_ptr<ClusterResolver> cluster = resolve_cluster(process_environment());
+///     if (cluster) std::cout << "rank " << cluster->rank() << " of " << cluster->world_size() << '\n';
 class ClusterResolver {
  public:
   virtual ~ClusterResolver() = default;
 
-  /// One line: where the answers come from, such as "torchrun (RANK=1 of WORLD_SIZE=2)".
+  /// Returns one line about the source of the answers, such as "torchrun (RANK=1 of WORLD_SIZE=2)".
   virtual std::string source() const = 0;
 
-  /// Empty where the launcher names no addresses, and for a single process.
+  /// Returns an empty spec for a single process, and if the launcher gives no addresses.
   virtual ClusterSpec cluster_spec() const = 0;
 
-  /// chief, worker, evaluator or ps. Launchers that know ranks only have workers, rank 0 too.
+  /// Returns chief, worker, evaluator or ps. If a launcher knows only ranks, all its processes are workers,
+  /// including rank 0.
   virtual std::string task_type() const = 0;
   virtual int task_id() const = 0;
 
-  /// Among the processes that train, 0 to world_size() - 1. Throws InvalidArgument for an evaluator and a ps.
+  /// Returns the rank among the processes that train, 0 to world_size() - 1. Throws InvalidArgument for an
+  /// evaluator and a ps.
   virtual int rank() const = 0;
 
-  /// How many processes train.
+  /// Returns the number of processes that train.
   virtual int world_size() const = 0;
 
-  /// Where rank 0's store listens. None for one process, and where rank 0 publishes it in rendezvous_file().
+  /// Returns the address at which rank 0's store listens. None for a single process, and if rank 0 publishes
+  /// the address in rendezvous_file().
   virtual std::optional<HostPort> master() const = 0;
 
   /// Whether the launcher already runs a store at master(), as torchrun's agent does.
   virtual bool is_master_served_by_launcher() const { return false; }
 
-  /// Among the processes of this machine.
+  /// Returns the rank among the processes of this machine.
   virtual int local_rank() const { return 0; }
   virtual int local_world_size() const { return 1; }
 
-  /// How often the launcher has started this job again.
+  /// Returns how often the launcher has restarted this job.
   virtual int restart_count() const { return 0; }
 
-  /// The launcher's name for this job, the same in all its processes; empty where there is none.
+  /// Returns the launcher's name for this job, which is the same in all its processes. Empty if it has none.
   virtual std::string job_id() const { return ""; }
 
-  /// A path that all processes of the job, and of this job only, have in common, for rank 0 to write there
-  /// where it listens. The file does not exist yet; its folder does.
+  /// Returns a path that all processes of this job, and no others, share. Rank 0 writes its address there.
+  /// The file does not exist yet; its folder does.
   virtual std::optional<std::string> rendezvous_file() const { return std::nullopt; }
 };
 
-/// What a ClusterResolver answers.
+/// Answers of a ClusterResolver.
 struct ClusterMembership {
   std::string source;
   ClusterSpec cluster_spec;
   std::string task_type = "worker";
   int task_id = 0;
-  std::optional<int> rank = 0;  ///< none for an evaluator and a ps
+  std::optional<int> rank = 0;  ///< None for an evaluator and a ps.
   int world_size = 1;
   std::optional<HostPort> master;
   bool is_master_served_by_launcher = false;
@@ -67,14 +76,22 @@ struct ClusterMembership {
   std::optional<std::string> rendezvous_file;
 };
 
-/// The membership of one task of `spec`: its rank by ClusterSpec::training_rank(), the master being rank 0.
-/// Training tasks with the same host count as processes of one machine. Without any training task in `spec`,
-/// a chief or worker is a single process. Throws InvalidArgument for an unknown type and for a task that is
-/// not in `spec`; an evaluator need not be.
+/// Returns the membership of one task of `spec`. Its rank is ClusterSpec::training_rank(); the master is rank
+/// 0. Training tasks with the same host count as processes of one machine. If `spec` is empty, a chief or
+/// worker is a single process. Throws InvalidArgument for an unknown type, a negative id, and a task that is
+/// not in `spec`. An evaluator need not be in it if `spec` lists no evaluators.
 ClusterMembership make_membership(const std::string& source, const ClusterSpec& spec,
                                   const std::string& task_type, int task_id);
 
-/// Answers what it was given.
+/// A ClusterResolver that returns the answers it was given.
+///
+/// Example:
+///
+///     struct MyClusterResolver : FixedClusterResolver {
+///       explicit MyClusterResolver(int rank)
+///           : FixedClusterResolver({.source = "my launcher", .task_id = rank, .rank = rank, .world_size = 2,
+///                                   .master = HostPort{"10.0.0.1", 2222}}) {}
+///     };
 class FixedClusterResolver : public ClusterResolver {
  public:
   explicit FixedClusterResolver(ClusterMembership membership);
@@ -100,12 +117,17 @@ class FixedClusterResolver : public ClusterResolver {
 };
 
 /// A task of a cluster that the program itself knows.
+///
+/// Example:
+///
+///     SimpleClusterResolver resolver({"10.0.0.1:2222", "10.0.0.2:2222"}, 0);
 class SimpleClusterResolver : public FixedClusterResolver {
  public:
-  /// Throws as make_membership().
+  /// Throws as make_membership() does.
   SimpleClusterResolver(const ClusterSpec& spec, const std::string& task_type, int task_id);
 
-  /// The flags --worker-hosts, a list of host:port, and --task-index. Throws InvalidArgument naming the flag.
+  /// Takes the values of the flags --worker-hosts (a list of host:port) and --task-index. Throws
+  /// InvalidArgument naming the flag.
   SimpleClusterResolver(const std::vector<std::string>& worker_hosts, int task_index);
 };
 

@@ -7,27 +7,29 @@ namespace lockstep {
 
 struct ConfigurationValue;
 
-/// Where a task of a cluster listens.
+/// Address at which a task of a cluster listens.
 struct HostPort {
-  std::string host;  ///< a name, an IPv4 address, or an IPv6 address without brackets
-  int port = 0;      ///< 1 to 65535
+  /// A name, an IPv4 address, or an IPv6 address without brackets.
+  std::string host;
+  int port = 0;  ///< 1 to 65535.
 
-  /// host:port, an IPv6 address in brackets.
+  /// Returns host:port, with brackets around an IPv6 address.
   std::string str() const;
 
   bool operator==(const HostPort&) const = default;
   bool operator<(const HostPort& other) const;
 };
 
-/// Reads "host:port", where host is a name, an IPv4 address or an IPv6 address in brackets. Names come back
-/// in lower case and IPv6 addresses in their canonical form, so that equal addresses compare equal. Resolves
-/// no name and does not block. Throws InvalidArgument saying what is wrong with `text`.
+/// Parses "host:port", where host is a name, an IPv4 address, or an IPv6 address in brackets. It returns
+/// names in lower case and IPv6 addresses in canonical form, so that equal addresses compare equal. It does
+/// not resolve names and does not block. Throws InvalidArgument saying what is wrong with `text`.
 HostPort parse_host_port(std::string_view text);
 
-/// The same; the error says which value of a configuration it is.
+/// The same; the error names the configuration value.
 HostPort parse_host_port(std::string_view text, const ConfigurationValue& value);
 
-/// The host alone: a name or an address, the brackets of IPv6 being optional. Otherwise as parse_host_port().
+/// Parses a host without a port: a name or an address, with optional brackets around IPv6. Otherwise like
+/// parse_host_port().
 std::string parse_host(std::string_view text, const ConfigurationValue& value);
 
 }  // namespace lockstep

@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-/// What a program's flags say of the cluster.
+/// Flags of a program that describe the cluster.
 struct ClusterFlags {
-  std::vector<std::string> worker_hosts;  ///< --worker-hosts: host:port of every worker
-  std::optional<int> task_index;          ///< --task-index: which of them this process is
+  std::vector<std::string> worker_hosts;  ///< --worker-hosts: host:port of every worker.
+  std::optional<int> task_index;          ///< --task-index: index of this process among them.
 };
 
-/// Finds out which cluster this process belongs to. The first of these that is there decides: the flags,
-/// TF_CONFIG, torchrun's variables, those of a PyTorchJob in Kubernetes, Slurm's, Open MPI's. Null where none
-/// names a cluster; a TF_CONFIG with an empty one is passed over unless its task is an evaluator. What
-/// source() answers tells which won.
+/// Finds the cluster to which this process belongs. The first source that is present decides: the flags,
+/// TF_CONFIG, torchrun's variables, those of a PyTorchJob in Kubernetes, Slurm's, Open MPI's. A TF_CONFIG
+/// with an empty cluster is skipped unless its task is an evaluator. Returns null if no source names a
+/// cluster; source() tells which one decided.
 ///
-/// A source that is there but malformed is never skipped: throws InvalidArgument, naming the variable, JSON
-/// path or flag. Does not block and resolves no name.
+/// Throws InvalidArgument naming the variable, JSON path or flag if a source is present but malformed; it is
+/// never skipped. Does not block and does not resolve names.
 std::unique_ptr<ClusterResolver> resolve_cluster(const Environment& environment,
                                                  const ClusterFlags& flags = {});
 

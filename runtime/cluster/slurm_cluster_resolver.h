@@ -6,23 +6,29 @@
 namespace lockstep {
 
 struct SlurmClusterOptions {
-  int port_base = 8888;  ///< the first task of a node listens there, the next ones above it
+  /// Port of a node's first task; the next tasks use the ports above it.
+  int port_base = 8888;
 };
 
-/// A task that Slurm's srun started. The step's variables are read, or the job's where srun set none of its
-/// own. Every task is a worker whose task_id is its rank, SLURM_PROCID; the cluster spec follows from the
-/// node list and the tasks of each node, laid out as SLURM_DISTRIBUTION says, block or cyclic. MASTER_ADDR
-/// and MASTER_PORT, each for itself, replace the first task's host and port as master; the cluster spec keeps
-/// them.
+/// Resolves the cluster of a task that Slurm's srun started. It reads the step's variables, or the job's if
+/// srun set none. Every task is a worker whose task_id is its rank, SLURM_PROCID. The cluster spec follows
+/// from the node list and the tasks of each node, laid out as SLURM_DISTRIBUTION says (block or cyclic).
+/// MASTER_ADDR and MASTER_PORT each replace the first task's host or port in master(), but not in the cluster
+/// spec.
+///
+/// Example:
+///
+///     SlurmClusterResolver resolver(process_environment(), {.port_base = 9000});
+///     std::cout << resolver.rank() << " of " << resolver.world_size() << '\n';
 class SlurmClusterResolver : public FixedClusterResolver {
  public:
-  /// Throws InvalidArgument naming the variables that are missing, malformed, or contradict each other.
+  /// Throws InvalidArgument naming the variables that are missing, malformed or contradictory.
   explicit SlurmClusterResolver(const Environment& environment, const SlurmClusterOptions& options = {});
 
-  /// Whether srun started this process, be its variables well formed or not. It did not start the shell of
-  /// sbatch and salloc (SLURM_PROCID may be set there, but no step of srun's), nor a process of an mpirun
-  /// whose daemons it started: their SLURM_PROCID and SLURM_NTASKS are not the process's own. A terminal with
-  /// one task (srun --pty) counts as a shell.
+  /// Whether srun started this process, even if its variables are malformed. Returns false in the shells of
+  /// sbatch and salloc, which may have SLURM_PROCID but no step of srun. Returns false for processes of an
+  /// mpirun whose daemons srun started, because their SLURM_PROCID and SLURM_NTASKS are not their own. A
+  /// terminal with one task (srun --pty) counts as a shell.
   static bool detects(const Environment& environment);
 };
 

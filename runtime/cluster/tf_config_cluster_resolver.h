@@ -7,16 +7,21 @@
 
 namespace lockstep {
 
-/// The cluster that the variable TF_CONFIG describes; see parse_tf_config(). The master is the chief or,
-/// without one, the first worker. TF_CONFIG has no place for the job's name and for its restarts:
-/// LOCKSTEP_JOB_ID and LOCKSTEP_RESTART_COUNT say them, where they are set.
+/// Resolves the cluster that the variable TF_CONFIG describes; see parse_tf_config(). The master is the
+/// chief, or the first worker if there is no chief. TF_CONFIG cannot hold the job's name and number of
+/// restarts; they come from LOCKSTEP_JOB_ID and LOCKSTEP_RESTART_COUNT if these are set.
+///
+/// Example:
+///
+///     TFConfigClusterResolver resolver(process_environment());
+///     std::cout << resolver.task_type() << ' ' << resolver.task_id() << '\n';
 class TFConfigClusterResolver : public FixedClusterResolver {
  public:
-  /// Throws InvalidArgument where TF_CONFIG is not set, as parse_tf_config(), and for a
-  /// LOCKSTEP_RESTART_COUNT that is no whole number of 0 or more. `source` is what source() answers.
+  /// Throws InvalidArgument if TF_CONFIG is not set, as parse_tf_config() does, and if LOCKSTEP_RESTART_COUNT
+  /// is not a whole number of 0 or more. `source` is the answer of source().
   explicit TFConfigClusterResolver(const Environment& environment, const std::string& source = "TF_CONFIG");
 
-  /// Whether TF_CONFIG is set, be it well formed or not.
+  /// Whether TF_CONFIG is set, even if it is malformed.
   static bool detects(const Environment& environment);
 };
 

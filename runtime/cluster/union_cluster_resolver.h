@@ -7,12 +7,17 @@
 
 namespace lockstep {
 
-/// Several resolvers as one: the cluster has the tasks of all of them; everything else is the first one's,
-/// except that rank and world size count the tasks of the merged cluster where any of these train.
+/// Merges several resolvers: the cluster has the tasks of all of them. If any of these tasks train, rank and
+/// world size count the merged cluster. All other answers come from the first resolver.
+///
+/// Example:
+///
+///     UnionClusterResolver resolver({std::make_shared<TFConfigClusterResolver>(process_environment()),
+///                                    std::make_shared<SimpleClusterResolver>(evaluators, "evaluator", 0)});
 class UnionClusterResolver : public FixedClusterResolver {
  public:
-  /// Throws InvalidArgument for no resolver, a null one, and a task to which two of them give different
-  /// addresses, naming both.
+  /// Throws InvalidArgument for an empty list, a null resolver, and a task to which two resolvers give
+  /// different addresses, naming both.
   explicit UnionClusterResolver(const std::vector<std::shared_ptr<const ClusterResolver>>& resolvers);
 };
 

@@ -8,31 +8,48 @@
 
 namespace lockstep {
 
-/// How gradients are made smaller for the way between worker processes, which costs exactness and saves time
-/// on slow links. Within a process they are summed as they are. Replicas stay bit-equal: all of them take
-/// what comes back.
+/// Makes gradients smaller before worker processes exchange them, which is less exact and saves time on slow
+/// links. Within a process, gradients are summed uncompressed. Replicas stay bit-equal, since all of them use
+/// the decompressed sum.
 ///
-/// One call at a time, from background threads. The buckets of one optimizer come in the same order at every
-/// step, but for a new layout in the first ones, so that a hook may keep a state for each, such as the error
-/// of the last compression; those of several optimizers come in any order.
+/// Example:
+///
+///     struct HalfCompression : GradientCompression {
+///       std::string name() const override { return "half"; }
+///       at::Tensor compress(const at::Tensor& bucket) override { return bucket.to(at::kHalf); }
+///       void decompress(const at::Tensor& sum, at::Tensor& bucket) override { bucket.copy_(sum); }
+///     };
+///
+/// Background threads call it, one call at a time. One optimizer's buckets come in the same order at every
+/// step, except that their layout may change during the first steps, so a compression may keep a state for
+/// each bucket, such as the error of the last compression. Buckets of several optimizers come in any order.
 class GradientCompression {
  public:
   virtual ~GradientCompression() = default;
 
-  /// Must be the same on all workers.
+  /// Returns the name, which must be the same on all workers.
   virtual std::string name() const = 0;
-  /// What travels for `bucket`, this process's sum as a dense vector of a floating-point dtype on the CPU.
-  /// Workers' results are added up, element by element: they have the same shape and dtype everywhere.
+  /// Returns the tensor to send for `bucket`, which is this process's sum: a dense vector of a floating-point
+  /// dtype on the CPU. The workers' results are added element by element, so their shape and dtype must be
+  /// the same on all workers.
   virtual at::Tensor compress(const at::Tensor& bucket) = 0;
-  /// Writes the sum over the workers, out of the sum of what they sent, into `bucket`.
+  /// Computes the sum over the workers from `sum`, the sum of their compressed buckets, and writes it to
+  /// `bucket`.
   virtual void decompress(const at::Tensor& sum, at::Tensor& bucket) = 0;
-  /// For one that does no more than to round to a shorter dtype: that dtype. Such can be used by NCCL, too,
-  /// which has a rank for each replica and rounds on its device, without calls of the two above.
+  /// Returns the dtype if the compression only rounds to a shorter one, else nothing. NCCL, which has a rank
+  /// for each replica, supports only such compressions. It rounds on the device and does not call compress()
+  /// or decompress().
   virtual std::optional<at::ScalarType> wire_dtype() const { return std::nullopt; }
 };
 
-/// Rounds to a shorter floating-point dtype, such as at::kBFloat16. Throws InvalidArgument for another one
-/// than float16 and bfloat16.
+/// Rounds gradients to a shorter floating-point dtype. Throws InvalidArgument unless it is float16 or
+/// bfloat16.
+///
+/// Example:
+///
+///     StrategyOptions options;
+///     options.communication.gradient_compression = std::make_shared<CastCompression>(at::kBFloat16);
+///     MultiWorkerMirroredStrategy strategy(nullptr, {}, options);
 class CastCompression : public GradientCompression {
  public:
   explicit CastCompression(at::ScalarType dtype);
@@ -45,7 +62,7 @@ class CastCompression : public GradientCompression {
   const at::ScalarType dtype_;
 };
 
-/// By name: none (null), float16 or bfloat16. Throws InvalidArgument listing them.
+/// Makes a compression by name: none (null), float16 or bfloat16. Throws InvalidArgument listing these names.
 std::shared_ptr<GradientCompression> make_gradient_compression(const std::string& name);
 
 }  // namespace lockstep

@@ -2,8 +2,7 @@
 
 namespace lockstep {
 
-/// How the replicas' values become one, element by element: their sum, or the sum over the number of
-/// replicas.
+/// How the replicas' values are combined, element by element: summed, or averaged over the replicas.
 enum class ReduceOp { kSum, kMean };
 
 }  // namespace lockstep

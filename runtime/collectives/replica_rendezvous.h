@@ -19,74 +19,83 @@ namespace lockstep {
 
 struct CollectiveCall;
 
-/// Where the replicas of one process meet for a collective.
+/// Matches the collectives that the replicas of one process call, and shares out their work.
 ///
-/// Operation number n of every rank is the same meeting. Nobody blocks on arrival: the last to arrive makes
-/// the work ready, cut into parts, and parts are done by whichever replica thread has nothing better to do:
-/// each takes its share when it next arrives somewhere, and all that is left when it waits. Results do not
-/// depend on who does a part.
+/// Example:
 ///
-/// Every wait ends: by the work being done, by abort(), because a rank left without joining, or by the
-/// timeout. What is done elsewhere ends by itself, or by whoever does it. Thread-safe.
+///     ReplicaRendezvous rendezvous(2, std::chrono::seconds(30));
+///     const auto no_work = [](auto&) { return ReplicaRendezvous::Work(); };
+///     const auto meeting = rendezvous.arrive(rank, {.description = "barrier"}, no_work);  // in each thread
+///     rendezvous.wait(*meeting);
+///
+/// The n-th operation of every rank is the same meeting. Arriving does not block. The last rank to arrive
+/// prepares the work, which is cut into parts. The replicas' threads do the parts: each does its share when
+/// it arrives at another meeting, and any that are left when it waits. Results do not depend on which thread
+/// does a part.
+///
+/// Every wait ends: when the work is done, by abort(), if a rank leaves without joining, or after the
+/// timeout. Work that runs elsewhere ends by itself or is ended there.
+///
+/// Thread-safe.
 class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous> {
  public:
-  /// What one rank brings. Ranks whose descriptions differ have called different collectives.
+  /// Contribution of one rank. If descriptions differ, the ranks have called different collectives.
   struct Arrival {
-    std::string description;  ///< operation, reduction, dtype and shape
+    std::string description;  ///< Operation, reduction, dtype and shape.
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
-    std::shared_ptr<StreamFence> ready;  ///< when the device has made the inputs; null for CPU tensors only
-    std::shared_ptr<StreamFence> finished;  ///< when the device has made the outputs
+    /// Marks when the device has made the inputs. Null: all tensors are on the CPU.
+    std::shared_ptr<StreamFence> ready;
+    /// Marks when the device has made the outputs.
+    std::shared_ptr<StreamFence> finished;
   };
   struct Work;
-  /// Takes a meeting up again, with the work that is left or the error that ends it. Any thread may call it,
-  /// once.
+  /// Continues a meeting with its remaining work, or ends it with an error. Any thread may call it, once.
   using Resume = std::function<void(Work, std::exception_ptr)>;
-  /// Work cut into parts that may run at the same time on different threads.
+  /// Work cut into parts that different threads may run at the same time.
   struct Work {
     int num_parts = 0;
     std::function<void(int part)> run_part;
-    /// What follows the last part, done elsewhere, such as by other processes; null: nothing, the meeting is
-    /// done. Called once, by whoever did that part; must not block. `sequence` is the meeting's place. Those
-    /// of two meetings may be called in any order.
+    /// Starts work that follows the last part and runs elsewhere, for example in other processes. Null: the
+    /// meeting is done. The thread that did the last part calls it, once; it must not block. `sequence` is
+    /// the meeting's place. There is no order between different meetings.
     std::function<void(uint64_t sequence, Resume resume)> then;
   };
-  /// Makes the work out of all ranks' arrivals; called once, by the last rank to arrive.
+  /// Makes the work from all ranks' arrivals. The last rank to arrive calls it, once.
   using MakeWork = std::function<Work(std::vector<Arrival>& arrivals)>;
 
   class Meeting;
 
-  /// `first_replica` is rank 0's replica, from which errors number the ranks.
+  /// `first_replica` is the id of rank 0's replica. Errors number the ranks from it.
   ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_replica = 0);
 
   int size() const { return size_; }
   int first_replica() const { return first_replica_; }
 
-  /// Joins rank `rank`'s next operation; never blocks on other ranks. Throws CollectiveMismatch where its
-  /// description differs from the first one (the other ranks get it from wait()), CollectiveAborted after
+  /// Joins the next operation of `rank`. Never blocks on other ranks. Throws CollectiveMismatch if the
+  /// description differs from the first one (the other ranks get it from wait()), and CollectiveAborted after
   /// abort().
   std::shared_ptr<Meeting> arrive(int rank, Arrival arrival, const MakeWork& make_work);
 
-  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws what arrive() throws,
-  /// what the work threw, or CollectiveAborted where a rank has left without joining, or naming the missing
-  /// ranks after the timeout (`timeout` overrides the rendezvous's own).
+  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws the errors of arrive(),
+  /// errors of the work, and CollectiveAborted if a rank has left without joining or, naming the missing
+  /// ranks, after the timeout (`timeout` overrides the rendezvous's own).
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
-  /// The place of rank 0's next operation.
+  /// Returns the place of rank 0's next operation.
   uint64_t next_sequence();
 
-  /// `rank` takes part in no further operation until enter(): meetings that wait for it fail, naming it.
+  /// Marks that `rank` joins no further operation until enter(): meetings that wait for it fail, naming it.
   void leave(int rank);
-  /// Undoes leave() for all ranks. Call while no rank is inside.
+  /// Undoes leave() for all ranks. Call it while no rank is inside.
   void enter();
-  /// Throws CollectiveMismatch if some ranks have joined a meeting that others have not. Call while no rank
-  /// is inside.
+  /// Throws CollectiveMismatch if only some ranks have joined a meeting. Call it while no rank is inside.
   void check_complete();
-  /// Releases everyone who waits for a missing rank or will arrive with CollectiveAborted(`reason`), until
-  /// reset(). Meetings that all ranks have joined are finished all the same.
+  /// Throws CollectiveAborted(`reason`) in all threads that wait for a missing rank, or that arrive before
+  /// reset(). Meetings that all ranks have joined still finish.
   void abort(const std::string& reason);
-  /// Back to the state after construction. Call while no rank is inside.
+  /// Restores the state after construction. Call it while no rank is inside.
   void reset();
 
  private:

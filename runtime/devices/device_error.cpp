@@ -35,13 +35,13 @@ enum class Memory { kDevice, kHost, kEither };
 
 /// The allocators tell amounts in words only: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total capacity
 /// of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
-[[noreturn]] void throw_out_of_memory(const ErrorSource& place, Memory memory, const std::string& detail) {
-  const bool on_gpu = place.device.kind == DeviceKind::kGpu;
+[[noreturn]] void throw_out_of_memory(const ErrorSource& source, Memory memory, const std::string& detail) {
+  const bool on_gpu = source.device.kind == DeviceKind::kGpu;
   const bool is_hosts = memory == Memory::kHost || !on_gpu;
   auto wanted = text_between(detail, "ried to allocate ", ". ");
   auto available = text_between(detail, " of which ", " is free");
   if (!available && is_hosts) available = free_memory_of_host();
-  std::string text = c10::str("[", place.who, "] replica ", place.replica, " on ", place.device,
+  std::string text = c10::str("[", source.who, "] replica ", source.replica, " on ", source.device,
                               is_hosts && on_gpu ? ": the host is out of memory" : " is out of memory");
   if (wanted) text += ": it wanted " + *wanted;
   if (available) text += c10::str(wanted ? ", " : ": ", *available, " were free");
@@ -51,8 +51,8 @@ enum class Memory { kDevice, kHost, kEither };
   throw OutOfMemory(text);
 }
 
-[[noreturn]] void throw_device_failure(const ErrorSource& place, const std::string& detail) {
-  throw DeviceFailure(c10::str("[", place.who, "] replica ", place.replica, " on ", place.device, ": ",
+[[noreturn]] void throw_device_failure(const ErrorSource& source, const std::string& detail) {
+  throw DeviceFailure(c10::str("[", source.who, "] replica ", source.replica, " on ", source.device, ": ",
                                detail, "\nWork given to the device before may have caused it."));
 }
 
@@ -77,37 +77,37 @@ bool has_any_of(const std::string& text, std::initializer_list<const char*> part
 }
 
 /// Errors that LibTorch has no class for; returns where it is none of a device's.
-void throw_if_from_device(const ErrorSource& place, const std::string& message) {
-  if (has_any_of(message, {"DefaultCPUAllocator"})) throw_out_of_memory(place, Memory::kHost, message);
+void throw_if_from_device(const ErrorSource& source, const std::string& message) {
+  if (has_any_of(message, {"DefaultCPUAllocator"})) throw_out_of_memory(source, Memory::kHost, message);
   if (has_any_of(message, {"CUBLAS_STATUS_ALLOC_FAILED", "INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"}))
-    throw_out_of_memory(place, Memory::kDevice, message);
+    throw_out_of_memory(source, Memory::kDevice, message);
   // cuDNN's word for either until its version 9.
   if (has_any_of(message, {"CUDNN_STATUS_ALLOC_FAILED"}))
-    throw_out_of_memory(place, Memory::kEither, message);
+    throw_out_of_memory(source, Memory::kEither, message);
   if (has_any_of(message, {"INTERNAL_ERROR_HOST_ALLOCATION_FAILED"}))
-    throw_out_of_memory(place, Memory::kHost, message);
+    throw_out_of_memory(source, Memory::kHost, message);
   // Others of theirs, as CUBLAS_STATUS_INVALID_VALUE, are complaints about what they were given.
   if (has_any_of(message, {"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_MAPPING_ERROR",
                            "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL_ERROR",
                            "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_EXECUTION_FAILED",
                            "CUDNN_STATUS_INTERNAL_ERROR"}))
-    throw_device_failure(place, message);
+    throw_device_failure(source, message);
 }
 
 }  // namespace
 
-void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& place) {
+void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& source) {
   try {
     std::rethrow_exception(error);
   } catch (const c10::OutOfMemoryError& memory) {
-    throw_out_of_memory(place, Memory::kDevice, memory.what_without_backtrace());
+    throw_out_of_memory(source, Memory::kDevice, memory.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    throw_out_of_memory(place, Memory::kHost, "");
+    throw_out_of_memory(source, Memory::kHost, "");
   } catch (const c10::AcceleratorError& failure) {
-    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(place, Memory::kEither, "");
-    throw_device_failure(place, failure.what_without_backtrace());
+    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(source, Memory::kEither, "");
+    throw_device_failure(source, failure.what_without_backtrace());
   } catch (const c10::Error& other) {
-    throw_if_from_device(place, other.what_without_backtrace());
+    throw_if_from_device(source, other.what_without_backtrace());
     throw;
   }
 }

@@ -8,22 +8,22 @@
 
 namespace lockstep {
 
-/// Whose error it is.
+/// Origin of an error.
 struct ErrorSource {
-  std::string who;  ///< the strategy, or what else worked for the replica
+  std::string who;  ///< Strategy, or other component that worked for the replica.
   int replica = 0;
   LogicalDevice device;
 };
 
-/// Throws `error`: as OutOfMemory where memory could not be had, as DeviceFailure where LibTorch, cuBLAS or
-/// cuDNN say that a device failed, each naming the place; anything else as it is.
+/// Rethrows `error`: as OutOfMemory if memory could not be allocated, and as DeviceFailure if LibTorch,
+/// cuBLAS or cuDNN report that a device failed, each naming the place. Other errors are rethrown unchanged.
 [[noreturn]] void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& place);
-/// The same for work on the replicas' devices together, the first of which gets the results. Names the one
-/// that says it has failed; else the first, whose memory was wanted.
+/// The same for work on the devices of several replicas, whose results go to the first device. Names the
+/// device that reports a failure, or the first if none does, since its memory was needed.
 [[noreturn]] void rethrow_from_devices(const std::exception_ptr& error, const std::string& who,
                                        const std::vector<LogicalDevice>& devices, int first_replica);
 
-/// Calls `work()` and returns what it does. What it throws goes through rethrow_from_device().
+/// Calls `work()` and returns its result. Its errors go through rethrow_from_device().
 template <typename Work>
 decltype(auto) with_device_errors(const char* who, int replica, const LogicalDevice& device,
                                   const Work& work) {

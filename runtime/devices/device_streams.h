@@ -9,24 +9,32 @@
 
 namespace lockstep {
 
-/// The calling thread's current stream on a device that is no CPU.
+/// Returns the calling thread's current stream on `device`, which must not be a CPU.
 c10::Stream current_stream(c10::Device device);
 
-/// LibTorch has a pool of 32 streams of each priority a GPU, and hands them out in turn.
+/// Priority of a stream. LibTorch has a pool of 32 streams for each GPU and priority, and hands them out in
+/// turn.
 enum class StreamPriority { kNormal, kHigh };
 
-/// A stream out of LibTorch's pool. Those that replicas compute on are of normal priority; what works for
-/// them beside (input, sums) takes high ones, so that in a process that makes many of them it never gets a
-/// replica's stream: what one gives to a stream that another captures would become part of the graph.
+/// Returns a stream from LibTorch's pool. Replicas compute on streams of normal priority; helpers, such as
+/// input and sums, use high priority. So a process that makes many streams never gives a replica's stream to
+/// a helper, whose work would become part of a graph if the replica captures that stream.
 c10::Stream stream_from_pool(c10::Device device, StreamPriority priority = StreamPriority::kNormal);
 
-/// A stream a GPU, the same at every call. Thread-safe.
+/// Keeps one stream for each GPU. Thread-safe.
+///
+/// Example:
+///
+///     DeviceStreams streams;
+///     const c10::Stream stream = streams.of(c10::Device(c10::kCUDA, 0));
+///     streams.join_current();
 class DeviceStreams {
  public:
-  /// `device` is no CPU. Its stream comes out of LibTorch's pool at the first call.
+  /// Returns the same stream for a device at every call. The first call takes it from LibTorch's pool.
+  /// `device` must not be a CPU.
   c10::Stream of(c10::Device device);
-  /// Makes the calling thread's current streams wait for all that these have been given, without the host.
-  /// Passes over devices that have failed; does not throw.
+  /// Makes the calling thread's current streams wait for all work given to these streams, without blocking
+  /// the host. Skips devices that have failed. Does not throw.
   void join_current();
 
  private:

@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-/// What `device` copies from by itself, while the host goes on: for a GPU the tensor in pinned memory, for
-/// any other device, and a tensor that is not on the CPU, the tensor itself. LibTorch keeps such memory, and
-/// takes it again once what was copied from it has arrived. May block for a copy on the host. Throws as
-/// LibTorch where the system gives no more of it.
+/// Returns a tensor from which `device` copies by itself while the host continues: for a GPU, `tensor` in
+/// pinned memory; for any other device, and if `tensor` is not on the CPU, `tensor` itself. LibTorch keeps
+/// pinned memory and reuses it once the copies from it have arrived. May block for a copy on the host. Throws
+/// LibTorch's error if the system has no more pinned memory.
 at::Tensor pinned_for(const at::Tensor& tensor, c10::Device device);
 
 }  // namespace lockstep

@@ -10,15 +10,21 @@
 
 namespace lockstep {
 
-/// A point in the work of device streams that other streams can be made to wait for, without blocking the
-/// host. CPU tensors need none and are passed over. Thread-safe.
+/// A point in the work of device streams for which other streams can wait without blocking the host. CPU
+/// tensors need no fence and are skipped. Thread-safe.
+///
+/// Example:
+///
+///     StreamFence fence;
+///     fence.record(producer_stream);
+///     fence.block(consumer_stream);
 class StreamFence {
  public:
-  /// Adds the present end of the current stream of every device that `tensors` lie on.
+  /// Adds the current end of the current stream on each device of `tensors`.
   void record(const std::vector<at::Tensor>& tensors);
-  /// Adds the present end of `stream`.
+  /// Adds the current end of `stream`.
   void record(const c10::Stream& stream);
-  /// Makes the current stream of `consumer` wait for all recorded points. Does nothing for the CPU.
+  /// Makes the current stream of `consumer` wait for all recorded points. Does nothing for a CPU.
   void block(const at::Device& consumer);
   /// Makes `consumer` wait for all recorded points.
   void block(const c10::Stream& consumer);

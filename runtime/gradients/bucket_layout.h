@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-/// What the layout needs to know of one parameter.
+/// The properties of one parameter that the layout depends on.
 struct BucketItem {
   int64_t bytes = 0;
-  std::string key;  ///< dtype and device; a bucket holds one key only
+  std::string key;  ///< dtype and device; the same for all items of a bucket
 };
 
-/// Packs items, taken in `order` (the order in which their gradients arrive), into buckets: a bucket is
-/// closed once it has reached its size. Buckets come in the order in which they fill up, which is the order
-/// they are launched in. `order` is a permutation of the indices of `items`.
+/// Packs items into buckets, in the order `order` in which their gradients arrive; a bucket is closed once it
+/// has reached its size. Returns the buckets in the order in which they fill, which is also their launch
+/// order. `order` must be a permutation of the indices of `items`.
 std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& items,
                                                 const std::vector<size_t>& order,
                                                 const BucketOptions& options);

@@ -7,32 +7,33 @@
 
 namespace lockstep {
 
-/// The order that one optimizer's parameters are laid out in, the same on every replica: reverse registration
-/// order at first, then the order in which the gradients of replica 0's first step arrived. Used by its
-/// replica's thread only.
+/// The order in which one optimizer's parameters are laid out in buckets, the same on every replica: at first
+/// the reverse of the registration order, then the order in which replica 0's gradients arrived in its first
+/// step. Use it from its replica's thread only.
 class BucketOrder {
  public:
   explicit BucketOrder(size_t num_parameters);
 
   /// Indices of the parameters.
   const std::vector<size_t>& current() const { return current_; }
-  /// What the replicas have agreed on, for next steps too; empty: nothing yet.
+  /// Returns the order that the replicas have agreed on, including for later steps; empty if they have not
+  /// yet.
   std::vector<size_t> agreed() const;
-  /// Takes `order`, a permutation of the indices, for what the replicas have agreed on, as in an earlier
-  /// process of the training; all of them take the same one.
+  /// Sets the agreed order, a permutation of the indices, for example from an earlier process of the
+  /// training. All replicas must pass the same order.
   void set_agreed(std::vector<size_t> order);
   bool has_next() const { return !next_.empty(); }
-  /// Makes the order that the replicas agreed on the current one.
+  /// Makes the agreed order the current one.
   void take_next();
-  /// Back to the start. After a failed run some replicas may have agreed and others not: all of them reset.
+  /// Restores the initial state. Call it on all replicas after a failed run, since only some may have agreed.
   void reset();
-  /// Agrees on replica 0's `arrivals` for the next order; parameters that did not arrive go last. Blocks
-  /// until all replicas call it. Only the first call does anything. `backend` takes CPU tensors.
+  /// Agrees on replica 0's `arrivals` as the next order; parameters that did not arrive go last. Blocks until
+  /// all replicas call it. Only the first call has an effect. `backend` must accept CPU tensors.
   void agree(c10d::Backend& backend, const std::vector<size_t>& arrivals);
 
  private:
   std::vector<size_t> current_;
-  std::vector<size_t> next_;  // empty: as the current one
+  std::vector<size_t> next_;  // empty: the same as the current one
   bool is_final_ = false;
 };
 

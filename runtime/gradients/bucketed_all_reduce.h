@@ -12,49 +12,50 @@
 
 namespace lockstep {
 
-/// What the replicas together have for one parameter.
+/// The kind of gradient that the replicas together have for one parameter.
 enum class GradientKind : uint8_t { kNone, kDense, kSparse };
 
-/// Sums the buckets over the replicas, once a step: keeps which gradients have arrived, and launches full
-/// buckets in their order, which all replicas keep to. Used by its replica's thread only.
+/// Sums the buckets over the replicas, once per step. Tracks which gradients have arrived, and launches full
+/// buckets in their order, which is the same on all replicas. Use it from its replica's thread only.
 class BucketedAllReduce {
  public:
-  /// Refers to `buckets`, which are laid out anew between steps only.
+  /// Keeps a reference to `buckets`, which may be laid out again between steps only.
   BucketedAllReduce(const GradientBuckets& buckets, ReplicaBackends channel)
       : buckets_(buckets), channel_(std::move(channel)) {}
 
-  /// Nothing has arrived and nothing is launched. Call it after each layout, too.
+  /// Resets to a state where nothing has arrived or been launched. Call it after each layout too.
   void begin_step();
 
-  /// `gradient` is the parameter's slot, or sparse and no part of a bucket. May come again until it has left.
+  /// Records a gradient: either the parameter's slot, or a sparse tensor outside the buckets. May be called
+  /// again until the parameter's bucket is launched.
   void arrive(size_t parameter, const at::Tensor& gradient);
-  /// Takes an arrival back, where has_left() is false.
+  /// Undoes arrive(), if has_left() is false.
   void withdraw(size_t parameter);
 
   bool has_arrived(size_t parameter) const { return gradients_[parameter].arrived; }
-  /// Whether a gradient arrived, and a sparse one.
+  /// Returns true if a sparse gradient has arrived.
   bool is_sparse(size_t parameter) const { return gradients_[parameter].sparse; }
-  /// The gradient that arrived last, as it was when its bucket was launched.
+  /// Returns a mark of the last gradient to arrive, as it was when its bucket was launched.
   const TensorMark& mark(size_t parameter) const { return gradients_[parameter].mark; }
-  /// Whether the parameter's bucket is launched.
+  /// Returns true if the parameter's bucket has been launched.
   bool has_left(size_t parameter) const { return progress_[buckets_.bucket_of(parameter)].launched; }
-  /// Parameters in the order of their arrival.
+  /// Returns the parameters in order of arrival.
   const std::vector<size_t>& arrivals() const { return arrivals_; }
 
-  /// Launch, without waiting, the full buckets whose turn it is, or all that are left. Return how many.
+  /// Launch, without waiting, all full buckets whose turn it is, or all remaining buckets. Return how many.
   int64_t launch_full();
   int64_t launch_rest();
-  /// Sums every bucket as it is and blocks until that is under way on the device, as wait(): what a replay
-  /// does, for which what the replicas have is known. Changes nothing but the buckets' contents.
+  /// Sums every bucket as it is and blocks until the sums are under way on the device, as wait() does. Used
+  /// for replays, where the replicas' gradients are already known. Changes only the buckets' contents.
   void sum_buckets() const;
-  /// Takes all buckets for launched, and for waited for already.
+  /// Marks all buckets as launched and already waited for.
   void note_summed();
-  /// Blocks until all buckets, which are launched, are summed and every replica is here: on GPUs their sums
-  /// are then under way on the device, for which the host does not wait. `is_wanted`: whether anybody will
-  /// ask for the sums. Throws what the backend's Work::wait() throws, and InvalidArgument naming the replicas
-  /// where only some want them, before anyone has used them.
+  /// Blocks until all buckets, which must be launched, are summed and every replica has called wait(). On
+  /// GPUs the sums are only under way on the device by then; the host does not wait for them. `is_wanted`
+  /// tells whether this replica will use the sums. Throws what the backend's Work::wait() throws, and, before
+  /// any replica uses the sums, InvalidArgument naming the replicas that want them if only some do.
   void wait(bool is_wanted);
-  /// For each parameter, after wait().
+  /// Returns the kind of each parameter's gradient; valid after wait().
   const std::vector<GradientKind>& kinds() const { return kinds_; }
 
  private:
@@ -64,7 +65,7 @@ class BucketedAllReduce {
     TensorMark mark;
   };
   struct Progress {
-    size_t pending = 0;  // slots whose gradient has not arrived
+    size_t pending = 0;  // number of slots whose gradient has not arrived
     bool launched = false;
     c10::intrusive_ptr<c10d::Work> work;
   };
@@ -75,9 +76,9 @@ class BucketedAllReduce {
 
   const GradientBuckets& buckets_;
   const ReplicaBackends channel_;
-  std::vector<Gradient> gradients_;  // of each parameter
+  std::vector<Gradient> gradients_;  // one per parameter
   std::vector<size_t> arrivals_;
-  std::vector<Progress> progress_;  // of each bucket
+  std::vector<Progress> progress_;  // one per bucket
   std::vector<GradientKind> kinds_;
   size_t next_bucket_ = 0;
 };

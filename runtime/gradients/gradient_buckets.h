@@ -9,28 +9,30 @@
 
 namespace lockstep {
 
-/// The flat memory that one replica's gradients are summed in. Every parameter that required a gradient when
-/// the layout was made has a slot in one of the buckets. Used by its replica's thread only.
+/// The flat memory in which one replica's gradients are summed. Every parameter that required a gradient when
+/// the layout was made has a slot in one of the buckets. Use it from its replica's thread only.
 class GradientBuckets {
  public:
-  /// Drops the buckets there are (gradients keep their slots' memory alive) and makes new ones, filled with
-  /// zeros. `order` is a permutation of the parameters' indices.
+  /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
+  /// `order` must be a permutation of the parameters' indices.
   void lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
                const BucketOptions& options);
-  /// Whether no parameter has changed its dtype, device, shape or requires_grad since.
+  /// Returns true if no parameter's dtype, device, shape, strides or requires_grad has changed since
+  /// lay_out().
   bool fit(const std::vector<at::Tensor>& parameters) const;
 
   size_t size() const { return buckets_.size(); }
   size_t num_parameters() const { return slots_.size(); }
-  /// How many slots a bucket has.
+  /// Returns the number of slots in a bucket.
   size_t num_slots(size_t bucket) const { return buckets_[bucket].num_slots; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
 
   bool has_slot(size_t parameter) const { return slots_[parameter].view.defined(); }
   size_t bucket_of(size_t parameter) const { return slots_[parameter].bucket; }
-  /// The parameter's place in its flat bucket: shares its memory, is no autograd view.
+  /// Returns the parameter's slot in its flat bucket. It shares the bucket's memory but is not an autograd
+  /// view.
   const at::Tensor& slot(size_t parameter) const { return slots_[parameter].view; }
-  /// Whether `gradient` lies in the parameter's bucket.
+  /// Returns true if `gradient` lies in the parameter's bucket.
   bool holds(size_t parameter, const at::Tensor& gradient) const {
     return gradient.defined() && gradient.layout() == at::kStrided &&
            gradient.is_alias_of(slots_[parameter].view);
@@ -43,7 +45,7 @@ class GradientBuckets {
   };
   struct Slot {
     size_t bucket = 0;
-    at::Tensor view;  // undefined: the parameter required no gradient
+    at::Tensor view;  // undefined if the parameter required no gradient
   };
   struct Signature {
     at::ScalarType dtype;

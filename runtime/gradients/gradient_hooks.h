@@ -10,12 +10,13 @@
 
 namespace lockstep {
 
-/// Hooks on the gradient accumulators of those parameters that require a gradient; removed with this object.
+/// Hooks on the gradient accumulators of the parameters that require a gradient; removed on destruction.
 class GradientHooks {
  public:
-  /// From now on each backward that reaches `parameters[index]` calls `on_gradient(index)`, in the thread
-  /// that accumulates the gradient, once it has; grad() may be undefined still. Call it in the replica's
-  /// thread, on the stream that backward will use: gradient accumulators keep the stream they are made on.
+  /// Installs hooks: each backward that reaches `parameters[index]` calls `on_gradient(index)` in the
+  /// accumulating thread, after the gradient has been accumulated; grad() may still be undefined. Construct
+  /// it in the replica's thread, on the stream that backward will use: gradient accumulators keep the stream
+  /// they are created on.
   template <typename OnGradient>
   GradientHooks(const std::vector<at::Tensor>& parameters, OnGradient on_gradient)
       : GradientHooks(parameters.size()) {
@@ -31,14 +32,14 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  /// Whether backward still finds every hook: replacing a parameter's data drops its accumulator, and with it
-  /// the hook.
+  /// Returns true if every hook is still active. Replacing a parameter's data drops its accumulator, and the
+  /// hook with it.
   bool are_in_place(const std::vector<at::Tensor>& parameters) const;
 
  private:
   using Gradients = torch::autograd::variable_list;
 
-  // Delegated to, so that hooks are removed as well where a later one cannot be installed.
+  // Delegated to, so that the destructor removes installed hooks if a later one cannot be installed.
   explicit GradientHooks(size_t num_parameters) : accumulators_(num_parameters), keys_(num_parameters) {}
   void install(size_t index, const at::Tensor& parameter,
                std::function<Gradients(const Gradients& outputs, const Gradients& inputs)> hook);

@@ -20,68 +20,70 @@
 
 namespace lockstep {
 
-/// Sums one optimizer's gradients over the replicas while backward still runs. One object a replica; all of
-/// them see the same parameters in the same order. Used by its replica's thread only.
+/// Sums one optimizer's gradients over the replicas while backward is still running. Each replica has one;
+/// all must hold the same parameters in the same order. Use it from its replica's thread only.
 ///
-/// Hooks on the gradient accumulators copy each finished gradient into a flat bucket, of which `grad()`
-/// becomes a slot; full buckets are launched in order, and finish() waits for the sums. While gradients are
-/// held (ReplicaContext::accumulate()) nothing is copied or launched.
+/// Hooks on the gradient accumulators copy each finished gradient into its slot of a flat bucket, which then
+/// becomes `grad()`. Full buckets are launched in order, and finish() waits for the sums. While gradients are
+/// held back (ReplicaContext::accumulate()), nothing is copied or launched.
 class GradientReducer {
  public:
   struct Options {
     BucketOptions buckets;
-    /// Whether the replica holds its gradients back just now.
+    /// Returns true while the replica holds its gradients back.
     std::function<bool()> is_accumulating;
-    /// A parameter's name for errors, in quotes where it has one.
+    /// Returns a parameter's name for errors, quoted if it has one.
     std::function<std::string(size_t)> name_of;
   };
-  /// What has become of the gradients since the last step: none has come, they are being collected, or grad()
+  /// The state of the gradients since the last step: none has arrived, they are being collected, or grad()
   /// holds their sums.
   enum class Phase : uint8_t { kIdle, kCollecting, kSummed };
-  /// Counts since construction, of this replica.
+  /// Counts for this replica since construction.
   struct Statistics {
-    int64_t launched_in_backward = 0;  ///< buckets that left from a hook, before backward had ended
-    int64_t launched_at_end = 0;       ///< buckets that finish() had to launch
-    int64_t rebuilds = 0;              ///< layouts made, the first one included
+    int64_t launched_in_backward = 0;  ///< buckets launched by a hook, before backward ended
+    int64_t launched_at_end = 0;       ///< buckets launched by finish()
+    int64_t rebuilds = 0;              ///< layouts made, including the first
   };
 
-  /// Installs the hooks. Call it in the replica's thread, on the stream that backward will use: gradient
-  /// accumulators keep the stream they are made on.
+  /// Installs the hooks. Construct it in the replica's thread, on the stream that backward will use: gradient
+  /// accumulators keep the stream they are created on.
   GradientReducer(std::vector<at::Tensor> parameters, ReplicaBackends channel, Options options);
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// From now on finish() interrupts `recording`, if that captures, for all sums at once, and none is
-  /// launched in backward. Null: none, as where the channel's collectives can be captured.
+  /// Sets the graph recording. While it captures, no sum is launched in backward; instead finish() interrupts
+  /// it once for all sums. Pass null for none, for example if the channel's collectives can be captured.
   void record(GraphRecording* recording) { recording_ = recording; }
   Phase phase() const { return phase_; }
-  /// Adds what a captured step takes over of the buckets.
+  /// Adds the state of the buckets that a captured step depends on.
   void describe(Fingerprint& fingerprint) const;
 
-  /// At the start of a run: takes over a new bucket order, and lays the buckets out anew where a parameter's
-  /// dtype, device, shape or requires_grad has changed. Blocks only where such a change comes between a
-  /// backward and the step that was to use its gradients: those are summed and dropped.
+  /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if a parameter's
+  /// dtype, device, shape or requires_grad has changed. Blocks only if such a change falls between a backward
+  /// and the step that would use its gradients: those gradients are summed and dropped.
   void prepare();
 
-  /// Blocks until grad() of every parameter holds the sum over all replicas. Parameters unused on every
-  /// replica keep an undefined gradient; unused on some count as zeros there. Does nothing if the sums are
-  /// there already and no backward came since. On GPUs the host only waits for the other replicas' threads,
-  /// and for the device where gradients are sparse. Throws what the backend's Work::wait() throws, and
-  /// InvalidArgument naming the parameter where gradients still hold the last step's sums, where one was
-  /// changed after it had left to be summed, or where one began to require a gradient within the run, and
-  /// naming the replicas where others have dropped the backward whose gradients these are.
+  /// Blocks until grad() of every parameter holds the sum over all replicas. A parameter unused on every
+  /// replica keeps an undefined gradient; a replica that did not use it counts as zeros if others did. Does
+  /// nothing if the sums are already there and no backward ran since. On GPUs the host waits only for the
+  /// other replicas' threads, and for the device if gradients are sparse.
+  ///
+  /// Throws what the backend's Work::wait() throws. Throws InvalidArgument naming the parameter if gradients
+  /// still hold the last step's sums, if a gradient was changed after its bucket was launched, or if a
+  /// parameter began to require a gradient within the run. Throws InvalidArgument naming the replicas if
+  /// others have dropped the backward that produced these gradients.
   void finish();
 
-  /// The optimizer has stepped: what grad() holds has been used, and the next finish() sums anew.
+  /// Call it after the optimizer has stepped: the next finish() sums again.
   void mark_applied();
-  /// After a failed run, while no replica is inside: forgets what was under way and the buckets' order.
-  /// Gradients whose sum may be half done become undefined.
+  /// Call it after a failed run, while no replica is inside. Forgets launched work and the buckets' order.
+  /// Gradients whose sum may be incomplete become undefined.
   void reset();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  /// Indices of the parameters in the order the buckets are laid out in; see BucketOrder.
+  /// Returns the parameters' indices in the order of the bucket layout; see BucketOrder.
   const std::vector<size_t>& order() const { return order_.current(); }
-  /// The order that all steps but the first are laid out in, once that is known; between runs. See
+  /// Returns the order of all layouts but the first, once it is known. Call it between runs. See
   /// BucketOrder::agreed().
   std::vector<size_t> agreed_order() const { return order_.agreed(); }
   void set_agreed_order(std::vector<size_t> order) { order_.set_agreed(std::move(order)); }
@@ -115,7 +117,7 @@ class GradientReducer {
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
   GraphRecording* recording_ = nullptr;
-  std::optional<GradientHooks> hooks_;  // last, so that nothing calls on_gradient() while the rest goes
+  std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };
 
 }  // namespace lockstep

@@ -15,63 +15,63 @@
 
 namespace lockstep {
 
-/// One optimizer, as every local replica has it: the reducer that sums its gradients, and how many steps each
-/// replica has finished. It lives as long as the Mirrored value that `scope` returned.
+/// One optimizer on all local replicas: the reducers that sum its gradients, and the number of steps each
+/// replica has finished. Lives as long as the Mirrored value that `scope` returned.
 class OptimizerGroup {
  public:
   struct Options {
-    int64_t id = 0;         ///< that no other optimizer of the strategy ever has
-    int first_replica = 0;  ///< the first local replica's id among all, from which errors number them
-    /// What the replica functions' own collectives go through, which gradients may rest on, too; null:
-    /// nothing does. It outlives the group.
+    int64_t id = 0;         ///< unique among all optimizers of the strategy's lifetime
+    int first_replica = 0;  ///< number of the first local replica among all replicas, used in errors
+    /// Channel of the collectives that replica functions call themselves, on which gradients may depend too.
+    /// Null if there is none. Must outlive the group.
     const CollectiveChannel* collectives = nullptr;
     BucketOptions buckets;
     std::function<bool(int replica)> is_accumulating;
-    /// Throws a replica's error, in the strategy's words where it is its device's.
+    /// Rethrows a replica's error, in the strategy's wording if it is an error of the replica's device.
     std::function<void(int replica, const std::exception_ptr& error)> rethrow;
   };
 
-  /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds one
-  /// twice, shares a tensor with another replica's, or has other parameters than replica 0's. With `channel`
-  /// null (one replica) nothing is summed and no hook installed.
+  /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds a
+  /// parameter twice, shares a tensor with another replica's optimizer, or has other parameters than replica
+  /// 0's. If `channel` is null (one replica), nothing is summed and no hook is installed.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveChannel> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
-  OptimizerGroup(const OptimizerGroup&) = delete;  // the reducers refer to it
+  OptimizerGroup(const OptimizerGroup&) = delete;  // the reducers hold references to it
   OptimizerGroup& operator=(const OptimizerGroup&) = delete;
 
   int64_t id() const { return id_; }
   bool holds(const torch::optim::Optimizer& optimizer) const;
-  /// Null with one replica.
+  /// Returns the channel, or null if there is one replica.
   CollectiveChannel* channel() const { return channel_.get(); }
   GradientReducer* reducer(int replica) const {
     return reducers_.empty() ? nullptr : reducers_[static_cast<size_t>(replica)].get();
   }
 
-  /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or exchanged since scope
-  /// made it.
+  /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or moved since scope
+  /// created it.
   void check_parameters(int replica) const;
-  /// The replica has stepped, by sums that it has joined before. Called by its thread.
+  /// Counts a step that the replica made with sums it has joined. Call it from the replica's thread.
   void count_step(int replica);
-  /// After a failed run, once the channel was aborted: finds out which replicas have stepped by sums that
-  /// were cut off.
+  /// After a failed run, and after the channel was aborted, finds out which replicas stepped with incomplete
+  /// sums.
   void check_steps();
-  /// Replica `replica` steps with a GradScaler.
+  /// Records that `replica` steps with a GradScaler.
   void note_scaler(int replica) { has_scaler_[static_cast<size_t>(replica)] = 1; }
-  /// Whether any replica ever did.
+  /// Returns true if any replica ever stepped with a GradScaler.
   bool has_scaler() const;
   const std::vector<int64_t>& finished_steps() const { return finished_steps_; }
-  /// Whether all replicas have finished equally many steps, all by whole sums.
+  /// Returns true if all replicas have finished the same number of steps, all with complete sums.
   bool is_consistent() const;
-  /// The finished steps of each replica, and whose last used a sum that was cut off, as text.
+  /// Describes each replica's number of finished steps, and whose last step used an incomplete sum.
   std::string describe_steps() const;
-  /// Whether the replica's last step used a sum that was cut off.
+  /// Returns true if the replica's last step used an incomplete sum.
   bool was_cut_off(size_t replica) const { return was_cut_off_[replica] != 0; }
-  /// Copies the state of replica `source`'s optimizer to the others, and its count of steps.
+  /// Copies the optimizer state and step count of replica `source` to the other replicas.
   void copy_state_from(size_t source);
 
  private:
-  /// How many collectives a replica had joined at its last step.
+  /// The number of collectives a replica had joined at its last step.
   struct Joined {
     uint64_t gradients = 0;
     uint64_t others = 0;
@@ -88,10 +88,10 @@ class OptimizerGroup {
   std::vector<int64_t> finished_steps_;
   std::vector<Joined> joined_at_step_;
   std::vector<char> was_cut_off_;
-  std::vector<char> has_scaler_;  // no vector<bool>: each replica's thread writes its own
+  std::vector<char> has_scaler_;  // not vector<bool>: each replica's thread writes its own element
 };
 
-/// The parameters of all groups, in order.
+/// Returns the parameters of all parameter groups, in order.
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Remembers which gradients hold the last step's sums, to notice a grad() that nobody has zeroed since:
-/// after any change of the buckets, too.
+/// Remembers which gradients hold the last step's sums, to detect a grad() that was not zeroed since, even if
+/// the buckets have changed.
 class SummedGradients {
  public:
   explicit SummedGradients(size_t num_parameters) : marks_(num_parameters) {}
@@ -18,13 +18,13 @@ class SummedGradients {
   void remember(size_t parameter, const at::Tensor& sum) { marks_[parameter] = TensorMark(sum); }
   void forget(size_t parameter) { marks_[parameter] = {}; }
 
-  /// Whether `gradient` still is the sum, after `own_writes` or fewer writes in place: one more was the
-  /// zeroing.
+  /// Returns true if `gradient` still is the sum, that is, has had at most `own_writes` in-place writes; one
+  /// more means that it was zeroed.
   bool contain(size_t parameter, const at::Tensor& gradient, int64_t own_writes) const {
     const TensorMark& mark = marks_[parameter];
     return mark.is(gradient) && mark.writes_to(gradient) <= own_writes;
   }
-  /// Whether any grad() is left of those that are remembered, or none is remembered.
+  /// Returns true if any remembered gradient is still defined, or if none is remembered.
   bool are_there(const std::vector<at::Tensor>& parameters) const {
     bool any = false;
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -34,7 +34,7 @@ class SummedGradients {
     }
     return !any;
   }
-  /// Takes the writes so far for no zeroing.
+  /// Ignores the writes so far: they do not count as zeroing.
   void excuse_writes() {
     for (TensorMark& mark : marks_) mark.excuse_writes();
   }

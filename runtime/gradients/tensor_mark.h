@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// Recognises a tensor later, and whether it has been written to since, without keeping its memory.
+/// Recognises a tensor later and detects writes to it, without keeping its memory alive.
 class TensorMark {
  public:
   /// Marks nothing.
@@ -15,13 +15,14 @@ class TensorMark {
       : tensor_(Weak(tensor.getIntrusivePtr())), version_(tensor._version()) {}
 
   bool is_set() const { return tensor_.has_value(); }
-  /// Whether `tensor` is the marked object itself, not just the same memory.
+  /// Returns true if `tensor` is the marked object itself; sharing its memory is not enough.
   bool is(const at::Tensor& tensor) const {
     return tensor_ && tensor.defined() && tensor_->lock().get() == tensor.unsafeGetTensorImpl();
   }
-  /// In-place writes to `tensor`, which is the marked one, since the mark was made.
+  /// Returns the number of in-place writes to `tensor`, which must be the marked one, since the mark was
+  /// made.
   int64_t writes_to(const at::Tensor& tensor) const { return tensor._version() - version_; }
-  /// Takes the writes so far as made before the mark.
+  /// Ignores the writes so far, as if they had preceded the mark.
   void excuse_writes() {
     if (!tensor_) return;
     if (const auto tensor = tensor_->lock()) version_ = tensor->version_counter().current_version();

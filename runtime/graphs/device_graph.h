@@ -9,40 +9,53 @@
 
 namespace lockstep {
 
-/// Work that a GPU's stream was given once, to be done again at each replay with one call of the driver.
+/// Work of a GPU's stream that was captured once, and that one call of the driver repeats at each replay.
+///
+/// Example:
+///
+///     const auto graph = pool->make_graph();
+///     graph->begin_capture();
+///     sum.add_(gradient);
+///     graph->end_capture();
+///     graph->replay();
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
 
-  /// From now on the calling thread's current stream, which is not the default one, only notes what that
-  /// thread gives it: nothing is computed. Whatever would make the host wait for the device meanwhile, or
-  /// bring in another stream's work, throws c10::Error and breaks the capture.
+  /// Starts to capture the calling thread's work on its current stream, which must not be the default stream.
+  /// Nothing is computed. Anything that would make the host wait for the device, or that involves another
+  /// stream's work, throws c10::Error and breaks the capture.
   virtual void begin_capture() = 0;
-  /// Throws c10::Error where the capture was broken. The stream computes again in either case.
+  /// Ends the capture; the stream computes again. Throws c10::Error if the capture was broken.
   virtual void end_capture() = 0;
-  /// Gives the calling thread's current stream the work, with the same memory as at the capture: tensors that
-  /// were made meanwhile belong to the graph, and what nobody has kept of them is used again. Random
-  /// operators draw anew from the generator.
+  /// Repeats the work on the calling thread's current stream, with the memory of the capture. Tensors made
+  /// during the capture belong to the graph; the memory of those that nobody kept is reused. Random operators
+  /// draw new numbers from the generator.
   virtual void replay() = 0;
 };
 
-/// Makes graphs that share their memory, so that they are to be replayed in the order of their captures.
+/// Makes graphs that share their memory, so replay them in the order of their captures.
+///
+/// Example:
+///
+///     const auto pool = make_device_graph_pool(replica.device(), replica.generator());
+///     if (pool) auto graph = pool->make_graph();
 class DeviceGraphPool {
  public:
   virtual ~DeviceGraphPool() = default;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
-  /// Marks what the calling thread's current stream was given until now. The result, which may outlive the
-  /// pool, tells from any thread and without waiting whether the device has done it, and throws what the
-  /// device reports.
+  /// Marks the end of the work given to the calling thread's current stream so far. The returned function
+  /// says whether the device has done that work, and throws the device's errors. Any thread may call it; it
+  /// does not wait, and may outlive the pool.
   virtual std::function<bool()> watch_stream() = 0;
 };
 
-/// Graphs whose random operators draw from `generator`, which is of the same GPU; null where the build has
-/// none.
+/// Makes graphs whose random operators draw from `generator`, which must be of the same GPU. Returns null if
+/// the build does not have graphs.
 std::unique_ptr<DeviceGraphPool> make_device_graph_pool(c10::Device device, const at::Generator& generator);
 
 #ifndef LOCKSTEP_WITH_CUDA
-/// Where a GPU that is not CUDA's says how its graphs are made, under the key "CUDA".
+/// Registers how a GPU that is not CUDA's makes graphs, under the key "CUDA".
 C10_DECLARE_REGISTRY(DeviceGraphPoolRegistry, DeviceGraphPool, c10::Device, const at::Generator&);
 #endif
 

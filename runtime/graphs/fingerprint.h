@@ -9,8 +9,15 @@
 
 namespace lockstep {
 
-/// What a CUDA graph takes over from the host at its capture, for comparison with what is there later: values
-/// that a replay would repeat, and where the memory lies that it would read and write.
+/// Records the values and addresses that a CUDA graph keeps from its capture, to compare them with later
+/// ones: values that a replay would repeat, and memory that it would read and write.
+///
+/// Example:
+///
+///     Fingerprint captured, now;
+///     captured.add_identity(parameter);
+///     now.add_identity(parameter);
+///     if (now == captured) graph->replay();
 class Fingerprint {
  public:
   template <std::integral T>
@@ -20,14 +27,14 @@ class Fingerprint {
   void add(double value) { words_.push_back(std::bit_cast<uint64_t>(value)); }
   void add(const void* address) { words_.push_back(reinterpret_cast<uintptr_t>(address)); }
 
-  /// A tensor that is read and written where it is.
+  /// Adds a tensor that is read and written in place.
   void add_identity(const at::Tensor& tensor) {
     if (!tensor.defined()) return add(0);
     add(tensor.has_storage() ? tensor.const_data_ptr() : nullptr);
     add(tensor.unsafeGetTensorImpl());
     add(tensor.requires_grad());
   }
-  /// A tensor whose values are copied to another one of the same layout.
+  /// Adds a tensor whose values are copied into another one of the same layout.
   void add_layout(const at::Tensor& tensor) {
     if (!tensor.defined()) return add(0);
     add(static_cast<int8_t>(tensor.scalar_type()));
@@ -37,11 +44,11 @@ class Fingerprint {
     for (const int64_t size : tensor.sizes()) add(size);
     for (const int64_t stride : tensor.strides()) add(stride);
   }
-  /// Something is about to change: equal to nothing.
+  /// Marks that something is about to change. The fingerprint then equals no other.
   void add_unsettled() { is_settled_ = false; }
 
   bool is_settled() const { return is_settled_; }
-  /// FNV-1a of all that was added, for comparison with a later one of this process's.
+  /// Returns the FNV-1a hash of all that was added, for comparison within this process.
   uint64_t digest() const {
     uint64_t hash = 14695981039346656037U;
     for (const uint64_t word : words_) hash = (hash ^ word) * 1099511628211U;

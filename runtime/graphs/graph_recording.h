@@ -13,9 +13,17 @@
 
 namespace lockstep {
 
-/// One replica's call of a function, to be repeated without calling it: device graphs, and between them what
-/// the host has to do. Used by its replica's thread, on its replica's stream; any thread may call drop() and
-/// is_usable().
+/// Records one replica's call of a function, to repeat it without calling it: device graphs, and the host's
+/// actions between them. The replica's thread uses it, on the replica's stream. Any thread may call drop()
+/// and is_usable().
+///
+/// Example:
+///
+///     GraphRecording recording(make_device_graph_pool(replica.device(), replica.generator()));
+///     recording.begin(model->parameters());
+///     train_step();
+///     recording.end();
+///     if (recording.finds_gradients()) recording.replay();
 class GraphRecording {
  public:
   using Action = std::function<void()>;
@@ -26,61 +34,63 @@ class GraphRecording {
   GraphRecording(const GraphRecording&) = delete;
   GraphRecording& operator=(const GraphRecording&) = delete;
 
-  /// The call begins: from now on the device's work is captured, not computed. The call may make, change or
+  /// Begins the call: from now on the device's work is captured, not computed. The call may make, change or
   /// use the gradients of `parameters`.
   void begin(const std::vector<at::Tensor>& parameters);
   bool is_capturing() const { return is_capturing_; }
-  /// For what a graph cannot hold, such as work on other streams and meeting other replicas: the work so far
-  /// is computed, then `action` done, now and at this place of every replay.
+  /// Computes the work captured so far, then calls `action`, now and at this place of every replay. Use it
+  /// for anything that a graph cannot hold, such as work on other streams and collectives.
   void interrupt(Action action);
-  /// What the host notes down of the work so far once that is launched: in the call and in every replay.
+  /// Calls `action` each time the work captured so far has been launched, in the call and in every replay.
+  /// Use it for notes that the host takes.
   void after_launch(Action action);
-  /// From now on `observer()` is called before the call's work, or a replay's, is launched; what it throws
-  /// keeps that from being launched. What it returns is called once in turn: after the launch with what
-  /// tells, from any thread and without waiting, whether the device has done all of it; with null where not
-  /// all of it was launched.
+  /// Calls `observer()` from now on before the work of the call, or of a replay, is launched; if it throws,
+  /// that work is not launched. The function that it returns is called once: after the launch, with a
+  /// function that tells from any thread and without waiting whether the device has done all of the work, or
+  /// with null if not all of it was launched.
   void observe(Observer observer) { observers_.push_back(std::move(observer)); }
-  /// The gradients of `parameters`, which begin() knows, are used just now.
+  /// Notes that the call uses the gradients that `parameters` have now. begin() must have been given these
+  /// parameters.
   void note_used_gradients(const std::vector<at::Tensor>& parameters);
-  /// The call ends: the rest of its work is computed. At every replay's end the parameters' gradients are the
-  /// tensors that they are now. Throws what the observers throw.
+  /// Ends the call and computes the rest of its work. From now on, each replay ends by setting the
+  /// parameters' gradients to the tensors that they are now. Throws errors of the observers.
   void end();
   /// Ends a call that has failed, and drops it. Does not throw.
   void abandon();
 
-  /// Whether a replay would find the gradients that it adds to or uses where the call found them. Always,
-  /// where the call made its own.
+  /// Whether the gradients that a replay would add to or use are the tensors that the call found. Always true
+  /// if the call made its own.
   bool finds_gradients() const;
-  /// Everything again, in its order. Throws what the actions and observers throw, and CollectiveAborted once
-  /// dropped.
+  /// Repeats everything in its order. Throws errors of the actions and observers, and CollectiveAborted after
+  /// drop().
   void replay();
 
-  /// Destroys the graphs, and with them what holds on to others, such as a communicator: at once, or where
-  /// they are being captured when that ends.
+  /// Destroys the graphs, and with them their hold on other objects, such as a communicator. If they are
+  /// being captured, it does so when the capture ends.
   void drop();
   bool is_usable() const;
 
  private:
   struct Part {
     std::unique_ptr<DeviceGraph> graph;
-    std::vector<Action> actions;  // after it
+    std::vector<Action> actions;  // Called after the graph.
   };
   struct Gradient {
     at::Tensor parameter;
-    at::Tensor before;       // when the call began
-    int64_t version = 0;     // of `before`
-    bool is_needed = false;  // the call adds to it or uses it
-    at::Tensor after = {};   // when the call ended
+    at::Tensor before;       // When the call began.
+    int64_t version = 0;     // Of `before`.
+    bool is_needed = false;  // The call adds to it or uses it.
+    at::Tensor after = {};   // When the call ended.
   };
 
-  /// The observers' view of one launch.
+  /// Calls the observers of one launch.
   class Launch {
    public:
     explicit Launch(const std::vector<Observer>& observers);
     ~Launch() { tell(nullptr); }
     Launch(const Launch&) = delete;
     Launch& operator=(const Launch&) = delete;
-    /// All has been launched, on the calling thread's current stream.
+    /// Tells the observers that all work is launched, on the calling thread's current stream.
     void succeeded(DeviceGraphPool& pool);
 
    private:
@@ -93,11 +103,11 @@ class GraphRecording {
   void end_part();
   void drop_graphs() LOCKSTEP_REQUIRES(mutex_);
 
-  std::unique_ptr<DeviceGraphPool> pool_;  // outlives the graphs
+  std::unique_ptr<DeviceGraphPool> pool_;  // Outlives the graphs.
   std::vector<Gradient> gradients_;
   std::vector<Observer> observers_;
-  std::optional<Launch> launch_;  // the call's own
-  bool is_capturing_ = false;     // written by the replica's thread, with the mutex
+  std::optional<Launch> launch_;  // Of the call itself.
+  bool is_capturing_ = false;     // Written by the replica's thread, under the mutex.
   mutable Mutex mutex_;
   std::vector<Part> parts_ LOCKSTEP_GUARDED_BY(mutex_);
   bool is_dropped_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -5,16 +5,25 @@
 
 namespace lockstep {
 
-/// While it lives, the calling thread's products and convolutions on one type of device compute in a shorter
-/// floating type, and operators that lose too much by it in float32, as under torch.autocast: LibTorch's
-/// lists say which are which. Parameters stay as they are. Then everything is as before, in this thread; no
-/// other thread notices but those of a Strategy::run() called under it, which compute as the caller does.
+/// Computes products and convolutions in a shorter floating-point type while it lives, and operators that
+/// would lose too much by it in float32, as torch.autocast does. LibTorch's lists decide which operators
+/// these are. It affects one type of device and the calling thread, plus the threads of a Strategy::run()
+/// that this thread calls meanwhile. Parameters keep their dtype. The destructor restores the previous
+/// settings.
 ///
-/// Backward computes each operator in the type that its forward had, so end the guard before backward.
+/// Example:
+///
+///     torch::Tensor loss;
+///     {
+///       const AutocastGuard cast(torch::kCUDA, torch::kBFloat16);
+///       loss = torch::nll_loss(model->forward(images), labels);
+///     }
+///
+/// Backward computes each operator in the type of its forward, so end the guard before backward.
 class AutocastGuard {
  public:
-  /// `dtype`: torch::kBFloat16 or torch::kFloat16; torch::kFloat32 casts nothing, also inside another guard.
-  /// Throws InvalidArgument for any other.
+  /// `dtype` is torch::kBFloat16, torch::kFloat16, or torch::kFloat32, which casts nothing, even inside
+  /// another guard. Throws InvalidArgument for any other.
   AutocastGuard(c10::DeviceType device, c10::ScalarType dtype);
   ~AutocastGuard();
   AutocastGuard(const AutocastGuard&) = delete;

@@ -4,14 +4,22 @@
 
 namespace lockstep {
 
-/// Beside torch::optim::Optimizer, a base of optimizers that look on their own device whether to step: a
-/// GradScaler then need not wait for the device. FusedAdam, FusedAdamW and FusedSgd are such.
+/// Second base class, next to torch::optim::Optimizer, of optimizers that decide on their own device whether
+/// to step, so that a GradScaler need not wait for the device. FusedAdam, FusedAdamW and FusedSgd derive from
+/// it.
+///
+/// Example:
+///
+///     struct MySgd : torch::optim::SGD, SkippableStep {
+///       using SGD::SGD;
+///       void step_unless(const at::Tensor& found_inf) override { my_kernel(param_groups(), found_inf); }
+///     };
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;
 
-  /// Optimizer::step(), if `found_inf`, a float32 scalar on any device, is 0. If it is 1, parameters,
-  /// moments and counts of steps stay as they are.
+  /// Takes a step if `found_inf`, a float32 scalar on any device, is 0. If it is 1, parameters, moments and
+  /// counts of steps stay unchanged.
   virtual void step_unless(const at::Tensor& found_inf) = 0;
 };
 

@@ -2,12 +2,17 @@
 
 namespace lockstep {
 
-/// While it lives, float32 products and convolutions on GPUs may round their inputs to TF32 (10 bits of
-/// mantissa, sums in float32), or may not, as `allowed` says: LibTorch's own settings, which are the whole
-/// process's. By default LibTorch allows it for convolutions alone. Changes nothing on a CPU, and on a GPU
-/// that has no TF32 (before Ampere).
+/// Allows or forbids, while it lives, that float32 products and convolutions on GPUs round their inputs to
+/// TF32 (10 bits of mantissa; sums in float32). It sets LibTorch's own settings, which hold for the whole
+/// process. LibTorch's default allows TF32 for convolutions only. Does nothing on a CPU, and on GPUs without
+/// TF32 (before Ampere).
 ///
 /// Make and destroy it while no replica runs.
+///
+/// Example:
+///
+///     const Tf32Guard tf32(/*allowed=*/true);
+///     strategy.run(train_step, model, optimizer, batch);
 class Tf32Guard {
  public:
   explicit Tf32Guard(bool allowed);

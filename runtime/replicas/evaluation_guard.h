@@ -8,7 +8,12 @@
 
 namespace lockstep {
 
-/// Switches a module to evaluation while it lives, and puts every flag below it back.
+/// Switches a module to evaluation while it lives, then restores the training flags of all its submodules.
+///
+/// Example:
+///
+///     const EvaluationGuard evaluation(*model);
+///     const torch::Tensor scores = model->forward(images);
 class EvaluationGuard {
  public:
   explicit EvaluationGuard(torch::nn::Module& module) : module_(module), flags_(training_flags(module)) {

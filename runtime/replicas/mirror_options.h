@@ -8,14 +8,14 @@
 namespace lockstep {
 
 struct MirrorOptions {
-  /// An input on which the clones must give the original's output bit for bit, compared in evaluation mode.
-  /// For modules whose forward takes and gives one tensor.
+  /// Input for which each clone must give the original's output bit for bit, compared in evaluation mode. For
+  /// modules whose forward() maps one tensor to one tensor.
   torch::Tensor probe;
 };
 
 namespace detail {
 
-/// What `module` gives for `input` in evaluation mode.
+/// Returns the output of `module` for `input` in evaluation mode.
 template <typename M>
 torch::Tensor probe(M& module, const torch::Tensor& input) {
   const at::NoGradGuard no_grad;

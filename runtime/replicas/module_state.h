@@ -13,37 +13,40 @@ namespace lockstep {
 using ModulePointer = std::shared_ptr<torch::nn::Module>;
 
 /// Throws InvalidArgument naming the first parameter or buffer that differs between the replicas' modules in
-/// name, shape, dtype, requires_grad or in being the same tensor as another one (tied weights). `who` begins
-/// the message.
+/// name, shape, dtype, requires_grad or sharing (tied weights), or that has the same memory on two replicas.
+/// The message starts with `who`.
 void check_same_structure(const std::vector<ModulePointer>& replicas, const std::string& who,
                           int first_replica = 0);
 
-/// Whether a parameter has the shape of a table and the memory of one number, since its rows are elsewhere
-/// (see ServedTable).
+/// Whether a parameter has the shape of a table but the memory of a single number, since the rows are stored
+/// elsewhere (see ServedTable).
 bool stands_for_table(const at::Tensor& tensor);
 
-/// Copies all parameters and buffers of replica `source` into the others', but for those that stand for a
+/// Copies all parameters and buffers of replica `source` to the others, except parameters that stand for a
 /// table.
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source);
 
-/// The training flags of a module and all below it, in the order of modules().
+/// Returns the training flags of a module and all its submodules, in the order of modules().
 std::vector<bool> training_flags(const torch::nn::Module& module);
 void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flags);
 
-/// The mean of the replicas' values of one buffer, taken in float64 in replica order, in the buffer's dtype
-/// and on the first one's device; of a buffer that is not floating-point the first.
+/// Returns the mean of the replicas' values of one buffer, in the buffer's dtype and on the first value's
+/// device. It is summed in float64 in replica order. If the buffer is not floating-point, returns the first
+/// value.
 at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values);
 
-/// Writes the mean over the replicas of every floating-point buffer into all of them; other buffers come from
-/// the first replica. See mean_of_replicas().
+/// Sets every floating-point buffer of all replicas to the mean over them, and other buffers to the first
+/// replica's value. See mean_of_replicas().
 void average_buffers(const std::vector<ModulePointer>& replicas);
 
-/// A copy of `module` on `device`, with what Module::clone() alone loses: requires_grad and training flags;
-/// the process's random state is left as it was. Throws InvalidArgument naming the module that cannot be
-/// cloned, or the first registered tensor that differs in the copy (tied weights come apart there).
+/// Copies `module` to `device`, including requires_grad and training flags, which Module::clone() loses.
+/// Leaves the process's random state unchanged. Throws InvalidArgument naming the module that cannot be
+/// cloned, or the first registered tensor that differs in the copy, such as tied weights, which clone()
+/// separates.
 ModulePointer clone_module(const ModulePointer& module, torch::Device device);
 
-/// All parameters and buffers with their full names, parameters first; shared tensors appear under each name.
+/// Returns all parameters and buffers with their full names, parameters first. A shared tensor appears under
+/// each of its names.
 std::vector<std::pair<std::string, at::Tensor>> named_state(const torch::nn::Module& module);
 
 }  // namespace lockstep

@@ -18,16 +18,21 @@ int local_index(const ReplicaContext& replica);
 
 /// Numbers of examples in one global batch.
 struct BatchSizes {
-  int64_t global = 0;          ///< over all replicas of all workers
-  std::vector<int64_t> local;  ///< of each local replica's shard
+  int64_t global = 0;          ///< Examples on all replicas of all workers.
+  std::vector<int64_t> local;  ///< Examples in each local replica's shard.
 
   bool operator==(const BatchSizes&) const = default;
 };
 
-/// One value a local replica, in replica order. What `Strategy::run` returns and what a distributed dataset
-/// yields.
+/// One value for each local replica, in replica order, as `Strategy::run` returns them and a distributed
+/// dataset yields them.
 ///
-/// It is no tensor: `losses.item<double>()` does not compile, reduce it first with `Strategy::reduce`.
+/// Example:
+///
+///     PerReplica<torch::Tensor> losses = strategy.run(train_step, model, optimizer, batch);
+///     std::cout << losses << '\n' << strategy.reduce(ReduceOp::kMean, losses) << '\n';
+///
+/// It is not a tensor: `losses.item<double>()` does not compile. Reduce it first with `Strategy::reduce`.
 template <typename T>
 class PerReplica {
   static_assert(!std::is_reference_v<T> && !std::is_void_v<T>);
@@ -39,7 +44,7 @@ class PerReplica {
   PerReplica(std::vector<T> values, Devices devices)
       : values_(std::move(values)), devices_(std::move(devices)) {}
 
-  /// The value of the replica that asks.
+  /// Returns the value of the calling replica.
   typename std::vector<T>::reference operator[](const ReplicaContext& replica) {
     return values_[static_cast<size_t>(local_index(replica))];
   }
@@ -51,7 +56,8 @@ class PerReplica {
   std::vector<T>& local_values() { return values_; }
   const Devices& devices() const { return devices_; }
 
-  /// Nothing where this is no batch of a distributed dataset. `run` hands it to the replicas' contexts.
+  /// Sizes of a batch from a distributed dataset; empty for any other value. `run` passes them to the
+  /// replicas' contexts.
   const std::optional<BatchSizes>& batch_sizes() const { return batch_sizes_; }
   void set_batch_sizes(BatchSizes sizes) { batch_sizes_ = std::move(sizes); }
 
@@ -61,7 +67,7 @@ class PerReplica {
   std::optional<BatchSizes> batch_sizes_;
 };
 
-/// `{0: 0.25 (cpu:0), 1: 0.5 (cpu:1)}`
+/// Prints `values` such as `{0: 0.25 (cpu:0), 1: 0.5 (cpu:1)}`.
 template <typename T>
 requires requires(std::ostream& stream, const T& value) {
   stream << value;

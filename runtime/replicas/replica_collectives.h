@@ -11,29 +11,35 @@
 
 namespace lockstep {
 
-/// One replica's collectives, for modules that take part in them without being handed a ReplicaContext. It
-/// may outlive its strategy, and is usable while its replica is inside a run.
+/// One replica's collectives, for modules that use them without a ReplicaContext. It may outlive its
+/// strategy, and is usable while its replica is inside a run.
 ///
-/// backend() may be called by any thread, and gives the backend to the replica's own only.
+/// Example:
+///
+///     // In a ReplicaBound module, whose bind() was given `replica`:
+///     const WaitClock::Wait wait(replica->waits());
+///     all_reduce_(*replica->backend("MyModule"), ReduceOp::kSum, {sum});
 class ReplicaCollectives {
  public:
-  /// `strategy` is the name for errors.
+  /// `strategy` is its name, for errors.
   ReplicaCollectives(std::string strategy, int replica_id, int num_replicas);
   ReplicaCollectives(const ReplicaCollectives&) = delete;
   ReplicaCollectives& operator=(const ReplicaCollectives&) = delete;
 
-  /// Replicas in sync.
+  /// Returns the number of replicas in sync.
   int num_replicas() const { return num_replicas_; }
 
-  /// The backend of the run that the calling thread is in, to be used at once.
-  /// Throws InvalidArgument, beginning with `who`, in any other thread and outside a run: whoever waited
-  /// there would wait for nobody.
+  /// Returns the backend of the run in which the calling thread is, for immediate use. Any thread may call
+  /// it, but it throws InvalidArgument, starting with `who`, in other threads than the replica's and outside
+  /// a run, where no other replica would take part.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& who) const;
 
-  /// Where waits for the backend's collectives are added up. Call it where backend() may be.
+  /// Returns the clock that adds up waits for the backend's collectives. Call it only where backend() does
+  /// not throw.
   WaitClock& waits() const { return *waits_; }
 
-  /// While it lives, the thread that made it is inside a run of this replica. `waits` outlives it.
+  /// Marks, while it lives, that the thread that made it is inside a run of this replica. `waits` must
+  /// outlive it.
   class Run {
    public:
     Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits);
@@ -49,17 +55,26 @@ class ReplicaCollectives {
   const std::string strategy_;
   const int replica_id_;
   const int num_replicas_;
-  std::atomic<std::thread::id> thread_;        // no thread's id outside a run
-  c10::intrusive_ptr<c10d::Backend> backend_;  // touched by thread_ only
-  WaitClock* waits_ = nullptr;                 // likewise
+  std::atomic<std::thread::id> thread_;        // No thread's id outside a run.
+  c10::intrusive_ptr<c10d::Backend> backend_;  // Only thread_ may use it.
+  WaitClock* waits_ = nullptr;                 // The same.
 };
 
-/// A module that works together with the other replicas' copies of itself. Strategy::scope() and mirror()
-/// bind it to its replica, wherever in a model it is registered.
+/// Base of modules that work together with the other replicas' copies of themselves. Strategy::scope() and
+/// mirror() bind such a module to its replica, wherever it is registered in a model.
+///
+/// Example:
+///
+///     struct SummingImpl : torch::nn::Module, ReplicaBound {
+///       void bind(std::shared_ptr<const ReplicaCollectives> own) override { replica_ = std::move(own); }
+///       void forward(torch::Tensor x) { all_reduce_(*replica_->backend("Summing"), ReduceOp::kSum, {x}); }
+///       std::shared_ptr<const ReplicaCollectives> replica_;
+///     };
 class ReplicaBound {
  public:
   virtual ~ReplicaBound() = default;
-  /// Called by one thread, outside runs. A module that is bound again belongs to the last replica.
+  /// Binds the module to `replica`. One thread calls it, outside runs. If a module is bound again, it belongs
+  /// to the last replica.
   virtual void bind(std::shared_ptr<const ReplicaCollectives> replica) = 0;
 };
 

@@ -21,16 +21,24 @@ class GraphRecording;
 class ReplicaContext;
 
 struct ApplyOptions {
-  /// Scales all gradients so that their common L2 norm is at most this; infinity only measures. None: no norm
-  /// is taken.
+  /// Scales all gradients so that their common L2 norm is at most this. Infinity only measures the norm.
+  /// None: the norm is not computed.
   std::optional<double> clip_norm;
-  /// Whose scale the loss was multiplied by: the sums are divided by it before their norm is taken, and where
-  /// one is not finite the step is skipped, on every replica. Call its update() at the end of the step.
+  /// Scaler that scaled the loss. The sums are divided by its scale before their norm is computed. If a sum
+  /// is not finite, the step is skipped on every replica. Call its update() at the end of the step.
   GradScaler* scaler = nullptr;
 };
 
-/// What a strategy does with a replica's finished gradients. The one point where strategies differ under the
-/// same training step: mirrored ones sum and step.
+/// Processes a replica's finished gradients. This is the one point at which strategies differ under the same
+/// training step: mirrored strategies sum and step.
+///
+/// Example:
+///
+///     struct LocalHandler : GradientHandler {
+///       torch::Tensor apply_gradients(ReplicaContext&, torch::optim::Optimizer& optimizer,
+///                                     const ApplyOptions&) override { optimizer.step(); return {}; }
+///       void reduce_gradients(ReplicaContext&, torch::optim::Optimizer&) override {}
+///     };
 class GradientHandler {
  public:
   virtual ~GradientHandler() = default;
@@ -41,26 +49,35 @@ class GradientHandler {
   virtual void reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) = 0;
 };
 
-/// What a replica keeps between runs.
+/// State that a replica keeps between runs.
 struct ReplicaState {
   int replica_id = 0;
   int local_id = 0;
   int num_replicas = 1;
   LogicalDevice device;
   at::Generator generator;
-  int accumulations = 0;                ///< how many Accumulation objects live
-  GraphRecording* recording = nullptr;  ///< of the call that the replica is in, if it is captured
+  int accumulations = 0;  ///< Number of Accumulation objects that live.
+  /// Recording of the replica's current call, if it is captured.
+  GraphRecording* recording = nullptr;
   WaitClock waits;
 };
 
-/// What a run knows of the batch that it was given.
+/// Sizes of the batch that a run was given.
 struct BatchInfo {
   std::optional<int64_t> global_size;
   std::optional<int64_t> local_size;
 };
 
-/// Keeps gradients local while it lives: backward adds up in grad() as without a strategy, nothing is sent.
-/// The first backward after it sums the whole.
+/// Keeps gradients local while it lives: backward adds them to grad() as it does without a strategy, and
+/// nothing is sent. The first backward after it sums the total.
+///
+/// Example:
+///
+///     {
+///       const auto hold = replica.accumulate();
+///       loss_of(first_half).backward();
+///     }
+///     loss_of(second_half).backward();
 class Accumulation {
  public:
   explicit Accumulation(ReplicaState& state) : state_(state) { ++state_.accumulations; }
@@ -72,88 +89,97 @@ class Accumulation {
   ReplicaState& state_;
 };
 
-/// One replica's view of the run that it is in: who it is, where it computes, and what it does together with
-/// the others. Handed to the replica function by reference; used by that replica's thread only.
+/// One replica's view of the current run: its id, its device, and collectives with the other replicas. The
+/// replica function receives it by reference. Only that replica's thread may use it.
 ///
-/// Collectives block until every replica has called the same one in the same order, and throw
-/// CollectiveAborted if that cannot happen any more, CollectiveMismatch where the calls differ. In a scope's
-/// factory they throw InvalidArgument, as in a ParameterServerStrategy's step of several slots.
+/// Example:
+///
+///     strategy.run([&](ReplicaContext& replica, SimpleCnn& model, torch::optim::SGD& optimizer) {
+///       optimizer.zero_grad();
+///       model->forward(images.to(replica.device())).sum().backward();
+///       replica.apply_gradients(optimizer);
+///     }, model, optimizer);
+///
+/// Collectives block until every replica has called the same one in the same order. They throw
+/// CollectiveAborted if that can no longer happen, CollectiveMismatch if the calls differ, and
+/// InvalidArgument in a scope's factory and in a ParameterServerStrategy's step of several slots.
 class ReplicaContext {
  public:
-  /// `collectives` is null in a scope's factory, and where replicas of a step run at different times.
+  /// `collectives` is null in a scope's factory, and if the replicas of a step run at different times.
   ReplicaContext(ReplicaState& state, GradientHandler& gradients, const ReplicaBackends* collectives,
                  BatchInfo batch)
       : state_(state), gradients_(gradients), collectives_(collectives), batch_(batch) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
-  /// Among all replicas in sync, over all machines.
+  /// Id among all replicas in sync, on all machines.
   int replica_id() const { return state_.replica_id; }
-  /// Among this process's replicas.
+  /// Id among this process's replicas.
   int local_replica_id() const { return state_.local_id; }
-  /// Replicas in sync.
+  /// Number of replicas in sync.
   int num_replicas() const { return state_.num_replicas; }
   torch::Device device() const { return state_.device.torch_device(); }
   const LogicalDevice& logical_device() const { return state_.device; }
-  /// This replica's own random stream. Random operators called without a generator draw from it as well.
+  /// Returns this replica's own random stream. Random operators without a generator draw from it too.
   at::Generator& generator() { return state_.generator; }
 
-  /// Examples in this step's global batch over all replicas, where one of run's arguments was a distributed
-  /// batch, or several were, all of the same size.
+  /// Number of examples in this step's global batch, over all replicas. Empty unless an argument of run() is
+  /// a distributed batch, and if several are and their sizes differ.
   std::optional<int64_t> global_batch_size() const { return batch_.global_size; }
-  /// Examples in this replica's shard of it.
+  /// Number of examples in this replica's shard of the global batch.
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
 
-  /// New tensors with the sum or mean over the replicas. Differentiable: the gradient is an all-reduce with
-  /// the same op, so that backward is a collective too. Throws InvalidArgument for a mean of integers.
+  /// Returns new tensors with the sum or mean over the replicas. Differentiable: the gradient is an
+  /// all-reduce with the same op, so backward is a collective too. Throws InvalidArgument for a mean of
+  /// integers.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// The same in place and without gradient. Where a backend of its own sums (BackendAllReduce), tensors must
-  /// be on the replica's device; else InvalidArgument is thrown where two replicas bring the same memory.
+  /// The same in place and without gradients. With BackendAllReduce, tensors must be on the replica's device;
+  /// with other ops, throws InvalidArgument if two replicas pass the same memory.
   void all_reduce_(ReduceOp op, const torch::Tensor& value);
   void all_reduce_(ReduceOp op, const std::vector<torch::Tensor>& values);
-  /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order; sizes may
-  /// differ on that axis only. Differentiable, as all_reduce. Throws InvalidArgument for an axis that `value`
-  /// does not have.
+  /// Concatenates the replicas' tensors along `axis` (negative: from the end) in replica order. Sizes may
+  /// differ along that axis only. Differentiable, as all_reduce() is. Throws InvalidArgument if `value` does
+  /// not have the axis.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
-  /// The sum of the replicas' numbers. The host waits for the other replicas, but for no device. A captured
-  /// function (CudaGraph) goes on with the sum of its capture.
+  /// Returns the sum of the replicas' numbers. The host waits for the other replicas, but not for any device.
+  /// A replay of a captured function (CudaGraph) uses the sum of its capture.
   int64_t sum_on_host(int64_t number);
-  /// Overwrites `value` with replica `source`'s, without gradient. Throws InvalidArgument for a source that
-  /// is no replica.
+  /// Overwrites `value` with replica `source`'s, without gradients. Throws InvalidArgument if `source` is not
+  /// a replica.
   void broadcast_(const torch::Tensor& value, int source = 0);
 
-  /// How long this replica has waited for the others since the strategy was made; see WaitClock.
+  /// Returns how long this replica has waited for the others since the strategy was made; see WaitClock.
   double seconds_waited() const { return state_.waits.seconds(); }
 
-  /// Keeps gradients local while the result lives: `auto hold = replica.accumulate();`
+  /// Keeps gradients local while the result lives; see Accumulation.
   [[nodiscard]] Accumulation accumulate() { return Accumulation(state_); }
 
-  /// Computes in `dtype` where that is accurate enough while the result lives, for forward and losses; see
-  /// AutocastGuard. `const auto cast = replica.autocast(torch::kBFloat16);`
+  /// Computes in `dtype`, where that is accurate enough, while the result lives. Use it for forward and
+  /// losses; see AutocastGuard.
   [[nodiscard]] AutocastGuard autocast(at::ScalarType dtype) const {
     return AutocastGuard(device().type(), dtype);
   }
 
   /// Waits for the sums of the gradients over all replicas, unscales and clips them if asked to, and steps
-  /// the optimizer. Gradients that reduce_gradients has summed are not summed again. Returns the gradients'
-  /// L2 norm before clipping as a scalar on the device, undefined without clip_norm. A step that the scaler
-  /// skips counts as finished. Throws as reduce_gradients and GradScaler::step, and InvalidArgument for a
-  /// negative clip_norm.
+  /// the optimizer. It does not sum again gradients that reduce_gradients() has summed. Returns the
+  /// gradients' L2 norm before clipping as a scalar on the device, undefined without clip_norm. A step that
+  /// the scaler skips counts as finished. Throws as reduce_gradients() and GradScaler::step() do, and
+  /// InvalidArgument for a negative clip_norm.
   torch::Tensor apply_gradients(torch::optim::Optimizer& optimizer, const ApplyOptions& options = {}) {
     return gradients_.apply_gradients(*this, optimizer, options);
   }
-  /// Only waits for the sums, so that the caller can look at them or change them. A collective.
+  /// Only waits for the sums, so that you can look at them or change them. A collective.
   ///
-  /// Throws InvalidArgument for an optimizer that scope did not make, or whose parameters have changed since;
-  /// with several replicas also, naming the parameter, where its gradient still holds the last step's sum
-  /// (zero_grad() was left out), was changed or zeroed by itself while it was being summed, is dense on one
-  /// replica and sparse on another, or changed its shape or dtype within the step, and where the parameter
-  /// began to require a gradient within the run.
+  /// Throws InvalidArgument if scope() did not make the optimizer, or if its parameters have changed since.
+  /// With several replicas it also throws InvalidArgument, naming the parameter, if its gradient still holds
+  /// the last step's sum (zero_grad() was not called), was changed, or zeroed on its own, while it was being
+  /// summed, is dense on one replica and sparse on another, or changed its shape or dtype within the step,
+  /// and if the parameter began to require a gradient within the run.
   ///
-  /// A backward whose gradients are dropped by zero_grad(), or left for a later run, must reach some of the
-  /// optimizer's parameters on every replica or on none: whoever has left for the sum waits there for the
-  /// others.
+  /// If the gradients of a backward are dropped by zero_grad() or left for a later run, it must still reach
+  /// some of the optimizer's parameters on every replica or on none. Otherwise the replicas that it reaches
+  /// wait in the sum for the others.
   void reduce_gradients(torch::optim::Optimizer& optimizer) { gradients_.reduce_gradients(*this, optimizer); }
 
  private:

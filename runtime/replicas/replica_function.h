@@ -21,8 +21,8 @@ inline constexpr bool is_per_replica<Mirrored<T>> = true;
 
 }  // namespace detail
 
-/// What a replica sees of one of run's arguments: its own part of a PerReplica or Mirrored, anything else as
-/// a constant.
+/// Returns a replica's view of one of run's arguments: its own part of a PerReplica or Mirrored, and a
+/// constant reference to anything else.
 template <typename T>
 decltype(auto) replica_view(T& argument, const ReplicaContext& replica) {
   if constexpr (detail::is_per_replica<std::remove_cvref_t<T>>) {
@@ -39,16 +39,16 @@ template <typename T>
 using ReplicaView = decltype(replica_view(std::declval<std::remove_reference_t<T>&>(),
                                           std::declval<const ReplicaContext&>()));
 
-/// A function that run() can call on several threads at once: `fn(ReplicaContext&, args...)`, callable as
-/// const, so that a lambda with mutable state of its own is refused.
+/// A function that run() can call on several threads at once: `fn(ReplicaContext&, args...)`. It must be
+/// callable as const, which excludes lambdas with mutable state of their own.
 template <typename Fn, typename... Args>
 concept ReplicaFunction = std::invocable<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 
 template <typename Fn, typename... Args>
 using ReplicaResult = std::invoke_result_t<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 
-/// The sizes of the distributed batch among the arguments, or of all of them where they are alike. Nothing
-/// where they differ: which of them a loss belongs to is not known then.
+/// Returns the sizes of the distributed batch among the arguments. If there are several, returns their sizes
+/// if these are equal, else nothing, since the loss might belong to any of them.
 template <typename... Args>
 std::optional<BatchSizes> find_batch_sizes(const Args&... args) {
   std::optional<BatchSizes> sizes;

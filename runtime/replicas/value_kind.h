@@ -27,11 +27,11 @@ concept OptimizerLike = std::derived_from<T, torch::optim::Optimizer> || require
   requires std::derived_from<std::remove_reference_t<decltype(*pointer)>, torch::optim::Optimizer>;
 };
 
-/// What replicas must not share: `run` takes it wrapped in Mirrored only.
+/// A value that replicas must not share: `run` accepts it only within Mirrored.
 template <typename T>
 concept StatefulTorchObject = ModuleLike<T> || OptimizerLike<T> || std::derived_from<T, torch::nn::Module>;
 
-/// Null for an empty holder or pointer.
+/// Returns null for an empty holder or pointer.
 template <ModuleLike T>
 std::shared_ptr<torch::nn::Module> module_pointer(const T& module) {
   if constexpr (ModuleHolderLike<T>) {

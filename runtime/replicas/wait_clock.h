@@ -4,12 +4,18 @@
 
 namespace lockstep {
 
-/// Adds up the time that a replica's thread waits for the other replicas: for the sums of its gradients, from
-/// when it asks for them, and in collectives. What a wait does meanwhile, such as its part of a sum, counts.
-/// Of a GPU's sums it is the host's wait only. Used by one thread at a time.
+/// Adds up the time that a replica's thread waits for the other replicas, in collectives and for its
+/// gradients' sums, from the moment it asks for them. Work done during a wait, such as its part of a sum,
+/// counts. For sums on a GPU, only the host's wait counts. Use it from one thread at a time.
+///
+/// Example:
+///
+///     WaitClock clock;
+///     { const WaitClock::Wait wait(clock); work->wait(); }
+///     std::cout << clock.seconds() << " s\n";
 class WaitClock {
  public:
-  /// While it lives, the time counts; once where one is inside another.
+  /// Counts the time while it lives. Nested waits count once.
   class Wait {
    public:
     explicit Wait(WaitClock& clock) : clock_(clock) {
@@ -25,7 +31,7 @@ class WaitClock {
     WaitClock& clock_;
   };
 
-  /// Of all waits that have ended.
+  /// Returns the total of all waits that have ended.
   double seconds() const { return std::chrono::duration<double>(waited_).count(); }
 
  private:

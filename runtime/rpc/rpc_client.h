@@ -11,36 +11,37 @@
 namespace lockstep {
 
 struct RpcClientOptions {
-  std::string name;  ///< for errors: "server 1"
+  std::string name;  ///< name in errors: "server 1"
   std::string host;
   int port = 0;
   std::string token;  ///< see RpcServerOptions
-  /// How long a server is waited for that does not listen yet, or does not answer.
+  /// How long to wait for a server that is not listening yet or does not answer.
   std::chrono::milliseconds connect_timeout{60'000};
-  /// How long a reply is waited for, and a second more for each megabyte.
+  /// How long to wait for a reply, plus one second per megabyte.
   std::chrono::milliseconds call_timeout{60'000};
 };
 
-/// A connection to a parameter server. For one thread at a time.
+/// A connection to a parameter server. Not thread-safe.
 class RpcClient {
  public:
-  /// Blocks until the server has taken it. Throws ClusterError naming the server and its address: at once for
-  /// another token and for what is no parameter server, and PeerLost where nobody has answered in time.
+  /// Connects, and blocks until the server has accepted. Throws ClusterError naming the server and its
+  /// address: at once if the token differs or the other end is not a parameter server; as PeerLost if nobody
+  /// has answered in time.
   explicit RpcClient(const RpcClientOptions& options);
 
-  /// The reply to a request. Blocks. Throws PeerLost naming the server where the connection is lost or no
-  /// reply comes in time, after which this client throws PeerLost for every request; InvalidArgument for a
-  /// request that is larger than the server takes; and what the handler threw, see throw_error().
+  /// Sends a request and returns its reply. Blocks. Throws PeerLost naming the server if the connection is
+  /// lost or no reply comes in time, after which every request throws PeerLost; InvalidArgument if the
+  /// request is larger than the server accepts; and what the handler threw, see throw_error().
   RpcMessage call(RpcMessage request);
 
-  /// The two halves of call(). Several requests can be on their way, which the server answers in their order:
-  /// it works on one while the next comes, and while the last one's reply goes. Replies that come while a
-  /// request is sent are kept, so that neither end waits for the other for ever.
+  /// The two halves of call(). Several requests can be in flight; the server answers them in order, and works
+  /// on one while the next one and the last reply travel. Replies that arrive while a request is sent are
+  /// kept, so that the two ends cannot deadlock.
   void send(RpcMessage request);
-  /// The reply to the first request that has none yet. Throws InvalidArgument where there is none.
+  /// Returns the reply to the oldest unanswered request. Throws InvalidArgument if there is none.
   RpcMessage receive();
 
-  /// Such as "server 1 (node7:2222)".
+  /// Returns the server's name, such as "server 1 (node7:2222)".
   const std::string& name() const { return name_; }
 
  private:
@@ -54,8 +55,8 @@ class RpcClient {
   const std::chrono::milliseconds call_timeout_;
   uint64_t max_message_bytes_ = 0;
   bool is_lost_ = false;
-  int64_t num_outstanding_ = 0;           // requests whose reply was not received by the caller
-  std::deque<IncomingMessage> received_;  // of those, the replies that are here
+  int64_t num_outstanding_ = 0;           // requests whose reply the caller has not received
+  std::deque<IncomingMessage> received_;  // replies to these that have arrived
   StreamSocket socket_;
 };
 

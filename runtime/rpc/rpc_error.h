@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-/// An error as a reply: which of Lockstep's it is, or what the system's error is, and the first line of what
-/// it says.
+/// Encodes an error as a reply: its class, the error code of a std::system_error, and the first line of its
+/// message.
 RpcMessage encode_error(const std::exception_ptr& error);
 
-/// Throws the error that encode_error() wrote, its text after `prefix`: of the same class where that is
-/// InvalidArgument, ClusterError, OutOfMemory or std::system_error, else std::runtime_error.
+/// Throws the error that encode_error() encoded, with `prefix` before its text: of the same class if that is
+/// InvalidArgument, ClusterError, OutOfMemory or std::system_error, otherwise std::runtime_error.
 [[noreturn]] void throw_error(const RpcMessage& message, const std::string& prefix);
 
 }  // namespace lockstep

@@ -12,23 +12,23 @@
 
 namespace lockstep {
 
-/// What goes from a client to a parameter server, and back.
+/// A message from a client to a parameter server, or back.
 struct RpcMessage {
-  std::vector<uint8_t> fields;      ///< such as LittleEndianWriter's
+  std::vector<uint8_t> fields;      ///< for example written by LittleEndianWriter
   std::vector<at::Tensor> tensors;  ///< dense, on the CPU
 };
 
-/// What is needed of a message before it goes out: its head, and its tensors laid out to be sent. Holds them.
+/// A message prepared for sending: its head, and its tensors as contiguous memory. Keeps the tensors alive.
 class OutgoingMessage {
  public:
-  /// Copies tensors that are not contiguous. Throws InvalidArgument for one that is not dense, not on the
-  /// CPU, or of a dtype that is no RpcDtype.
+  /// Copies tensors that are not contiguous. Throws InvalidArgument if a tensor is not dense, not on the CPU,
+  /// or of a dtype that RpcDtype lacks.
   OutgoingMessage(RpcKind kind, RpcMessage message);
 
-  /// Of all that goes out.
+  /// Returns the number of bytes to send.
   uint64_t num_bytes() const;
-  /// Blocks for the timeout at most, and a second more for each megabyte. Throws as StreamSocket::send(), and
-  /// what `on_readable` throws, see there.
+  /// Sends the message. Blocks for at most `timeout`, plus one second per megabyte. Throws what
+  /// StreamSocket::send() and `on_readable` throw; see there.
   void send(StreamSocket& socket, std::chrono::milliseconds timeout,
             const std::function<void()>& on_readable = {}) const;
 
@@ -45,15 +45,15 @@ struct IncomingMessage {
 
 struct ReceiveLimits {
   uint64_t max_bytes = 0;
-  /// For the first byte to come.
+  /// Deadline for the first byte.
   StreamSocket::Clock::time_point begin = StreamSocket::kNoDeadline;
-  /// For all that follows, and a second more for each megabyte.
+  /// Timeout for the rest, plus one second per megabyte.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
 };
 
-/// The next message; false where the other end has closed. The tensors' memory is taken once their sizes were
-/// found to be within the limit, and received into directly. Throws InvalidArgument for a message that is
-/// larger and for what is none, and as StreamSocket::receive().
+/// Receives the next message. Returns false if the other end has closed. Allocates the tensors after checking
+/// their sizes against the limit, and receives directly into them. Throws InvalidArgument if the message is
+/// too large or malformed, and what StreamSocket::receive() throws.
 bool receive_message(StreamSocket& socket, const ReceiveLimits& limits, IncomingMessage& incoming);
 
 }  // namespace lockstep

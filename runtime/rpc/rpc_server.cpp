@@ -13,7 +13,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
-#include "lockstep/runtime/devices/internal/background_thread.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/rpc/rpc_error.h"
 #include "lockstep/runtime/rpc/rpc_handshake.h"
 
@@ -102,7 +102,7 @@ void RpcServer::accept_clients() {
 void RpcServer::start(Connection& connection) {
   // A request is handled by its connection's thread alone: teams of threads for each would outnumber the
   // cores, which makes all of them slower.
-  connection.thread = start_background_thread([this, &connection] { serve(connection); });
+  connection.thread = start_thread(1, [this, &connection] { serve(connection); });
 }
 
 void RpcServer::join_ended() {

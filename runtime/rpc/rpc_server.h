@@ -18,45 +18,46 @@
 namespace lockstep {
 
 struct RpcServerOptions {
-  std::string host = "127.0.0.1";  ///< the address that it listens on, and no other
-  int port = 0;                    ///< 0: the system chooses
-  /// The job's secret. Empty: none, so that whoever reaches the port is served.
+  std::string host = "127.0.0.1";  ///< the only address to listen on
+  int port = 0;                    ///< 0: chosen by the system
+  /// The job's secret. If empty, anyone who reaches the port is served.
   std::string token;
   uint64_t max_message_bytes = uint64_t{4} << 30;
-  /// Those beyond are closed at once, as are those that have not shown the token within the timeout.
+  /// Connections beyond this number are closed at once. Connections that have not proved the token within
+  /// `handshake_timeout` are closed too.
   int max_connections = 1024;
   std::chrono::milliseconds handshake_timeout{10'000};
-  /// A socket bound to `port`, which this process was started with; it belongs to the server from now on.
+  /// Socket bound to `port` with which this process was started. The server takes ownership.
   std::optional<int> listening_socket;
 };
 
-/// Serves clients over TCP, a thread each: a client's requests are handled one after another, in its order,
-/// those of several at the same time, each by one thread (ATen's operators use no others). What comes from a
-/// client that is none is dropped and counted, with its connection.
+/// Serves clients over TCP, with one thread per client. Requests of one client are handled in order; requests
+/// of several clients run concurrently, each in one thread (ATen operators use no others). A connection that
+/// does not follow the protocol is dropped and counted.
 class RpcServer {
  public:
-  /// Answers a request; what it throws goes to the client instead. Called by several threads at once. It may
-  /// block, which holds up that client alone, but must return soon once close() was called.
+  /// Answers a request. If it throws, the client receives the error instead. Called by several threads at
+  /// once. It may block, which delays only that client, but must return soon after close() was called.
   using Handler = std::function<RpcMessage(RpcMessage)>;
 
-  /// Listens from now on. Throws ClusterError naming host:port, such as where the port is in use.
+  /// Starts listening. Throws ClusterError naming host:port, for example if the port is in use.
   RpcServer(const RpcServerOptions& options, Handler handler);
-  /// As close().
+  /// Calls close().
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
   int port() const { return listener_.port(); }
 
-  /// Takes no requests any more, and blocks until the handlers that run have returned. Their replies still go
-  /// out, to clients that take them within a second; then all connections are cut.
+  /// Stops accepting requests and blocks until running handlers have returned. Their replies are still sent
+  /// to clients that receive them within a second; then all connections are cut.
   void close();
 
   struct Counts {
     uint64_t requests = 0;
-    uint64_t failed_requests = 0;   ///< those that the handler threw for
-    uint64_t wrong_tokens = 0;      ///< clients
-    uint64_t foreign_messages = 0;  ///< connections dropped for what they said, or did not say in time
+    uint64_t failed_requests = 0;   ///< requests for which the handler threw
+    uint64_t wrong_tokens = 0;      ///< clients with a wrong token
+    uint64_t foreign_messages = 0;  ///< connections dropped for what they sent, or did not send in time
     uint64_t excess_connections = 0;
   };
   Counts counts() const;

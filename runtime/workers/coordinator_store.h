@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-/// A client of the store at `host` and `options.port`, and with `options.isServer` the store as well. Blocks
-/// until it is connected; throws as c10d::TCPStore. Where the host has one address alone, neither this client
-/// nor its clones ask a name server for the name of that address, for which a silent one would keep each of
-/// them for longer than the timeout allows.
+/// Connects a client to the store at `host` and `options.port`; with `options.isServer` also starts the
+/// store. Blocks until connected; throws like c10d::TCPStore. If the host has only one address, neither the
+/// client nor its clones ask a name server for that address's name, since one that does not answer would
+/// delay each of them beyond the timeout.
 c10::intrusive_ptr<c10d::Store> connect_to_coordinator(const std::string& host,
                                                        const c10d::TCPStoreOptions& options);
 

@@ -12,37 +12,39 @@ namespace lockstep {
 struct FailureDetectorOptions {
   int rank = 0;
   int world_size = 1;
-  uint64_t incarnation = 0;                    ///< messages of another one are foreign
-  std::chrono::milliseconds interval{100};     ///< between two messages to a peer
-  std::chrono::milliseconds lost_after{3500};  ///< of silence
-  bool are_ports_held = false;                 ///< as in HeartbeatOptions
+  uint64_t incarnation = 0;                    ///< messages of another incarnation are foreign
+  std::chrono::milliseconds interval{100};     ///< time between two messages to a peer
+  std::chrono::milliseconds lost_after{3500};  ///< silence after which a peer is given up
+  bool are_ports_held = false;                 ///< see HeartbeatOptions
 };
 
-/// Decides which processes of a job are lost: the rules of the heartbeat, without threads, sockets or clock.
+/// Decides which processes of a job are lost. Contains the rules of the heartbeat, without threads, sockets
+/// or a clock.
 ///
-/// Rank 0 is the hub. It watches every other rank and announces whom it gave up; another rank watches the hub
-/// and believes it. Whoever finds that the others gave it up is fenced off: its loss is of its own rank.
+/// Rank 0 is the hub. It watches every other rank and announces which it gave up; other ranks watch the hub
+/// and believe it. A rank that learns that the others gave it up is fenced off: it reports its own rank as
+/// lost.
 ///
-/// A peer never heard from may not have started, and one that said it leaves is expected to fall silent:
-/// neither is ever given up. But where all held their ports from the start, one whose port is refused has
-/// ended, heard or not.
+/// A peer that was never heard from may not have started, and one that announced its leaving is expected to
+/// fall silent: neither is given up. But if all peers held their ports from the start, a peer whose port is
+/// refused has ended, even if it was never heard from.
 ///
-/// If this process itself did not run for a while, the silence of its peers means nothing: every deadline
-/// moves on by that time. After as long as `lost_after` it accuses nobody, since the others have given it up.
+/// If this process itself did not run for a while, its peers' silence means nothing: every deadline moves by
+/// that time. After a pause of `lost_after` or more it gives up nobody, since the others have given it up.
 ///
-/// The caller's loop is: wait until next_tick() or for a message; wake(); refuse() and hear() what has come;
-/// tick(). For one thread.
+/// The caller's loop: wait until next_tick() or a message; call wake(); call refuse() and hear() for
+/// everything received; call tick(). Not thread-safe.
 class FailureDetector {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   enum class Hearing {
     kNew,
-    kOutdated,  ///< not newer than what was heard before: duplicated, overtaken or replayed
-    kForeign,   ///< of another job, or from or to a rank that it cannot be
+    kOutdated,  ///< not newer than the last one heard: duplicated, overtaken or replayed
+    kForeign,   ///< of another job, or an impossible sender or receiver
   };
 
-  /// `own_pause` is for how long this process did not run shortly before.
+  /// `own_pause` is how long this process recently did not run.
   struct Loss {
     int rank;
     LossReason reason;
@@ -53,34 +55,34 @@ class FailureDetector {
 
   TimePoint next_tick() const { return next_tick_; }
 
-  /// To be called first after every wait: finds out whether this process did not run.
+  /// Detects whether this process did not run for a while. Call it first after every wait.
   void wake(TimePoint now);
 
   Hearing hear(const HeartbeatMessage& message, TimePoint now);
 
-  /// The kernel of the peer's host said that no process holds its port. It counts at the next tick() only: a
-  /// farewell may have come before it and not be read yet.
+  /// Records that the kernel of the peer's host reported that no process holds its port. Takes effect at the
+  /// next tick(), since a farewell that came earlier may not have been read yet.
   void refuse(int rank);
 
-  /// Gives up who is gone. Returns true if the time of a message to every peer has come.
+  /// Gives up lost peers. Returns true if it is time to send a message to every peer.
   bool tick(TimePoint now);
 
-  /// The first; never changes again.
+  /// Returns the first loss, which never changes, or nullopt.
   const std::optional<Loss>& loss() const { return loss_; }
 
-  /// The next message to send to `receiver`, a watched rank or kEveryRank. It tells a rank that was given up
-  /// of that, and others of the first loss.
+  /// Returns the next message to send to `receiver`, a watched rank or kEveryRank. It tells a rank that was
+  /// given up so, and others of the first loss.
   HeartbeatMessage message_to(int receiver, HeartbeatKind kind);
 
   bool has_given_up(int rank) const { return watches(rank) && peer(rank).state == State::kLost; }
-  /// True once the peer said that it ends on purpose.
+  /// Returns true once the peer has announced that it ends on purpose.
   bool has_left(int rank) const { return watches(rank) && peer(rank).state == State::kLeft; }
 
-  /// This process has failed: its messages say so from now on.
+  /// Marks this process as failed; its messages say so from now on.
   void fail() { failed_ = true; }
-  /// This process ends on purpose, and gives up nobody from now on.
+  /// Marks this process as leaving on purpose; it gives up nobody from now on.
   void leave() { leaving_ = true; }
-  /// True while the peer may not know yet that this process leaves.
+  /// Returns true while the peer may not yet know that this process leaves.
   bool awaits_farewell(int rank) const;
 
  private:
@@ -90,13 +92,13 @@ class FailureDetector {
     LossReason reason = LossReason::kNone;
     bool refused = false;
     bool heard_farewell = false;
-    uint64_t sequence = 0;  // of the newest message heard
+    uint64_t sequence = 0;  // sequence of the newest message heard
     TimePoint heard{};
   };
 
   bool is_hub() const { return options_.rank == 0; }
   bool watches(int rank) const;
-  // The hub's table begins with rank 1; that of another rank holds the hub only.
+  // The hub's table begins with rank 1; the table of another rank holds only the hub.
   const PeerState& peer(int rank) const { return peers_[static_cast<size_t>(is_hub() ? rank - 1 : 0)]; }
   PeerState& peer(int rank) { return peers_[static_cast<size_t>(is_hub() ? rank - 1 : 0)]; }
   std::chrono::milliseconds recent_pause(TimePoint now) const;
@@ -112,7 +114,7 @@ class FailureDetector {
   uint64_t sequence_ = 0;
   bool failed_ = false;
   bool leaving_ = false;
-  // The last time that this process did not run.
+  // The last time this process did not run.
   std::chrono::milliseconds pause_{0};
   TimePoint resumed_{};
 };

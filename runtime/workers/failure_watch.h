@@ -9,10 +9,11 @@
 
 namespace lockstep {
 
-/// Acts on the failure of a channel for those who do not wait in it: on a device, or for a connection.
+/// Acts on the failure of a channel on behalf of callers that do not wait in it, but on a device or for a
+/// connection.
 class FailureWatch {
  public:
-  /// `act` is called once, in a thread of this object's, after `channel` has failed.
+  /// Calls `act` once, in this object's own thread, after `channel` has failed.
   FailureWatch(std::shared_ptr<WorkerChannel> channel, std::function<void()> act);
   /// Blocks while `act` runs.
   ~FailureWatch();
@@ -27,7 +28,7 @@ class FailureWatch {
   ConditionVariable changed_;
   bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last, as it uses all the others
+  std::thread thread_;  // last, since it uses all other members
 };
 
 }  // namespace lockstep

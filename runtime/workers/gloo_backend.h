@@ -11,14 +11,15 @@ namespace lockstep {
 struct GlooOptions {
   int rank = 0;
   int size = 1;
-  std::string address;  ///< of this process, that it listens on for the others: a name or number, no port
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of connecting and of each collective
+  /// Address on which this process listens for the others: a name or number, without a port.
+  std::string address;
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< for connecting and for each collective
 };
 
-/// c10d's ProcessGroupGloo with one connection to each other rank. Blocks until all are connected. `store` is
-/// the ranks' meeting place, and this rank's own client of it. Unlike ProcessGroupGloo's, its abort() ends
-/// collectives that wait, on this rank at once and on those that wait for it. Throws what Gloo and the store
-/// throw.
+/// Makes c10d's ProcessGroupGloo with one connection to each other rank. Blocks until all are connected. The
+/// ranks meet at `store`, of which each rank passes its own client. Unlike ProcessGroupGloo's, its abort()
+/// ends waiting collectives: at once on this rank, and on ranks that wait for it. Throws what Gloo and the
+/// store throw.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GlooOptions& options);
 

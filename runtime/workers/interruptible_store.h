@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-/// A client of another store whose waits can be ended from outside, so that ranks that look for the keys of
-/// one that failed do not sit out the timeout. Each rank has one of its own: a store's client serves its
-/// callers one after another.
+/// A client of another store whose waits can be interrupted, so that ranks that wait for the keys of a failed
+/// rank do not wait until the timeout. Each rank needs its own: a store client serves its callers one after
+/// another.
 class InterruptibleStore : public c10d::Store {
  public:
-  /// Waits, get() and check() throw CollectiveAborted where `is_interrupted()` and the keys are not there:
-  /// waits ask again and again, also those of another such store over this one.
+  /// wait(), get() and check() throw CollectiveAborted if `is_interrupted()` returns true and the keys are
+  /// missing. Waits poll, so they can also be interrupted through another such store on top of this one.
   InterruptibleStore(c10::intrusive_ptr<c10d::Store> store, std::function<bool()> is_interrupted,
                      std::chrono::milliseconds timeout)
       : Store(timeout), store_(std::move(store)), is_interrupted_(std::move(is_interrupted)) {}

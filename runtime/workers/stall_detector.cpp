@@ -29,7 +29,7 @@ std::string ended_key(int rank) {
 }
 
 /// Its last answer: the number of the newest question then, and where it was.
-std::string place_key(int rank) {
+std::string position_key(int rank) {
   return c10::str("stall/place/", rank);
 }
 
@@ -39,13 +39,13 @@ std::string in_seconds(milliseconds time) {
 
 struct Answer {
   int64_t question = 0;
-  CollectivePosition place;
+  CollectivePosition position;
 };
 
 std::vector<uint8_t> encode(const Answer& answer) {
-  const auto& place = answer.place;
-  const auto text = c10::str(answer.question, ' ', place.channel, ' ', place.sequence, ' ',
-                             place.time.count(), '\n', place.op, '\n', place.description);
+  const auto& position = answer.position;
+  const auto text = c10::str(answer.question, ' ', position.channel, ' ', position.sequence, ' ',
+                             position.time.count(), '\n', position.op, '\n', position.description);
   return {text.begin(), text.end()};
 }
 
@@ -53,26 +53,26 @@ Answer decode(const std::vector<uint8_t>& bytes) {
   std::istringstream text(std::string(bytes.begin(), bytes.end()));
   Answer answer;
   milliseconds::rep time = 0;
-  text >> answer.question >> answer.place.channel >> answer.place.sequence >> time;
-  answer.place.time = milliseconds(time);
+  text >> answer.question >> answer.position.channel >> answer.position.sequence >> time;
+  answer.position.time = milliseconds(time);
   text.ignore();
-  std::getline(text, answer.place.op);
-  std::getline(text, answer.place.description);
+  std::getline(text, answer.position.op);
+  std::getline(text, answer.position.description);
   return answer;
 }
 
 /// The collective that it has waited in for the longest time, else where it is in the channel that it used
 /// last.
-CollectivePosition main_place(const std::vector<CollectivePosition>& places) {
+CollectivePosition main_position(const std::vector<CollectivePosition>& positions) {
   CollectivePosition found;
   bool is_found = false;
-  for (const auto& place : places) {
-    const bool waits = !place.description.empty();
+  for (const auto& position : positions) {
+    const bool waits = !position.description.empty();
     const bool found_waits = !found.description.empty();
     const bool is_better =
-        waits == found_waits ? (waits ? place.time > found.time : place.time < found.time) : waits;
+        waits == found_waits ? (waits ? position.time > found.time : position.time < found.time) : waits;
     if (is_found && !is_better) continue;
-    found = place;
+    found = position;
     is_found = true;
   }
   return found;
@@ -128,37 +128,38 @@ struct StallDetector::State {
   void watch() {
     try {
       while (pause()) {
-        std::vector<CollectivePosition> places;
-        if (!call([&] { places = options.places(); })) return;
-        const CollectivePosition place = main_place(places);
-        answer(place);
-        if (place.description.empty()) continue;
-        look_for_the_end(place);
-        report_stall(place);
+        std::vector<CollectivePosition> positions;
+        if (!call([&] { positions = options.positions(); })) return;
+        const CollectivePosition position = main_position(positions);
+        answer(position);
+        if (position.description.empty()) continue;
+        look_for_the_end(position);
+        report_stall(position);
       }
     } catch (const std::exception&) {  // The store is gone: what that means is the heartbeat's affair.
     }
   }
 
-  void answer(const CollectivePosition& place) {
+  void answer(const CollectivePosition& position) {
     const int64_t asked = options.store->add(kAskedKey, 0);
     if (asked <= answered) return;
     answered = asked;
-    options.store->set(place_key(options.rank), encode({asked, place}));
+    options.store->set(position_key(options.rank), encode({asked, position}));
   }
 
   /// Those that have ended without the collective; one that took part in it may have sent what is on its way.
-  void look_for_the_end(const CollectivePosition& place) {
+  void look_for_the_end(const CollectivePosition& position) {
     if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
     std::vector<int> without;
     for (const auto& [rank, completed] : ended) {
-      const auto channel = static_cast<size_t>(place.channel);
-      if (channel >= completed.size() || completed[channel] <= place.sequence) without.push_back(rank);
+      const auto channel = static_cast<size_t>(position.channel);
+      if (channel >= completed.size() || completed[channel] <= position.sequence) without.push_back(rank);
     }
     if (without.empty()) return;
-    const auto error = std::make_exception_ptr(CollectiveMismatch(c10::str(
-        "[", place.op, "] collective #", place.sequence, ": ", options.name_of(options.rank), " called ",
-        place.description, ", but ", joined(without, options.name_of), " came to the end without it")));
+    const auto error = std::make_exception_ptr(
+        CollectiveMismatch(c10::str("[", position.op, "] collective #", position.sequence, ": ",
+                                    options.name_of(options.rank), " called ", position.description, ", but ",
+                                    joined(without, options.name_of), " came to the end without it")));
     call([&] { options.fail(error); });
   }
 
@@ -172,40 +173,40 @@ struct StallDetector::State {
     }
   }
 
-  void report_stall(const CollectivePosition& place) {
-    if (!is_same_collective(reported, place)) {
-      reported = place;
+  void report_stall(const CollectivePosition& position) {
+    if (!is_same_collective(reported, position)) {
+      reported = position;
       num_reports = 0;
     }
-    if (place.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
+    if (position.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
     ++num_reports;
-    const auto places = ask(place);
+    const auto positions = ask(position);
     // Of all that wait there one tells it.
     for (int rank = 0; rank < options.rank; ++rank) {
-      const auto& other = places[static_cast<size_t>(rank)];
-      if (other && is_same_collective(*other, place)) return;
+      const auto& other = positions[static_cast<size_t>(rank)];
+      if (other && is_same_collective(*other, position)) return;
     }
-    call([&] { options.say(stall_report(place, places, options.name_of)); });
+    call([&] { options.log(stall_report(position, positions, options.name_of)); });
   }
 
   /// Where each worker is; none: it has not answered.
   std::vector<std::optional<CollectivePosition>> ask(const CollectivePosition& own) {
     const int64_t question = options.store->add(kAskedKey, 1);
-    std::vector<std::optional<CollectivePosition>> places(static_cast<size_t>(options.size));
-    places[static_cast<size_t>(options.rank)] = own;
+    std::vector<std::optional<CollectivePosition>> positions(static_cast<size_t>(options.size));
+    positions[static_cast<size_t>(options.rank)] = own;
     const auto deadline = Clock::now() + kPatience;
     while (true) {
       answer(own);  // Others may ask meanwhile.
       bool are_all_here = true;
       for (int rank = 0; rank < options.size; ++rank) {
-        auto& place = places[static_cast<size_t>(rank)];
-        if (!place && options.store->check({place_key(rank)})) {
-          const Answer heard = decode(options.store->get(place_key(rank)));
-          if (heard.question >= question) place = heard.place;
+        auto& position = positions[static_cast<size_t>(rank)];
+        if (!position && options.store->check({position_key(rank)})) {
+          const Answer heard = decode(options.store->get(position_key(rank)));
+          if (heard.question >= question) position = heard.position;
         }
-        are_all_here = are_all_here && place.has_value();
+        are_all_here = are_all_here && position.has_value();
       }
-      if (are_all_here || Clock::now() > deadline) return places;
+      if (are_all_here || Clock::now() > deadline) return positions;
       std::this_thread::sleep_for(kAnswerPoll);
     }
   }
@@ -229,16 +230,16 @@ void StallDetector::tell_end(c10d::Store& store, int rank, const std::vector<uin
 }
 
 std::string stall_report(const CollectivePosition& own,
-                         const std::vector<std::optional<CollectivePosition>>& places,
+                         const std::vector<std::optional<CollectivePosition>>& positions,
                          const std::function<std::string(int)>& name_of) {
   std::vector<int> waiting;
   std::vector<int> others;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const bool is_there = places[rank] && is_same_collective(*places[rank], own);
+  for (size_t rank = 0; rank < positions.size(); ++rank) {
+    const bool is_there = positions[rank] && is_same_collective(*positions[rank], own);
     (is_there ? waiting : others).push_back(static_cast<int>(rank));
   }
-  const auto collective = [](const CollectivePosition& place) {
-    return c10::str("collective #", place.sequence, " of ", place.op);
+  const auto collective = [](const CollectivePosition& position) {
+    return c10::str("collective #", position.sequence, " of ", position.op);
   };
   std::string text =
       c10::str("[stall] ", joined(waiting, name_of), waiting.size() == 1 ? " has" : " have", " waited for ",
@@ -246,16 +247,16 @@ std::string stall_report(const CollectivePosition& own,
   if (others.empty()) return text + ", where all workers are: its messages do not come through";
   text += " for " + joined(others, name_of);
   for (const int rank : others) {
-    const auto& place = places[static_cast<size_t>(rank)];
+    const auto& position = positions[static_cast<size_t>(rank)];
     text += "; " + name_of(rank);
-    if (!place) {
+    if (!position) {
       text += " does not answer";
-    } else if (place->description.empty()) {
-      text += c10::str(" has been in no collective for ", in_seconds(place->time), ", its next one is ",
-                       collective(*place));
+    } else if (position->description.empty()) {
+      text += c10::str(" has been in no collective for ", in_seconds(position->time), ", its next one is ",
+                       collective(*position));
     } else {
-      text += c10::str(" has waited for ", in_seconds(place->time), " in ", collective(*place), " (",
-                       place->description, ")");
+      text += c10::str(" has waited for ", in_seconds(position->time), " in ", collective(*position), " (",
+                       position->description, ")");
     }
   }
   return text;

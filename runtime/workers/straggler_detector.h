@@ -7,23 +7,24 @@
 
 namespace lockstep {
 
-/// Finds the worker that keeps the others waiting: for each collective it is told how long every worker has
-/// worked since the one before. Used by one thread.
+/// Finds a worker that keeps the others waiting, from how long each worker worked before each collective. Not
+/// thread-safe.
 class StragglerDetector {
  public:
   struct Straggler {
     int worker = 0;
-    double times = 1;  ///< as long as the others' median
+    double times = 1;  ///< work time relative to the others' median
   };
 
-  /// Of each worker. Returns one that, over twice a few seconds of its work and many collectives, has taken
-  /// more than twice as long as the others' median; once in the object's life.
+  /// Adds each worker's work time before one collective. Returns a worker that, in two consecutive windows of
+  /// at least 50 collectives and 2 s of its work, took more than twice the others' median; at most once in
+  /// the object's lifetime.
   std::optional<Straggler> add(const std::vector<std::chrono::microseconds>& busy);
 
  private:
   std::vector<int64_t> totals_;  // microseconds
   int64_t count_ = 0;
-  std::optional<int> suspect_;  // of the window before
+  std::optional<int> suspect_;  // of the previous window
   bool has_told_ = false;
 };
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/devices/internal/background_thread.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +31,7 @@ int64_t hash_of(const std::string& text) {
 
 WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
   // Threads of its own for operators, such as a compression's casts, would spin on the replicas' cores.
-  thread_ = start_background_thread([this] { carry_on(); });
+  thread_ = start_thread(1, [this] { carry_on(); });
 }
 
 WorkerChannel::~WorkerChannel() {
@@ -112,7 +112,7 @@ void WorkerChannel::check_usable() const {
   if (const auto failed = error()) std::rethrow_exception(failed);
 }
 
-CollectivePosition WorkerChannel::place() const {
+CollectivePosition WorkerChannel::position() const {
   MutexLock lock(mutex_);
   return {.channel = options_.number,
           .op = options_.op,

@@ -21,71 +21,72 @@
 
 namespace lockstep {
 
-/// What carries a process's collectives to the other worker processes, one after another, in a thread of its
-/// own. Each worker has one of each name, and all bring the same collectives in the same order; before each
-/// one they compare what they call. After a failure it stays failed. Thread-safe.
+/// Runs a process's collectives with the other worker processes, one after another, in its own thread. Each
+/// worker has one channel of each name, and all submit the same collectives in the same order; before each
+/// one, the workers compare their calls. A channel that has failed stays failed. Thread-safe.
 class WorkerChannel {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
   struct Exchange {
     std::string description;  ///< the same on all workers
-    /// Launches it on the backend, whose ranks are the workers; called in the channel's thread. Null: the
-    /// workers only meet.
+    /// Launches the collective on the backend, whose ranks are the workers. Called in the channel's thread.
+    /// If null, the workers only wait for each other.
     std::function<Works(c10d::Backend&)> start;
-    /// Called in the channel's thread once the works are done; null: nothing.
+    /// Called in the channel's thread once the works are done. May be null.
     std::function<void()> complete = nullptr;
-    /// Called once, in the channel's thread or by fail(): null where all went well.
+    /// Called once, in the channel's thread or by fail() or submit(), with the error, or null on success.
     std::function<void(std::exception_ptr)> finish = nullptr;
   };
   struct Options {
-    std::string op;  ///< begins its errors
-    int number = 0;  ///< the same on all workers, for StallDetector
-    /// Gets how many collectives are through; outlives the channel. Null: nobody asks.
+    std::string op;  ///< prefix of its errors
+    int number = 0;  ///< the same on all workers; used by StallDetector
+    /// Set to the number of completed collectives. May be null.
     std::shared_ptr<std::atomic<uint64_t>> completed = nullptr;
-    /// To be kept beyond the channel's end: the other workers may still receive from it then.
+    /// Its owner must keep it alive beyond the channel's end: other workers may still receive from it.
     c10::intrusive_ptr<c10d::Backend> backend;
-    /// A worker's name for errors.
+    /// Returns a worker's name for errors.
     std::function<std::string(int worker)> name_of;
-    /// Says an error of the backend in terms of workers. May block for a second.
+    /// Translates an error of the backend into one about workers. May block for a second.
     std::function<std::exception_ptr(std::exception_ptr)> explain;
-    /// Tells the other workers why they hear no more of this one. Does not block for long, or throw.
+    /// Tells the other workers why this one stops. Must not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;
-    /// Told once, in worker 0's process, of a worker that keeps all others waiting; `times` says how many
-    /// times as long as they it takes between collectives.
+    /// Called once, in worker 0's process, if a worker keeps all others waiting. `times` is its time between
+    /// collectives, relative to the others'.
     std::function<void(int worker, double times)> on_straggler;
   };
 
   explicit WorkerChannel(Options options);
-  /// Ends what is under way with CollectiveAborted.
+  /// Ends unfinished collectives with CollectiveAborted.
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  /// The collective at place `sequence` is the first of a run, and so it must be on all workers. Throws the
-  /// error of a channel that has failed.
+  /// Marks the collective at position `sequence` as the first of a run, which it must be on all workers.
+  /// Throws the channel's error if it has failed.
   void begin_run(uint64_t sequence);
-  /// Carries the collective at place `sequence`, once those before it are through. Does not block. After a
-  /// failure, finish gets its error at once.
+  /// Runs the collective at position `sequence`, after those before it. Does not block. If the channel has
+  /// failed, calls `exchange.finish` with its error at once.
   void submit(uint64_t sequence, Exchange exchange);
-  /// Carries a collective at the next place and blocks until it is through; throws the channel's error. Not
-  /// to be mixed with submit().
+  /// Runs a collective at the next position and blocks until it is done. Throws the channel's error. Do not
+  /// mix it with submit().
   void exchange(const std::string& description, std::function<Works(c10d::Backend&)> start);
-  /// The same at place `sequence`, beside submit(). Without `start` the workers only meet.
+  /// Like exchange(), at position `sequence`, for use together with submit(). Without `start` the workers
+  /// only wait for each other.
   void exchange_at(uint64_t sequence, const std::string& description,
                    std::function<Works(c10d::Backend&)> start = nullptr);
-  /// Blocks until all that was submitted is through; throws the channel's error.
+  /// Blocks until all submitted collectives are done. Throws the channel's error.
   void drain();
-  /// Ends all that was submitted, and whatever will be, with `error`, and cuts the connections to the other
-  /// workers, after they have been told why. The first error stays.
+  /// Ends all submitted and all future collectives with `error`, tells the other workers why, and then cuts
+  /// the connections to them. If called several times, the first error stays.
   void fail(std::exception_ptr error);
-  /// The first error; null before.
+  /// Returns the first error, or null.
   std::exception_ptr error() const;
-  /// Throws it, where there is one.
+  /// Throws the first error, if there is one.
   void check_usable() const;
-  /// What it is at. Does not block.
-  CollectivePosition place() const;
-  /// `on_failure` is called once, by any thread, when the channel fails or has failed; it must not block.
-  /// Null: no more, as soon as this returns.
+  /// Returns the channel's current position. Does not block.
+  CollectivePosition position() const;
+  /// Calls `on_failure` once, from any thread, when the channel fails or if it already has; it must not
+  /// block. Pass null to remove it; it is not called after that returns.
   void watch(std::function<void()> on_failure);
 
  private:
@@ -108,19 +109,21 @@ class WorkerChannel {
   std::map<uint64_t, Submitted> submitted_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   uint64_t num_exchanges_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::set<uint64_t> firsts_ LOCKSTEP_GUARDED_BY(mutex_);  // places where runs begin
+  std::set<uint64_t> firsts_ LOCKSTEP_GUARDED_BY(mutex_);  // positions where runs begin
   bool is_carrying_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  std::string carried_ LOCKSTEP_GUARDED_BY(mutex_);                     // its description
-  Clock::time_point since_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();  // it is carried, or none is
+  std::string carried_ LOCKSTEP_GUARDED_BY(mutex_);  // description of the running collective
+  // Since when a collective is running, or none is.
+  Clock::time_point since_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex watch_mutex_;
   std::function<void()> on_failure_ LOCKSTEP_GUARDED_BY(watch_mutex_);
-  StragglerDetector stragglers_;  // of the thread
-  std::thread thread_;            // last, as it uses all the others
+  StragglerDetector stragglers_;  // used only by the thread
+  std::thread thread_;            // last, since it uses all other members
 };
 
-/// Every rank's tensor of one size, in a row each. Blocks until all have called it.
+/// Gathers every rank's tensor, all of one size, into the rows of one tensor. Blocks until all ranks have
+/// called it.
 at::Tensor gather_rows_of_ranks(c10d::Backend& backend, const at::Tensor& own);
 
 }  // namespace lockstep

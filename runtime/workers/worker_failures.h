@@ -13,36 +13,36 @@
 
 namespace lockstep {
 
-/// What has gone wrong among the workers of a job, as one of them knows it: what the heartbeat has found,
-/// what the others have reported to the store, and what it reports itself. The first failure is the one that
-/// counts. Thread-safe.
+/// What one worker knows about failures in the job: those found by the heartbeat, those that others reported
+/// to the store, and those it reports itself. The first failure is the one that counts. Thread-safe.
 class WorkerFailures {
  public:
-  /// The key that failures are appended to, a line each.
+  /// Store key to which failures are appended, one per line.
   static constexpr const char* kKey = "failures";
-  /// Counts the workers but worker 0 that have read it, or need not since they have written there.
+  /// Store key that counts the workers, except worker 0, that have read kKey or need not, because they wrote
+  /// there.
   static constexpr const char* kReadKey = "failures/read";
 
-  /// `store` is a client that nobody else waits with. `names` are the workers'.
+  /// `store` must be a client that nobody else waits with. `names` are the workers' names.
   WorkerFailures(int rank, std::vector<std::string> names, c10::intrusive_ptr<c10d::Store> store)
       : rank_(rank), names_(std::move(names)), store_(std::move(store)) {}
 
-  /// Returns the PeerLost that this is. Does not block.
+  /// Records that `peer` is lost and returns the PeerLost for it. Does not block.
   std::exception_ptr lose(const LostPeer& peer);
-  /// Tells the others of a failure of this worker's, once; a PeerLost is none.
+  /// Tells the others of a failure of this worker, once. Ignores a PeerLost.
   void report(const std::exception_ptr& error);
-  /// Says what a backend's error means: the failure of this worker that was reported, else PeerLost with what
-  /// is known of the cause, for which it waits a second at most; a CollectiveMismatch and a CollectiveAborted
-  /// as they are. `op` begins the message.
+  /// Explains a backend's error. Returns the failure that this worker reported, if any; otherwise a PeerLost
+  /// with the cause, for which it waits at most a second. Returns a CollectiveMismatch or CollectiveAborted
+  /// unchanged. If the cause is unknown, `op` begins the message.
   std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
-  /// The failure of this worker that was reported, else PeerLost with what is known of another's, for which
-  /// it waits a second at most; null: nothing.
+  /// Returns the failure that this worker reported, if any; otherwise a PeerLost with the cause in another
+  /// worker, for which it waits at most a second; null if none is known.
   std::exception_ptr find_cause() { return search_cause().cause; }
 
-  /// What lose() returned; null before.
+  /// Returns the last result of lose(), or null.
   std::exception_ptr lost() const;
   bool has_failed() const;
-  /// Whether it was this worker that has failed.
+  /// Returns true if this worker has reported a failure of its own.
   bool is_origin() const;
   const std::string& name_of(int worker) const { return names_.at(static_cast<size_t>(worker)); }
 
@@ -61,7 +61,7 @@ class WorkerFailures {
   mutable Mutex mutex_;
   std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
   bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  std::exception_ptr own_ LOCKSTEP_GUARDED_BY(mutex_);  // that was reported
+  std::exception_ptr own_ LOCKSTEP_GUARDED_BY(mutex_);  // the reported failure
 };
 
 }  // namespace lockstep

@@ -213,13 +213,13 @@ std::unique_ptr<StallDetector> WorkerGroup::watch_stalls(const JoinOptions& opti
       .size = size_,
       .store = stalls_store_,
       .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
-      .places =
+      .positions =
           [this] {
-            std::vector<CollectivePosition> places;
-            for (const auto& channel : open_channels()) places.push_back(channel->place());
-            return places;
+            std::vector<CollectivePosition> positions;
+            for (const auto& channel : open_channels()) positions.push_back(channel->position());
+            return positions;
           },
-      .say = [](const std::string& report) { TORCH_WARN(report); },
+      .log = [](const std::string& report) { TORCH_WARN(report); },
       .fail = [this](const std::exception_ptr& error) { fail_channels(error); },
       .report_after = options.report_stall_after});
 }

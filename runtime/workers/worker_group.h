@@ -27,87 +27,90 @@ namespace lockstep {
 struct JoinOptions {
   int rank = 0;
   int size = 1;
-  /// Where worker 0's store listens, the workers' meeting place.
+  /// Address of worker 0's store, at which the workers meet.
   std::string master_host;
   int master_port = 0;
-  /// Somebody else listens there, such as torchrun's agent: worker 0 is a client, too.
+  /// True if another process, such as torchrun's agent, serves the store; worker 0 is then a client too.
   bool is_master_served = false;
-  /// A socket that is bound to the master's port, for worker 0 to listen by.
+  /// Socket bound to the master's port, on which worker 0 listens.
   std::optional<int> listening_socket;
-  /// By which the other workers reach this one, and all that it listens on; empty: the address of this
-  /// machine that leads to the master.
+  /// The address on which this worker listens and by which the others reach it. If empty, this machine's
+  /// address on the route to the master.
   std::string address;
-  /// The job's secret, the same on all workers. Empty: none, so that who finds the ports can join.
+  /// The job's secret, the same on all workers. If empty, anyone who finds the ports can join.
   std::string token;
-  /// How often the job was started before. Those of different starts do not meet.
+  /// How often the job was started before. Workers of different starts do not meet.
   int restart_count = 0;
-  int num_replicas = 1;  ///< of this worker
+  int num_replicas = 1;  ///< number of replicas on this worker
   /// Names and values that must be the same on all workers.
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of each collective
-  /// How long a worker waits in a collective before it says for whom.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< for each collective
+  /// How long a worker waits in a collective before it reports for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
 };
 
-/// The worker processes of a job, as one of them sees them: what they are called, channels to them, and what
-/// they agree on between runs. All make it, and call its collectives in the same order. Thread-safe, but for
-/// the collectives, which one thread at a time may call.
+/// The worker processes of a job, as seen by one of them: their names, channels to them, and what they agree
+/// on between runs. All workers create one, and call its collectives in the same order. Thread-safe, except
+/// that only one thread at a time may call collectives.
 class WorkerGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Blocks until all workers have joined. Throws ClusterError naming the master's address where it cannot be
-  /// reached or listened on, the workers that did not come within the join timeout, and both workers and the
-  /// field where their facts or sizes differ.
+  /// Blocks until all workers have joined. Throws ClusterError naming the master's address if it cannot be
+  /// reached or listened on, the workers that did not join within the join timeout, or both workers and the
+  /// field if their facts or sizes differ.
   static std::shared_ptr<WorkerGroup> join(const JoinOptions& options);
-  /// Blocks until all workers have come here, unless one has failed or an exception is on its way: those that
-  /// are done earlier keep up what the others still need.
+  /// Blocks until all workers have reached this point, since workers that finish early still provide what the
+  /// others need. Does not wait for them if a worker has failed or an exception is in flight.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
-  /// Such as "worker 1 (node7)".
+  /// Returns a worker's name, such as "worker 1 (node7)".
   const std::string& name_of(int worker) const { return failures_->name_of(worker); }
 
-  /// A collective: a new channel among the workers. `op` begins its errors, which are PeerLost where a worker
-  /// is gone or has failed. The group should outlive its use.
+  /// Opens a new channel among the workers; a collective call. `op` begins its errors, which are PeerLost if
+  /// a worker is gone or has failed. The group should outlive the channel's use.
   std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
-  /// A part of the workers' store that nobody else has, the same one for all workers, who must call this at
-  /// the same places. Its waits end with CollectiveAborted where a worker is lost or has failed.
+  /// Returns a new, unshared part of the workers' store, the same for all workers, which must call this in
+  /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed.
   c10::intrusive_ptr<c10d::Store> open_key_space();
-  /// A function that gives PeerLost with what is known to have gone wrong in another worker, or what this one
-  /// has reported, for which it waits a second at most; null: nothing. It does not keep the group.
+  /// Returns a function that returns the failure that this worker reported, or PeerLost with what is known to
+  /// have failed in another worker, for which it waits at most a second; null if nothing is known. The
+  /// function does not keep the group alive.
   std::function<std::exception_ptr()> cause_finder() const {
     return [failures = failures_] { return failures->find_cause(); };
   }
 
-  /// Tells the other workers, who get PeerLost with the error's first line, of a failure of this one's that
-  /// is in no channel's use. The first failure of the job is the one that counts; a PeerLost is none. Does
+  /// Tells the other workers of a failure of this worker that no channel sees; they get PeerLost with the
+  /// first line of the error. The first failure of the job is the one that counts. Ignores a PeerLost. Does
   /// not throw.
   void report(const std::exception_ptr& error) const { reporter()(error); }
 
-  // Collectives between runs, which block, and throw as a channel's.
+  // Collectives between runs. They block, and throw like those of a channel.
 
-  /// Each worker's text.
+  /// Returns each worker's text.
   std::vector<std::string> gather(const std::string& own);
-  /// Throws ClusterError, on every worker, where a worker has other lines than worker 0: naming both and the
-  /// first line that differs. `what` is what the lines describe.
+  /// Throws ClusterError on every worker if a worker's lines differ from worker 0's, naming both workers and
+  /// the first line that differs. `what` names what the lines describe.
   void check_same(const std::string& what, const std::vector<std::string>& lines);
-  /// Worker 0's values, in place.
+  /// Copies worker 0's values into the other workers' tensors, in place.
   void broadcast_(const std::vector<at::Tensor>& tensors);
-  /// Each worker's tensors, on the CPU. The workers may bring any number of them, of any shape and dtype.
+  /// Returns each worker's tensors, on the CPU. Workers may pass any number of tensors of any shape and
+  /// dtype.
   std::vector<std::vector<at::Tensor>> gather_tensors(const std::vector<at::Tensor>& own);
-  /// The sum over the workers, on the CPU.
+  /// Returns the sum over the workers, on the CPU.
   at::Tensor sum(const at::Tensor& value);
 
  private:
-  /// Those to the other workers, which may still receive from them after this one's use.
+  /// Connections to the other workers, which may still receive from them after this worker has finished using
+  /// them.
   class Connections {
    public:
     void add(c10::intrusive_ptr<c10d::Backend> backend);
-    /// Cuts them all, and whatever is added, so that the others notice. Does not block or throw.
+    /// Cuts all connections, and any added later, so that the others notice. Does not block or throw.
     void cut();
 
    private:
@@ -133,27 +136,27 @@ class WorkerGroup {
   const int size_;
   const std::chrono::milliseconds join_timeout_;
   const std::chrono::milliseconds timeout_;
-  const std::string prefix_;  // of the job's keys
+  const std::string prefix_;  // prefix of the job's keys
   std::string address_;
-  c10::intrusive_ptr<c10d::Store> server_;  // worker 0's has the server in it
-  c10::intrusive_ptr<c10d::Store> store_;   // below the job's prefix
-  // Another client, which threads that are left behind may hold on to.
+  c10::intrusive_ptr<c10d::Store> server_;  // includes the server on worker 0
+  c10::intrusive_ptr<c10d::Store> store_;   // under the job's prefix
+  // Another client, which threads that are left behind may keep.
   c10::intrusive_ptr<c10d::Store> connecting_store_;
   c10::intrusive_ptr<c10d::Store> stalls_store_;
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
-  std::shared_ptr<WorkerFailures> failures_;  // once all have met
+  std::shared_ptr<WorkerFailures> failures_;  // set once all have met
   const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   int num_key_spaces_ = 0;
 
   Mutex mutex_;
   std::vector<std::weak_ptr<WorkerChannel>> channels_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Of each channel by its number, closed ones included: the collectives that are through.
+  // Number of completed collectives of each channel, by its number, including closed channels.
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> completed_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerChannel> between_runs_;
-  std::thread cause_search_;               // once another worker has said that it failed
-  std::unique_ptr<StallDetector> stalls_;  // its thread looks at the channels, and ends them
+  std::thread cause_search_;               // runs once another worker has reported a failure
+  std::unique_ptr<StallDetector> stalls_;  // its thread reads and ends the channels
   std::shared_ptr<Heartbeat> heartbeat_;   // last: its thread calls on_lost()
 };
 

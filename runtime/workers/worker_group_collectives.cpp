@@ -74,7 +74,7 @@ std::vector<std::vector<at::Tensor>> WorkerGroup::gather_tensors(const std::vect
 }
 
 void WorkerGroup::check_same(const std::string& what, const std::vector<std::string>& lines) {
-  WorkerInfo own{.num_replicas = 1};  // of a card only the lines are wanted
+  WorkerInfo own{.num_replicas = 1};  // of a info only the lines are wanted
   for (const auto& line : lines) own.facts.emplace_back("", line);
   const auto texts = gather(own.text());
   for (int worker = 1; worker < size_; ++worker) {

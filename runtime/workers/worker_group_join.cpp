@@ -131,7 +131,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
                  .facts = options.facts};
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
   struct Met {
-    std::vector<WorkerInfo> cards;
+    std::vector<WorkerInfo> infos;
     // Clients of their own, since one that waits for an answer keeps others waiting.
     c10::intrusive_ptr<c10d::Store> failures;
     c10::intrusive_ptr<c10d::Store> stalls;
@@ -143,8 +143,8 @@ void WorkerGroup::meet(const JoinOptions& options) {
         join_timeout_ + kMeetSlack,
         [store = store_, own,
          meeting = WorkerRendezvousOptions{rank_, size_, place_of(options), join_timeout_}] {
-          auto cards = meet_workers(*store, own, meeting);
-          return Met{std::move(cards), store->clone(), store->clone(), store->clone()};
+          auto infos = meet_workers(*store, own, meeting);
+          return Met{std::move(infos), store->clone(), store->clone(), store->clone()};
         });
   } catch (const c10::Error&) {
     throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
@@ -157,10 +157,10 @@ void WorkerGroup::meet(const JoinOptions& options) {
   std::vector<std::string> names;
   std::vector<int> num_replicas;
   for (int worker = 0; worker < size_; ++worker) {
-    const auto& card = met->cards[static_cast<size_t>(worker)];
-    names.push_back(worker_name(worker, card));
-    num_replicas.push_back(card.num_replicas);
-    if (worker != rank_) peers_.push_back({worker, names.back(), card.address, card.heartbeat_port});
+    const auto& info = met->infos[static_cast<size_t>(worker)];
+    names.push_back(worker_name(worker, info));
+    num_replicas.push_back(info.num_replicas);
+    if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
   }
   failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
   stalls_store_ = std::move(met->stalls);

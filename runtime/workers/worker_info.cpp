@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Lines of a name, a tab and a value; the first ones are the card's own fields.
+// Lines of a name, a tab and a value; the first ones are the info's own fields.
 constexpr size_t kNumFields = 4;
 constexpr int kLastPort = 65535;
 // Of one worker; those of all workers are added up.
@@ -46,7 +46,7 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
-[[noreturn]] void refuse_card() {
+[[noreturn]] void refuse_info() {
   throw InvalidArgument("[join] expected what a worker tells of itself, but got other bytes");
 }
 
@@ -54,7 +54,7 @@ int card_number(const std::string& text, int least, int most) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
-    refuse_card();
+    refuse_info();
   return number;
 }
 
@@ -81,22 +81,22 @@ WorkerInfo WorkerInfo::parse(const std::string& text) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const size_t tab = text.find('\t', begin);
-    if (end == std::string::npos || tab == std::string::npos || tab > end) refuse_card();
+    if (end == std::string::npos || tab == std::string::npos || tab > end) refuse_info();
     lines.emplace_back(unescaped(std::string_view(text).substr(begin, tab - begin)),
                        unescaped(std::string_view(text).substr(tab + 1, end - tab - 1)));
     begin = end + 1;
   }
   if (lines.size() < kNumFields || lines[0].first != "host" || lines[1].first != "address" ||
       lines[2].first != "heartbeat_port" || lines[3].first != "num_replicas")
-    refuse_card();
-  WorkerInfo card{.host = lines[0].second,
+    refuse_info();
+  WorkerInfo info{.host = lines[0].second,
                   .address = lines[1].second,
                   .heartbeat_port = card_number(lines[2].second, 0, kLastPort),
                   .num_replicas = card_number(lines[3].second, 1, kMostReplicas)};
-  card.facts.assign(lines.begin() + kNumFields, lines.end());
+  info.facts.assign(lines.begin() + kNumFields, lines.end());
   // Such as 007 for a number, or an escape of a character that needs none.
-  if (card.text() != text) refuse_card();
-  return card;
+  if (info.text() != text) refuse_info();
+  return info;
 }
 
 std::optional<WorkerInfo::Difference> WorkerInfo::difference(const WorkerInfo& other) const {

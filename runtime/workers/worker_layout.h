@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-/// How the replicas of a job are spread over its worker processes: worker 0's come first.
+/// The distribution of a job's replicas over its worker processes. Replicas are numbered worker by worker.
 class WorkerLayout {
  public:
-  /// `num_replicas[w]` is what worker w has, one or more; `worker` is this process.
+  /// `num_replicas[w]` is the number of replicas on worker w, at least one; `worker` is this process.
   WorkerLayout(int worker, std::vector<int> num_replicas)
       : worker_(worker), num_replicas_(std::move(num_replicas)) {
     for (const int count : num_replicas_) {
@@ -20,7 +20,7 @@ class WorkerLayout {
 
   int worker() const { return worker_; }
   int num_workers() const { return static_cast<int>(num_replicas_.size()); }
-  /// Over all workers.
+  /// Returns the number of replicas on all workers.
   int num_replicas() const { return total_; }
   int num_replicas_of(int worker) const { return num_replicas_[static_cast<size_t>(worker)]; }
   int first_replica_of(int worker) const { return first_replicas_[static_cast<size_t>(worker)]; }

@@ -24,15 +24,15 @@ class Meeting {
 
   std::vector<WorkerInfo> run(const WorkerInfo& own) {
     show(own);
-    std::vector<WorkerInfo> cards;
+    std::vector<WorkerInfo> infos;
     for (int worker = 0; worker < options_.size; ++worker) {
       wait_for(worker);
-      cards.push_back(WorkerInfo::parse(read(key_of(worker))));
-      // This one's card is compared with worker 0's before those are waited for that may never come.
-      refuse_difference(options_.rank, own, cards[0]);
-      refuse_difference(worker, cards.back(), cards[0]);
+      infos.push_back(WorkerInfo::parse(read(key_of(worker))));
+      // This one's info is compared with worker 0's before those are waited for that may never come.
+      refuse_difference(options_.rank, own, infos[0]);
+      refuse_difference(worker, infos.back(), infos[0]);
     }
-    return cards;
+    return infos;
   }
 
  private:
@@ -68,13 +68,13 @@ class Meeting {
     }
   }
 
-  void refuse_difference(int worker, const WorkerInfo& card, const WorkerInfo& first) {
-    const auto difference = card.difference(first);
+  void refuse_difference(int worker, const WorkerInfo& info, const WorkerInfo& first) {
+    const auto difference = info.difference(first);
     if (!difference) return;
     const auto shown = [](const std::string& value) { return value.empty() ? "none" : "'" + value + "'"; };
     leave(c10::str("[join] expected the same ", difference->fact, " on all workers, but ",
                    worker_name(0, first), " has ", shown(difference->there), " and ",
-                   worker_name(worker, card), " has ", shown(difference->here)));
+                   worker_name(worker, info), " has ", shown(difference->here)));
   }
 
   /// The others have to read what worker 0 has written, which goes with its store.
@@ -98,8 +98,8 @@ std::vector<WorkerInfo> meet_workers(c10d::Store& store, const WorkerInfo& own,
   return Meeting(store, options).run(own);
 }
 
-std::string worker_name(int rank, const WorkerInfo& card) {
-  return c10::str("worker ", rank, " (", card.host, ")");
+std::string worker_name(int rank, const WorkerInfo& info) {
+  return c10::str("worker ", rank, " (", info.host, ")");
 }
 
 }  // namespace lockstep

@@ -13,19 +13,20 @@ namespace lockstep {
 struct WorkerRendezvousOptions {
   int rank = 0;
   int size = 1;
-  std::string place;  ///< the store's, for messages
+  std::string place;  ///< address of the store, for messages
   std::chrono::milliseconds timeout{};
 };
 
-/// Shows this worker's card at the workers' store, and returns all workers' by rank. Blocks until all have
-/// come. Throws ClusterError naming a worker that has not come within the timeout; both workers and the fact
-/// where one of their cards has another than worker 0's; and where another process has come as this worker.
-/// Worker 0, with whom the store goes, waits then for two seconds at most until the others know it, too.
-/// Throws what the store throws, and may wait for ever where it does not answer.
+/// Publishes this worker's information at the workers' store and returns that of all workers, by rank. Blocks
+/// until all workers have come. Throws ClusterError naming a worker that did not come within the timeout;
+/// naming both workers and the fact if a worker's fact differs from worker 0's; and if another process has
+/// already come as this worker. Before it throws, worker 0, which holds the store, waits at most two seconds
+/// until the others know the error too. Throws what the store throws, and may wait forever if the store does
+/// not answer.
 std::vector<WorkerInfo> meet_workers(c10d::Store& store, const WorkerInfo& own,
                                      const WorkerRendezvousOptions& options);
 
-/// Such as "worker 1 (node7)".
-std::string worker_name(int rank, const WorkerInfo& card);
+/// Returns a worker's name, such as "worker 1 (node7)".
+std::string worker_name(int rank, const WorkerInfo& info);
 
 }  // namespace lockstep

@@ -10,33 +10,33 @@ namespace lockstep {
 
 class GradientCompression;
 
-/// What carries values between worker processes.
+/// Selects how worker processes exchange values.
 enum class CommunicationImplementation {
-  kAuto,  ///< NCCL where every replica has a GPU of its own, else the ring
-  kRing,  ///< Gloo between the processes, shared memory within each
+  kAuto,  ///< NCCL if every replica has a GPU of its own, else the ring.
+  kRing,  ///< Gloo between the processes, shared memory within each.
   kNccl,
 };
 
-/// How replicas communicate, as tf.distribute has it.
+/// Options of the communication between replicas, as in tf.distribute.
 struct CommunicationOptions {
-  /// Gradients are packed up to this many bytes for one collective; 0: as BucketOptions has it.
+  /// Gradients are packed into collectives of up to this many bytes. 0: the size in BucketOptions.
   int64_t bytes_per_pack = 0;
-  /// Of every wait for other replicas; none: as the strategy's options have it.
+  /// Limit of every wait for other replicas. None: the timeout of the strategy's options.
   std::optional<std::chrono::milliseconds> timeout;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
-  /// Of gradients between workers, as make_gradient_compression() makes it, or a user's own, which each
-  /// process has for itself; null: none. Within one process nothing is compressed.
+  /// Compresses gradients between workers: the result of make_gradient_compression(), or your own. Each
+  /// process needs its own object. Null: no compression. Nothing is compressed within one process.
   std::shared_ptr<GradientCompression> gradient_compression;
 
   bool operator==(const CommunicationOptions&) const = default;
 
-  /// These options, but for those that `overrides` has other than their defaults.
+  /// Returns these options with those of `overrides` that differ from their defaults.
   CommunicationOptions merge(const CommunicationOptions& overrides) const;
   /// Throws InvalidArgument for negative bytes and for a timeout that is not positive.
   void check() const;
 };
 
-/// `auto`, `ring` or `nccl`. Throws InvalidArgument listing them.
+/// Parses `auto`, `ring` or `nccl`. Throws InvalidArgument listing these for any other name.
 CommunicationImplementation parse_communication(const std::string& name);
 std::string communication_name(CommunicationImplementation implementation);
 

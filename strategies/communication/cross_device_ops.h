@@ -19,21 +19,33 @@ namespace lockstep {
 
 using Devices = std::vector<LogicalDevice>;
 
-/// How values get from replica to replica: makes the channels that replicas talk over inside a run, and does
-/// the reductions that the caller asks for between runs.
+/// Moves values between replicas: makes the channels that replicas use inside a run, and does the reductions
+/// that you ask for between runs.
+///
+/// Example:
+///
+///     struct MyOps : CrossDeviceOps {
+///       MyOps() : CrossDeviceOps(/*num_packs=*/0) {}
+///       std::string name() const override { return "MyOps"; }
+///       void check_devices(const Devices&) const override {}
+///       std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
+///                                                       std::chrono::milliseconds timeout) const override;
+///     };
 class CrossDeviceOps {
  public:
-  /// `num_packs` is what batch_reduce packs tensors into: 0 leaves each by itself, else they are concatenated
-  /// and cut into that many equal packs, the remainder in the last. Negative: InvalidArgument.
+  /// If `num_packs` is 0, batch_reduce() reduces each tensor by itself. Otherwise it concatenates the tensors
+  /// and cuts them into that many equal packs, the remainder in the last. Throws InvalidArgument if
+  /// `num_packs` is negative.
   explicit CrossDeviceOps(int num_packs);
   virtual ~CrossDeviceOps() = default;
 
   virtual std::string name() const = 0;
-  /// Throws InvalidArgument naming the device where this op cannot serve them.
+  /// Throws InvalidArgument naming the device if this op cannot serve the devices.
   virtual void check_devices(const Devices& devices) const = 0;
-  /// A new channel among replicas on `devices`, with a backend for each in that order; `timeout` ends every
-  /// wait in it. Those of BackendAllReduce block until their ranks are connected, and throw InvalidArgument
-  /// as check_devices() and BackendError naming the op and the devices where they cannot connect.
+  /// Returns a new channel among replicas on `devices`, with a backend for each in that order. `timeout`
+  /// limits every wait in it. For BackendAllReduce, blocks until its ranks are connected, and throws
+  /// InvalidArgument as check_devices() does, and BackendError naming the op and the devices if they cannot
+  /// connect.
   virtual std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                           std::chrono::milliseconds timeout) const = 0;
   /// The same for an optimizer's gradients, which may be sent in a shorter form. Default: make_channel().
@@ -42,22 +54,23 @@ class CrossDeviceOps {
     return make_channel(devices, timeout);
   }
 
-  /// The sum or mean of one value a replica, in replica order, on each of `destinations`. Values must agree
-  /// in shape. A mean of several integers is floating-point; a single value goes to broadcast() as it is.
-  /// Throws InvalidArgument for no value, no destination or different shapes.
+  /// Reduces one value for each replica, in replica order, and returns the sum or mean on each of
+  /// `destinations`. Values must agree in shape. The mean of several integers is floating-point. A single
+  /// value is passed to broadcast() unchanged. Throws InvalidArgument if there is no value or no destination,
+  /// or if shapes differ.
   std::vector<torch::Tensor> reduce(ReduceOp op, const std::vector<torch::Tensor>& values,
                                     const Devices& destinations) const;
-  /// reduce() of several values to the same destinations, packed: `values[i]` is one value a replica. Throws
-  /// as reduce().
+  /// Reduces several values to the same destinations, packed; `values[i]` holds one value for each replica.
+  /// Throws as reduce().
   std::vector<std::vector<torch::Tensor>> batch_reduce(ReduceOp op,
                                                        const std::vector<std::vector<torch::Tensor>>& values,
                                                        const Devices& destinations) const;
-  /// Copies of `value` on each of `destinations`, none of which share memory; the first one on the device
-  /// where `value` lies is `value` itself. Throws InvalidArgument for no destination.
+  /// Returns copies of `value` on each of `destinations`, none of which share memory. The first one on the
+  /// device of `value` is `value` itself. Throws InvalidArgument if there is no destination.
   std::vector<torch::Tensor> broadcast(const torch::Tensor& value, const Devices& destinations) const;
 
  protected:
-  /// The sum of the values, which agree in shape and are two or more. Default: on the first destination, in
+  /// Returns the sum of two or more values that agree in shape. The default sums on the given destination, in
   /// order.
   virtual torch::Tensor sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const;
 
@@ -66,14 +79,19 @@ class CrossDeviceOps {
 };
 
 struct ReductionToOneDeviceOptions {
-  /// Where reductions between runs make their sums; empty: on the first destination. Inside a run the first
-  /// replica's device makes them.
+  /// Device that makes the sums of reductions between runs; empty: the first destination. Inside a run, the
+  /// first replica's device makes them.
   std::string reduce_to_device;
-  /// Sums two or more values of one shape on one device; empty: in order. For reductions between runs.
+  /// Sums two or more values of one shape on one device, for reductions between runs. Empty: in order.
   std::function<torch::Tensor(const std::vector<torch::Tensor>&)> accumulation;
 };
 
-/// One device makes the sum and hands it to the others. Works everywhere.
+/// Makes the sum on one device and copies it to the others. Works on all devices.
+///
+/// Example:
+///
+///     auto ops = std::make_shared<ReductionToOneDevice>();
+///     MirroredStrategy strategy(cpu_devices(2), {.cross_device_ops = ops});
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
   explicit ReductionToOneDevice(ReductionToOneDeviceOptions options = {});
@@ -94,8 +112,13 @@ struct PackingOptions {
   int num_packs = 1;
 };
 
-/// Every replica sums its share of the elements and copies it to the others. Works everywhere; on CPUs the
-/// shares are done at the same time by the replicas' threads.
+/// Lets every replica sum its share of the elements and copy it to the others. Works on all devices. On CPUs,
+/// the replicas' threads sum their shares at the same time.
+///
+/// Example:
+///
+///     auto ops = std::make_shared<HierarchicalCopyAllReduce>();
+///     MirroredStrategy strategy(cpu_devices(4), {.cross_device_ops = ops});
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   explicit HierarchicalCopyAllReduce(PackingOptions options = {}) : CrossDeviceOps(options.num_packs) {}
@@ -105,23 +128,31 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
                                                   std::chrono::milliseconds timeout) const override;
 };
 
-/// Collectives of any c10d backend, one of its ranks a replica: NCCL is one, a program may hand in others.
-/// With MultiWorkerMirroredStrategy the replicas of all workers are ranks of one backend.
+/// Uses the collectives of a c10d backend, with one rank for each replica: NCCL, or a backend of your own.
+/// With MultiWorkerMirroredStrategy, the replicas of all workers are ranks of one backend.
+///
+/// Example:
+///
+///     auto ops = std::make_shared<BackendAllReduce>("MyBackend", [](const BackendRequest& request) {
+///       return make_my_backend(request.store, request.rank, request.size, request.timeout);
+///     });
+///     MirroredStrategy strategy({}, {.cross_device_ops = ops});
 class BackendAllReduce : public CrossDeviceOps {
  public:
-  /// `name` is what errors and describe() call it. The factory makes a rank's backend, see BackendFactory;
-  /// BackendChannel says what is asked of it. It is called again when a failed run needs new connections.
+  /// `name` appears in errors and describe(). `factory` makes the backend of one rank (see BackendFactory);
+  /// BackendChannel lists its requirements. It is called again if a failed run needs new connections.
   BackendAllReduce(std::string name, BackendFactory factory, PackingOptions options = {})
       : CrossDeviceOps(options.num_packs), name_(std::move(name)), factory_(std::move(factory)) {}
   std::string name() const override { return name_; }
-  /// Accepts all: the factory may refuse devices by throwing InvalidArgument.
+  /// Accepts all devices: the factory may refuse some by throwing InvalidArgument.
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
-  /// make_channel() with more said about it; op and factory are this one's.
+  /// The same as make_channel() for a configuration of your own, whose op and factory are replaced by this
+  /// object's.
   std::unique_ptr<CollectiveChannel> open_channel(BackendChannelConfig config) const;
-  /// Makes settings of this process, such as environment variables, that a channel needs. Called before one
-  /// connects; to be called before that where threads are started that may read them.
+  /// Prepares this process for channels, for instance by setting environment variables. It is called before a
+  /// channel connects. Call it earlier yourself, before you start threads that may read them.
   virtual void prepare() const {}
 
  private:
@@ -129,9 +160,14 @@ class BackendAllReduce : public CrossDeviceOps {
   BackendFactory factory_;
 };
 
-/// NCCL, one communicator rank a replica. Needs a build with CUDA, and each replica on a GPU of its own. Its
-/// first channel sets those of LibTorch's TORCH_NCCL_* variables that the environment has not, so that a
-/// failing collective does not end the process.
+/// Uses NCCL, with one communicator rank for each replica. Needs a build with CUDA, and a GPU of its own for
+/// each replica. The first channel sets those of LibTorch's TORCH_NCCL_* variables that the environment does
+/// not set, so that a failing collective does not end the process.
+///
+/// Example:
+///
+///     auto ops = std::make_shared<NcclAllReduce>();
+///     MirroredStrategy strategy({"gpu:0", "gpu:1"}, {.cross_device_ops = ops});
 class NcclAllReduce : public BackendAllReduce {
  public:
   explicit NcclAllReduce(PackingOptions options = {});
@@ -139,8 +175,8 @@ class NcclAllReduce : public BackendAllReduce {
   void prepare() const override;
 };
 
-/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device; null for auto, which leaves the
-/// choice to the strategy. Throws InvalidArgument listing the names.
+/// Makes an op by name: nccl, hierarchical_copy or reduction_to_one_device. Returns null for auto, which
+/// leaves the choice to the strategy. Throws InvalidArgument listing the names for any other name.
 std::shared_ptr<CrossDeviceOps> make_cross_device_ops(const std::string& name);
 
 }  // namespace lockstep

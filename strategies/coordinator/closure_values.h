@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-/// What goes to a worker with a closure, and comes back.
+/// A value that goes to a worker with a closure, or comes back from it.
 using ClosureValue = std::variant<bool, int64_t, double, std::string, torch::Tensor>;
 using ClosureValues = std::vector<ClosureValue>;
 
-/// A function that workers run for the coordinator, by name.
+/// A function that workers run for the coordinator by its name.
 using ClosureFunction = std::function<ClosureValues(const ClosureValues&)>;
 
 namespace detail {
@@ -52,7 +52,7 @@ ClosureValues closure_values(T&&... values) {
   return {closure_value(std::forward<T>(values))...};
 }
 
-/// As ClosureValue holds a `T`.
+/// The alternative of ClosureValue that holds a `T`.
 template <typename T>
 using StoredInClosure =
     std::conditional_t<std::is_same_v<T, bool>, bool,
@@ -63,8 +63,8 @@ using StoredInClosure =
 [[noreturn]] void refuse_closure_value(const ClosureValue& expected, const ClosureValue& given,
                                        const std::string& place);
 
-/// Throws InvalidArgument for a value of another kind than `T`, but that an integer is a number, too, and for
-/// an integer that `T` does not hold.
+/// Returns the value as a `T`. An integer is accepted as a floating-point number. Throws InvalidArgument for
+/// a value of another kind, and for an integer that `T` cannot represent.
 template <typename T>
 T closure_value_as(const ClosureValue& value, const std::string& place) {
   using Stored = StoredInClosure<T>;
@@ -102,7 +102,7 @@ auto closure_signature() {
 
 }  // namespace detail
 
-/// What `call()` returns, as a closure's function may: nothing, one value, or several in a std::tuple.
+/// Returns the results of `call()`, which returns nothing, one value, or several in a std::tuple.
 template <typename Call>
 ClosureValues closure_results(const Call& call) {
   using Result = std::invoke_result_t<const Call&>;
@@ -116,8 +116,9 @@ ClosureValues closure_results(const Call& call) {
   }
 }
 
-/// A function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`, as a
-/// ClosureFunction, which throws InvalidArgument for other arguments. It returns as closure_results() says.
+/// Wraps a function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`.
+/// It may return nothing, one value, or several in a std::tuple. The wrapper throws InvalidArgument if it is
+/// called with arguments of another number or kind.
 template <typename Fn>
 ClosureFunction make_closure_function(Fn fn) {
   using Signature = decltype(detail::closure_signature<Fn>());

@@ -7,25 +7,33 @@
 
 namespace lockstep {
 
-/// What a worker does with one closure: the three calls, in this order. Where one throws, those after it are
-/// not made.
+/// The work of one closure on a worker, in three calls: prepare(), run(), finish(). If one throws, the later
+/// ones are not made.
+///
+/// Example:
+///
+///     struct SquareWork : ClosureWork {
+///       explicit SquareWork(int64_t given) : number(given) {}
+///       ClosureValues run() override { return {number * number}; }
+///       int64_t number;
+///     };
 class ClosureWork {
  public:
   virtual ~ClosureWork() = default;
 
-  /// By a thread of its own, while an earlier closure may run.
+  /// Called by a thread of its own, while an earlier closure may run.
   virtual void prepare() {}
-  /// By the thread that serves closures, one after another.
+  /// Called by the thread that serves closures, one closure after another.
   virtual ClosureValues run() = 0;
-  /// By a thread of its own, while the next closure may run. `results` is what run() has returned.
+  /// Called with the results of run() by a thread of its own, while the next closure may run.
   virtual void finish(ClosureValues& /*results*/) {}
 
-  /// Whether the next closure is to be asked for, and prepared, while this one runs. So it is kept from
-  /// workers that have nothing to do.
+  /// Returns whether the worker asks for the next closure, and prepares it, while this one runs. Idle workers
+  /// do not get that closure then.
   virtual bool looks_ahead() const { return false; }
 };
 
-/// Begins the work on a closure with these arguments, by the thread that prepares it.
+/// Creates the work of a closure with these arguments. Called by the thread that prepares it.
 using BeginClosure = std::function<std::unique_ptr<ClosureWork>(const ClosureValues& arguments)>;
 
 }  // namespace lockstep

@@ -26,25 +26,39 @@ class WorkerHeartbeat;
 struct ClosureWorkerOptions;
 struct ClosureResult;
 
-/// A closure was not run, or not to its end, since an earlier one failed or its coordinator has ended.
+/// Thrown for a closure that did not run to its end because an earlier one failed, closures were cancelled,
+/// or the coordinator has ended.
+///
+/// Example:
+///
+///     try {
+///       value.fetch_all();
+///     } catch (const lockstep::ClosureCancelled& error) {
+///       std::cerr << error.what() << "\n";
+///     }
 class ClosureCancelled : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What a closure returns, once it has. Copies are the same value. Thread-safe; outlives its coordinator.
+/// The future result of a closure. Copies refer to the same result. Thread-safe; may outlive its coordinator.
+///
+/// Example:
+///
+///     RemoteValue square = coordinator.schedule("square", 7);
+///     std::cout << square.fetch<int64_t>() << "\n";
 class RemoteValue {
  public:
-  /// The closure's number: the first of a coordinator is 0.
+  /// Returns the closure's number; a coordinator counts from 0.
   uint64_t closure() const { return closure_; }
-  /// Whether fetching does not block.
+  /// Returns whether fetching does not block.
   bool is_ready() const;
 
-  /// Blocks until the closure has come to its end, on whichever worker. Throws what it threw, as the
-  /// coordinator throws it, but as often as it is asked, and ClosureCancelled.
+  /// Returns the closure's results. Blocks until it has ended, on any worker. If it failed, throws its error,
+  /// as the coordinator does, at every call. Throws ClosureCancelled if it was cancelled.
   const ClosureValues& fetch_all() const;
-  /// The sole value of a closure that returns one. Throws InvalidArgument for another number of values, or
-  /// one that is no `T`.
+  /// Returns the only value of a closure that returns one. Throws as fetch_all(), and InvalidArgument for
+  /// another number of values and for a value that is not a `T`.
   template <typename T>
   T fetch() const {
     const auto& values = fetch_all();
@@ -66,22 +80,28 @@ class RemoteValue {
 };
 
 struct CoordinatorOptions {
-  /// A closure begins only when no more than so many others can end while it runs: with 0 they run one after
-  /// another. None: it begins at once.
+  /// A closure begins only if at most this many others can end while it runs. 0: one closure runs after
+  /// another. None: each begins at once.
   std::optional<uint64_t> max_staleness;
-  /// A worker that has not been heard of for so long is lost.
+  /// A worker that is silent for this long counts as lost.
   std::chrono::milliseconds worker_timeout{3'000};
-  /// The chief gets a line for each worker that comes or is lost; called by any thread. Empty: std::cerr
-  /// does.
+  /// Called on the chief with a line for each worker that comes or is lost, by any thread. Empty: prints to
+  /// std::cerr.
   std::function<void(const std::string&)> on_message;
 };
 
-/// What a worker reads its batches from: made in its process, when a closure there first asks for it. Copies
-/// are the same dataset.
+/// The dataset of a worker, made in the worker's process when a closure first asks for it. Copies refer to
+/// the same dataset.
+///
+/// Example:
+///
+///     auto batches = coordinator.create_per_worker_dataset(open_batches);
+///     coordinator.define("evaluate", [&](int64_t part) { return evaluate(batches->read(part)); });
 template <typename Dataset>
 class PerWorkerDataset {
  public:
-  /// For one thread at a time, as closures are. Throws InvalidArgument on the chief, and what `make` throws.
+  /// Returns this process's dataset. Not thread-safe; closures run one at a time. Throws InvalidArgument on
+  /// the chief, and rethrows errors of `make`.
   Dataset& local() const {
     if (!state_->dataset) state_->dataset.emplace(state_->make());
     return *state_->dataset;
@@ -100,35 +120,36 @@ class PerWorkerDataset {
   std::shared_ptr<State> state_;
 };
 
-/// Spreads closures, calls of functions that every process knows by name, over the workers of a job: the
-/// chief schedules them, each worker runs one after another. Workers may be lost and come at any time: what a
-/// lost one was at runs again elsewhere, so that a closure may run several times, to the end or in part; its
-/// value is that of one whole run.
+/// Schedules closures, which are calls of functions that every process knows by name, on the workers of a
+/// job. The chief schedules them; each worker runs one after another. Workers may be lost and come at any
+/// time. The closure of a lost worker runs again elsewhere, so a closure may run several times, in full or in
+/// part; its result is that of one full run.
 ///
-/// All processes run the same program, which defines its functions and then asks for its part:
+/// All processes run the same program: they define the same functions, then take their own part. Not
+/// thread-safe.
 ///
-///   ClusterCoordinator coordinator;
-///   auto batches = coordinator.create_per_worker_dataset([](const InputContext& context) { ... });
-///   coordinator.define("train_step", [&](int64_t step) { return train(batches->next(), step); });
-///   if (coordinator.is_chief()) {
-///     for (int64_t step = 0; step < 2000; ++step) coordinator.schedule("train_step", step);
-///     coordinator.join();
-///   } else {
-///     coordinator.serve();
-///   }
+/// Example:
 ///
-/// For one thread at a time.
+///     ClusterCoordinator coordinator;
+///     auto batches = coordinator.create_per_worker_dataset([](const InputContext& context) { ... });
+///     coordinator.define("train_step", [&](int64_t step) { return train(batches->next(), step); });
+///     if (coordinator.is_chief()) {
+///       for (int64_t step = 0; step < 2000; ++step) coordinator.schedule("train_step", step);
+///       coordinator.join();
+///     } else {
+///       coordinator.serve();
+///     }
 class ClusterCoordinator {
  public:
-  /// `resolver` null: what resolve_cluster() finds in the environment. The chief listens from now on, at the
-  /// address that the cluster names; a worker tells the chief from now on that it is there;
-  /// `cluster.join_timeout` is how long it does without any worker while closures wait for one, and how long
-  /// a worker does without the chief. Throws InvalidArgument for a job without a chief, and for tasks other
-  /// than chief and worker; ClusterError naming an address that cannot be listened on.
+  /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment. From now on, the
+  /// chief listens at its address in the cluster, and a worker tells the chief that it is there.
+  /// `cluster.join_timeout` limits how long the chief waits for any worker while closures wait for one, and
+  /// how long a worker waits for the chief. Throws InvalidArgument for a job without a chief and for tasks
+  /// other than chief and worker, and ClusterError naming an address that the chief cannot listen on.
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));
-  /// The chief: as end(). A worker that has not served leaves the job.
+  /// On the chief, the same as end(). A worker that has not served leaves the job.
   ~ClusterCoordinator();
   ClusterCoordinator(const ClusterCoordinator&) = delete;
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
@@ -136,19 +157,19 @@ class ClusterCoordinator {
   bool is_chief() const { return server_ != nullptr; }
   const ClusterResolver& cluster_resolver() const { return *resolver_; }
 
-  /// Makes a function known by a name, on this process: see make_closure_function(). Throws InvalidArgument
-  /// for a name that is taken.
+  /// Defines a function of this name on this process; see make_closure_function(). Throws InvalidArgument if
+  /// the name is taken.
   template <typename Fn>
   void define(const std::string& name, Fn fn) {
     define_function(name, make_closure_function(std::move(fn)));
   }
-  /// The same for a function of whatever arguments come.
+  /// The same for a function that takes any arguments.
   void define_function(const std::string& name, ClosureFunction function);
-  /// The same for work in several parts, see ClosureWork.
+  /// The same for work in several parts; see ClosureWork.
   void define_work(const std::string& name, BeginClosure begin);
 
-  /// `make(InputContext)` gives what a worker reads its batches from, whatever it is; the context's pipelines
-  /// are the workers. A worker that is started again makes its own anew.
+  /// Creates a dataset of any type for each worker: `make(InputContext)` returns it, in the worker's process.
+  /// The context's pipelines are the workers. A restarted worker makes its dataset anew.
   template <typename Make>
   requires std::is_invocable_v<Make&, const InputContext&>
   auto create_per_worker_dataset(Make make) const {
@@ -162,26 +183,26 @@ class ClusterCoordinator {
     });
   }
 
-  /// Has a worker call the function of this name with these arguments: truth values, numbers, texts and dense
-  /// tensors, which arrive on the CPU. Does not block. Throws InvalidArgument for a name that is not defined
-  /// here, and on a worker.
+  /// Has a worker call the function of this name with these arguments: bools, numbers, strings and dense
+  /// tensors, which arrive on the CPU. Does not block. Throws InvalidArgument on a worker, and if the name is
+  /// not defined here.
   ///
-  /// Where a closure has failed, those that wait are cancelled, and its error, the first of several, comes
-  /// out of the next call of schedule(), join() or done(), once; ClusterError likewise where closures have
-  /// waited for too long without any worker.
+  /// If a closure fails, all waiting closures are cancelled. The next call of schedule(), join() or done()
+  /// throws its error, once; if several fail, the first error. These calls also throw ClusterError, once, if
+  /// closures have waited too long without any worker.
   template <typename... Args>
   RemoteValue schedule(const std::string& name, Args&&... args) {
     return schedule_values(name, detail::closure_values(std::forward<Args>(args)...));
   }
-  /// Blocks until all closures have come to their end. Throws as schedule().
+  /// Blocks until all closures have ended. Throws as schedule().
   void join();
-  /// Whether all closures have come to their end. Does not block. Throws as schedule().
+  /// Returns whether all closures have ended. Does not block. Throws as schedule().
   bool done();
-  /// Cancels the closures that wait, and blocks until those that run have come to their end. Throws as
-  /// schedule().
+  /// Cancels the waiting closures, and blocks until the running ones have ended. Throws as schedule().
   void cancel();
 
-  /// Blocks until all of these have come to their end. Throws as RemoteValue::fetch().
+  /// Returns the value of each. Blocks until all of these closures have ended. Throws as
+  /// RemoteValue::fetch().
   template <typename T>
   std::vector<T> fetch(const std::vector<RemoteValue>& values) const {
     std::vector<T> fetched;
@@ -189,22 +210,22 @@ class ClusterCoordinator {
     return fetched;
   }
 
-  /// The workers that are there, by name. Throws InvalidArgument on a worker.
+  /// Returns the names of the connected workers. Throws InvalidArgument on a worker.
   std::vector<std::string> workers() const;
-  /// How many were lost, those that have come back included. Throws InvalidArgument on a worker.
+  /// Returns how many workers were lost, including those that came back. Throws InvalidArgument on a worker.
   int64_t num_lost_workers() const;
 
-  /// A worker's part: runs closures in the calling thread until the chief ends, or, where `is_leaving()`
-  /// becomes true, until those that it has are done; it is asked between two of them, by another thread, and
-  /// empty for a worker that stays. Blocks. What a function
-  /// throws goes to the chief. Throws PeerLost where the chief is lost and does not come back in time,
-  /// ClusterError for another token, and InvalidArgument on the chief.
+  /// Runs closures on a worker, in the calling thread. Blocks until the chief ends or, once `is_leaving()`
+  /// returns true, until the worker's current closures have ended. Another thread calls `is_leaving` between
+  /// closures; leave it empty for a worker that stays. Errors of the functions go to the chief. Throws
+  /// PeerLost if the chief is lost and does not come back in time, ClusterError if the chief has another
+  /// token, and InvalidArgument on the chief.
   void serve(const std::function<bool()>& is_leaving = {});
-  /// The number of the closure that runs, inside a function; see RemoteValue::closure().
+  /// Returns the number of the running closure, inside its function; see RemoteValue::closure().
   uint64_t current_closure() const { return current_closure_; }
 
-  /// Cancels what waits, and blocks until all workers that are there have ended what they run, and were told
-  /// that the chief ends. On a worker it does nothing.
+  /// Cancels the waiting closures. Blocks until all connected workers have ended the closures that they run,
+  /// and know that the chief has ended. Does nothing on a worker.
   void end();
 
  private:
@@ -217,8 +238,8 @@ class ClusterCoordinator {
   std::shared_ptr<const ClusterResolver> resolver_;
   const ClusterOptions cluster_;
   std::map<std::string, BeginClosure> functions_;
-  std::unique_ptr<ClosureServer> server_;       // the chief's
-  std::unique_ptr<WorkerHeartbeat> heartbeat_;  // a worker's, until it serves
+  std::unique_ptr<ClosureServer> server_;       // null on a worker
+  std::unique_ptr<WorkerHeartbeat> heartbeat_;  // of a worker, until it serves
   uint64_t current_closure_ = 0;
 };
 

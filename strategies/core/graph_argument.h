@@ -28,27 +28,27 @@ inline constexpr bool is_replicated = is_mirrored<A>;
 template <typename T>
 inline constexpr bool is_replicated<PerReplica<T>> = true;
 
-/// State of the user's own: `value.for_each_tensor(visit)` calls `visit(tensor)` for all it keeps.
+/// Your own state: `value.for_each_tensor(visit)` calls `visit(tensor)` for every tensor that it keeps.
 template <typename T>
 concept HasStateTensors = requires(const T& value, void (*visit)(const torch::Tensor&)) {
   value.for_each_tensor(visit);
 };
 
-/// Tensors that each run brings anew, such as a batch: copied to where the graph reads them.
+/// Tensors that change with each run, such as a batch. They are copied to where the graph reads them.
 template <typename A>
 concept GraphInput = requires {
   typename A::value_type;
 }
 &&is_replicated<A> && !is_mirrored<A> && HasTensors<typename A::value_type>;
 
-/// A constant of the graph. Comparable, but for tensors, of which the memory counts.
+/// A constant of the graph, compared with ==. Tensors are compared by identity.
 template <typename A>
 concept GraphConstant = !is_replicated<A> && (std::equality_comparable<A> || std::same_as<A, torch::Tensor>);
 
 template <typename T>
 inline constexpr bool is_number = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-/// Objects that stay where they are, and that the graph reads and writes there.
+/// Objects that the graph reads and writes in place.
 template <typename A>
 concept GraphState = requires {
   typename A::value_type;
@@ -58,22 +58,22 @@ concept GraphState = requires {
      HasTensors<typename A::value_type> || HasStateTensors<typename A::value_type> ||
      is_number<typename A::value_type>);
 
-/// Adds a tensor that is read and written where it is, and whether it has a gradient.
+/// Adds a tensor that is read and written in place, and whether it has a gradient.
 void describe_tensor(Fingerprint& fingerprint, const torch::Tensor& tensor);
-/// Adds parameters, buffers and the training flags of a module and all below it.
+/// Adds the parameters, buffers and training flags of a module and its submodules.
 void describe_module(Fingerprint& fingerprint, const torch::nn::Module& module);
-/// Adds what a captured step takes over. Throws InvalidArgument for an optimizer that is no CapturableStep.
+/// Adds everything that a captured step takes from the optimizer. Throws InvalidArgument if the optimizer is
+/// not a CapturableStep.
 void describe_optimizer(Fingerprint& fingerprint, const torch::optim::Optimizer& optimizer);
-/// Throws InvalidArgument for a tensor that is not dense or not on `device`, and for one that requires a
-/// gradient.
+/// Throws InvalidArgument for a tensor that is not dense, is not on `device`, or requires a gradient.
 void check_input(const torch::Tensor& tensor, torch::Device device);
 /// Throws InvalidArgument for a tensor that is not on `device`.
 void check_result(const torch::Tensor& tensor, torch::Device device);
 [[noreturn]] void refuse_changed_input();
 void check_warm_up(int runs);
-/// How often it was written to, where that is counted: not under InferenceMode.
+/// Returns how often the tensor was written to. Always 0 under InferenceMode, which does not count.
 int64_t version_of(const torch::Tensor& tensor);
-/// A new tensor with the same layout and values.
+/// Returns a new tensor with the same layout and values.
 torch::Tensor copy_of(const torch::Tensor& tensor);
 
 template <GraphState A>
@@ -111,7 +111,7 @@ void describe_input(Fingerprint& fingerprint, const A& argument) {
 }
 
 /// The optimizers among a replica's values, and the parameters that a captured function may make gradients
-/// of, each once.
+/// for, each once.
 class GraphObjects {
  public:
   template <typename T>
@@ -131,7 +131,7 @@ class GraphObjects {
       BatchTraits<T>::for_each_tensor(value, [this](const torch::Tensor& tensor) { add_parameter(tensor); });
     }
   }
-  /// The parameters that were added and those of the optimizers. None are left behind.
+  /// Returns the parameters that were added and those of the optimizers, and forgets them.
   std::vector<torch::Tensor> take_parameters();
   const std::vector<torch::optim::Optimizer*>& optimizers() const { return optimizers_; }
 
@@ -144,7 +144,7 @@ class GraphObjects {
   std::unordered_set<const void*> known_;
 };
 
-/// `value` with tensors of its own.
+/// Returns `value` with copies of its tensors.
 template <typename T>
 T with_copied_tensors(T value) {
   BatchTraits<T>::for_each_tensor(value, [](torch::Tensor& tensor) {
@@ -153,7 +153,7 @@ T with_copied_tensors(T value) {
   return value;
 }
 
-/// Copies the tensors' values, on the current stream.
+/// Copies the values of all tensors, on the current stream.
 template <typename T>
 void copy_tensors(T& to, const T& from) {
   std::vector<torch::Tensor> sources;
@@ -166,7 +166,7 @@ void copy_tensors(T& to, const T& from) {
   });
 }
 
-/// What is kept of an argument from run to run: a constant's value, or an input's copy on each replica.
+/// State of an argument between runs: the value of a constant, or each replica's copy of an input.
 template <typename A>
 struct GraphSlot {
   std::monostate constant;

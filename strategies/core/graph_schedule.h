@@ -11,24 +11,34 @@
 
 namespace lockstep {
 
-/// What a run does with a captured function.
+/// Use of a captured function in one run.
 enum class GraphUse : uint8_t { kCall, kCapture, kReplay };
 
-/// A captured function's recordings, one a replica, and when they are made and replayed: after some calls in
-/// a row that a graph would take over the same from, the next one is captured, and replayed where that is the
-/// same again and the gradients are where it left them. Other runs call the function.
+/// Decides when a captured function is called, captured and replayed, and holds one recording for each
+/// replica. After `warm_up_runs` calls in a row with equal fingerprints, the next run with that fingerprint
+/// is captured. Later runs with it are replayed if the gradients are still where the recording left them. All
+/// other runs call the function.
+///
+/// Example:
+///
+///     GraphSchedule schedule(/*num_replicas=*/1, /*warm_up_runs=*/3);
+///     Fingerprint now;
+///     now.add_layout(batch);
+///     if (schedule.next(now) == GraphUse::kCapture) schedule.begin_capture();
 class GraphSchedule {
  public:
   GraphSchedule(int num_replicas, int warm_up_runs)
       : recordings_(static_cast<size_t>(num_replicas)), warm_up_runs_(warm_up_runs) {}
 
-  /// Whether what is captured finds all that it needs, but for what a graph took over.
+  /// Returns whether a replay could run now, apart from the fingerprint: there are recordings, they are
+  /// usable, and the gradients are in place.
   bool is_ready() const;
-  /// `now`: what a graph would take over in this run. `may_replay` false: a graph would find others without.
+  /// Returns what to do in a run with this fingerprint. Pass false as `may_replay` if other workers cannot
+  /// replay.
   GraphUse next(const Fingerprint& now, bool may_replay = true);
-  /// Drops the recordings, for new ones. What is captured next is what next() was told last.
+  /// Drops the recordings to make new ones, for the fingerprint that next() was given last.
   void begin_capture();
-  /// All replicas have recorded their calls.
+  /// Call this once all replicas have recorded their calls.
   void end_capture() { is_captured_ = true; }
   std::shared_ptr<GraphRecording>& recording(int replica) {
     return recordings_[static_cast<size_t>(replica)];
@@ -41,9 +51,9 @@ class GraphSchedule {
   const int warm_up_runs_;
   Fingerprint captured_;
   Fingerprint seen_;
-  int runs_ = 0;  // calls in a row that have seen the same
+  int runs_ = 0;  // calls in a row with the fingerprint seen_
   bool is_captured_ = false;
-  bool has_replayed_ = false;  // what is captured
+  bool has_replayed_ = false;  // whether the current recordings have been replayed
 };
 
 }  // namespace lockstep

@@ -6,28 +6,33 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/collectives/bucket_options.h"
+#include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
 namespace lockstep {
 
 class WorkerGroup;
 
-/// What a strategy is made of. Subclasses fill it in.
+/// The configuration of a strategy. Subclasses fill it in.
 struct StrategyConfig {
-  std::string name;                                      ///< such as MirroredStrategy; begins its errors
-  Devices devices;                                       ///< one local replica each, at least one
-  std::shared_ptr<CrossDeviceOps> cross_device_ops;      ///< null: chosen for the devices
-  std::string cross_device_ops_reason = "as asked for";  ///< why it is that one, where there is one
-  int intra_op_threads = 0;      ///< of each replica; 0: the machine's cores over the replicas
-  std::optional<uint64_t> seed;  ///< of the replicas' generators; none: the process's current seed
+  std::string name;  ///< Name of the strategy, such as MirroredStrategy; begins its errors.
+  Devices devices;   ///< Device of each local replica; at least one.
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;      ///< Null: chosen for the devices.
+  std::string cross_device_ops_reason = "as asked for";  ///< Why this op was chosen, if one is set.
+  /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
+  int intra_op_threads = 0;
+  /// Seed of the replicas' random streams. None: the process's current seed.
+  std::optional<uint64_t> seed;
   BucketOptions buckets;
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of every wait for other replicas
-  /// The processes that train together; null: this one alone. `cross_device_ops` must be over them.
+  /// Limit of every wait for other replicas.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  /// The processes that train together; null: only this one. `cross_device_ops` must span them.
   std::shared_ptr<WorkerGroup> workers;
-  int num_processes_here = 1;  ///< that share this machine's cores
-  bool has_graphs = true;      ///< whether a step may be captured (CudaGraph)
+  /// Number of processes that share this machine's cores.
+  int num_processes_here = 1;
+  /// Whether a step may be captured; see CudaGraph.
+  bool has_graphs = true;
 };
 
 }  // namespace lockstep

@@ -19,36 +19,51 @@
 
 namespace lockstep {
 
-/// Without end.
+/// Number of steps of a source without an end.
 inline constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
-/// Batches by epoch and step, as the local replicas see them. The stages below stand on one another.
+/// The batches of the local replicas, by epoch and step. The sources below each change the batches of another
+/// one.
+///
+/// Example:
+///
+///     struct Ones : BatchSource<torch::Tensor> {
+///       const InputPlacement& placement() const override;
+///       std::optional<int64_t> num_steps() const override { return kEndless; }
+///       std::optional<PerReplica<torch::Tensor>> load(int64_t epoch, int64_t step) override;
+///     };
 template <typename Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// The replicas that the batches are for.
+  /// Returns the replicas that the batches are for.
   virtual const InputPlacement& placement() const = 0;
-  /// Steps of an epoch, kEndless, or nothing where that shows only at the end.
+  /// Returns the number of steps in an epoch, kEndless, or nothing if only the end of the data shows it.
   virtual std::optional<int64_t> num_steps() const = 0;
-  /// What decides which examples come at a step, besides their values; empty where that is not known.
+  /// Describes everything but the examples' values that decides which examples a step gets. Empty if not
+  /// known.
   virtual std::string describe() const { return {}; }
-  /// Whether load() must be called for one step after another, by one thread at a time.
+  /// Returns whether load() must be called for one step after another, by one thread at a time.
   virtual bool is_sequential() const { return false; }
-  /// Whether every worker draws the whole global batch and keeps its replicas' part: then none of them may
-  /// have another one, or end before the others.
+  /// Returns whether every worker draws the whole global batch and keeps its replicas' part. If so, all
+  /// workers must have the same batches and the same end.
   virtual bool has_whole_batches() const { return false; }
-  /// The batch of a step; nothing past the end. Safe to call from several threads unless sequential. Throws
-  /// what making it throws, OutOfMemory and DeviceFailure naming the replica.
+  /// Returns the batch of a step, or nothing past the end. Thread-safe unless sequential. Rethrows errors of
+  /// making the batch, and throws OutOfMemory and DeviceFailure naming the replica.
   virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
-  /// An empty shard for each replica, for steps of other workers past this one's end. Not while load() runs.
-  /// Throws InvalidArgument where there was no batch that it could be cut from.
+  /// Returns an empty shard for each replica, for steps of other workers past the end of this one. Must not
+  /// be called while load() runs. Throws InvalidArgument if there was no batch to cut it from.
   virtual PerReplica<Batch> load_nothing() {
     throw InvalidArgument("[dataset] expected all workers to have the same steps");
   }
 };
 
 /// Applies a function to every shard.
+///
+/// Example:
+///
+///     auto halve = [](torch::Tensor shard) { return shard / 2; };
+///     MappedSource<torch::Tensor, torch::Tensor> halves(source, halve);
 template <typename Batch, typename Result>
 class MappedSource : public BatchSource<Result> {
  public:
@@ -85,7 +100,11 @@ class MappedSource : public BatchSource<Result> {
   std::function<Result(Batch)> function_;
 };
 
-/// The first `count` steps of every epoch.
+/// Keeps the first `count` steps of every epoch.
+///
+/// Example:
+///
+///     TakenSource<torch::Tensor> first_ten(source, 10);
 template <typename Batch>
 class TakenSource : public BatchSource<Batch> {
  public:
@@ -113,7 +132,11 @@ class TakenSource : public BatchSource<Batch> {
   int64_t count_;
 };
 
-/// `count` epochs one after another as one. Each of them has its own order. Needs to know how long one is.
+/// Joins `count` epochs into one. Each keeps its own order. The source must know its number of steps.
+///
+/// Example:
+///
+///     RepeatedSource<torch::Tensor> three_epochs(source, 3);
 template <typename Batch>
 class RepeatedSource : public BatchSource<Batch> {
  public:
@@ -139,11 +162,11 @@ class RepeatedSource : public BatchSource<Batch> {
  private:
   std::shared_ptr<BatchSource<Batch>> inner_;
   int64_t steps_;
-  int64_t count_;  // kEndless also where the steps would be more than that
+  int64_t count_;  // kEndless also if the number of steps would exceed it
 };
 
-/// The elements [begin, end) of a global batch of n examples that go to replica r of R: pieces of ceil(n/R),
-/// so that the last ones may be smaller or empty.
+/// Returns the range [begin, end) of a global batch of n examples that goes to replica r of R. Each gets
+/// ceil(n / R) examples, except that the last ones may get fewer or none.
 inline std::pair<int64_t, int64_t> shard_bounds(int64_t n, int replica, int num_replicas) {
   const int64_t piece = (n + num_replicas - 1) / num_replicas;
   return {std::min(n, replica * piece), std::min(n, (replica + 1) * piece)};

@@ -16,20 +16,19 @@
 
 namespace lockstep {
 
-/// Data and target of one example, or of a batch of them along axis 0.
+/// Data and target of one example, or of a batch of examples along axis 0.
 using Example = torch::data::Example<>;
 
-/// What a distributed dataset must know of a batch's type. Specialise it for batches of your own:
-///   size(batch)             examples in it
-///   none_of(batch)          a batch of 0 examples with the same types and shapes otherwise
-///   slice(batch, begin, end)
-///                           its examples [begin, end), 0 or more. May be missing: distribute_dataset() then
-///                           cuts no streams of such batches.
-///   to(batch, device)       the batch on a device, copied without blocking where that is possible
-///   for_each_tensor(batch, visit)  calls `visit(tensor)` for every tensor in it, by reference to it, so that
-///                           those of a batch that is no constant can be exchanged. May be missing: batches
-///                           for GPUs are then made on the current stream of the thread that makes them, and
-///                           not on one of their own while the replicas compute, and no CudaGraph takes them.
+/// Tells a distributed dataset how to handle a type of batch. Specialize it for your own types:
+/// - size(batch): Returns the number of examples.
+/// - none_of(batch): Returns a batch of 0 examples with the same types and otherwise the same shapes.
+/// - slice(batch, begin, end): Returns the examples [begin, end), 0 or more. Optional: without it,
+///   distribute_dataset() does not cut streams of such batches.
+/// - to(batch, device): Returns the batch on a device, copied without blocking if possible.
+/// - for_each_tensor(batch, visit): Calls `visit(tensor)` with a reference to every tensor, so that `visit`
+///   can replace the tensors of a batch that is not constant. Optional: without it, a CudaGraph does not
+///   accept such batches, and batches for GPUs are made on the current stream of the thread that makes them,
+///   not on a separate stream while the replicas compute.
 template <typename Batch>
 struct BatchTraits;
 
@@ -46,8 +45,8 @@ struct BatchTraits<torch::Tensor> {
   static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
   static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
   static torch::Tensor slice(const torch::Tensor& batch, int64_t begin, int64_t end) {
-    // With a version of its own: where a replica changes its slice in place, autograd must not take that for
-    // a change of the other replicas'.
+    // A separate version counter: if a replica changes its slice in place, autograd must not take that for a
+    // change of the other replicas' slices.
     return batch.narrow(0, begin, end - begin).variable_data();
   }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
@@ -99,7 +98,7 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
   }
 };
 
-/// Several values batched together, each along axis 0.
+/// Several values that are batched together, each along axis 0.
 template <typename First, typename... Rest>
 struct BatchTraits<std::tuple<First, Rest...>> {
   using Batch = std::tuple<First, Rest...>;
@@ -164,8 +163,8 @@ struct BatchTraits<std::vector<Part>> {
   }
 };
 
-/// Stacks the examples that LibTorch's datasets give one by one; a batch that is collated already passes
-/// through.
+/// Stacks single examples, as LibTorch's datasets return them, into a batch. Batches that are collated
+/// already are returned unchanged.
 template <typename Batch>
 Batch collate(Batch batch) {
   return batch;
@@ -176,7 +175,7 @@ torch::data::Example<Data, Target> collate(std::vector<torch::data::Example<Data
       std::move(examples));
 }
 
-/// Anything with `size()` and `get_batch(indices)`, such as LibTorch's datasets, mapped or not.
+/// A type with `size()` and `get_batch(indices)`, such as LibTorch's datasets, mapped or not.
 template <typename D>
 concept IndexedDataset = requires(D& dataset, c10::ArrayRef<size_t> indices) {
   { dataset.size() } -> std::convertible_to<std::optional<size_t>>;

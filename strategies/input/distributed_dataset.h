@@ -17,14 +17,14 @@
 
 namespace lockstep {
 
-/// A place in a distributed dataset: the next batch to hand out.
+/// A position in a distributed dataset: the next batch to return.
 struct DatasetPosition {
   int64_t epoch = 0;
   int64_t step = 0;
   friend bool operator==(const DatasetPosition&, const DatasetPosition&) = default;
 };
 
-/// Throws InvalidArgument for a negative prefetch or less than one worker.
+/// Throws InvalidArgument for a negative prefetch and for less than one worker.
 inline void check_prefetch(int prefetch, int num_workers) {
   if (prefetch < 0)
     throw InvalidArgument("[dataset] expected a prefetch of 0 or more batches, but got " +
@@ -33,17 +33,22 @@ inline void check_prefetch(int prefetch, int num_workers) {
     throw InvalidArgument("[dataset] expected 1 or more workers, but got " + std::to_string(num_workers));
 }
 
-/// Global batches, each cut into one shard a replica: `for (const auto& batch : batches) strategy.run(step,
-/// ..., batch);`
+/// Global batches, each cut into one shard for each replica.
 ///
-/// Each loop over it is one epoch, with an order of its own where the dataset is shuffled. Leaving a loop
-/// early ends its epoch: the next loop begins the next epoch. A batch of n examples is cut by ceil(n /
-/// replicas), so the last one may be uneven and leave replicas with empty shards, tensors of shape [0, ...].
+/// Each loop over the dataset is one epoch, with its own order if the dataset is shuffled. If you leave a
+/// loop early, its epoch ends, and the next loop begins the next epoch. A batch of n examples is cut into
+/// pieces of ceil(n / replicas), so the last batch may be uneven and leave replicas with empty shards,
+/// tensors of shape [0, ...].
 ///
-/// Batches are made ahead by background threads that live as long as the loop's iterator. For GPUs that is
-/// done on a stream of its own, for which the loop's current stream waits as it takes the batch, not the
-/// host. Not thread-safe; it must outlive its iterators. What making a batch throws ends the job of several
-/// workers: the others are told of it.
+/// Background threads, which live as long as the loop's iterator, make batches ahead. Batches for GPUs are
+/// made on a separate stream; when the loop takes a batch, its current stream waits for that one, and the
+/// host does not. Not thread-safe. Must outlive its iterators. With several workers, an error in making a
+/// batch ends the job: the other workers are told of it.
+///
+/// Example:
+///
+///     auto batches = strategy.distribute_dataset(dataset, {.global_batch_size = 64, .shuffle_seed = 1});
+///     for (const auto& batch : batches) strategy.run(train_step, model, optimizer, batch);
 template <typename Batch>
 class DistributedDataset {
  public:
@@ -54,8 +59,8 @@ class DistributedDataset {
         prefetch_(prefetch),
         num_workers_(source_->is_sequential() ? 1 : num_workers) {}
 
-  /// Batches an epoch. Throws InvalidArgument for an endless dataset and for a stream, whose end shows only
-  /// when it is there.
+  /// Returns the number of batches in an epoch. Throws InvalidArgument for an endless dataset and for a
+  /// stream, whose length is not known before its end.
   int64_t size() const {
     const auto steps = source_->num_steps();
     if (!steps || *steps == kEndless)
@@ -63,15 +68,17 @@ class DistributedDataset {
     return *steps;
   }
 
-  /// Nothing where size() would throw.
+  /// Returns size(), or nothing if that would throw.
   std::optional<int64_t> known_size() const { return is_endless() ? std::nullopt : source_->num_steps(); }
-  /// Such as "batches of 32 out of 60000 examples, shuffled with seed 1"; empty for a stream.
+  /// Returns a description such as "batches of 32 out of 60000 examples, shuffled with seed 1". Empty for a
+  /// stream.
   std::string describe() const { return source_->describe(); }
-  /// Whether repeat() has left it without an end.
+  /// Returns whether repeat() made the dataset endless.
   bool is_endless() const { return source_->num_steps() == kEndless; }
 
-  /// `count` epochs as one, each in its own order; without a count, no end: take batches by the iterator.
-  /// Throws InvalidArgument for a negative count, for a stream and for an endless dataset.
+  /// Returns a dataset that joins `count` epochs into one, each in its own order. Without a count, it is
+  /// endless: take batches by the iterator. Throws InvalidArgument for a negative count, for a stream and for
+  /// an endless dataset.
   DistributedDataset repeat(std::optional<int64_t> count = std::nullopt) const {
     if (count && *count < 0)
       throw InvalidArgument("[repeat] expected 0 or more repetitions, but got " + std::to_string(*count));
@@ -82,17 +89,18 @@ class DistributedDataset {
             num_workers_};
   }
 
-  /// The first `count` batches of every epoch, or all where it has fewer. Throws InvalidArgument for a
-  /// negative count.
+  /// Returns a dataset of the first `count` batches of every epoch, or of all if there are fewer. Throws
+  /// InvalidArgument for a negative count.
   DistributedDataset take(int64_t count) const {
     if (count < 0)
       throw InvalidArgument("[take] expected 0 or more batches, but got " + std::to_string(count));
     return {std::make_shared<TakenSource<Batch>>(source_, count), prefetch_, num_workers_};
   }
 
-  /// `function(shard)` for every shard, which lies on its replica's device by then. Called on the background
-  /// threads, several at once with several workers (in the loop's thread without prefetch). What it throws
-  /// comes out of the loop at that batch. The number of examples must stay; this is not checked.
+  /// Returns a dataset that applies `function(shard)` to every shard, which is on its replica's device
+  /// already. Background threads call the function, several at the same time if there are several workers;
+  /// without prefetch, the loop's thread does. The loop rethrows its errors at the batch they belong to. The
+  /// function must keep the number of examples, which is not checked.
   template <typename Fn>
   auto map(Fn function) const {
     using Result = std::invoke_result_t<Fn&, Batch>;
@@ -100,11 +108,11 @@ class DistributedDataset {
         std::make_shared<MappedSource<Batch, Result>>(source_, std::move(function)), prefetch_, num_workers_);
   }
 
-  /// Where the next batch is. Inside a loop's body the present batch counts as handed out: training that is
-  /// saved after its step goes on with the next one.
+  /// Returns the position of the next batch. Inside a loop, the current batch counts as returned: a training
+  /// that is saved after the batch's step resumes with the next one.
   DatasetPosition position() const { return position_; }
-  /// The next loop begins at `position`. Throws InvalidArgument for negative values. Iterators from before go
-  /// on where they were, but no longer move the position.
+  /// Makes the next loop begin at `position`. Iterators made before continue where they were, but no longer
+  /// move the position. Throws InvalidArgument for negative values.
   void restore(DatasetPosition position) {
     if (position.epoch < 0 || position.step < 0)
       throw InvalidArgument("[dataset] expected a position of 0 or more");
@@ -113,8 +121,8 @@ class DistributedDataset {
     ++generation_;
   }
 
-  /// Begins an epoch: the one restored, else the next one. Blocks until its first batch is made and throws
-  /// what making it threw; the next loop then begins at the same place again.
+  /// Begins the restored epoch, or else the next one. Blocks until its first batch is made. If making it
+  /// throws, rethrows the error, and the next loop begins at the same position.
   Iterator begin() {
     if (!restored_ && position_.step > 0) position_ = {position_.epoch + 1, 0};
     ++generation_;
@@ -125,7 +133,7 @@ class DistributedDataset {
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
  private:
-  /// The same for all loops: LibTorch's pool has few streams.
+  /// Shared by all loops, because LibTorch's pool has few streams.
   std::shared_ptr<const InputStreams> input_streams() {
     // In the loop's own thread there is nothing to overlap with.
     const bool ahead = HasTensors<Batch> && prefetch_ > 0;
@@ -135,15 +143,20 @@ class DistributedDataset {
   }
 
   std::shared_ptr<BatchSource<Batch>> source_;
-  std::shared_ptr<const InputStreams> streams_;  // once the first loop begins
+  std::shared_ptr<const InputStreams> streams_;  // made by the first loop
   int prefetch_;
   int num_workers_;
   DatasetPosition position_;
   bool restored_ = false;
-  uint64_t generation_ = 0;  // of the newest iterator, the one that moves the position
+  uint64_t generation_ = 0;  // of the newest iterator, the only one that moves the position
 };
 
-/// Goes through one epoch once.
+/// Iterates once over one epoch.
+///
+/// Example:
+///
+///     auto batch = batches.begin();
+///     if (batch != batches.end()) strategy.run(train_step, model, optimizer, *batch);
 template <typename Batch>
 class DistributedDataset<Batch>::Iterator {
  public:
@@ -167,8 +180,8 @@ class DistributedDataset<Batch>::Iterator {
 
   PerReplica<Batch>& operator*() const { return *current_; }
   PerReplica<Batch>* operator->() const { return &*current_; }
-  /// Goes to the next batch, in the place of the present one. Blocks until it is made; throws what making it
-  /// threw, and again at every further call.
+  /// Moves to the next batch, which replaces the current one. Blocks until it is made. If making it throws,
+  /// rethrows the error, again at every further call.
   Iterator& operator++() {
     advance();
     return *this;
@@ -195,8 +208,8 @@ class DistributedDataset<Batch>::Iterator {
     if (dataset_->generation_ == generation_) dataset_->position_ = position_;
   }
 
-  /// Streams of several workers may end at different steps, unless all draw the same: those at their end go
-  /// on with empty shards, until all have come to theirs. Called by all workers together.
+  /// Streams of several workers may end at different steps, unless all workers draw the same batches. Workers
+  /// at their end continue with empty shards until all have ended. All workers must call this together.
   void agree(std::optional<Made>& made) {
     auto& source = *dataset_->source_;
     const auto here = made ? std::optional(made->batch.batch_sizes()->global) : std::nullopt;
@@ -213,7 +226,8 @@ class DistributedDataset<Batch>::Iterator {
     made->batch.set_batch_sizes(std::move(sizes));
   }
 
-  /// What `make()` gives. Other workers would wait for this one after an error of it.
+  /// Returns the result of `make()`. Reports an error to the other workers, which would otherwise wait for
+  /// this one.
   template <typename Make>
   auto told_to_others(const Make& make) {
     try {

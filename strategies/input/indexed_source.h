@@ -20,22 +20,21 @@
 namespace lockstep {
 
 struct DistributeOptions {
-  int64_t global_batch_size = 0;  ///< examples of one step over all replicas; must be given
-  /// None: in the dataset's order. Else each epoch has a permutation of its own, the same for every number of
-  /// replicas.
+  int64_t global_batch_size = 0;  ///< Examples of one step over all replicas. Required.
+  /// Seed of the shuffling. Each epoch has its own permutation, the same for every number of replicas. None:
+  /// the dataset's order.
   std::optional<uint64_t> shuffle_seed;
-  /// Leaves out a last batch that is smaller than the others.
+  /// Whether to leave out a last batch that is smaller than the others.
   bool drop_remainder = false;
-  /// Batches made ahead in the background; 0 makes each when it is asked for.
+  /// Number of batches made ahead in the background. 0: each is made when it is asked for.
   int prefetch = 2;
-  /// Threads that make them. With more than one, the dataset's get_batch must be safe to call from several
-  /// threads.
+  /// Number of threads that make batches. With more than one, the dataset's get_batch() must be thread-safe.
   int num_workers = 1;
 };
 
 namespace detail {
 
-/// Cuts an indexed dataset. `get_batch` is called once for each replica's shard.
+/// Cuts the batches of an indexed dataset. `get_batch` is called once for each replica's shard.
 template <IndexedDataset D>
 class IndexedSource : public BatchSource<BatchOf<D>> {
  public:
@@ -64,7 +63,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     return load_shards(epoch, step, placement_.first_replica, placement_.num_replicas);
   }
 
-  /// As if the local replicas were `first_replica` and those after it, of `num_replicas`.
+  /// Loads the shards of replicas `first_replica` and following, of `num_replicas`, onto the local replicas'
+  /// devices.
   std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
                                                int num_replicas) {
     if (step >= *num_steps()) return std::nullopt;
@@ -79,7 +79,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
       const auto [from, to] = shard_bounds(count, first_replica + local, num_replicas);
       sizes.local.push_back(to - from);
       if (from == to) {
-        // Not every dataset can give a batch of nothing, so it is cut from one that has something.
+        // Not every dataset can return an empty batch, so it is cut from another batch.
         if (!prototype) prototype = shards.empty() ? get(order.get(), begin, begin + 1) : shards.front();
         shards.push_back(BatchTraits<Batch>::none_of(*prototype));
       } else {
@@ -106,7 +106,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
  private:
   using Order = std::shared_ptr<const std::vector<size_t>>;
 
-  /// Null: the dataset's own order.
+  /// Returns null for the dataset's own order.
   Order order_of(int64_t epoch) {
     if (!options_.shuffle_seed) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -123,7 +123,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     indices.reserve(static_cast<size_t>(end - begin));
     for (int64_t i = begin; i < end; ++i)
       indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
-    // Loops that are under way at once have a worker each.
+    // Several loops may run at the same time, each with its own thread.
     std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
     if (options_.num_workers == 1) one_at_a_time.lock();
     return collate(dataset_.get_batch(indices));
@@ -134,14 +134,14 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   InputPlacement placement_;
   int64_t size_ = 0;
   std::mutex in_dataset_;
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the two members below
   Order order_;
   int64_t order_epoch_ = 0;
 };
 
 }  // namespace detail
 
-/// Throws as Strategy::distribute_dataset.
+/// Makes the source of an indexed dataset. Throws as Strategy::distribute_dataset().
 template <IndexedDataset D>
 auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlacement placement) {
   if (options.global_batch_size < 1) {
@@ -152,7 +152,7 @@ auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlace
   return std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
 }
 
-/// What Strategy::distribute_dataset does.
+/// Implements Strategy::distribute_dataset().
 template <IndexedDataset D>
 auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
   const auto check_same = placement.check_same;

@@ -12,46 +12,49 @@
 
 namespace lockstep {
 
-/// Which replica a value is made for.
+/// The replica that a value is made for.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
 };
 
-/// Which part of the input a pipeline is to give.
+/// The part of the input that a pipeline should return.
 struct InputContext {
-  int num_input_pipelines = 1;  ///< one a process; 1 where each of them is to give all of the input
+  int num_input_pipelines = 1;  ///< One for each process; 1 if each of them should return all of the input.
   int input_pipeline_id = 0;
   int num_replicas_in_sync = 1;
-  int64_t epoch = 0;  ///< counts from 0; for shuffling
-  /// Those that this pipeline is to read: all that were given, or this worker's where they are dealt out.
+  int64_t epoch = 0;  ///< Counts from 0; use it to shuffle.
+  /// Files that this pipeline should read: all files, or this worker's if they are dealt out.
   std::vector<std::string> files;
-  /// What distribute_dataset asks the stream's get_batch() for; 0: no stream of its.
+  /// Number of examples that distribute_dataset() passes to the stream's get_batch(). 0 outside
+  /// distribute_dataset().
   int64_t batch_size = 0;
 
-  /// Throws InvalidArgument where the replicas do not divide `global_batch_size`.
+  /// Returns the batch size of each replica. Throws InvalidArgument if `global_batch_size` is below 1 or not
+  /// divisible by the number of replicas.
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
 };
 
-/// Where the shards of a batch go.
+/// The replicas that the shards of a batch go to.
 struct InputPlacement {
-  std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< of the local replicas
+  std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< Devices of the local replicas.
   int num_replicas = 1;
   int first_replica = 0;
   int num_workers = 1;
-  int worker = 0;  ///< this process
-  /// A collective of the workers: throws ClusterError where `lines` are not the same on all, naming the first
-  /// that differ; null: one worker.
+  int worker = 0;  ///< Number of this process.
+  /// A collective of the workers: throws ClusterError if `lines` differ between them, naming the first
+  /// difference. Null with one worker.
   std::function<void(const std::string& what, const std::vector<std::string>& lines)> check_same;
-  /// A collective of the workers: the number that each of them has; null: one worker.
+  /// A collective of the workers: returns the number that each of them passes. Null with one worker.
   std::function<std::vector<int64_t>(int64_t here)> gather;
-  /// Tells the other workers of an error that ends this one's part; null: one worker.
+  /// Tells the other workers about an error that ends this worker's part. Null with one worker.
   std::function<void(const std::exception_ptr& error)> report;
 };
 
-/// A collective of several workers: the examples of all their streams' next step, of which this one has
-/// `here`, nothing at its stream's end. Returns nothing where all have ended. Where they all draw the whole
-/// batch, each throws ClusterError unless all have as many examples.
+/// A collective of several workers: returns the total number of examples in the next step of their streams,
+/// or nothing if all streams have ended. `here` is the number of this worker's stream, nothing at its end. If
+/// every worker draws the whole batch (`is_whole`), returns that batch's examples, and throws ClusterError on
+/// all workers if the numbers differ.
 std::optional<int64_t> examples_of_step(const InputPlacement& placement, std::optional<int64_t> here,
                                         bool is_whole);
 

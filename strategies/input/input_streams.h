@@ -11,20 +11,27 @@
 
 namespace lockstep {
 
-/// On which streams batches for GPUs are made ready: on streams of their own, where they are copied, resized
-/// and normalised while the replicas compute on theirs, or on whichever the thread that makes them has. On
-/// CPUs all calls do nothing. Thread-safe.
+/// Chooses the streams that batches for GPUs are made on: separate streams, which copy, resize and normalize
+/// while the replicas compute on theirs, or the current streams of the thread that makes the batches. Does
+/// nothing on CPUs. Thread-safe.
+///
+/// Example:
+///
+///     InputStreams streams(strategy.devices(), InputStreams::Kind::kOwn);
+///     StreamFence ready;
+///     auto batch = streams.run(ready, [&] { return host_batch.to(device, /*non_blocking=*/true); });
+///     streams.hand_over(ready);
 class InputStreams {
  public:
   enum class Kind { kOwn, kCurrent };
 
-  /// For the GPUs among `devices`; their own streams come out of LibTorch's pool.
+  /// Takes the GPUs among `devices`. For kOwn, takes streams of high priority from LibTorch's pool.
   InputStreams(const std::vector<LogicalDevice>& devices, Kind kind);
 
-  /// Whatever is made from now on comes after what the calling thread's current streams had.
+  /// Makes all later work wait for the work that the calling thread's current streams have now.
   void follow_current() const;
-  /// Calls `make()` with the streams as the thread's current ones and returns what it does. `ready` becomes
-  /// the end of what it gave to the streams.
+  /// Calls `make()` with these streams as the thread's current ones, and returns its result. Records the end
+  /// of its work in `ready`.
   template <typename Make>
   auto run(StreamFence& ready, const Make& make) const {
     const c10::MultiStreamGuard on_streams(own_);
@@ -33,17 +40,17 @@ class InputStreams {
     return result;
   }
 
-  /// Makes the calling thread's current streams wait for `ready`, without the host.
+  /// Makes the calling thread's current streams wait for `ready`. Does not block the host.
   void hand_over(StreamFence& ready) const;
-  /// Keeps the memory of a tensor made here from being taken again before what the calling thread's current
-  /// stream has by then.
+  /// Keeps the memory of a tensor made here from being reused before the work that the calling thread's
+  /// current stream has now is done.
   void keep_for_current_stream(const torch::Tensor& tensor) const;
 
  private:
   void record_current(StreamFence& fence) const;
 
   std::vector<torch::Device> gpus_;
-  std::vector<c10::Stream> own_;  // of each GPU; empty: the current ones
+  std::vector<c10::Stream> own_;  // of each GPU; empty for the current streams
 };
 
 }  // namespace lockstep

@@ -15,15 +15,14 @@
 
 namespace lockstep::detail {
 
-/// Draws its steps one after another from a pipeline that is made anew for each epoch: what streams have in
-/// common.
+/// Base of all streams: draws steps one after another from a pipeline that is made anew for each epoch.
 template <typename Batch>
 class PipelineSource : public BatchSource<Batch> {
  public:
   using Pipeline = std::function<std::optional<Batch>()>;
   using MakePipeline = std::function<Pipeline(const InputContext&)>;
 
-  /// `make` gets `context` with the epoch's number. Errors begin with [who].
+  /// Calls `make` with `context` and the epoch's number. Errors begin with [who].
   PipelineSource(const char* who, MakePipeline make, InputContext context, InputPlacement placement)
       : who_(who), make_(std::move(make)), context_(std::move(context)), placement_(std::move(placement)) {}
 
@@ -32,16 +31,17 @@ class PipelineSource : public BatchSource<Batch> {
   bool is_sequential() const override { return true; }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
-    // Loops over the same stream that are under way at once draw in turns, each from its own place.
+    // Loops over the same stream may run at the same time: they take turns, and each draws from its own
+    // place.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!pipeline_ || epoch != context_.epoch || step < step_) {
-      pipeline_ = nullptr;  // what it holds is free for the next one
+      pipeline_ = nullptr;  // frees its resources for the next one
       context_.epoch = epoch;
       step_ = 0;
       has_ended_ = false;
       pipeline_ = make_(context_);
     }
-    // A restored position lies ahead in the stream: what comes before it is drawn and dropped.
+    // A restored position may lie ahead in the stream: the batches before it are drawn and dropped.
     while (true) {
       auto drawn = draw_step();
       if (!drawn) return std::nullopt;
@@ -61,15 +61,15 @@ class PipelineSource : public BatchSource<Batch> {
 
  protected:
   struct Step {
-    std::vector<Batch> shards;  ///< one for each local replica
-    int64_t num_examples = 0;   ///< as BatchSizes::global has it
+    std::vector<Batch> shards;  ///< One for each local replica.
+    int64_t num_examples = 0;   ///< See BatchSizes::global.
   };
 
-  /// The next step out of draw(); nothing at the end.
+  /// Returns the next step, made with draw(); nothing at the end.
   virtual std::optional<Step> draw_step() = 0;
 
-  /// The pipeline's next batch. One that has ended is not asked again: not every callable stays at its end.
-  /// One that threw stands somewhere within a step, and is given up.
+  /// Returns the pipeline's next batch. A pipeline that has ended is not called again, since not every
+  /// callable stays at its end. A pipeline that threw may be in the middle of a step, and is dropped.
   std::optional<Batch> draw() {
     if (has_ended_) return std::nullopt;
     try {
@@ -83,11 +83,11 @@ class PipelineSource : public BatchSource<Batch> {
     }
   }
 
-  /// As if the pipeline had ended.
+  /// Ends the epoch as if the pipeline had ended.
   void end_epoch() { has_ended_ = true; }
 
  private:
-  /// A shard to each replica's device.
+  /// Copies each shard to its replica's device.
   PerReplica<Batch> place(const Step& step) {
     std::vector<Batch> shards;
     BatchSizes sizes{step.num_examples, {}};
@@ -105,14 +105,14 @@ class PipelineSource : public BatchSource<Batch> {
 
   const char* who_;
   MakePipeline make_;
-  InputContext context_;  // with the epoch of the pipeline
+  InputContext context_;  // with the pipeline's epoch
   InputPlacement placement_;
   std::mutex mutex_;
-  Pipeline pipeline_;  // null: to be made
-  std::optional<Batch>
-      nothing_;  // an empty batch for steps of other workers, once there was one to make it of
+  Pipeline pipeline_;  // null until it is made
+  // An empty batch for steps of other workers, once there was a batch to make it from.
+  std::optional<Batch> nothing_;
   bool has_ended_ = false;
-  int64_t step_ = 0;  // the pipeline's next one
+  int64_t step_ = 0;  // the next step of the pipeline
 };
 
 }  // namespace lockstep::detail

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <latch>
 #include <map>
 #include <optional>
 #include <thread>
@@ -15,29 +14,34 @@
 
 namespace lockstep {
 
-/// Makes items number `first`, `first` + 1, ... ahead of their use on background threads and hands them out
-/// in order.
+/// Makes items `first`, `first` + 1, ... ahead of their use on background threads, and returns them in order.
+///
+/// Example:
+///
+///     Prefetcher<int64_t> squares([](int64_t n) { return n < 10 ? std::optional(n * n) : std::nullopt; },
+///                                 /*first=*/0, /*depth=*/2, /*num_workers=*/1);
+///     while (auto square = squares.next()) std::cout << *square << "\n";
 template <typename Item>
 class Prefetcher {
  public:
-  /// Makes item number n; nothing: there are only n. Called by several threads at once if there are several
-  /// workers, each number once, in order.
+  /// Makes item number n, or returns nothing if there are only n items. Called once for each number, in
+  /// order; by several threads at the same time if there are several workers.
   using Make = std::function<std::optional<Item>(int64_t)>;
 
-  /// Up to `depth` items lie ready; 0: made by next() itself, without threads. Depth and number of workers
-  /// change neither the items nor where an error comes.
+  /// Keeps up to `depth` items ready. With 0, next() makes each item itself, without threads. Depth and
+  /// number of workers do not change the items or the place of an error.
   Prefetcher(Make make, int64_t first, int depth, int num_workers)
       : make_(std::move(make)), next_out_(first), next_in_(first), depth_(depth) {
     if (depth > 0) start(num_workers);
   }
 
-  /// Waits for items that are just being made.
+  /// Blocks until items that are being made are finished.
   ~Prefetcher() { stop(); }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item, nothing at the end. Blocks until it is there. Throws what making it threw, at its place
-  /// in the order. After the end or an error every further call ends the same way.
+  /// Returns the next item, or nothing at the end. Blocks until it is made. Rethrows an error of making it at
+  /// its place in the order. After the end or an error, every further call does the same.
   std::optional<Item> next() {
     MutexLock lock(mutex_);
     if (!last_) {
@@ -56,22 +60,14 @@ class Prefetcher {
   };
 
   void start(int num_workers) {
-    const IntraOpThreadsGuard keep;
-    std::latch have_set(num_workers);
     try {
-      for (int worker = 0; worker < num_workers; ++worker) {
-        threads_.emplace_back([this, &have_set] {
-          // Replicas own the cores; a worker that took all of them would slow every step.
-          set_intra_op_threads(1);
-          have_set.count_down();
-          work();
-        });
-      }
+      // Replicas own the cores; a worker that took all of them would slow every step.
+      for (int worker = 0; worker < num_workers; ++worker)
+        threads_.push_back(start_thread(1, [this] { work(); }));
     } catch (...) {
       stop();  // the system has no thread left: those that run must not outlive this object
       throw;
     }
-    have_set.wait();
   }
 
   void stop() {
@@ -125,7 +121,7 @@ class Prefetcher {
   Mutex mutex_;
   ConditionVariable changed_;
   std::map<int64_t, Slot> ready_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::optional<Slot> last_ LOCKSTEP_GUARDED_BY(mutex_);  // what the items ended with, once handed out
+  std::optional<Slot> last_ LOCKSTEP_GUARDED_BY(mutex_);  // the end or error, once next() met it
   int64_t next_out_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t next_in_ LOCKSTEP_GUARDED_BY(mutex_);
   bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -27,7 +27,7 @@ struct WithoutOptional<std::optional<T>> {
   using Type = T;
 };
 
-/// What `stream.get_batch(n)` gives, where there is any of it.
+/// The type that `stream.get_batch(n)` returns, without std::optional.
 template <typename Stream>
 using GivenBatch = typename WithoutOptional<
     std::remove_cvref_t<decltype(std::declval<Stream&>().get_batch(std::declval<size_t>()))>>::Type;
@@ -40,7 +40,7 @@ concept HasBatches = requires(const CollatedBatch<Stream>& batch) {
   BatchTraits<CollatedBatch<Stream>>::slice(batch, 0, 1);
 };
 
-/// Behind a pointer, or itself.
+/// Returns the stream, which may be behind a pointer.
 template <typename Made>
 auto& stream_of(Made& made) {
   if constexpr (HasBatches<Made>) {
@@ -52,9 +52,9 @@ auto& stream_of(Made& made) {
 
 }  // namespace detail
 
-/// Anything with `get_batch(n)`, or a pointer to it, that gives its next n examples: fewer only where it has
-/// no more at hand, nothing (std::nullopt, no examples or a batch of 0) at its end. LibTorch's stateful and
-/// stream datasets are such, mapped or not. Where it has reset(), that is called once before.
+/// A type, or a pointer to one, whose `get_batch(n)` returns the next n examples: fewer only if it has no
+/// more at hand, and std::nullopt, no examples or a batch of 0 at the end. LibTorch's stateful and stream
+/// datasets are such types, mapped or not. If it has reset(), that is called once before.
 template <typename T>
 concept StreamedDataset = detail::HasBatches<T> || requires(T& made) {
   requires detail::HasBatches<std::remove_reference_t<decltype(*made)>>;
@@ -66,13 +66,13 @@ template <typename Stream>
 concept HasNoState = requires {
   requires !Stream::is_stateful;
 };
-/// LibTorch's MapDataset has a reset() that does not compile where what it maps has no state.
+/// LibTorch's MapDataset has a reset() that does not compile if the mapped dataset has no state.
 template <typename Stream>
 concept HasReset = !HasNoState<Stream> && requires(Stream & stream) {
   stream.reset();
 };
 
-/// The stream as a function that gives its next `size` examples.
+/// Returns the stream as a function that returns its next `size` examples.
 template <StreamedDataset Made>
 auto batches_of_stream(Made made, int64_t size) {
   using Stream = std::remove_reference_t<decltype(stream_of(made))>;
@@ -94,7 +94,7 @@ auto batches_of_stream(Made made, int64_t size) {
   };
 }
 
-/// One pipeline's batches, cut over the replicas.
+/// Cuts the batches of one pipeline over the replicas.
 template <typename Batch>
 class ShardedStreamSource : public PipelineSource<Batch> {
  public:
@@ -128,12 +128,12 @@ class ShardedStreamSource : public PipelineSource<Batch> {
   }
 
   bool is_whole_;
-  int64_t smallest_;  // examples of a step
+  int64_t smallest_;  // least number of examples in a step
 };
 
 }  // namespace detail
 
-/// What Strategy::distribute_dataset does with streams.
+/// Implements Strategy::distribute_dataset() for streams.
 template <typename Fn>
 auto make_sharded_stream(const Fn& make, const DistributeStreamOptions& options, InputPlacement placement) {
   using Made = std::decay_t<std::invoke_result_t<const Fn&, const InputContext&>>;

@@ -9,29 +9,32 @@
 
 namespace lockstep {
 
-/// How distribute_dataset() cuts a stream. All but prefetch are the same on all workers.
+/// How distribute_dataset() cuts a stream. All options but `prefetch` must be the same on all workers.
 struct DistributeStreamOptions {
-  int64_t global_batch_size = 0;  ///< examples of one step over all replicas; must be given
+  int64_t global_batch_size = 0;  ///< Examples of one step over all replicas. Required.
   AutoShardPolicy auto_shard = AutoShardPolicy::kAuto;
-  /// What the stream is read from, by any names: kFile deals them out, file i to worker i % workers.
+  /// Names of the stream's sources, in any form. With kFile, file i goes to worker i % workers.
   std::vector<std::string> files;
-  /// Ends an epoch before a batch that is smaller than the others; by kFile and kOff each worker's by itself.
+  /// Whether an epoch ends before a batch that is smaller than the others. With kFile and kOff, each worker
+  /// decides by its own batches.
   bool drop_remainder = false;
-  /// Batches made ahead in the background; 0 makes each when it is asked for.
+  /// Number of batches made ahead in the background. 0: each is made when it is asked for.
   int prefetch = 2;
 };
 
-/// Which part of a stream's examples this worker draws, and who gets them.
+/// The part of a stream that this worker draws.
 struct StreamSharding {
-  InputContext context;  ///< for the function that makes the stream, but for the epoch
-  /// Each worker draws the whole global batch and keeps its replicas' part; else what it draws is theirs.
+  InputContext context;  ///< For the function that makes the stream; the epoch is not set.
+  /// Whether each worker draws the whole global batch and keeps its replicas' part. If false, it keeps all
+  /// that it draws.
   bool is_whole = false;
   bool drop_remainder = false;
 };
 
-/// A collective of the workers. Throws ClusterError for options that differ between them, InvalidArgument for
-/// a global batch size below 1, for kFile with fewer files than workers, and where by kFile or kOff the
-/// global batch has no example for some worker, on all workers alike.
+/// A collective of the workers: returns this worker's part of the stream. Throws ClusterError if options
+/// differ between workers. Throws InvalidArgument, on all workers alike, for a global batch size below 1, for
+/// kFile with fewer files than workers, and if a worker would get no example of the global batch with kFile
+/// or kOff.
 StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const InputPlacement& placement);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ concept CallablePipeline = requires(Pipeline& pipeline) {
   pipeline().has_value();
 };
 
-/// Makes a callable of what has begin() and end() behind a pointer.
+/// Returns a callable for a pipeline with begin() and end() behind a pointer.
 template <typename Pipeline>
 auto make_callable(Pipeline pipeline) {
   if constexpr (CallablePipeline<Pipeline>) {
@@ -45,7 +45,7 @@ auto make_callable(Pipeline pipeline) {
   }
 }
 
-/// One pipeline's batches, one for each local replica a step.
+/// Takes one batch of a pipeline for each local replica and step.
 template <typename Batch>
 class StreamSource : public PipelineSource<Batch> {
  public:
@@ -71,7 +71,7 @@ class StreamSource : public PipelineSource<Batch> {
 
 }  // namespace detail
 
-/// What Strategy::distribute_datasets_from_function does.
+/// Implements Strategy::distribute_datasets_from_function().
 template <typename Fn>
 auto make_distributed_stream(const Fn& make, const StreamOptions& options, InputPlacement placement) {
   using Callable = decltype(detail::make_callable(make(std::declval<const InputContext&>())));

@@ -11,25 +11,34 @@
 
 namespace lockstep {
 
-/// MirroredStrategy over the worker processes of a job: each has local replicas, of which workers may have
-/// different numbers, and all replicas of all workers hold the same parameters and step together. Worker 0's
-/// replicas come first.
+/// A MirroredStrategy over the worker processes of a job. Each worker has local replicas, and their numbers
+/// may differ. All replicas of all workers hold the same parameters and step together. Worker 0's replicas
+/// come first.
 ///
-/// Its constructor, destructor, those of its optimizers, scope(), mirror(), run(), reduce(), gather(),
-/// distribute_dataset() and loops over distributed streams are collectives: every worker calls the same ones
-/// in the same order. Initial values are worker 0's. They throw ClusterError where workers do not fit
-/// together (cluster, options, model, optimizer, dataset), PeerLost where one is gone; after a failure in any
-/// of them the strategy is of no more use. local_results(), metrics' results and batches are of this
-/// process's replicas. A process has one such strategy in its life: a second one would meet the first one's
-/// traces.
+/// These are collectives, which every worker must call in the same order: the constructor and destructor, the
+/// destructors of its optimizers, scope(), mirror(), run(), reduce(), gather(), distribute_dataset() and
+/// loops over distributed streams. They throw ClusterError if the workers do not fit together (cluster,
+/// options, model, optimizer, dataset) and PeerLost if a worker is gone. After a failure in any of them, the
+/// strategy is unusable.
 ///
-/// An evaluator task stands beside the job: its strategy has this process's replicas only, and does all but
-/// train.
+/// Initial values are worker 0's. local_results(), metrics' results and batches cover this process's
+/// replicas. A process can make only one such strategy in its life: a second one would find traces of the
+/// first.
+///
+/// An evaluator task is not part of the job: its strategy has only this process's replicas, and does
+/// everything but train.
+///
+/// Example:
+///
+///     MultiWorkerMirroredStrategy strategy;  // TF_CONFIG or a launcher names the workers
+///     auto model = strategy.scope([](ReplicaContext&) { return SimpleCnn(); });
+///     if (strategy.is_chief()) std::cout << strategy.describe() << "\n";
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
-  /// `resolver` null: what resolve_cluster() finds in the environment; without a cluster this process is the
-  /// sole worker. Devices as for MirroredStrategy; none: this process's share of the machine's GPUs (the one
-  /// of its local rank where there is one for each), else one logical CPU.
+  /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment; without a cluster,
+  /// this process is the only worker. Devices are spelled as for MirroredStrategy. If none are given, this
+  /// process takes its share of the machine's GPUs, or one logical CPU if there is no GPU. With several local
+  /// workers, the share is the GPU of the process's local rank, and there must be one for each.
   ///
   /// Blocks until all workers have joined. Throws as MirroredStrategy, ClusterError, and InvalidArgument for
   /// a ps task.
@@ -38,11 +47,11 @@ class MultiWorkerMirroredStrategy : public Strategy {
                                        ClusterOptions cluster = cluster_options(process_environment()));
 
   const ClusterResolver* cluster_resolver() const override { return resolver_.get(); }
-  /// Whether this process is worker 0, which tells the user what there is to tell.
+  /// Returns whether this process is worker 0, which should print everything that the user needs to see.
   bool is_chief() const { return !is_evaluator() && resolver_->rank() == 0; }
   bool is_evaluator() const { return resolver_->task_type() == "evaluator"; }
 
-  /// As Strategy's; throws InvalidArgument for an evaluator.
+  /// The same as Strategy's. Throws InvalidArgument on an evaluator.
   torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
                                 const ApplyOptions& options) override;
 

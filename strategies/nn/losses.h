@@ -10,26 +10,28 @@
 namespace lockstep {
 
 struct AverageLossOptions {
-  /// A weight for each example, of a shape that broadcasts to the losses'.
+  /// Weight of each example, of a shape that broadcasts to the shape of the losses.
   torch::Tensor sample_weight;
   /// Overrides the divisor. With a constant size, a smaller last batch counts for less, as in
   /// tf.nn.compute_average_loss.
   std::optional<int64_t> global_batch_size;
 };
 
-/// sum(weight * loss) / N over this replica's shard, where N is the number of examples in the step's global
-/// batch: the replicas' results and gradients add up to those of the whole batch's mean, however it was cut.
-/// An empty shard gives 0 with a graph to go backward through.
+/// Returns sum(weight * loss) / N over this replica's shard, where N is the number of examples in the step's
+/// global batch. The replicas' results and gradients sum to those of the mean over the whole batch, however
+/// it was cut. An empty shard gives 0, with a graph for backward.
 ///
-/// N comes from the distributed batch among run's arguments. Where there is none, or several of different
-/// sizes, the replicas add up the sizes of axis 0 of their losses, which blocks until all have called it.
-/// Micro-batches of one batch may be summed up under accumulate(): N stays the whole batch's. `losses` has
-/// the examples along axis 0; losses of more dimensions are summed over the others (as tf does not divide by
-/// them either). Throws InvalidArgument for a scalar, a size below 1 or weights of a wrong shape.
+/// N comes from the distributed batch among run()'s arguments. If there is none, or several of different
+/// sizes, the replicas sum the sizes of axis 0 of their losses, which blocks until all have called this. You
+/// may sum up micro-batches of one batch under accumulate(): N stays that of the whole batch.
+///
+/// `losses` has the examples along axis 0. Other axes are summed, and not divided by (as in tf). Throws
+/// InvalidArgument for a scalar, for a size below 1 and for weights of a wrong shape.
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
                                    const AverageLossOptions& options = {});
 
-/// loss / number of replicas in sync: for terms that every replica computes in full, such as weight decay.
+/// Returns the sum of `loss` divided by the number of replicas in sync. Use it for terms that every replica
+/// computes in full, such as weight decay.
 torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss);
 
 }  // namespace lockstep

@@ -16,57 +16,68 @@
 namespace lockstep {
 
 enum class EmbeddingMode {
-  kNone,  ///< a row for each id
-  kSum,   ///< the sum of the rows of a bag of ids; zeros for an empty one
-  kMean,  ///< their mean, likewise
+  kNone,  ///< One row for each id.
+  kSum,   ///< Sum of the rows of a bag of ids; zeros for an empty bag.
+  kMean,  ///< Mean of the rows of a bag of ids; zeros for an empty bag.
 };
 
 struct ShardedEmbeddingOptions {
   int64_t num_embeddings = 0;
   int64_t embedding_dim = 0;
   EmbeddingMode mode = EmbeddingMode::kNone;
-  /// Any int64 is an id, and those that are no row's number are spread over the rows by a hash; two may come
-  /// to the same row. Without it an id is the number of its row.
+  /// If true, any int64 is an id, and a hash maps ids to rows; two ids may share a row. If false, an id is
+  /// the number of its row.
   bool hash_ids = false;
   InitialValues initial_values = NormalValues{.std = 0.01};
-  /// Under a ParameterServerStrategy, which alone has one.
+  /// Only for a ParameterServerStrategy: other strategies refuse it.
   RowFilter row_filter{};
   torch::ScalarType dtype = torch::kFloat;
 };
 
-/// An embedding table that may be larger than a process's memory. Under a ParameterServerStrategy its rows
-/// are on the servers, cut among them, and each call reads those of the batch: every row once, however often
-/// its id comes, by one message to each server. Under any other strategy it is an embedding with sparse
-/// gradients, as torch::nn::Embedding and EmbeddingBag with `sparse`: the optimizer has to take these.
+/// An embedding table that may be larger than a process's memory. Under a ParameterServerStrategy, its rows
+/// are split over the servers, and each call reads the rows of its batch: every row once, however often its
+/// id occurs, with one message to each server. Under any other strategy, it is an embedding with sparse
+/// gradients, like torch::nn::Embedding and EmbeddingBag with `sparse`, so the optimizer must support these.
 ///
-/// It gets its table by being registered anywhere in a module that Strategy::scope() gave out, and has no
-/// memory for it before.
+/// It gets its table, and the memory for it, when Strategy::scope() returns a module that it is registered in
+/// at any depth.
+///
+/// Example:
+///
+///     auto table = strategy.scope([](ReplicaContext&) {
+///       return ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = 1'000'000, .embedding_dim = 64});
+///     });
+///     auto vectors = strategy.run([](ReplicaContext&, ShardedEmbedding& own, const torch::Tensor& ids) {
+///       return own->forward(ids);
+///     }, table, ids);
 class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
  public:
   /// Throws InvalidArgument for less than one row or column, and for values that make_values() refuses.
   explicit ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options);
 
-  /// For kNone ids of any shape to [..., embedding_dim]. For the other modes a bag in each row of ids [B, L],
-  /// or bags one after another in ids [N], of which offsets [B] say where each begins, to [B, embedding_dim].
-  /// Ids are int64 on any device, the result is on the parameter's. Blocks while rows are read.
+  /// Looks up ids. With kNone, maps ids of any shape to [..., embedding_dim]. With the other modes, maps bags
+  /// to [B, embedding_dim]: a bag is a row of ids [B, L], or the bags follow one another in ids [N], and
+  /// offsets [B] give the start of each. Ids are int64 on any device; the result is on the parameter's
+  /// device. Blocks while rows are read.
   ///
-  /// Throws InvalidArgument for other dtypes and shapes, for offsets that do not ascend from 0 to N at most,
-  /// for an id that is no row, and as TableReader::look_up(). Backward throws it where ids were changed in
-  /// place meanwhile, and with create_graph: there are no second derivatives.
+  /// Throws InvalidArgument for other dtypes and shapes, for offsets that do not ascend from 0 to at most N,
+  /// and for an id without a row, and throws as TableReader::look_up(). On a GPU without parameter servers,
+  /// the kernels check ids instead. Backward throws InvalidArgument if ids were changed in place meanwhile,
+  /// and with create_graph: there are no second derivatives.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& offsets = {});
 
-  /// A copy of rows `begin` to `end` - 1, on the CPU, as they are now: [end - begin, embedding_dim]. Blocks
-  /// while they are read. Throws InvalidArgument for rows that there are not and for a table that there is
-  /// not yet, and as TableReader::read_rows().
+  /// Returns a copy of rows `begin` to `end` - 1 as they are now, on the CPU: [end - begin, embedding_dim].
+  /// Blocks while they are read. Throws InvalidArgument for rows that do not exist and if there is no table
+  /// yet, and throws as TableReader::read_rows().
   torch::Tensor read_rows(int64_t begin, int64_t end) const;
-  /// Of all.
+  /// Returns a copy of all rows.
   torch::Tensor read_rows() const { return read_rows(0, options_.num_embeddings); }
 
   const ShardedEmbeddingOptions& options() const { return options_; }
-  /// The id itself, or where its hash leads.
+  /// Returns each id itself, or with `hash_ids` the row that its hash maps to.
   torch::Tensor rows_of(const torch::Tensor& ids) const override;
 
-  /// Throws InvalidArgument where it has a row filter.
+  /// Throws InvalidArgument if it has a row filter.
   void make_table() override;
   void read_from(std::shared_ptr<TableReader> reader) override;
   const torch::Tensor& table() const override { return weight; }
@@ -86,7 +97,7 @@ class ShardedEmbeddingImpl : public torch::nn::Module, public ServedTable {
 
  private:
   void check_has_table() const;
-  /// The rows of the ids, or with offsets, on the CPU, of bags of them.
+  /// Returns the rows of the ids or, with offsets (on the CPU), of bags of ids.
   torch::Tensor gather(const torch::Tensor& ids, const torch::Tensor& offsets);
 
   ShardedEmbeddingOptions options_;

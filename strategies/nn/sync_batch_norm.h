@@ -12,27 +12,33 @@
 
 namespace lockstep {
 
-/// Batch normalisation with the statistics of the global batch: N replicas compute what torch::nn::BatchNorm
-/// does on one device with all of their examples, in forward, backward and running statistics. It has that
-/// module's options, parameters and buffers, under the same names.
+/// Batch normalization with the statistics of the global batch. N replicas compute the same as
+/// torch::nn::BatchNorm on one device with all of their examples, in forward, backward and running
+/// statistics. Options, parameters, buffers and their names are that module's.
 ///
-/// It knows its replica by being registered anywhere in a module that Strategy::scope() or mirror() gave out.
-/// Training there, with several replicas, forward is one collective, and backward another where the input has
-/// a gradient: every replica must call both, with shards of any size, 0 included. In evaluation, with one
-/// replica, and where no strategy has given it out it is plain batch normalisation that takes empty batches
-/// too. They count as no batch: running statistics stay as they were.
+/// It learns its replica when Strategy::scope() or mirror() returns a module that it is registered in at any
+/// depth. When it trains there with several replicas, forward is a collective, and so is backward if the
+/// input has a gradient: every replica must call both, with shards of any size, including 0. In evaluation,
+/// with one replica, and outside a strategy, it is plain batch normalization that also accepts empty batches,
+/// which leave the running statistics unchanged.
 ///
-/// Statistics are float32 for float16 and bfloat16 inputs, and the output has the input's dtype.
+/// Statistics are float32 for float16 and bfloat16 inputs. The output has the input's dtype.
+///
+/// Example:
+///
+///     auto model = strategy.scope([](ReplicaContext&) {
+///       return torch::nn::Sequential(torch::nn::Conv2d(3, 64, 3), SyncBatchNorm(64), torch::nn::ReLU());
+///     });
 class SyncBatchNormImpl : public torch::nn::BatchNormImplBase<2, SyncBatchNormImpl>, public ReplicaBound {
  public:
   using torch::nn::BatchNormImplBase<2, SyncBatchNormImpl>::BatchNormImplBase;
 
-  /// [N, num_features, ...] of 2 to 5 dimensions to the same shape and memory format. Blocks until all
-  /// replicas have called it, where it is a collective; backward likewise.
+  /// Maps [N, num_features, ...] with 2 to 5 dimensions to the same shape and memory format. If it is a
+  /// collective, blocks until all replicas have called it; the same holds for backward.
   ///
   /// Throws InvalidArgument for another shape; while training, on every replica, for a global batch with one
-  /// value a channel, which has no variance; for training outside a run of the strategy that gave the module
-  /// out, or in another replica's thread; and in backward with create_graph. Throws what collectives throw.
+  /// value per channel, which has no variance; for training outside a run of its strategy or in another
+  /// replica's thread; and in backward with create_graph. Throws as collectives do.
   torch::Tensor forward(const torch::Tensor& input);
 
   void bind(std::shared_ptr<const ReplicaCollectives> replica) override { replica_ = std::move(replica); }

@@ -27,81 +27,93 @@ class ServedVariables;
 struct ParameterClientOptions;
 
 struct ParameterServerOptions {
-  /// How the variables are cut; null: by a BalancedPartitioner for the servers that there are.
+  /// How variables are split. Null: by a BalancedPartitioner for the number of servers.
   std::shared_ptr<const Partitioner> partitioner;
   ServerPlacementPolicy placement = ServerPlacementPolicy::kRoundRobin;
-  /// How many steps of other workers may come between the values that a step's gradient was computed with and
-  /// the step itself. None: as many as come. With 0 all workers make each step together, from the same
-  /// values: the training is that of a strategy whose replicas step together, bit for bit the same in each
+  /// Limits how many steps of other workers may come between reading the values that a step's gradient is
+  /// computed from and applying that step. None: no limit. With 0, all workers make each step together, from
+  /// the same values: training is that of a strategy whose replicas step together, and bit-identical in each
   /// run.
   std::optional<uint64_t> max_staleness;
-  /// With a staleness of 0, the parts that each step's batch is cut into, for as many workers to compute at
-  /// the same time; 0: one for each worker of the cluster.
+  /// With a staleness of 0: the number of parts of each step's batch, which workers compute at the same time.
+  /// 0: one for each worker of the cluster.
   int slots_per_step = 0;
-  /// With another staleness than 0, a worker reads the next step's batch and values while it computes one,
-  /// and sends the last one's gradients. So two of its own steps, too, can come between a step's values and
-  /// the step. Off: it does one after the other.
+  /// With any other staleness: whether a worker reads the next step's batch and values, and sends the last
+  /// step's gradients, while it computes. Then two of its own steps can also come between a step's values and
+  /// the step. If false, it does one after another.
   bool looks_ahead = true;
-  /// The chief gets a line for each worker that comes or is lost, see CoordinatorOptions.
+  /// Called on the chief with a line for each worker that comes or is lost; see CoordinatorOptions.
   std::function<void(const std::string&)> on_message;
-  /// A worker is to go, see ClusterCoordinator::serve(). Empty: it stays.
+  /// Returns whether this worker should leave; see ClusterCoordinator::serve(). Empty: it stays.
   std::function<bool()> is_leaving;
 };
 
 /// The part of a training step that a worker computes in one closure.
 struct StepSlot {
   int64_t step = 0;
-  int slot = 0;  ///< of `num_slots` that make the step together
+  int slot = 0;  ///< One of `num_slots`, which make the step together.
   int num_slots = 1;
 };
 
-/// What a step's function may be told beside its batches.
+/// Options of a step's function.
 template <typename Batch>
 struct StepOptions {
-  /// Lists what a shard will look up in tables: their rows are then read ahead, all at once.
+  /// Lists the ids that a shard will look up in tables, so that their rows are read ahead, all at the same
+  /// time.
   std::function<void(const Batch& shard, TableLookups& lookups)> look_up;
-  /// The function applies no gradients: its steps are an evaluation's.
+  /// Whether the function applies no gradients, as in an evaluation.
   bool only_reads = false;
 };
 
-/// How workers have spent their time on the steps of run_steps(), in seconds, all of them together.
+/// Seconds that all workers together have spent on the steps of run_steps().
 struct WorkerTimes {
   double computing = 0;
-  double waiting = 0;  ///< for a batch, values of servers, or room to send gradients, and did not compute
-  double idle = 0;     ///< without a step to compute, between two of a run_steps()
+  /// Waiting for a batch, for values of servers or for room to send gradients, and not computing.
+  double waiting = 0;
+  /// Without a step to compute, between two steps of one run_steps().
+  double idle = 0;
 
   double total() const { return computing + waiting + idle; }
 };
 
-/// What became of the updates that workers have sent.
+/// Counts of the updates that workers have sent.
 struct UpdateCounts {
-  /// By how many others came between its values and itself, the most of any shard: how many updates.
+  /// Maps a staleness to a number of updates. The staleness of an update is the number of other updates
+  /// between its values and itself, the largest over its shards.
   std::map<uint64_t, int64_t> staleness;
-  int64_t num_repeated = 0;  ///< that had been applied before, wholly or in part, and were not again
-  /// That were not applied, wholly or in part, as their server had gone back to earlier values meanwhile.
+  /// Updates that had been applied before, in whole or in part, and were not applied again.
+  int64_t num_repeated = 0;
+  /// Updates that were not applied, in whole or in part, because their server had gone back to earlier values
+  /// meanwhile.
   int64_t num_outdated = 0;
 };
 
-/// Throws InvalidArgument for an epoch without batches, and for steps that do not ascend from 0 on.
+/// Throws InvalidArgument for an epoch without batches.
 void check_has_batches(int64_t steps_per_epoch);
+/// Throws InvalidArgument for steps that do not ascend from 0 on.
 void check_steps(int64_t begin, int64_t end);
 
-/// Batches by the number of a training step, cut into what the slots of the step compute. The same in every
-/// process.
+/// Batches by the number of a training step, split into the parts that the step's slots compute. The same in
+/// every process.
+///
+/// Example:
+///
+///     auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
+///     auto first = batches.at({.step = 0, .slot = 0, .num_slots = strategy.slots_per_step()});
 template <typename Batch>
 class StepBatches {
  public:
   using Load = std::function<PerReplica<Batch>(int64_t epoch, const StepSlot& step)>;
 
-  /// `load` gives the slot's part of batch number `step.step` of an epoch.
+  /// `load` returns the slot's part of batch number `step.step` of an epoch.
   StepBatches(Load load, int64_t steps_per_epoch, int num_slots)
       : load_(std::move(load)), steps_per_epoch_(steps_per_epoch), num_slots_(num_slots) {}
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  /// The slot's part of the step's batch, cut into a shard for each of this process's replicas. Epochs follow
-  /// one another, each in its own order where the dataset is shuffled. Blocks while the batch is made. Throws
-  /// what making it throws, and InvalidArgument for a step or slot that is none.
+  /// Returns the slot's part of the step's batch, cut into a shard for each of this process's replicas.
+  /// Epochs follow one another, each with its own order if the dataset is shuffled. Blocks while the batch is
+  /// made. Rethrows errors of making it, and throws InvalidArgument for an invalid step or slot.
   PerReplica<Batch> at(const StepSlot& step) const {
     if (step.step < 0 || step.slot < 0 || step.slot >= step.num_slots || step.num_slots != num_slots_)
       throw InvalidArgument("[StepBatches] expected a step of " + std::to_string(num_slots_) +
@@ -116,38 +128,41 @@ class StepBatches {
   int num_slots_;
 };
 
-/// Trains by parameter servers: they hold the parameters and step them, workers compute gradients, each in
-/// its own time, and a chief hands out the steps. Workers may be lost and come at any time; a server that is
-/// started again goes on from what it has saved. The same train step as for any strategy: run() begins with
-/// the servers' values, and what apply_gradients() is called for goes to the servers when the step ends.
+/// Trains with parameter servers. Servers hold the parameters and step them, workers compute gradients at
+/// their own pace, and a chief hands out the steps. Workers may be lost and come at any time. A restarted
+/// server resumes from its last save. The train step is the same as for any strategy: run() begins with the
+/// servers' values, and gradients passed to apply_gradients() go to the servers when the step ends.
 ///
-/// All processes run the same program, but for the ps tasks (see serve_parameters()):
+/// All processes run the same program, except the ps tasks (see serve_parameters()). scope() puts the
+/// parameters of each optimizer on the servers, with the chief's values. Other parameters, and the modules'
+/// buffers, are local to each process. Everything that replicas do together (sums of gradients, collectives,
+/// reduce()) covers only the replicas of one process. Optimizers are never stepped here: the servers apply
+/// update_rule_of(), with the current learning rate of the worker's optimizer. A run() outside the function
+/// of define_step(), for instance in an evaluation, only reads.
 ///
-///   ParameterServerStrategy strategy;
-///   auto model = strategy.scope(make_model);
-///   auto optimizer = strategy.scope(make_optimizer);
-///   auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
-///   strategy.define_step("train", batches, [&](const StepSlot&, PerReplica<Example>& batch) {
-///     return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch));
-///   });
-///   if (strategy.serve()) return;  // a worker
-///   strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
-///   strategy.end();
+/// See also TrainingSteps, with which the same program trains under any strategy.
 ///
-/// scope() puts the parameters of each optimizer onto the servers, with the chief's values; the others, and
-/// the modules' buffers, are each process's own. What the replicas do together (the sum of gradients,
-/// collectives, reduce()) concerns those of one process. Optimizers are never stepped here: the servers do as
-/// update_rule_of() says, with the learning rate that the worker's optimizer has at the time. A run() outside
-/// the function of define_step(), such as an evaluation's, only reads.
+/// Example:
 ///
-/// See also TrainingSteps, by which the same program trains under any strategy.
+///     ParameterServerStrategy strategy;
+///     auto model = strategy.scope(make_model);
+///     auto optimizer = strategy.scope(make_optimizer);
+///     auto batches = strategy.step_batches(dataset, {.global_batch_size = 1024, .shuffle_seed = 1});
+///     strategy.define_step("train", batches, [&](const StepSlot&, PerReplica<Example>& batch) {
+///       return strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch));
+///     });
+///     if (strategy.serve()) return;  // a worker
+///     strategy.run_steps("train", 0, 2000, [](int64_t step, const std::vector<ClosureValues>& losses) {});
+///     strategy.end();
 class ParameterServerStrategy : public Strategy {
  public:
-  /// `resolver` null: what resolve_cluster() finds in the environment. Devices as for MirroredStrategy.
+  /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment. Devices are as for
+  /// MirroredStrategy.
   ///
-  /// The chief listens for workers from now on. Blocks until all servers have been reached, for
-  /// `cluster.join_timeout` at most. Throws as MirroredStrategy and ClusterCoordinator, InvalidArgument for a
-  /// job without servers or workers, and PeerLost naming a server that was not reached.
+  /// From now on, the chief listens for workers. Blocks until all servers have been reached, at most
+  /// `cluster.join_timeout`. Throws as MirroredStrategy and ClusterCoordinator, InvalidArgument for a job
+  /// without servers or workers and for slots that do not suit the staleness, and PeerLost naming a server
+  /// that was not reached.
   explicit ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                                    const std::vector<std::string>& devices = {},
                                    const ParameterServerOptions& parameters = {},
@@ -158,13 +173,14 @@ class ParameterServerStrategy : public Strategy {
   const ClusterResolver* cluster_resolver() const override { return &coordinator_->cluster_resolver(); }
   bool is_chief() const { return coordinator_->is_chief(); }
   ClusterCoordinator& coordinator() { return *coordinator_; }
-  /// Whether the staleness is 0: all workers make each step together.
+  /// Returns whether the staleness is 0, so that all workers make each step together.
   bool makes_steps_together() const { return is_synchronous_; }
-  /// Parts of each step's batch, that workers compute at the same time: 1 but with a staleness of 0.
+  /// Returns the number of parts of each step's batch, which workers compute at the same time. Always 1
+  /// unless the staleness is 0.
   int slots_per_step() const { return slots_per_step_; }
 
-  /// The batches of the steps, which are numbered on from epoch to epoch. Prefetch and workers of the options
-  /// are of no effect. Throws as distribute_dataset(), and InvalidArgument for a dataset without examples.
+  /// Returns the batches of the steps, which are numbered continuously over epochs. Ignores `prefetch` and
+  /// `num_workers`. Throws as distribute_dataset(), and InvalidArgument for a dataset without batches.
   template <IndexedDataset D>
   auto step_batches(D dataset, const DistributeOptions& options) const {
     const auto source = make_indexed_source(std::move(dataset), options, placement());
@@ -175,14 +191,14 @@ class ParameterServerStrategy : public Strategy {
     return StepBatches<BatchOf<D>>(load, *source->num_steps(), slots_per_step_);
   }
 
-  /// Makes a training step known by a name, on this process: `fn(const StepSlot&, PerReplica<Batch>&)`, which
-  /// returns nothing, one ClosureValue, or several in a std::tuple. It calls run() with a function that
-  /// applies gradients, by each optimizer once at most where the staleness is 0. The replicas' random streams
-  /// begin anew with each step, so that a step that runs again elsewhere draws the same numbers. Operators in
-  /// `fn` that no replica runs have one thread.
+  /// Defines a training step of this name on this process. `fn(const StepSlot&, PerReplica<Batch>&)` returns
+  /// nothing, one ClosureValue, or several in a std::tuple. It calls run() with a function that applies
+  /// gradients; if the staleness is 0, at most once with each optimizer. The replicas' random streams restart
+  /// at each step, so that a step that runs again elsewhere draws the same numbers. Operators that `fn` calls
+  /// outside replicas use one thread.
   ///
-  /// Batches are made and `options.look_up` is called by another thread, while the function runs. An update
-  /// is known by its step's number, whatever the name.
+  /// While the function runs, another thread makes batches and calls `options.look_up`. Updates are
+  /// identified by their step number, whatever the name.
   template <typename Batch, typename Fn>
   void define_step(const std::string& name, const StepBatches<Batch>& batches, Fn fn,
                    StepOptions<Batch> options = {}) {
@@ -203,7 +219,7 @@ class ParameterServerStrategy : public Strategy {
                            },
                        .only_reads = options.only_reads});
   }
-  /// The same for `fn(const StepSlot&)`, which comes by its batches itself.
+  /// The same for `fn(const StepSlot&)`, which gets its batches itself.
   template <typename Fn>
   void define_step(const std::string& name, Fn fn) {
     define_step_parts(name, {.load = nullptr,
@@ -214,48 +230,50 @@ class ParameterServerStrategy : public Strategy {
                              .only_reads = false});
   }
 
-  /// Gets what a step's function has returned in each slot.
+  /// Called with the function's results in each slot of a step.
   using OnStep = std::function<void(int64_t step, const std::vector<ClosureValues>& values)>;
 
-  /// The chief's part: has the workers make steps `begin` to `end` - 1, and calls `on_step` for each in their
-  /// order, in the calling thread, with what the function returned in each slot. Blocks until all are made. A
-  /// step that was made before, by this chief or an earlier one, is computed, but not applied again.
+  /// Has the workers make steps `begin` to `end` - 1. Call it on the chief. Calls `on_step` for each step in
+  /// order, in the calling thread, with the function's results in each slot. Blocks until all steps are made.
+  /// A step that this chief or an earlier one has made before is computed, but not applied again.
   ///
-  /// Throws InvalidArgument on a worker and for a name that is not defined, what the function throws, and
-  /// ClusterError where no worker is there
-  /// for too long; with a staleness of 0 also PeerLost where a server was lost, whose values may be of
-  /// another step then: the training has to go on from what was saved.
+  /// Throws InvalidArgument on a worker and for an undefined name, and ClusterError if there is no worker for
+  /// too long, and rethrows errors of the function. With a staleness of 0, throws PeerLost if a server was
+  /// lost: its values may then be of another step, so resume the training from what was saved.
   void run_steps(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 
-  /// The chief's: of all steps that run_steps() has had made.
+  /// Returns, on the chief, the counts over all steps that run_steps() has made.
   const UpdateCounts& update_counts() const { return update_counts_; }
-  /// The chief's, likewise.
+  /// Returns, on the chief, the times over all steps that run_steps() has made.
   const WorkerTimes& worker_times() const { return worker_times_; }
 
-  /// What came of putting the variables onto the servers: in shards.
+  /// Number of shards by the origin of their initial values on the servers.
   struct VariableCounts {
-    int64_t num_new = 0;            ///< that begin with the chief's values
-    int64_t num_restored = 0;       ///< that go on from what the servers had saved
-    std::set<std::string> sources;  ///< the checkpoints that those are from
+    /// Shards that begin with the chief's values.
+    int64_t num_new = 0;
+    /// Shards that continue from the values that the servers had saved.
+    int64_t num_restored = 0;
+    /// Checkpoints of the restored shards.
+    std::set<std::string> sources;
   };
   const VariableCounts& variable_counts() const { return variable_counts_; }
 
-  /// Has all servers save their shards in `folder`, a name that every one of them finds in the folder that it
-  /// was given; what each of them answered. Blocks, by connections of its own, so that any thread may call
-  /// it. Throws as ShardStorage::save(), and PeerLost.
+  /// Has all servers save their shards in `folder`, a name relative to the folder that each server was given.
+  /// Returns the answer of each server. Blocks. May be called from any thread, because it uses connections of
+  /// its own. Throws as ShardStorage::save(), and PeerLost.
   std::vector<std::string> save_on_servers(const std::string& folder) const;
 
-  /// A worker's part: makes steps until the chief ends the job, or the worker is to go. False at once on the
-  /// chief. Throws as
-  /// ClusterCoordinator::serve().
+  /// On a worker, makes steps until the chief ends the job or the worker should leave, then returns true. On
+  /// the chief, returns false at once. Throws as ClusterCoordinator::serve().
   bool serve() override;
-  /// The chief's, at the end of the job: ends the workers and the servers. Blocks until they know. The
-  /// strategy is of no more use.
+  /// On the chief, ends the job's workers and servers. Blocks until they know. The strategy is unusable
+  /// afterwards.
   void end() override;
 
-  /// Clips and unscales the sum of this process's replicas, and hands it to the servers when the run ends.
-  /// Throws InvalidArgument outside the function of define_step(), and where all slots' sum would be needed:
-  /// for a norm or an enabled scaler with several slots.
+  /// Clips and unscales the gradients' sum over this process's replicas, and hands it to the servers when the
+  /// run ends. Throws InvalidArgument outside the function of define_step() and in a step that only reads.
+  /// Also throws it if the sum over all slots would be needed: for a norm or an enabled scaler with several
+  /// slots.
   torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
                                 const ApplyOptions& options) override;
 
@@ -265,7 +283,7 @@ class ParameterServerStrategy : public Strategy {
   void before_run() override;
 
  private:
-  /// What define_step() was told, whatever the types.
+  /// Arguments of define_step(), without their types.
   struct StepParts {
     std::function<std::shared_ptr<void>(const StepSlot&)> load;
     std::function<void(const void* batch, TableLookups&)> look_up;
@@ -289,11 +307,11 @@ class ParameterServerStrategy : public Strategy {
   std::unique_ptr<ParameterClientOptions> client_options_;
   std::unique_ptr<ClusterCoordinator> coordinator_;
   std::shared_ptr<ServedVariables> variables_;
-  std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // that are a ServedTable
+  std::vector<std::weak_ptr<torch::nn::Module>> tables_;  // modules that are a ServedTable
   std::map<std::string, StepParts> steps_;
-  StepWork* work_ = nullptr;                          // what this worker runs
-  std::chrono::steady_clock::time_point last_ran_{};  // when it last had run something
-  int64_t last_run_ = 0;                              // of which run_steps() that was
+  StepWork* work_ = nullptr;                          // the work that this worker runs
+  std::chrono::steady_clock::time_point last_ran_{};  // when it last finished running something
+  int64_t last_run_ = 0;                              // the run_steps() call of that
   UpdateCounts update_counts_;
   WorkerTimes worker_times_;
   VariableCounts variable_counts_;

@@ -5,6 +5,8 @@ import pathlib
 import tempfile
 import unittest
 
+import check_architecture
+import check_examples
 import check_links
 import check_names
 import check_shown_sources
@@ -33,15 +35,43 @@ void hidden();
 TABLE = "| theirs | ours | |\n|---|---|---|\n"
 
 
-class ChecksTest(unittest.TestCase):
+PICTURE = """<svg xmlns="http://www.w3.org/2000/svg">
+  <style>text { fill: black }</style>
+  <g id="runtime"><text>runtime/</text>
+    <g class="room torch-free"><rect/><text>base</text></g>
+    <g class="room internal"><rect/><text>workers</text></g>
+  </g>
+  <g id="models"><text>models/</text></g>
+</svg>
+"""
+ARCHITECTURE = """# Architecture
+![](images/architecture_light.svg) images/architecture_dark.svg
+
+## Rooms
+| room | for | |
+|---|---|---|
+| [`runtime/base`](../runtime/base/) | Errors. | without LibTorch |
+| [`runtime/workers`](../runtime/workers/) | Worker processes. | internal |
+| [`models`](../models/) | Models. | |
+
+## Where do I change ...
+| to get | change | covered by |
+|---|---|---|
+| another NCCL option | [a](../models/a.h) | [t](../tests/a_test.cpp) |
+| a new callback | [a](../models/a.h), [a](../runtime/base/a.h) | [t](../tests/a_test.cpp) |
+| a new cluster resolver | [a](../models/a.h) | [t](../tests/a_test.cpp) |
+| a new checkpoint format version | [a](../models/a.h) | [t](../tests/a_test.cpp) |
+| one more column in the comparison's report | [a](../models/a.h) | [t](../tests/a_test.cpp) |
+"""
+
+
+class TreeTest(unittest.TestCase):
+    """A test with a small source tree of its own."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.write("runtime/strategy.h", HEADER)
-        self.write("runtime/internal/secret.h", "namespace lockstep { class Secret {}; }\n")
-        self.write("runtime/workers/worker.h", "namespace lockstep { class Worker {}; }\n")
-        self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES worker.cpp)\n")
 
     def write(self, name, text):
         path = self.root / name
@@ -49,8 +79,33 @@ class ChecksTest(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
         return path
 
+
+class ChecksTest(TreeTest):
+    def setUp(self):
+        super().setUp()
+        self.write("runtime/strategy.h", HEADER)
+        self.write("runtime/internal/secret.h", "namespace lockstep { class Secret {}; }\n")
+        self.write("runtime/workers/worker.h", "namespace lockstep { class Worker {}; }\n")
+        self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES worker.cpp)\n")
+
     def names_in(self, rows):
         return check_names.check(self.write("page.md", TABLE + rows), DeclaredNames(self.root))
+
+    def test_classes_without_an_example_are_found(self):
+        header = "namespace lockstep {\n\n%s\n}  // namespace lockstep\n"
+        plain, derived = "/// One.\nclass One {\n};\n", "/// Two.\ntemplate <typename T>\nclass Two final : public One {\n};\n"
+        for name, text, expected in [
+                ("plain", plain, ["runtime/plain.h: expected an example in the comment of class One"]),
+                ("derived", derived, ["runtime/derived.h: expected an example in the comment of class Two"]),
+                ("shown", plain.replace("One.\n", "One.\n///\n/// Example:\n///\n///     One one;\n"), []),
+                ("holder", "///     Net net;\nclass NetImpl {\n};\nclass Net : public Holder<NetImpl> {\n};\n", []),
+                ("other", "struct Options {\n};\nclass One;\nnamespace detail {\nclass Two {\n};\n}  // namespace detail\n", []),
+                ("internal/hidden", plain, [])]:
+            with self.subTest(name):
+                path = self.write(f"runtime/{name}.h", header % text)
+                found = [line for line in check_examples.check(self.root) if line.startswith(f"runtime/{name}.h")]
+                self.assertEqual(found, expected)
+                path.unlink()
 
     def test_declared_names_pass(self):
         rows = "| `a` | `Strategy::run`, `Strategy::size` | |\n| `b` | `result`, `Op::kMean` | `Base::size` |\n"
@@ -90,6 +145,77 @@ class ChecksTest(unittest.TestCase):
         self.assertEqual(check_shown_sources.check(page, "cpp", [same]), [])
         self.assertIn("-int b;", check_shown_sources.check(page, "cpp", [other]))
         self.assertIn("expected 2 blocks", check_shown_sources.check(page, "cpp", [same, same])[0])
+
+
+class ArchitectureTest(TreeTest):
+    def setUp(self):
+        super().setUp()
+        for layer in check_architecture.rooms.LAYERS:
+            self.write(f"{layer}/CMakeLists.txt", f"lockstep_add_layer({layer} SOURCES a.cpp)\n")
+        self.write("runtime/CMakeLists.txt", "lockstep_add_layer(runtime\n  ROOMS\n    base\n    workers)\n")
+        self.write("runtime/base/CMakeLists.txt", "lockstep_add_room(TORCH_FREE\n  SOURCES a.cpp)\n")
+        self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES a.cpp)\n")
+        for name in ["runtime/base/a.h", "runtime/workers/a.h", "models/a.h", "tests/a_test.cpp"]:
+            self.write(name, "")
+        self.write("docs/architecture.md", ARCHITECTURE)
+        self.write("docs/images/architecture_light.svg", PICTURE)
+        self.write("docs/images/architecture_dark.svg", PICTURE.replace("black", "white"))
+
+    def problem_with(self, name, old, new):
+        """The one problem that is found once the first `old` in a file is `new`."""
+        path = self.root / name
+        text = path.read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        (problem,) = check_architecture.check(self.root)
+        path.write_text(text, encoding="utf-8")
+        return problem
+
+    def test_a_page_that_shows_the_sources_passes(self):
+        self.assertEqual(check_architecture.check(self.root), [])
+
+    def test_a_room_that_is_missing_or_out_of_order_is_found(self):
+        base = "| [`runtime/base`](../runtime/base/) | Errors. | without LibTorch |\n"
+        workers = "| [`runtime/workers`](../runtime/workers/) | Worker processes. | internal |\n"
+        page = "docs/architecture.md"
+        self.assertIn("expected runtime/base, but got runtime/workers", self.problem_with(page, base, ""))
+        self.assertIn("expected runtime/base, but got runtime/workers", self.problem_with(page, base + workers, workers + base))
+        self.assertIn("expected models, but got no more", self.problem_with(page, "| [`models`](../models/) | Models. | |\n", ""))
+        self.write("strategies/a.h", "")
+        problems = check_architecture.check(self.root)
+        self.assertIn("docs/architecture.md: table of rooms: expected strategies, but got no more", problems)
+        self.assertIn("docs/images/architecture_dark.svg: expected a box for strategies, but there is none", problems)
+
+    def test_a_room_that_is_described_wrongly_is_found(self):
+        page = "docs/architecture.md"
+        self.assertIn("expected the note 'internal', but got ''",
+                      self.problem_with(page, "processes. | internal |", "processes. | |"))
+        self.assertIn("says what the room is for", self.problem_with(page, "| Errors. |", "| |"))
+
+    def test_a_row_of_changes_that_is_missing_or_leads_nowhere_is_found(self):
+        page = "docs/architecture.md"
+        links = "[a](../models/a.h) | [t](../tests/a_test.cpp) |"
+        self.assertIn("a row for 'NCCL option'", self.problem_with(page, "another NCCL option", "another option"))
+        self.assertIn("../models/b.h is no file", self.problem_with(page, "../models/a.h", "../models/b.h"))
+        self.assertIn("../models is no file", self.problem_with(page, "(../models/a.h)", "(../models)"))
+        self.assertIn("links to tests, but got none", self.problem_with(page, links, "[a](../models/a.h) | |"))
+        self.assertIn("links to files to change", self.problem_with(page, links, "a | [t](../tests/a_test.cpp) |"))
+        self.assertIn("expected a test, but got ../models/a.h",
+                      self.problem_with(page, links, "[a](../models/a.h) | [a](../models/a.h) |"))
+
+    def test_pictures_that_show_other_rooms_are_found(self):
+        self.write("docs/images/architecture_dark.svg", PICTURE.replace("<text>workers</text>", "<text>worker</text>"))
+        problems = check_architecture.check(self.root)
+        self.assertEqual(problems[0], "docs/images/architecture_dark.svg: expected runtime/workers, but got runtime/worker")
+        self.assertIn("expected the same but for <style>", problems[1])
+        for name in check_architecture.PICTURES:
+            self.write(name, PICTURE.replace("room internal", "room"))
+        self.assertEqual(check_architecture.check(self.root), [
+            f"{name}: runtime/workers: expected it drawn as 'internal', but got ''" for name in check_architecture.PICTURES])
+
+    def test_a_picture_that_the_page_does_not_show_is_found(self):
+        self.assertEqual(self.problem_with("docs/architecture.md", "images/architecture_dark.svg", ""),
+                         "docs/architecture.md does not show docs/images/architecture_dark.svg")
 
 
 if __name__ == "__main__":

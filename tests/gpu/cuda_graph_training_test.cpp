@@ -14,9 +14,9 @@
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/gpu/small_images.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/training/callbacks/learning_rate_schedule.h"
 #include "lockstep/training/metrics/metrics.h"
 #include "lockstep/training/optimizers/fused_adam.h"
-#include "lockstep/training/optimizers/learning_rate.h"
 
 namespace lockstep {
 namespace {

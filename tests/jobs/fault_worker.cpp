@@ -24,7 +24,7 @@ void sum(Strategy& strategy) {
   strategy.run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({2})); });
 }
 
-void say(const std::string& text) {
+void log(const std::string& text) {
   std::cout << text << std::endl;
 }
 
@@ -35,7 +35,7 @@ void read_images(Strategy& strategy, const std::string& folder) {
       strategy.distribute_dataset(ImageFolder(folder, {.cache_bytes = 0}), {.global_batch_size = 4});
   for (int64_t epoch = 0;; ++epoch) {
     for ([[maybe_unused]] const auto& batch : batches) sum(strategy);
-    if (epoch == 0) say("an epoch has ended");
+    if (epoch == 0) log("an epoch has ended");
   }
 }
 
@@ -97,13 +97,13 @@ void run_mode(MultiWorkerMirroredStrategy& strategy, const std::string& mode, co
   } else {
     throw apps::UsageError("expected data, fewer, operation, model or momentum, but got '" + mode + "'");
   }
-  say("made no difference");
+  log("made no difference");
 }
 
 int work(const std::string& mode, const std::string& argument) {
-  say("is here");
+  log("is here");
   MultiWorkerMirroredStrategy strategy(nullptr, {"cpu:0"}, {.intra_op_threads = 1});
-  say("has met the others");
+  log("has met the others");
   try {
     run_mode(strategy, mode, argument);
     return 0;

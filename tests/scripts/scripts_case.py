@@ -15,11 +15,15 @@ NOBODY = 65534
 
 # Makes an empty LibTorch where pip is told to install, or leaves half of one and fails. Runs code as itself.
 PIP = f"""
-    [[ $1 != -c ]] || exec {sys.executable} "$@"
+    [[ $1 != -[cB] ]] || exec {sys.executable} "$@"
     echo "$*" >>"$CALLS/pip"
     [[ $* == *--version* ]] && exit
     while [[ $1 != --target ]]; do shift; done
-    mkdir -p "$2/torch"
+    mkdir -p "$2/torch/lib"
+    echo "void cublasCreate(void); void use(void) {{ cublasCreate(); }}" >"$2/torch/use.c"
+    echo "void cublasCreate(void) {{}}" >"$2/torch/cublas.c"
+    cc -shared -fPIC -Wl,-soname,libcublas.so.13 "$2/torch/cublas.c" -o "$2/torch/cublas.so"
+    cc -shared -fPIC -Wl,--no-as-needed "$2/torch/use.c" "$2/torch/cublas.so" -o "$2/torch/lib/libtorch_python.so"
     [[ ! -e $CALLS/broken ]] || {{ echo "no connection" >&2; exit 1; }}
     """
 

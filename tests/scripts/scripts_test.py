@@ -136,33 +136,34 @@ class ScriptsTest(scripts_case.ScriptsCase):
         path.write_text(text, encoding="utf-8")
 
     def run_need_test_python(self, **environment):
-        """The completed process, and the executable and the folders that it prints."""
-        process = self.run_script('need_libtorch\nneed_test_python\necho "$test_python"\necho "$test_python_path"\n',
-                                  **environment)
+        """The completed process, and the executable and the folders of packages and of libraries that it prints."""
+        process = self.run_script('need_libtorch\nneed_test_python\necho "$test_python"\necho "$test_python_path"\n'
+                                  'echo "$test_library_path"\n', **environment)
         return process, process.stdout.splitlines()
 
     def test_packages_for_tests_are_fetched_once_beside_libtorch(self):
         self.set_test_python_version("%d.%d" % sys.version_info[:2])
         for _ in range(2):
-            process, (python, folders) = self.run_need_test_python()
+            process, (python, folders, libraries) = self.run_need_test_python()
             self.expect_success(process)
             self.assertEqual(python, sys.executable)
             folder, torch = map(pathlib.Path, folders.split(":"))
+            self.assertTrue((pathlib.Path(libraries) / "libcublas.so.13").is_file(), libraries)
             self.assertTrue((folder / ".complete").is_file() and (torch / "torch").is_dir(), folders)
         _, fetch = self.fetches()
-        for package in ["torchvision==", "safetensors==", "tensorboard==", "nvidia-cublas=="]:
+        for package in ["torchvision==", "safetensors==", "tensorboard=="]:
             self.assertIn(f" {package}", fetch)
-        for package in ["torch==", "triton"]:
+        for package in ["torch==", "triton", "nvidia-"]:
             self.assertNotIn(f" {package}", fetch)
 
     def test_packages_for_tests_leave_out_what_the_libtorch_has(self):
         self.set_test_python_version("%d.%d" % sys.version_info[:2])
         self.expect_success(self.run_need_test_python(LOCKSTEP_CUDA="ON")[0])
         self.assertNotIn("nvidia-", self.fetches()[-1])
-        process, (_, folders) = self.run_need_test_python(CMAKE_PREFIX_PATH=str(self.make_libtorch("own")))
+        process, (_, folders, _) = self.run_need_test_python(CMAKE_PREFIX_PATH=str(self.make_libtorch("own")))
         self.expect_success(process)
         self.assertNotIn(":", folders)
-        for package in ["torch==", "nvidia-cuda-runtime==", "nvidia-cublas=="]:
+        for package in ["torch==", "nvidia-cuda-runtime=="]:
             self.assertIn(f" {package}", self.fetches()[-1])
         self.assertEqual(len(self.fetches()), 3)
 
@@ -174,7 +175,7 @@ class ScriptsTest(scripts_case.ScriptsCase):
         self.assertEqual(process.returncode, 1)
         self.assertRegex(process.stderr, "error: Fetching Python packages for tests .*: failed")
         (self.calls / "broken").unlink()
-        process, (_, folders) = self.run_need_test_python()
+        process, (_, folders, _) = self.run_need_test_python()
         self.expect_success(process)
         self.assertTrue(pathlib.Path(folders.split(":")[0]).is_dir())
 
@@ -182,14 +183,14 @@ class ScriptsTest(scripts_case.ScriptsCase):
         self.set_test_python_version("9.9")
         process, answers = self.run_need_test_python()
         self.expect_success(process)
-        self.assertEqual(answers, ["", ""])
+        self.assertEqual(answers, ["", "", ""])
         self.assertIn("they take a Python 9.9", process.stderr)
         self.assertEqual(len(self.fetches()), 1)
 
     def test_packages_for_tests_can_be_left_out(self):
         process, answers = self.run_need_test_python(LOCKSTEP_TEST_PYTHON_PACKAGES="OFF")
         self.expect_success(process)
-        self.assertEqual(answers, ["", ""])
+        self.assertEqual(answers, ["", "", ""])
         self.assertEqual(len(self.fetches()), 1)
         process, _ = self.run_need_test_python(LOCKSTEP_TEST_PYTHON_PACKAGES="some")
         self.assertEqual(process.returncode, 2)

@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
 #include <jpeglib.h>
@@ -43,26 +41,6 @@ void append_zip_fields(Bytes& out, const RawZipEntry& entry) {
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "lockstep_test_XXXXXX").string();
-  require(mkdtemp(name.data()) != nullptr, "cannot make a temporary folder");
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::write(const std::string& name, std::span<const uint8_t> bytes) const {
-  const std::filesystem::path file = std::filesystem::path(path_) / name;
-  std::filesystem::create_directories(file.parent_path());
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  require(stream.good(), "cannot write a test file");
-  return file.string();
-}
 
 Bytes to_bytes(std::string_view text) {
   return Bytes(text.begin(), text.end());

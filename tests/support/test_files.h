@@ -1,34 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lockstep/datasets/images/internal/decoded_image.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep::testing {
 
 using Bytes = std::vector<uint8_t>;
-
-/// A new folder for one test, removed with all it holds at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  /// Writes a file below the folder, with the folders on its way, and returns its path.
-  std::string write(const std::string& name, std::span<const uint8_t> bytes) const;
-
- private:
-  std::string path_;
-};
 
 Bytes to_bytes(std::string_view text);
 

@@ -9,26 +9,32 @@
 
 namespace lockstep {
 
-/// Makes a fit go on where an earlier process of it ended, to the step: it saves the model, the optimizers,
-/// the scalers, every replica's random stream and buffers, the place in the dataset, what the epoch has
-/// summed up so far, the callbacks' states and the history, and restores them as the next fit begins. With as
-/// many replicas that fit comes to the same end, bit by bit, as one that was never interrupted; with another
-/// number each example still comes exactly once an epoch.
+/// Resumes a fit at the exact step at which an earlier process ended. It saves the model, the optimizers, the
+/// scalers, every replica's random stream and buffers, the position in the dataset, the epoch's sums so far,
+/// the callbacks' states and the history, and restores them when the next fit begins. With the same number of
+/// replicas the result is bitwise equal to that of an uninterrupted fit; with another number each example is
+/// still used exactly once per epoch.
 ///
-/// A fit that StopOnSignal ends is saved after that step. See Backup for what is written, and for what is
-/// thrown; a checkpoint that cannot be written at the end of the fit ends it with std::system_error. A state
-/// with a loss, a trained parameter or an optimizer's state that is not finite, or that differs between
-/// replicas, is not saved: NotFinite and InconsistentReplicas end the fit. Throws InvalidArgument as the fit
-/// begins for a metric that has no restore().
+/// A fit that StopOnSignal ends is saved after that step. Backup describes the files and the errors. If the
+/// checkpoint at the end of the fit cannot be written, the fit ends with std::system_error. A state is not
+/// saved if a loss, a trained parameter or an optimizer's state is not finite, or if replicas differ:
+/// NotFinite or InconsistentReplicas ends the fit. Throws InvalidArgument when the fit begins if a metric has
+/// no restore().
+///
+/// Example:
+///
+///     auto backup = std::make_shared<BackupAndRestore>(
+///         BackupOptions{.folder = "backup", .save_every = SaveInterval::minutes(10)});
+///     trainer.fit(batches, {.epochs = 90, .callbacks = {backup}});
 class BackupAndRestore : public Callback {
  public:
-  /// With `best` the checkpoint of the epoch with the best value is kept besides the last ones, and epochs
-  /// that have a better one than all before are saved whether a checkpoint is due or not. Where that cannot
-  /// be written, such as on a full disk, an earlier one stays the best that there is.
+  /// If `best` is given, the checkpoint of the best epoch is kept in addition to the last ones, and every
+  /// epoch that is better than all before is saved even if no checkpoint is due. If that checkpoint cannot be
+  /// written, for example because the disk is full, an earlier one remains the best.
   explicit BackupAndRestore(const BackupOptions& options, const std::optional<MonitorOptions>& best = {});
 
   std::string name() const override { return "BackupAndRestore"; }
-  /// What is the best so far, for a fit that goes on from there.
+  /// Returns the best value so far and its step, for a fit that resumes.
   StateValue state(FitState&) override;
   void restore(FitState&, const StateView& saved) override;
   void on_fit_begin(FitState& state) override;
@@ -41,8 +47,8 @@ class BackupAndRestore : public Callback {
 
   BackupOptions options_;
   std::optional<Monitor> best_;
-  int64_t best_step_ = -1;        // whose checkpoint is the best one
-  int64_t epochs_seen_ = 0;       // those that best_ knows
+  int64_t best_step_ = -1;        // step of the best checkpoint
+  int64_t epochs_seen_ = 0;       // epochs that best_ has seen
   std::optional<Backup> backup_;  // while the fit runs
 };
 

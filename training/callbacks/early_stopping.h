@@ -10,16 +10,21 @@ namespace lockstep {
 
 struct EarlyStoppingOptions {
   MonitorOptions monitor{};
-  int64_t patience = 3;  ///< epochs in a row without a better value before it stops
-  /// Puts the best epoch's parameters and buffers back at the end of fit().
+  int64_t patience = 3;  ///< stops after this many epochs in a row without a better value
+  /// Restores the parameters and buffers of the best epoch at the end of fit().
   bool restore_best = false;
 };
 
-/// Stops a fit whose monitored value no longer gets better. A fit that goes on (FitOptions::steps_done)
-/// counts on from the one before it.
+/// Stops a fit when the monitored value no longer improves. A fit that continues an earlier one
+/// (FitOptions::steps_done) keeps the earlier best value and count.
+///
+/// Example:
+///
+///     auto stopping = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 5});
+///     trainer.fit(batches, {.epochs = 100, .validation = test_batches, .callbacks = {stopping}});
 class EarlyStopping : public Callback {
  public:
-  /// Throws InvalidArgument for a patience below 1.
+  /// Throws InvalidArgument if the patience is below 1 or the monitor's min_delta is negative.
   explicit EarlyStopping(const EarlyStoppingOptions& options = {});
 
   void on_fit_begin(FitState& state) override;
@@ -38,7 +43,7 @@ class EarlyStopping : public Callback {
   Monitor monitor_;
   int64_t best_epoch_ = 0;
   int64_t epochs_without_ = 0;
-  std::vector<std::vector<torch::Tensor>> best_;  // of each replica
+  std::vector<std::vector<torch::Tensor>> best_;  // per replica
 };
 
 }  // namespace lockstep

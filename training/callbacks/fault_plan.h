@@ -11,21 +11,22 @@ enum class FaultKind {
   kStop,   ///< SIGSTOP
   kTerm,   ///< SIGTERM
   kInt,    ///< SIGINT
-  kThrow,  ///< std::runtime_error out of the fit
-  kNan,    ///< the last element of a parameter becomes NaN
-  kUlp,    ///< it becomes the next number above it
+  kThrow,  ///< the fit throws std::runtime_error
+  kNan,    ///< the last element of the first parameter becomes NaN
+  kUlp,    ///< that element becomes the next larger number
 };
 
-/// A fault that is to happen once, after a step.
+/// A fault that happens once, after a given step.
 struct Fault {
   FaultKind kind = FaultKind::kKill;
-  int place = 0;     ///< a worker's rank; for kNan and kUlp a replica's id
-  int64_t step = 0;  ///< of all epochs, from 1
+  int place = 0;     ///< rank of a worker; for kNan and kUlp the id of a replica
+  int64_t step = 0;  ///< counted over all epochs, from 1
   bool operator==(const Fault&) const = default;
 };
 
-/// Reads "kill@rank1:step20,ulp@replica3:step7": kill, stop, term, int and throw happen to a worker process,
-/// nan and ulp to a replica's first parameter. Throws InvalidArgument naming the fault that cannot be read.
+/// Parses a list of faults such as "kill@rank1:step20,ulp@replica3:step7". kill, stop, term, int and throw
+/// happen to a worker process; nan and ulp change the first parameter of a replica. Throws InvalidArgument
+/// naming a fault that cannot be parsed.
 std::vector<Fault> parse_faults(const std::string& text);
 
 }  // namespace lockstep

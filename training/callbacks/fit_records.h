@@ -8,24 +8,30 @@
 
 namespace lockstep {
 
-/// An epoch's logs as a record; `seconds` is what it took, validation included.
+/// Returns an epoch's logs as a record; `seconds` is its duration, validation included.
 EpochRecord epoch_record(const FitState& state, double seconds);
 
-/// Makes records of steps, each of what came since the one before it in the same epoch.
+/// Makes records of steps. Each covers the steps since the previous record of the same epoch.
+///
+/// Example:
+///
+///     void on_epoch_begin(FitState& state) override { recorder_.begin_epoch(state); }
+///     void on_step_end(FitState& state) override { records_.push_back(recorder_.next(state)); }
 class StepRecorder {
  public:
-  /// Of an epoch that is resumed in its middle, what came before belongs to no step.
+  /// Call it when an epoch begins. If the epoch is resumed midway, its steps before that are in no record.
   void begin_epoch(const FitState& state);
-  /// The mean loss of this process's replicas, the speed over all workers, and the learning rate. Waits for
-  /// the devices.
+  /// Returns the mean loss over this process's replicas, the speed over all workers, and the learning rate.
+  /// Waits for the devices.
   StepRecord next(const FitState& state);
-  /// Since the epoch began, without the time between two processes of it.
+  /// Returns the seconds since the epoch began; if it was resumed, without the time between the two
+  /// processes.
   double seconds() const;
 
  private:
   struct Totals {
     double seconds = 0;
-    double loss_sum = 0;  // of this process's replicas, as the number of losses
+    double loss_sum = 0;  // over this process's replicas, like `losses`
     double losses = 0;
     int64_t examples = 0;
     int64_t roll_backs = 0;

@@ -4,8 +4,13 @@
 
 namespace lockstep {
 
-/// Takes the L2 norm of the summed gradients at every step, before clipping: logs have its mean over the
-/// epoch's steps as gradient_norm.
+/// Logs the L2 norm of the summed gradients, before clipping, as gradient_norm: the mean over the epoch's
+/// steps.
+///
+/// Example:
+///
+///     const auto history = trainer.fit(batches, {.callbacks = {std::make_shared<GradientNorm>()}});
+///     const auto norm = history.epochs.back().find("gradient_norm");
 class GradientNorm : public Callback {
  public:
   bool needs_gradient_norm() const override { return true; }

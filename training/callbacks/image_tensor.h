@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// A PNG file of an image [channels, height, width] with 1 or 3 channels: uint8 as it is; floating-point
-/// values stretched from the smallest, black, to the largest, white. Waits for the device. Throws
-/// InvalidArgument for other shapes.
+/// Returns an image [channels, height, width] with 1 or 3 channels as a PNG file. uint8 values are kept;
+/// other values are scaled so that the smallest becomes black and the largest white. Waits for the device.
+/// Throws InvalidArgument for other shapes and for empty images.
 std::vector<uint8_t> encode_image(const torch::Tensor& image);
 
 }  // namespace lockstep

@@ -7,9 +7,13 @@
 
 namespace lockstep {
 
-/// Makes faults happen in a fit, for tests of whatever has to survive them. Each happens after its step,
-/// before the callbacks that were given later are called, and only in a job's first start: a job that is
-/// started again after a fault goes on.
+/// Injects faults into a fit, to test recovery. Each fault happens after its step, before callbacks that come
+/// later in the list are called. A job that was restarted injects none.
+///
+/// Example:
+///
+///     auto faults = std::make_shared<InjectFaults>(parse_faults("kill@rank1:step20"));
+///     trainer.fit(batches, {.callbacks = {faults}});
 class InjectFaults : public Callback {
  public:
   explicit InjectFaults(std::vector<Fault> faults) : faults_(std::move(faults)) {}

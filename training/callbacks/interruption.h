@@ -2,14 +2,22 @@
 
 namespace lockstep {
 
-/// While it lives, SIGINT and SIGTERM are remembered instead of ending the process, so that a step can be
-/// finished and saved first; a second one ends the process at once with the signal's exit code, 130 or 143.
-/// The same signal again within a fifth of a second counts as one: some launchers send it twice. One guard at
-/// a time: signals belong to the process.
+/// Catches SIGINT and SIGTERM while it exists, so that a step can be finished and saved before the process
+/// ends. A second signal ends the process at once with that signal's exit code, 130 or 143. The same signal
+/// again within 0.2 s counts as one, since some launchers send it twice. Signals belong to the process, so
+/// create only one guard at a time.
+///
+/// Example:
+///
+///     InterruptionGuard interruption;
+///     for (const auto& batch : batches) {
+///       strategy.run(train_step, model, optimizer, batch);
+///       if (interruption.signal() != 0) break;
+///     }
 class InterruptionGuard {
  public:
-  /// With `from_first_step` the first signal ends the process as well, likewise, until begin_steps(): there
-  /// is nothing to save yet, and what it does, such as waiting for other workers, may take long.
+  /// If `from_first_step` is true, the first signal also ends the process at once, until begin_steps() is
+  /// called: before that there is nothing to save, and the process may be waiting long for other workers.
   explicit InterruptionGuard(bool from_first_step = false);
   ~InterruptionGuard();
   InterruptionGuard(const InterruptionGuard&) = delete;
@@ -17,7 +25,7 @@ class InterruptionGuard {
 
   void begin_steps();
 
-  /// SIGINT or SIGTERM if it has come, else 0. Thread-safe.
+  /// Returns SIGINT or SIGTERM if it has arrived, else 0. Thread-safe.
   int signal() const;
 };
 

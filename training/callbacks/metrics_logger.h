@@ -10,12 +10,15 @@
 
 namespace lockstep {
 
-/// Writes a line with the logs of every epoch into a CSV file, see CsvLog. Of several workers worker 0 alone
-/// does.
+/// Writes the logs of every epoch as a line of a CSV file, see CsvLog. Only worker 0 writes.
+///
+/// Example:
+///
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {std::make_shared<CsvLogger>("metrics.csv")}});
 class CsvLogger : public Callback {
  public:
-  /// `path` must name no file yet when the fit begins: else, and where it cannot be written,
-  /// std::system_error names it.
+  /// The file must not exist when the fit begins. The fit throws std::system_error naming it if it exists or
+  /// cannot be written.
   explicit CsvLogger(std::string path) : path_(std::move(path)) {}
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override { clock_.begin_epoch(state); }
@@ -29,11 +32,16 @@ class CsvLogger : public Callback {
 
 struct JsonLinesLoggerOptions {
   std::string path;
-  int64_t log_every = 10;  ///< steps between two that are written; 0: epochs alone
+  int64_t log_every = 10;  ///< writes every `log_every`-th step; 0: epochs only
 };
 
-/// Writes a JSON object for every epoch and some steps, one a line, see JsonLinesLog; its "kind" is "epoch"
-/// or "step". Otherwise as CsvLogger.
+/// Writes a JSON object for every epoch and for some steps, one per line, see JsonLinesLog. Its "kind" is
+/// "epoch" or "step". Only worker 0 writes; the file must be new, as for CsvLogger.
+///
+/// Example:
+///
+///     auto log = std::make_shared<JsonLinesLogger>(JsonLinesLoggerOptions{.path = "metrics.jsonl"});
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {log}});
 class JsonLinesLogger : public Callback {
  public:
   /// Throws InvalidArgument for a negative log_every.

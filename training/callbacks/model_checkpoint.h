@@ -11,27 +11,35 @@
 namespace lockstep {
 
 struct ModelCheckpointOptions {
-  std::string folder;  ///< made where it is missing
-  /// By which number an epoch is the best; none: validation_loss, without validation loss.
+  std::string folder;  ///< created if missing
+  /// Selects the best epoch. By default it is the one with the lowest validation_loss, or the lowest loss if
+  /// there is no validation.
   std::optional<MonitorOptions> monitor{};
-  /// The best value so far, where a run goes on that another process began; see TrainingProgress::metrics.
+  /// Best value so far, if this run continues one that another process began; see TrainingProgress::metrics.
   std::optional<double> best{};
   bool save_best = true;
   bool save_last = true;
-  int64_t every_epochs = 1;  ///< for the last one; the fit's very last epoch is saved in any case
+  /// Epochs between two saves of `last`. The last epoch of the fit is always saved.
+  int64_t every_epochs = 1;
 };
 
-/// Saves the model at the ends of epochs, the best one and the last one: `best.safetensors` and
-/// `last.safetensors` hold the weights for use elsewhere, with the mean of all replicas' buffers, `best.pt`
-/// and `last.pt` all that training goes on from (TrainingState). A file takes the place of the one before it
-/// only when it is whole. Saving changes nothing of the run. A fit that goes on (FitOptions::steps_done)
-/// keeps the best of the fit before it.
+/// Saves the best and the last model at the ends of epochs. `best.safetensors` and `last.safetensors` hold
+/// the weights for other programs, with the mean of all replicas' buffers; `best.pt` and `last.pt` hold all
+/// that training needs to resume (TrainingState). A file replaces the previous one only once it is complete.
+/// Saving does not affect training. A fit that continues an earlier one (FitOptions::steps_done) keeps the
+/// earlier best.
 ///
-/// Worker 0 writes; with several workers its calls are collectives. Throws std::system_error naming a file
+/// Worker 0 writes. With several workers the calls are collectives. Throws std::system_error naming a file
 /// that cannot be written.
+///
+/// Example:
+///
+///     auto checkpoint = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = "checkpoints"});
+///     trainer.fit(batches, {.epochs = 5, .validation = test_batches, .callbacks = {checkpoint}});
+///     std::cout << "best epoch: " << checkpoint->best_epoch() << '\n';
 class ModelCheckpoint : public Callback {
  public:
-  /// Throws InvalidArgument without a folder, and for every_epochs below 1.
+  /// Throws InvalidArgument if the folder is empty or every_epochs is below 1.
   explicit ModelCheckpoint(const ModelCheckpointOptions& options);
 
   void on_fit_begin(FitState& state) override;
@@ -41,7 +49,7 @@ class ModelCheckpoint : public Callback {
   void restore(FitState& fit, const StateView& saved) override;
   std::string name() const override { return "ModelCheckpoint"; }
 
-  /// The epoch that best.* are of; 0: none yet.
+  /// Returns the epoch saved in best.*; 0 if there is none yet.
   int64_t best_epoch() const { return best_epoch_; }
 
  private:
@@ -53,7 +61,7 @@ class ModelCheckpoint : public Callback {
   std::optional<double> resumed_best_;
   std::optional<TrainingState> training_;
   int64_t best_epoch_ = 0;
-  int64_t last_epoch_ = 0;  // that last.* are of
+  int64_t last_epoch_ = 0;  // epoch saved in last.*
   int64_t ended_epoch_ = 0;
 };
 

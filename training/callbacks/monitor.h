@@ -8,7 +8,7 @@
 namespace lockstep {
 
 enum class MonitorMode {
-  kAuto,  ///< kMax for accuracy, auc, precision and recall, kMin for anything else
+  kAuto,  ///< kMax if the name contains accuracy, auc, precision or recall, else kMin
   kMin,
   kMax
 };
@@ -16,22 +16,27 @@ enum class MonitorMode {
 struct MonitorOptions {
   std::string name = "validation_loss";
   MonitorMode mode = MonitorMode::kAuto;
-  double min_delta = 0;  ///< a value counts as better only by more than this
+  double min_delta = 0;  ///< a value must be better by more than this
 };
 
-/// Watches whether one of an epoch's logs gets better.
+/// Tracks whether one of an epoch's logs improves.
+///
+/// Example:
+///
+///     Monitor monitor("MyCallback", {.name = "validation_accuracy"});
+///     if (monitor.improves(state.logs)) best_epoch = state.epoch;
 class Monitor {
  public:
-  /// Throws InvalidArgument for a min_delta below 0; `who` begins the messages.
+  /// `who` starts the error messages. Throws InvalidArgument if min_delta is negative.
   Monitor(std::string who, MonitorOptions options);
 
   const std::string& name() const { return options_.name; }
-  /// The best so far.
+  /// Returns the best value so far.
   std::optional<double> best() const { return best_; }
-  /// Takes over the epoch's value, and says whether it is better than all before. NaN never is. Throws
-  /// InvalidArgument naming what there is where the logs do not have it.
+  /// Returns whether the epoch's value is better than all before, and remembers it if so. NaN is never
+  /// better. Throws InvalidArgument listing the available names if the logs lack the monitored one.
   bool improves(const Logs& logs);
-  /// Goes on from a value that was the best.
+  /// Sets the best value so far.
   void restore(std::optional<double> best) { best_ = best; }
 
  private:

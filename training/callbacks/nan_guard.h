@@ -10,36 +10,41 @@
 namespace lockstep {
 
 struct NanGuardOptions {
-  /// Looks after so many steps, which waits for the devices, besides the end of every epoch; 0: only there.
-  /// kSkip looks after every step.
+  /// Number of steps between two checks, each of which waits for the devices. The end of every epoch is
+  /// always checked; 0 checks only there. kSkip checks every step.
   int64_t every_steps = 0;
   NotFiniteAction action = NotFiniteAction::kStop;
-  /// Ends the fit where steps have to be undone at more consecutive looks than this.
+  /// Ends the fit if more than this many consecutive checks have to undo steps.
   int64_t max_consecutive = 3;
-  /// Gets a line for what was undone, on worker 0. Null: it goes to stderr.
+  /// Called on worker 0 with a line for each undo. If null, the line goes to stderr.
   std::function<void(const std::string&)> on_message{};
 };
 
-/// Looks for a loss that was NaN or infinite on any replica of any worker, and for a parameter or optimizer
-/// state that is: all workers find the same step, in the same step, and do the same about it.
+/// Checks for a loss, parameter or optimizer state that is NaN or infinite on any replica of any worker. All
+/// workers find it in the same step and react alike.
 ///
-/// To undo steps is to put back the models with their buffers, the optimizers, the scalers, and what the
-/// epoch's loss and metrics have summed up, on all replicas, as if the batches of these steps had not been
-/// there; the fit goes on with the next batch, with fresh random numbers and the learning rate of its place.
-/// It takes a copy of all that on each replica's device at every look. Before any other callback that
+/// Undoing steps restores the models with their buffers, the optimizers, the scalers and the epoch's sums of
+/// loss and metrics on all replicas, as if the batches of these steps had never run. The fit then continues
+/// with the next batch, with fresh random numbers and the learning rate of that step. To be able to undo,
+/// each check copies all of this on each replica's device. Pass NanGuard before any other callback that
 /// changes the model.
+///
+/// Example:
+///
+///     auto guard = std::make_shared<NanGuard>(NanGuardOptions{.action = NotFiniteAction::kSkip});
+///     trainer.fit(batches, {.callbacks = {guard}});
 class NanGuard : public Callback {
  public:
-  /// Throws InvalidArgument for a negative number of steps, and for a max_consecutive below 1.
+  /// Throws InvalidArgument if every_steps is negative or max_consecutive is below 1.
   explicit NanGuard(const NanGuardOptions& options = {});
-  /// Throws InvalidArgument where steps are to be undone and a metric has no restore(), or another NanGuard
-  /// of the fit is to undo some.
+  /// If steps are to be undone, throws InvalidArgument if a metric has no restore() or another NanGuard of
+  /// the fit undoes steps too.
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override;
   void on_step_end(FitState& state) override;
   void on_epoch_trained(FitState& state) override;
 
-  /// How many steps were undone since the fit began.
+  /// Returns the number of steps undone since the fit began.
   int64_t num_undone() const { return num_undone_; }
 
  private:
@@ -48,7 +53,7 @@ class NanGuard : public Callback {
   bool undo(FitState& state, const NotFinite& error);
 
   NanGuardOptions options_;
-  int64_t kept_step_ = 0;  // of all steps: after which the state was kept
+  int64_t kept_step_ = 0;  // global step after which the state was kept
   int64_t num_consecutive_ = 0;
   int64_t num_undone_ = 0;
 };

@@ -20,27 +20,35 @@ namespace lockstep {
 
 struct RecordRunOptions {
   std::string title = "Training";
-  std::vector<ConfigurationEntry> configuration{};  ///< for the report
-  std::vector<Hyperparameter> hyperparameters{};    ///< for TensorBoard's HPARAMS tab
-  int64_t log_every = 10;                           ///< steps between two that are recorded
+  std::vector<ConfigurationEntry> configuration{};  ///< shown in the report
+  std::vector<Hyperparameter> hyperparameters{};    ///< shown in TensorBoard's HPARAMS tab
+  int64_t log_every = 10;                           ///< records every `log_every`-th step
   /// Writes a histogram of every parameter after each epoch.
   bool histograms = true;
-  /// The metric that is a confusion matrix of the validation, where there is one.
+  /// Name of the validation metric that is a confusion matrix, if there is one.
   std::string confusion = "validation_confusion";
-  /// Of the confusion matrix; empty: their numbers.
+  /// Class names of the confusion matrix; classes without a name are shown by number.
   std::vector<std::string> class_names{};
 };
 
-/// Records a fit in a run directory: metrics.csv (an epoch a line), metrics.jsonl (steps, epochs, the end),
-/// event files for TensorBoard in tb/train and tb/validation, and report.html at its end. Of several workers
-/// worker 0 alone writes.
+/// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (steps, epochs, the
+/// end), event files for TensorBoard in tb/train and tb/validation, and report.html when the run is finished.
+/// Only worker 0 writes.
 ///
-/// A recorded step's loss is the mean over the steps since the last recorded one, of worker 0's replicas;
-/// reading it waits for the devices. Files that cannot be written end the fit by std::system_error naming
-/// them.
+/// The loss of a recorded step is the mean over the steps since the previous recorded one, over worker 0's
+/// replicas; reading it waits for the devices. If a file cannot be written, the fit ends with a
+/// std::system_error that names it.
+///
+/// Example:
+///
+///     const RunDirectory directory("runs/first");
+///     auto record = std::make_shared<RecordRun>(directory.paths(), RecordRunOptions{.title = "First run"});
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {record}});
+///     record->finish(RunStatus::kCompleted);
 class RecordRun : public Callback {
  public:
-  /// `paths` are those of a RunDirectory that outlives it. Throws InvalidArgument for a log_every below 1.
+  /// `paths` come from a RunDirectory, which must outlive this object. Throws InvalidArgument if log_every is
+  /// below 1.
   RecordRun(const RunPaths& paths, const RecordRunOptions& options = {});
 
   void on_fit_begin(FitState& state) override;
@@ -49,10 +57,12 @@ class RecordRun : public Callback {
   void on_epoch_end(FitState& state) override;
   void on_fit_end(FitState& state) override;
 
-  /// Some of the validation's images that were misclassified, for the report and TensorBoard.
+  /// Adds misclassified validation images to the report and to TensorBoard. `images` may be a selection;
+  /// `num_all` is the number of all misclassified images.
   void set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all);
-  /// Closes metrics.jsonl and the session of TensorBoard, and writes the report. After fit(), or where an
-  /// error has ended it: `status` and `reason` say how. Writes nothing in workers other than the first.
+  /// Writes the end of metrics.jsonl, ends the TensorBoard session and writes the report. Call it after
+  /// fit(), or after an error has ended it; `status` and `reason` tell how it ended. Writes nothing on
+  /// workers other than worker 0.
   void finish(RunStatus status, const std::string& reason = "");
 
   const RunRecord& record() const { return record_; }

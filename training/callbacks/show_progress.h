@@ -10,19 +10,22 @@ namespace lockstep {
 
 struct ShowProgressOptions {
   FitTextOptions text{};
-  /// Which of the values so far the bar shows; empty: all.
+  /// Names of the values that the bar shows; empty: all.
   std::vector<std::string> bar_names{};
-  /// A table of all epochs at the end.
+  /// Prints a table of all epochs at the end.
   bool table = true;
 };
 
-/// Shows how far a fit is: a bar on standard error where that is a terminal, a line on it now and then where
-/// it is none, a line on standard output after every epoch, and a table at the end. Of several workers worker
-/// 0 alone does.
+/// Shows the progress of a fit: a bar on standard error if that is a terminal, otherwise an occasional line
+/// there; a line on standard output after every epoch; and a table at the end. Only worker 0 prints.
+///
+/// Example:
+///
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {std::make_shared<ShowProgress>()}});
 class ShowProgress : public Callback {
  public:
   explicit ShowProgress(const ShowProgressOptions& options = {});
-  /// `bar` and `lines` outlive it.
+  /// `bar` and `lines` must outlive this object.
   ShowProgress(std::ostream& bar, std::ostream& lines, DisplayOptions display,
                const ShowProgressOptions& options = {});
 
@@ -33,7 +36,7 @@ class ShowProgress : public Callback {
   void on_epoch_end(FitState& state) override;
   void on_fit_end(FitState& state) override;
 
-  /// Takes the bar away, so that something else can be printed.
+  /// Removes the bar so that you can print something else.
   void clear() { display_.clear(); }
 
  private:

@@ -8,19 +8,26 @@
 
 namespace lockstep {
 
-/// Ends a fit after the step in which SIGINT or SIGTERM came, on all workers after the same one where it came
-/// to any of them, and not in an epoch's validation before that has ended its step. BackupAndRestore saves
-/// that step.
+/// Ends a fit when SIGINT or SIGTERM arrives, after the step that is running; a validation that is running
+/// also ends after its current step. If any worker gets the signal, all workers stop after the same step.
+/// BackupAndRestore saves that step.
+///
+/// Example:
+///
+///     InterruptionGuard interruption;
+///     auto stop = std::make_shared<StopOnSignal>(interruption);
+///     trainer.fit(batches, {.epochs = 90, .callbacks = {stop}});
+///     if (stop->signal() != 0) return 128 + stop->signal();
 class StopOnSignal : public Callback {
  public:
-  /// `interruption` outlives it.
+  /// `interruption` must outlive this object.
   explicit StopOnSignal(const InterruptionGuard& interruption) : interruption_(interruption) {}
   void on_fit_begin(FitState& state) override;
   void on_step_end(FitState& state) override { check(state); }
   void on_test_step_end(FitState& state) override { check(state); }
   void on_fit_end(FitState&) override { agreement_.reset(); }
 
-  /// SIGINT or SIGTERM where the fit was stopped by it, on whichever worker it came; else 0.
+  /// Returns SIGINT or SIGTERM if it stopped the fit, whichever worker received it; else 0.
   int signal() const { return signal_; }
 
  private:

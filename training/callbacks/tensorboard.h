@@ -12,34 +12,40 @@
 namespace lockstep {
 
 struct TensorBoardOptions {
-  std::string folder;                             ///< `tensorboard --logdir` takes it, or one above it
-  std::vector<Hyperparameter> hyperparameters{};  ///< of the HPARAMS tab
-  int64_t log_every = 10;                         ///< steps between two that are written
-  bool histograms = true;                         ///< of every parameter, after each epoch
+  std::string folder;  ///< pass it, or a folder above it, to `tensorboard --logdir`
+  std::vector<Hyperparameter> hyperparameters{};  ///< shown in the HPARAMS tab
+  int64_t log_every = 10;                         ///< writes every `log_every`-th step
+  bool histograms = true;                         ///< writes a histogram of every parameter after each epoch
 };
 
-/// Writes a fit for TensorBoard: the logs of every epoch, those of the validation beside those of the
-/// training, some steps, histograms of the parameters, and the run's row among the hyperparameters. Of
-/// several workers worker 0 alone does. Throws std::system_error naming a file that cannot be written.
+/// Writes a fit for TensorBoard: the logs of every epoch, with training and validation as two runs, the logs
+/// of some steps, histograms of the parameters, and the run's row in the HPARAMS tab. Only worker 0 writes.
+/// Throws std::system_error naming a file that cannot be written.
+///
+/// Example:
+///
+///     auto tensorboard = std::make_shared<TensorBoard>(TensorBoardOptions{.folder = "tb"});
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {tensorboard}});
 class TensorBoard : public Callback {
  public:
-  /// Throws InvalidArgument without a folder, and for a log_every below 1.
+  /// Throws InvalidArgument if the folder is empty or log_every is below 1.
   explicit TensorBoard(const TensorBoardOptions& options);
 
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override;
   void on_step_end(FitState& state) override;
   void on_epoch_end(FitState& state) override;
-  /// Ends the session, unless end_session() has.
+  /// Ends the session as a success, unless keep_session() was called.
   void on_fit_end(FitState& state) override;
 
-  /// Writes a step that somebody else has recorded; on_step_end() makes records of its own.
+  /// Writes a step that the caller has recorded; its learning_rate must be set. (on_step_end() records steps
+  /// on its own.)
   void add_step(const StepRecord& step);
-  /// A whole PNG file beside what the validation came to.
+  /// Writes an image to the validation run. `png` is a whole PNG file.
   void add_validation_image(const std::string& tag, const std::vector<uint8_t>& png, int64_t step);
-  /// Says in the HPARAMS tab how the run has ended. Once.
+  /// Writes to the HPARAMS tab how the run ended. Call it once.
   void end_session(SessionStatus status);
-  /// Leaves the end of the session to the caller of end_session().
+  /// Makes on_fit_end() leave the session open; you then call end_session().
   void keep_session() { ends_session_ = false; }
 
  private:

@@ -81,7 +81,7 @@ void Backup::attempt(const Act& act, const char* consequence) {
   } catch (const std::system_error& error) {
     // Of a sharded checkpoint all workers know.
     if (!is_chief_) return;
-    say(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
+    log(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
   }
 }
 
@@ -94,7 +94,7 @@ Backup::~Backup() {
   }
 }
 
-void Backup::say(const std::string& line) const {
+void Backup::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {
@@ -119,7 +119,7 @@ Backup::Loaded Backup::find_checkpoint() {
     } catch (const CheckpointError& error) {
       if (is_one) throw;
       if (damage.empty()) damage = error.what();
-      say(std::string("passed over a damaged checkpoint: ") + error.what());
+      log(std::string("passed over a damaged checkpoint: ") + error.what());
     }
   }
   if (!damage.empty())
@@ -171,9 +171,9 @@ std::optional<Backup::Restored> Backup::restore() {
   if (const auto more = StateView(state, source).find("more")) restored.more = more->value();
   note(restored.progress);
   if (store_) {
-    say(c10::str("goes on after step ", restored.progress.step, " from ", restored.path));
+    log(c10::str("goes on after step ", restored.progress.step, " from ", restored.path));
     const int64_t aside = store_->set_aside_after(restored.progress.step);
-    if (aside > 0) say(c10::str("set aside ", aside, " later checkpoints in ", options_.folder));
+    if (aside > 0) log(c10::str("set aside ", aside, " later checkpoints in ", options_.folder));
   }
   return restored;
 }

@@ -21,31 +21,43 @@ class ShardedCheckpoint;
 struct CheckpointManifest;
 
 struct BackupOptions {
-  /// Where the checkpoints lie: worker 0 alone reads and writes there, but for what `sharded` says.
+  /// Folder of the checkpoints. Only worker 0 reads and writes there, unless `sharded` is set.
   std::string folder;
   SaveInterval save_every{};
-  int64_t keep_last = 2;  ///< checkpoints, besides the newest that save() was told is the best
-  /// Removes the checkpoints once the training is at its end.
+  int64_t keep_last = 2;  ///< Checkpoints to keep, besides the newest one that was saved as the best.
+  /// If true, finish() removes the checkpoints.
   bool delete_on_success = false;
-  /// Writes in a thread of its own, from a copy in the host's memory, while training goes on.
+  /// If true, checkpoints are copied to host memory and written by a background thread while training
+  /// continues.
   bool asynchronous = true;
-  /// All workers write a checkpoint together, each a part of its parameters and optimizers' states in a file
-  /// of its own. The folder has to be one that they share, such as on a network file system. It can be read
-  /// with any other number of workers, and by jobs that do not shard.
+  /// If true, all workers write each checkpoint together, each one a part of the parameters and optimizer
+  /// states in its own file. They must share the folder, for instance on a network file system. Such a
+  /// checkpoint can be read with any number of workers, sharded or not.
   bool sharded = false;
-  /// auto: from the newest whole checkpoint in the folder, where there is one; never; or the path of a
-  /// checkpoint, or of a folder with some. A job that its launcher has started again goes by auto where its
-  /// folder has a checkpoint.
+  /// Checkpoint to resume from: "auto" (the newest whole one in the folder, if any), "never", or the path of
+  /// a checkpoint or of a folder with some. If the launcher has restarted the job and the folder has a
+  /// checkpoint, "auto" applies.
   std::string resume = "auto";
-  /// Kept in every checkpoint, for whoever looks at it.
+  /// Text stored in every checkpoint, for the information of its readers.
   std::string configuration{};
-  /// Gets a line for each thing that a person should know: what the training goes on from, what was found
-  /// damaged, what could not be saved. Called by the thread that uses the backup. Null: they go to stderr.
+  /// Receives one line for each event that the user should know: the checkpoint that training resumes from, a
+  /// damaged checkpoint, or one that could not be saved. Called by the thread that uses the backup. If null,
+  /// lines go to stderr.
   std::function<void(const std::string&)> on_message{};
 };
 
-/// Keeps a training alive over the end of its process, in two calls: restore() before the first step, and
-/// step_done() after each.
+/// Lets training survive the end of its process, with two calls: restore() before the first step, and
+/// step_done() after each step.
+///
+/// A restored state equals, bit for bit, the state of uninterrupted training after the same step; resumed
+/// with the same number of replicas, training ends with the same result.
+///
+/// Each checkpoint is a folder with a checksum of every tensor; see CheckpointStore. Not thread-safe: call it
+/// from one thread, between runs of the strategy. With several workers, all must make the same calls. Only
+/// worker 0 reads and writes, unless checkpoints are sharded: then all workers write, and a checkpoint
+/// written in the background is committed by the next call after all workers have finished.
+///
+/// Example:
 ///
 ///     Backup backup(strategy, {.folder = "backup", .save_every = SaveInterval::steps(500)});
 ///     backup.state().add_model(model);
@@ -53,67 +65,63 @@ struct BackupOptions {
 ///     TrainingProgress progress;
 ///     if (auto restored = backup.restore()) progress = restored->progress;
 ///     batches.restore({progress.dataset_epoch, progress.position});
-///     for (...) {
-///       ... one step ...
+///     for (const auto& batch : batches) {
+///       strategy.run(train_step, model, optimizer, batch);
 ///       ++progress.step;
 ///       backup.step_done(progress);
 ///     }
 ///     backup.finish();
-///
-/// What was saved after a step is what an uninterrupted training had there, bit by bit: goes on with as many
-/// replicas, it comes to the same end.
-///
-/// A checkpoint is a folder of its own, with a checksum of every tensor, see CheckpointStore. Between runs of
-/// the strategy, by one thread; with several workers all call it together, and worker 0 alone reads and
-/// writes, unless they share the work: then all write, and a checkpoint that is written in the background
-/// becomes one at the next call after all are done.
 class Backup {
  public:
-  /// Takes the folder; a collective. Throws InvalidArgument for options out of range, and where only some
-  /// workers have `sharded`, CheckpointError where another process owns the folder, naming it, where `resume`
-  /// is never and there are checkpoints already, or where the workers of a sharded one do not share it, and
-  /// std::system_error where it cannot be written.
+  /// Takes ownership of the folder. A collective.
+  ///
+  /// Throws InvalidArgument if an option is out of range or only some workers set `sharded`. Throws
+  /// CheckpointError if another process owns the folder, naming it; if `resume` is "never" but there are
+  /// checkpoints; and if the workers of a sharded backup do not share the folder. Throws std::system_error if
+  /// the folder cannot be written.
   Backup(Strategy& strategy, const BackupOptions& options);
-  /// Waits for what is being written; says where it failed. A sharded checkpoint that is still under way is
-  /// given up: finish() is not.
+  /// Waits for a checkpoint that is being written, and reports if that fails. Gives up a sharded checkpoint
+  /// that is not committed yet; finish() would complete it.
   ~Backup();
   Backup(const Backup&) = delete;
   Backup& operator=(const Backup&) = delete;
 
-  /// What is saved: to be filled before the calls below.
+  /// Returns the state to save. Fill it before the calls below.
   TrainingState& state() { return training_; }
 
   struct Restored {
     TrainingProgress progress;
-    std::string path;  ///< the checkpoint's folder
-    StateValue more;   ///< what save() was given besides; None: nothing
+    std::string path;  ///< Folder of the checkpoint.
+    StateValue more;   ///< Value that save() was given as `more`; None if there was none.
   };
-  /// Restores every replica from the newest checkpoint that is whole, or the one that was asked for; nothing
-  /// where there is none to go on from. Damaged ones are passed over, with a message that names file and
-  /// tensor. Later ones in the folder are set aside. A collective.
+  /// Restores every replica from the newest whole checkpoint, or from the one that `resume` names. Returns
+  /// nothing if there is no checkpoint to resume from. Skips damaged checkpoints, with a message that names
+  /// the file and the tensor. Sets aside all checkpoints in the folder that are later than the restored one.
+  /// A collective.
   ///
-  /// Throws CheckpointError on all workers where there are checkpoints and none is whole, where the one that
-  /// was asked for is not, and where one is of another model or optimizer.
+  /// Throws CheckpointError on all workers if all checkpoints are damaged, if the one that `resume` names is,
+  /// and if one is of another model or optimizer.
   std::optional<Restored> restore();
 
-  /// What step_done() does at every step: goes on with a sharded checkpoint that is under way, which worker 0
-  /// commits once all have written their parts, or says what could not be saved. To be called in between
-  /// where other work takes long, such as an evaluation. A collective while one is under way; does not wait
-  /// for the disk.
+  /// Advances a sharded checkpoint that is being written, as step_done() does at every step: worker 0 commits
+  /// it once all workers have written their parts, or reports that it could not be saved. Call it during long
+  /// work without steps, such as an evaluation. Does not wait for the disk. A collective while a checkpoint
+  /// is being written.
   void commit_written();
-  /// Whether step_done() would save. A collective where it goes by minutes.
+  /// Returns whether step_done() would save. A collective if `save_every` is in minutes.
   bool is_due(const TrainingProgress& progress);
-  /// Saves where it is due, in the background where that was asked for. A checkpoint that cannot be written,
-  /// because the disk is full for one, is a message: the training goes on, and those from before stay. Throws
-  /// CheckpointError where a later start of this job has taken the folder. A collective.
+  /// Saves if a checkpoint is due, in the background if `asynchronous` is set. If the checkpoint cannot be
+  /// written, for instance because the disk is full, reports that and keeps the earlier checkpoints; training
+  /// continues. Throws CheckpointError if a later start of this job has taken the folder. A collective.
   void step_done(const TrainingProgress& progress);
-  /// Saves now, due or not, in the background where that was asked for. As step_done().
+  /// Saves now, even if no checkpoint is due; otherwise like step_done().
   void save(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
-  /// Saves now, and waits until it is on the disk. Throws std::system_error where it cannot be.
+  /// Saves now and blocks until the checkpoint is on the disk. Throws std::system_error if it cannot be
+  /// written.
   void save_and_wait(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
 
-  /// The training is at its end, a collective where checkpoints are `sharded`: waits for what is being
-  /// written, and removes the checkpoints if that was asked for.
+  /// Ends the backup: waits for a checkpoint that is being written, and removes all checkpoints if
+  /// `delete_on_success` is set. A collective if checkpoints are sharded.
   void finish();
 
  private:
@@ -123,7 +131,7 @@ class Backup {
   };
 
   void take_folder();
-  void say(const std::string& line) const;
+  void log(const std::string& line) const;
   Loaded find_checkpoint();
   Loaded read_from_chief();
   void note(const TrainingProgress& progress);
@@ -146,7 +154,7 @@ class Backup {
   std::future<void> writing_;
   bool is_chief_ = false;
   bool is_sharded_ = false;
-  std::unique_ptr<ShardedCheckpoint> shards_;  // while they are under way
+  std::unique_ptr<ShardedCheckpoint> shards_;  // of the checkpoint that is being written
 };
 
 }  // namespace lockstep

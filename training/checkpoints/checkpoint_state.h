@@ -7,22 +7,23 @@
 
 namespace lockstep {
 
-/// A file of a checkpoint, found whole.
+/// A file of a checkpoint whose checksums were correct.
 struct CheckpointContent {
   std::string path;
   std::string bytes;
 };
 
-/// The files that hold the state of the checkpoint in `folder`: state.pt, and besides it those that other
-/// workers have written. Compares all of their parts with their checksums. Throws CheckpointError naming the
-/// file and the part that is damaged, or missing.
+/// Reads the files with the state of the checkpoint in `folder`: state.pt, and those of the other workers if
+/// they wrote any. Checks the checksums of all parts. Throws CheckpointError naming the file and the part
+/// that is damaged or missing.
 std::vector<CheckpointContent> read_checkpoint(const std::string& folder);
 
-/// The state that they hold together. Throws as load_state_file(), and CheckpointError where two files have
-/// the same entry.
+/// Returns the state in these files. Throws the errors of load_state_file(), and CheckpointError if two files
+/// have the same entry.
 StateValue parse_checkpoint(const std::vector<CheckpointContent>& files);
 
-/// The state in the checkpoint in `folder`, such as TrainingState::restore() takes. Throws as both.
+/// Loads the state of the checkpoint in `folder`, for example for TrainingState::restore(). Throws as
+/// read_checkpoint() and parse_checkpoint() do.
 StateValue load_checkpoint(const std::string& folder);
 
 }  // namespace lockstep

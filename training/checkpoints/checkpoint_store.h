@@ -14,58 +14,69 @@ class FolderLock;
 class PartSink;
 
 struct CheckpointStoreOptions {
-  std::string folder;     ///< made where it is missing
-  int64_t keep_last = 2;  ///< besides the best one
-  /// What the processes of a job have in common over its restarts; empty: nothing.
+  std::string folder;     ///< Created if it is missing.
+  int64_t keep_last = 2;  ///< Checkpoints to keep, besides the best one.
+  /// Id of the job, the same for its processes in all restarts; empty if there is none.
   std::string job;
-  int64_t generation = 0;  ///< how often the job had been started before
+  int64_t generation = 0;  ///< Number of earlier starts of the job.
 };
 
-/// Checkpoints in a folder, of which this process alone writes some as long as the object lives. Each is a
-/// folder of its own, checkpoint-000000001500 after step 1500, which gets its name only when all of it is on
-/// the disk: a process that is killed at any moment leaves whole ones only, and what else it left the next
-/// owner removes.
+/// Writes checkpoints to a folder, which it owns as long as it lives: no other process writes checkpoints
+/// there.
 ///
-/// The folder may lie on a file system that several hosts share. Used by one thread at a time.
+/// Each checkpoint is a folder of its own, such as checkpoint-000000001500 after step 1500. It gets this name
+/// only when it is completely on the disk, so a process that is killed at any moment leaves whole checkpoints
+/// only; the next owner removes unfinished ones. The folder may lie on a file system that several hosts
+/// share. Not thread-safe.
+///
+/// Example:
+///
+///     CheckpointStore store({.folder = "checkpoints", .keep_last = 3});
+///     store.save({.step = 1500, .version = "1.0"}, "state.pt", [&](PartSink& sink) {
+///       sink.write(bytes.data(), bytes.size());
+///       sink.end_part("state");
+///     });
 class CheckpointStore {
  public:
-  /// Takes the folder. Throws InvalidArgument without a folder and for keep_last below 1, CheckpointError
-  /// where another process owns it, naming that one, and std::system_error where the folder cannot be
-  /// written.
+  /// Takes ownership of the folder. Throws InvalidArgument if the folder's name is empty or keep_last is
+  /// below 1, CheckpointError if another process owns the folder, naming it, and std::system_error if the
+  /// folder cannot be written.
   explicit CheckpointStore(const CheckpointStoreOptions& options);
-  /// Gives it up.
+  /// Releases the folder.
   ~CheckpointStore();
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
-  /// Throws CheckpointError where a later generation of the job has taken the folder.
+  /// Throws CheckpointError if a later start of the job has taken the folder.
   void check_owned() const;
 
-  /// Makes a folder for a new checkpoint, and returns it: write_checkpoint_file() fills it, in any process
-  /// that sees it. What is neither committed nor abandoned the next owner removes. Throws as save().
+  /// Makes a folder for a new checkpoint and returns its path. Any process that sees the folder may then fill
+  /// it with write_checkpoint_file(). The next owner removes it if you neither commit nor abandon it. Throws
+  /// as save() does.
   std::string begin();
 
-  /// Makes what was begun the checkpoint of its step, in the place of one of the same step, once its files
-  /// are on the disk. Blocks until its name is there too, then removes those that are not kept any more.
-  /// Returns its folder. Throws as save().
+  /// Turns a folder made by begin(), whose files are on the disk, into the checkpoint of the manifest's step,
+  /// replacing an earlier one of that step. Blocks until the checkpoint's name is on the disk, then removes
+  /// checkpoints that are no longer kept. Returns the checkpoint's folder. Throws as save() does.
   std::string commit(const std::string& begun, CheckpointManifest manifest);
 
-  /// Removes what was begun, as far as the system lets it.
+  /// Removes a folder made by begin(), as far as the system allows.
   static void abandon(const std::string& begun);
 
-  /// All of this for a checkpoint of one file, `file_name`, whose content `write(sink)` gives.
+  /// Saves a checkpoint with a single file, `file_name`, whose content `write(sink)` writes. Returns the
+  /// checkpoint's folder.
   ///
-  /// Throws what `write` throws, std::system_error naming the file where the disk is full or refuses, and
-  /// CheckpointError where a later generation of the job has taken the folder; the checkpoints from before
-  /// are as they were then.
+  /// Throws the errors of `write`, std::system_error naming the file if the system refuses to write (for
+  /// instance because the disk is full), and CheckpointError if a later start of the job has taken the
+  /// folder. Earlier checkpoints are unchanged then.
   std::string save(CheckpointManifest manifest, const std::string& file_name,
                    const std::function<void(PartSink&)>& write);
 
-  /// Gives those behind `step` another name, set-aside-checkpoint-...: a run that goes on from an earlier
-  /// one will make its own. Returns how many there were. Throws as save().
+  /// Renames all checkpoints after `step` to set-aside-checkpoint-..., because a run that resumes from an
+  /// earlier one will write its own. Returns how many there were. Throws as save() does.
   int64_t set_aside_after(int64_t step);
 
-  /// Removes all checkpoints, those that were set aside too. Throws as save().
+  /// Removes all checkpoints, including those set aside. Throws as save() does.
   void clear();
 
  private:
@@ -79,19 +90,19 @@ class CheckpointStore {
   std::unique_ptr<FolderLock> lock_;
 };
 
-/// Writes a file of a checkpoint into the folder that CheckpointStore::begin() has made, and waits until it
-/// is on the disk. Throws what `write` throws, and std::system_error naming the file.
+/// Writes a file of a checkpoint into a folder made by CheckpointStore::begin(). Blocks until it is on the
+/// disk. Throws the errors of `write`, and std::system_error naming the file.
 CheckpointFile write_checkpoint_file(const std::string& begun, const std::string& file_name,
                                      const std::function<void(PartSink&)>& write);
 
-/// The folders of the checkpoints in `folder`, the newest first; none where it does not exist. Throws
-/// CheckpointError where it cannot be read.
+/// Returns the folders of the checkpoints in `folder`, newest first; empty if `folder` does not exist. Throws
+/// CheckpointError if it cannot be read.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
-/// Whether CheckpointStore::begin() gives folders such names.
+/// Returns whether `name` has the form of the folder names that CheckpointStore::begin() makes.
 bool is_begun_checkpoint(const std::string& name);
 
-/// Whether `folder` is a checkpoint's, rather than one that holds some.
+/// Returns whether `folder` is a checkpoint, rather than a folder with checkpoints.
 bool is_checkpoint(const std::string& folder);
 
 }  // namespace lockstep

@@ -7,19 +7,19 @@
 
 namespace lockstep {
 
-/// The weights in a file by their names, whatever its name: a .safetensors file; a state_dict that Python's
-/// torch.save() wrote; or a dict of more with the state_dict under "model", "state_dict" or
-/// "model_state_dict", such as Lockstep's training states; or the folder of a checkpoint of Backup's. Throws
-/// CheckpointError naming the file for a damaged or hostile one, and for one without weights.
+/// Loads weights, by name, from any of these, whatever the file's name: a .safetensors file; a state_dict
+/// written by Python's torch.save(); a dict with a state_dict under "model", "state_dict" or
+/// "model_state_dict", such as Lockstep's training states; or the folder of a checkpoint written by Backup.
+/// Throws CheckpointError naming the file if it is damaged or hostile, or has no weights.
 NamedTensors load_weights(const std::string& path);
 
-/// Writes weights as Python reads them: with safetensors.torch.load_file() where `path` ends in
-/// .safetensors, else, for .pt and .pth, with torch.load(weights_only=True). Throws InvalidArgument for
-/// another ending, and as save_safetensors() and save_state_file().
+/// Writes weights for Python: for safetensors.torch.load_file() if `path` ends in .safetensors, and for
+/// torch.load(weights_only=True) if it ends in .pt or .pth. Throws InvalidArgument for another ending, and
+/// the errors of save_safetensors() and save_state_file().
 void save_weights(const std::string& path, const NamedTensors& weights);
 
-/// Gives a model the weights of a file, as load_state_dict(); `options.source` becomes the file. `model` is a
-/// module, or what a strategy's scope() returned.
+/// Loads the weights of a file into a model, which is a module or the result of a strategy's scope(). Works
+/// as load_state_dict(), with the file as `options.source`.
 template <typename Model>
 LoadReport init_weights(Model& model, const std::string& path, LoadStateOptions options = {}) {
   options.source = path;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Tensors by name, in an order of their own.
+/// Ordered list of named tensors.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 }  // namespace lockstep

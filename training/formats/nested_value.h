@@ -9,12 +9,18 @@
 
 namespace lockstep {
 
-/// A value as Python's checkpoints nest them: None, a truth value, a number, a string, a tensor, or a list,
-/// tuple or dict of such values.
+/// Value as nested in Python's checkpoints: None, a boolean, a number, a string or a tensor, or a list, tuple
+/// or dict of such values. StateValue is the one with torch::Tensor.
+///
+/// Example:
+///
+///     StateValue::Dict state;
+///     state.add("epoch", 3);
+///     int64_t epoch = *state.find("epoch")->get_if<int64_t>();
 template <typename Tensor>
 class NestedValue {
  public:
-  /// Of a dict.
+  /// Key of a dict.
   using Key = std::variant<std::string, int64_t>;
   struct Entry;
 
@@ -22,20 +28,20 @@ class NestedValue {
   struct Tuple {
     std::vector<NestedValue> items;
   };
-  /// In the order in which entries were added.
+  /// Dict with its entries in the order in which they were added.
   struct Dict {
     std::vector<Entry> entries;
 
-    /// Adds an entry; a key has one only.
+    /// Adds an entry. Its key must be new.
     void add(Key key, NestedValue value);
-    /// Null where there is none.
+    /// Returns the value of a key, or null if it is missing.
     const NestedValue* find(const Key& key) const;
   };
   using Data = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, List, Tuple, Dict>;
 
-  NestedValue() = default;  ///< None
+  NestedValue() = default;  ///< Constructs None.
   template <std::same_as<bool> Bool>
-  NestedValue(Bool value) : data_(value) {}  // NOLINT: values are written as they are, `{"epoch", 3}`
+  NestedValue(Bool value) : data_(value) {}  // NOLINT: implicit, for `{"epoch", 3}`
   template <std::integral Integer>
   requires(!std::same_as<Integer, bool>) NestedValue(Integer value)
       : data_(static_cast<int64_t>(value)) {}                    // NOLINT: as above
@@ -49,7 +55,7 @@ class NestedValue {
 
   const Data& data() const { return data_; }
 
-  /// Null where it is of another kind.
+  /// Returns the value if it is of type `T`, else null.
   template <typename T>
   const T* get_if() const {
     return std::get_if<T>(&data_);
@@ -77,7 +83,7 @@ const NestedValue<Tensor>* NestedValue<Tensor>::Dict::find(const Key& key) const
   return nullptr;
 }
 
-/// The same value with `convert(tensor)` in the place of each tensor.
+/// Returns the value with each tensor replaced by `convert(tensor)`.
 template <typename To, typename From, typename Convert>
 NestedValue<To> map_tensors(const NestedValue<From>& value, const Convert& convert) {
   using Source = NestedValue<From>;
@@ -104,8 +110,8 @@ NestedValue<To> map_tensors(const NestedValue<From>& value, const Convert& conve
   return Target();
 }
 
-/// `visit(name, tensor)` for each tensor, in the order of map_tensors(): its name is the way to it,
-/// model.conv1.weight or optimizers.adam.state.0.exp_avg.
+/// Calls `visit(name, tensor)` for each tensor, in the order of map_tensors(). The name is the tensor's path,
+/// such as model.conv1.weight or optimizers.adam.state.0.exp_avg.
 template <typename Tensor, typename Visit>
 void visit_tensors(const NestedValue<Tensor>& value, const Visit& visit, const std::string& name = "") {
   using Value = NestedValue<Tensor>;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
+#include <zlib.h>
 
 #include <array>
 #include <bit>
@@ -13,7 +14,6 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
-#include "lockstep/runtime/base/files/internal/crc32.h"
 #include "lockstep/runtime/base/files/internal/input_file.h"
 #include "lockstep/runtime/base/files/internal/replaced_file.h"
 #include "lockstep/runtime/base/files/internal/zip_directory.h"
@@ -155,7 +155,7 @@ class StateReader {
                             "compressed or encrypted ones");
     }
     file_.read(record.begin, bytes, record.size);
-    if (record.crc32 != 0 && crc32(bytes, record.size) != record.crc32) {
+    if (record.crc32 != 0 && crc32_z(0, static_cast<const Bytef*>(bytes), record.size) != record.crc32) {
       throw CheckpointError(file_.path(), "record " + quoted_excerpt(name), "bytes with their checksum",
                             "others: the file is damaged");
     }

@@ -8,29 +8,32 @@
 
 namespace lockstep {
 
-/// What a checkpoint holds: None, truth values, numbers, strings and tensors, in lists, tuples and dicts.
+/// Value in a checkpoint: None, a boolean, a number, a string or a tensor, or a list, tuple or dict of such
+/// values.
+///
+/// Example:
 ///
 ///     StateValue::Dict state;
 ///     state.add("epoch", 3);
 ///     state.add("weight", tensor);
-///     save_state_file("state.pt", state);       // Python: torch.load("state.pt", weights_only=True)
+///     save_state_file("state.pt", state);  // Python: torch.load("state.pt", weights_only=True)
 using StateValue = NestedValue<torch::Tensor>;
 
-/// Writes a file that Python's torch.load(weights_only=True) and load_state_file() read. Tensors keep their
-/// strides, and those that share all of their memory share it again when they are read; others are written in
-/// full. The file is written beside `path` and renamed, so that a failure leaves what was there. Blocks until
+/// Writes a file for load_state_file() and Python's torch.load(weights_only=True). Tensors keep their
+/// strides. Tensors that share all of their memory share it again after loading; others are written in full.
+/// The file is written beside `path` and renamed, so that a failure leaves the old file intact. Blocks until
 /// the bytes are on the disk.
 ///
-/// Throws InvalidArgument for undefined, sparse and quantised tensors and for values nested deeper than 64,
-/// and std::system_error where the system refuses to write.
+/// Throws InvalidArgument for undefined, sparse and quantized tensors and for values nested deeper than 64,
+/// and std::system_error if the system refuses to write.
 void save_state_file(const std::string& path, const StateValue& state);
 
-/// Reads such a file, or one that Python's torch.save() wrote of such values, state_dicts included, from
-/// whatever source: nothing in it is run. Tensors lie on the CPU and require no gradient; those that shared
-/// memory share it. No more is allocated for tensors than the file is long, and for the rest some hundred
-/// times the record that describes them, of at most 16 MiB. Checksums are compared.
+/// Reads such a file, or one of such values (state_dicts included) that Python's torch.save() wrote. The file
+/// need not be trusted: nothing in it is executed, and checksums are checked. Tensors are on the CPU and
+/// require no gradient; those that shared memory share it again. Tensors take no more memory than the file's
+/// length, and all else some hundred times the size of the record that describes it, which is at most 16 MiB.
 ///
-/// Throws CheckpointError naming the file for a damaged or hostile one and for values of other kinds.
+/// Throws CheckpointError naming the file if it is damaged or hostile or holds values of other kinds.
 StateValue load_state_file(const std::string& path);
 
 }  // namespace lockstep

@@ -9,9 +9,15 @@
 
 namespace lockstep {
 
-/// A part of a state that was read from a file, which knows its way there as Python writes it:
-/// ['optimizer']['state'][0]. Where it is not what the caller asks for, it throws CheckpointError naming the
-/// file, the part, what was expected and what is there. It refers to the state, which outlives it.
+/// Part of a state read from a file. It knows its path in Python's notation, such as
+/// ['optimizer']['state'][0]. Each accessor throws CheckpointError if the value is not of the requested kind,
+/// naming the file, the path, what was expected and what was found. The state must outlive the view.
+///
+/// Example:
+///
+///     StateValue state = load_state_file("last.pt");
+///     StateView view(state, "last.pt");
+///     int64_t step = view.at("progress").at("step").count();
 class StateView {
  public:
   StateView(const StateValue& value, std::string file, std::string path = "")
@@ -21,21 +27,21 @@ class StateView {
   bool is_none() const { return value_->get_if<std::monostate>() != nullptr; }
   bool truth() const;
   int64_t integer() const;
-  int64_t count() const;  ///< an integer that is not negative
-  /// An integer, a floating-point number or a tensor of one element.
+  int64_t count() const;  ///< Returns a non-negative integer.
+  /// Returns an integer, a floating-point number, or a tensor with one element.
   double number() const;
   const std::string& text() const;
   const torch::Tensor& tensor() const;
-  /// The tensor, which has the shape of `target`, converted to its dtype and on its device, as a copy.
+  /// Returns a copy of the tensor in the dtype and on the device of `target`, whose shape it must have.
   torch::Tensor tensor_like(const torch::Tensor& target) const;
 
-  /// Of a list or a tuple.
+  /// Returns the items of a list or tuple.
   std::vector<StateView> items() const;
-  /// Of a dict.
+  /// Returns the entries of a dict.
   std::vector<std::pair<StateValue::Key, StateView>> entries() const;
-  /// The entry of a dict.
+  /// Returns an entry of a dict.
   StateView at(const StateValue::Key& key) const;
-  /// None where a dict does not have it.
+  /// Returns an entry of a dict, or nothing if the key is missing.
   std::optional<StateView> find(const StateValue::Key& key) const;
 
   [[noreturn]] void fail(const std::string& expected) const;
@@ -50,7 +56,7 @@ class StateView {
   std::string path_;
 };
 
-/// Numbers by name, as a dict.
+/// Returns named numbers as a dict. numbers_in() reads it.
 template <typename Numbers>
 StateValue::Dict saved_numbers(const Numbers& numbers) {
   StateValue::Dict dict;
@@ -59,7 +65,7 @@ StateValue::Dict saved_numbers(const Numbers& numbers) {
 }
 std::vector<std::pair<std::string, double>> numbers_in(const StateView& saved);
 
-/// A number that may not be there, as a value: None then.
+/// Returns the number as a value, or None if there is none. number_in() reads it.
 inline StateValue saved_number(std::optional<double> number) {
   return number ? StateValue(*number) : StateValue();
 }

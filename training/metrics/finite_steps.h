@@ -1,56 +1,41 @@
 #pragma once
 
 #include <torch/types.h>
-#include <torch/utils.h>
 
-#include <utility>
+#include <cstdint>
+#include <string>
 #include <vector>
+
+#include "lockstep/runtime/replicas/per_replica.h"
+#include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep {
 
-/// Counts a replica's steps up to the first whose losses are not all finite, without waiting for the device:
-/// a loop that looks a few times a second still learns which step it was.
+/// Counts a replica's steps before the first one whose losses are not all finite, without waiting for the
+/// device. A loop that reads it a few times a second still learns which step it was.
+///
+/// Example:
+///
+///     FiniteSteps finite;
+///     finite.update(losses);
+///     bool is_broken = finite.count() < finite.steps();
 class FiniteSteps {
  public:
-  void update(const torch::Tensor& losses) {
-    const torch::NoGradGuard no_grad;
-    const auto finite = losses.isfinite().all();
-    if (!unbroken_.defined()) {
-      unbroken_ = torch::ones_like(finite);
-      count_ = torch::zeros_like(finite, torch::kLong);
-      steps_ = torch::zeros_like(count_);
-    }
-    unbroken_.logical_and_(finite);
-    count_.add_(unbroken_);
-    steps_.add_(1);
-  }
+  void update(const torch::Tensor& losses);
+  void reset();
 
-  void reset() {
-    if (!unbroken_.defined()) return;
-    const torch::NoGradGuard no_grad;
-    unbroken_.fill_(true);
-    count_.zero_();
-    steps_.zero_();
-  }
-
-  /// Updates before the first that was not finite, all of them if there is none. Waits for the device.
+  /// Returns the number of updates before the first that was not finite, or of all if there is none. Waits
+  /// for the device.
   int64_t count() const { return count_.defined() ? count_.item<int64_t>() : 0; }
-  /// All updates. Waits for the device.
+  /// Returns the number of all updates. Waits for the device.
   int64_t steps() const { return steps_.defined() ? steps_.item<int64_t>() : 0; }
 
-  /// {count(), steps()} as int64 scalars, on the device.
-  std::vector<torch::Tensor> state() const {
-    if (!count_.defined()) return {torch::zeros({}, torch::kLong), torch::zeros({}, torch::kLong)};
-    return {count_, steps_};
-  }
-  /// Goes on from a state, which lies on the replica's device and is its to keep.
-  void restore(std::vector<torch::Tensor> state) {
-    count_ = std::move(state[0]);
-    steps_ = std::move(state[1]);
-    unbroken_ = count_.eq(steps_);
-  }
+  /// Returns {count(), steps()} as int64 scalars on the device.
+  std::vector<torch::Tensor> state() const;
+  /// Continues from a state, which lies on the replica's device and belongs to this object from now on.
+  void restore(std::vector<torch::Tensor> state);
 
-  /// Calls `visit(tensor)` for the tensors of the state, which are changed in place.
+  /// Calls `visit(tensor)` for each tensor of the state. update() and reset() change these in place.
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {
     visit(unbroken_);
@@ -61,7 +46,20 @@ class FiniteSteps {
  private:
   torch::Tensor unbroken_;
   torch::Tensor count_;
-  torch::Tensor steps_;  // on the device too: a CUDA graph repeats nothing on the host
+  torch::Tensor steps_;  // on the device too, because a CUDA graph replays no host code
 };
+
+/// Number of a replica's steps, and of those before the first whose loss was not finite.
+struct FiniteCount {
+  int64_t replica = 0;
+  std::string device;
+  int64_t good = 0;  ///< Equals `steps` if every loss was finite.
+  int64_t steps = 0;
+};
+
+/// Returns the counts of this process's replicas, or with `all_workers` those of all replicas, which is a
+/// collective. Waits for the devices. Throws as Strategy::gather() does.
+std::vector<FiniteCount> count_finite(const PerReplica<FiniteSteps>& steps, Strategy& strategy,
+                                      bool all_workers);
 
 }  // namespace lockstep

@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-/// How the states of several replicas become the state of all of them.
+/// How the states of several replicas are merged.
 enum class StateMerge {
-  kSum,          ///< element by element, in float64
-  kConcatenate,  ///< along axis 0, in replica order
+  kSum,          ///< Element-wise sum in float64.
+  kConcatenate,  ///< Concatenation along axis 0, in replica order.
 };
 
-/// What a metric has counted: tensors whose number, and for sums also shapes, are the same on every replica,
-/// updated or not.
+/// State of a metric. The number of its tensors, and for sums also their shapes, are the same on every
+/// replica, even before the first update.
 using MetricState = std::vector<torch::Tensor>;
 
 template <typename M>
@@ -28,14 +28,14 @@ concept RestorableMetric = requires(M& metric, MetricState state) {
   metric.restore(std::move(state));
 };
 
-/// Sets a tensor of a metric's state to 0 where it lies, for reset(); leaves an undefined one alone.
+/// Sets a tensor of a metric's state to 0 in place, for reset(). Does nothing if it is undefined.
 void clear_state(torch::Tensor& state);
 
-/// What result() and reset() need of a metric: the state of a replica's updates, how states are merged, and
-/// the value of a merged state, which lies on the CPU.
+/// Interface that result() and reset() need: `state()` returns the state of a replica's updates, `kMerge`
+/// says how to merge states, and `value(state)` computes the value of a merged state, which lies on the CPU.
 ///
-/// One that has `restore(state)` too goes on from a state of its own or a merged one, which lies on its
-/// replica's device and is its to keep: training that is resumed within an epoch needs that.
+/// A metric that also has `restore(state)` can continue from its own state or a merged one; the state lies on
+/// its replica's device and belongs to it. Resuming training within an epoch needs that.
 template <typename M>
 concept Metric = requires(M& metric, const M& constant, const MetricState& state) {
   { M::kMerge } -> std::convertible_to<StateMerge>;
@@ -44,11 +44,11 @@ concept Metric = requires(M& metric, const M& constant, const MetricState& state
   metric.reset();
 };
 
-/// The states as one, on the CPU; sums are float64. Waits for the devices. Throws InvalidArgument where the
-/// states do not fit together.
+/// Merges states into one on the CPU; sums are float64. Waits for the devices. Throws InvalidArgument if the
+/// states do not match.
 MetricState merge_states(StateMerge merge, const std::vector<MetricState>& states);
-/// The same over all replicas of all workers, each of which calls it: a collective, which blocks and throws
-/// as Strategy::reduce() and Strategy::gather().
+/// Merges the states of all replicas of all workers. A collective, which blocks and throws as
+/// Strategy::reduce() and Strategy::gather() do.
 MetricState merge_states(Strategy& strategy, StateMerge merge, const PerReplica<MetricState>& states);
 
 namespace detail {
@@ -66,23 +66,23 @@ std::vector<MetricState> states_of(const PerReplica<M>& metric, int first_replic
 
 }  // namespace detail
 
-/// The metric over all replicas of this process, which is exact however the examples were cut into shards.
-/// Waits for the devices; call it outside replica functions. Throws DeviceFailure where a device has failed
-/// meanwhile, OutOfMemory where one has no memory left.
+/// Returns the value over all replicas of this process. It is exact however the examples were cut into
+/// shards. Waits for the devices; call it outside replica functions. Throws DeviceFailure if a device has
+/// failed, and OutOfMemory if one has no memory left.
 template <Metric M>
 auto result(const PerReplica<M>& metric) {
   return metric.local_values().front().value(merge_states(M::kMerge, detail::states_of(metric, 0)));
 }
 
-/// The same over all replicas of all workers, each of which calls it: a collective, which blocks and throws
-/// as Strategy::reduce().
+/// Returns the value over all replicas of all workers. A collective, which blocks and throws as
+/// Strategy::reduce() does.
 template <Metric M>
 auto result(Strategy& strategy, const PerReplica<M>& metric) {
   const PerReplica states(detail::states_of(metric, strategy.first_local_replica()), metric.devices());
   return metric.local_values().front().value(merge_states(strategy, M::kMerge, states));
 }
 
-/// Begins anew on every replica.
+/// Resets the metric on every replica.
 template <Metric M>
 void reset(PerReplica<M>& metric) {
   for (M& local : metric.local_values()) local.reset();

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-/// A metric of a model's outputs and the targets, such as CategoricalAccuracy, whose value is a number or a
+/// A metric of a model's outputs and the targets, such as CategoricalAccuracy. Its value is a number or a
 /// tensor.
 template <typename M>
 concept OutputMetric = Metric<M> && std::copyable<M> &&
@@ -26,12 +26,18 @@ concept OutputMetric = Metric<M> && std::copyable<M> &&
       std::same_as<decltype(constant.value(state)), torch::Tensor>;
 };
 
-/// Any OutputMetric under one type.
+/// Holds any OutputMetric.
+///
+/// Example:
+///
+///     AnyMetric metric = CategoricalAccuracy();
+///     metric.update(logits, targets);
+///     double accuracy = metric.value(merge_states(metric.merge(), {metric.state()})).item<double>();
 class AnyMetric {
  public:
   template <OutputMetric M>
   AnyMetric(M metric)
-      : metric_(std::make_unique<Holder<M>>(std::move(metric))) {}  // NOLINT: as std::function
+      : metric_(std::make_unique<Holder<M>>(std::move(metric))) {}  // NOLINT: implicit, as for std::function
   AnyMetric(const AnyMetric& other) : metric_(other.metric_->clone()) {}
   AnyMetric& operator=(const AnyMetric& other) {
     metric_ = other.metric_->clone();
@@ -48,11 +54,11 @@ class AnyMetric {
   MetricState state() const { return metric_->state(); }
   StateMerge merge() const { return metric_->merge(); }
   bool is_restorable() const { return metric_->is_restorable(); }
-  /// Throws InvalidArgument where it is not restorable.
+  /// Throws InvalidArgument if the metric is not restorable.
   void restore(MetricState state) { metric_->restore(std::move(state)); }
-  /// A float64 scalar for a number, else what the metric gives.
+  /// Returns a float64 scalar if the value is a number, else the value itself.
   torch::Tensor value(const MetricState& state) const { return metric_->value(state); }
-  /// Whether a CUDA graph can capture its updates: whether it has for_each_tensor().
+  /// Returns whether a CUDA graph can capture its updates, which requires for_each_tensor().
   bool is_capturable() const { return metric_->is_capturable(); }
   void for_each_tensor(const std::function<void(const torch::Tensor&)>& visit) const {
     metric_->for_each_tensor(visit);
@@ -111,18 +117,19 @@ class AnyMetric {
   std::unique_ptr<Interface> metric_;
 };
 
-/// A metric and what it is called in logs.
+/// A metric with its name in the logs.
 struct NamedMetric {
   std::string name;
   AnyMetric metric;
 };
 
 /// Metrics of outputs and targets, by name: `{{"accuracy", CategoricalAccuracy()}, {"auc", Auc()}}`. Copies
-/// of one that was never updated share nothing.
+/// of a metric that was never updated share nothing.
 using MetricList = std::vector<NamedMetric>;
 
-/// The values of every local replica's `lists`, which hold the same metrics, over all replicas: of this
-/// process, or with a strategy of all workers, which call it together. Throws as result().
+/// Returns the value of each metric over all replicas: those of this process if `strategy` is null, else
+/// those of all workers, which is a collective. `lists` has one entry for each local replica, with the same
+/// metrics. Throws as result() does.
 std::vector<std::pair<std::string, torch::Tensor>> metric_results(
     const std::vector<const MetricList*>& lists, const PerReplica<MetricState>::Devices& devices,
     Strategy* strategy);

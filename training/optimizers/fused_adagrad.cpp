@@ -1,9 +1,10 @@
 #include "lockstep/training/optimizers/fused_adagrad.h"
 
-#include <torch/utils.h>
+#include <torch/optim/serialize.h>
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "lockstep/training/optimizers/internal/fused_call.h"
 #include "lockstep/training/optimizers/internal/row_steps.h"
@@ -45,23 +46,18 @@ void FusedAdagradOptions::serialize(OutputArchive& archive) const {
 }
 
 void FusedAdagradOptions::serialize(InputArchive& archive) {
-  const auto read = [&archive](const char* key) {
-    torch::IValue value;
-    archive.read(key, value);
-    return value;
-  };
+  const auto read = [&archive](const char* key) { return read_option_value(archive, key); };
   lr(read("lr").toDouble());
   lr_decay(read("lr_decay").toDouble());
   weight_decay(read("weight_decay").toDouble());
   initial_accumulator_value(read("initial_accumulator_value").toDouble());
   eps(read("eps").toDouble());
-  torch::IValue value;
-  maximize(archive.try_read("maximize", value) && value.toBool());
+  maximize(read_maximize(archive));
 }
 
 FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
                            const FusedAdagradOptions& defaults)
-    : Optimizer(param_groups, std::make_unique<FusedAdagradOptions>(defaults)) {
+    : FusedOptimizer(kAdagrad, param_groups, std::make_unique<FusedAdagradOptions>(defaults)) {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& options = fused_options<FusedAdagradOptions>(param_groups_, group, kAdagrad);
     const auto require = [](const char* option, double value) {
@@ -78,40 +74,36 @@ FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>&
 FusedAdagrad::FusedAdagrad(std::vector<torch::Tensor> parameters, const FusedAdagradOptions& defaults)
     : FusedAdagrad(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
 
-torch::Tensor FusedAdagrad::step(LossClosure closure) {
-  auto loss = evaluate_closure(closure);
-  const torch::NoGradGuard no_grad;
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto& options = fused_options<FusedAdagradOptions>(param_groups_, group, kAdagrad);
-    const auto& parameters = param_groups_[group].params();
-    for (size_t index = 0; index < parameters.size(); ++index) {
-      const auto& parameter = parameters[index];
-      const auto& given = parameter.grad();
-      if (!given.defined()) continue;
-      const ParameterPosition position{.optimizer = kAdagrad, .group = group, .index = index};
-      torch::Tensor dense;
-      RowGradient rows;
-      if (!given.is_sparse()) {
-        dense = fused_gradient(parameter, position);
-      } else if (options.weight_decay() != 0) {
-        throw std::invalid_argument(
-            "[FusedAdagrad] expected no weight_decay with sparse gradients, as it would change all rows");
-      } else {
-        rows = row_gradient(given, kAdagrad);
-      }
-      auto& state = fused_state_of<AdagradParamState>(state_, parameter);
-      state.sum(state.sum().defined() ? fused_state(state.sum(), parameter, position)
-                                      : torch::full_like(parameter, options.initial_accumulator_value()));
-      const double rate = options.lr() / (1 + static_cast<double>(state.step()) * options.lr_decay());
-      state.step(state.step() + 1);
-      if (dense.defined()) {
-        step_dense(parameter, dense, state, options, rate);
-      } else {
-        step_rows_by_adagrad(parameter, state.sum(), rows, options.maximize() ? -rate : rate, options.eps());
-      }
+// Every step is made: Adagrad is no SkippableStep.
+void FusedAdagrad::step_group(size_t group, const torch::Tensor& /*found_inf*/) {
+  const auto& options = fused_options<FusedAdagradOptions>(param_groups_, group, kAdagrad);
+  const auto& parameters = param_groups_[group].params();
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    const auto& parameter = parameters[index];
+    const auto& given = parameter.grad();
+    if (!given.defined()) continue;
+    const ParameterPosition position{.optimizer = kAdagrad, .group = group, .index = index};
+    torch::Tensor dense;
+    RowGradient rows;
+    if (!given.is_sparse()) {
+      dense = fused_gradient(parameter, position);
+    } else if (options.weight_decay() != 0) {
+      throw std::invalid_argument(
+          "[FusedAdagrad] expected no weight_decay with sparse gradients, as it would change all rows");
+    } else {
+      rows = row_gradient(given, kAdagrad);
+    }
+    auto& state = fused_state_of<AdagradParamState>(state_, parameter);
+    state.sum(state.sum().defined() ? fused_state(state.sum(), parameter, position)
+                                    : torch::full_like(parameter, options.initial_accumulator_value()));
+    const double rate = options.lr() / (1 + static_cast<double>(state.step()) * options.lr_decay());
+    state.step(state.step() + 1);
+    if (dense.defined()) {
+      step_dense(parameter, dense, state, options, rate);
+    } else {
+      step_rows_by_adagrad(parameter, state.sum(), rows, options.maximize() ? -rate : rate, options.eps());
     }
   }
-  return loss;
 }
 
 UpdateRule FusedAdagrad::update_rule(size_t group) const {

@@ -10,17 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/parameter_server/variables/optimizer_rule.h"
+#include "lockstep/parameter_server/variables/update_rule.h"
+#include "lockstep/training/optimizers/fused_optimizer.h"
 
 namespace lockstep {
 
-/// As torch::optim::AdagradOptions, and `maximize`.
+/// The options of torch::optim::AdagradOptions, and `maximize`.
 struct FusedAdagradOptions : public torch::optim::OptimizerCloneableOptions<FusedAdagradOptions> {
   FusedAdagradOptions(double lr = 1e-2)
-      : lr_(lr) {}  // NOLINT: a learning rate is enough, `FusedAdagrad(parameters, 0.01)`
+      : lr_(lr) {}  // NOLINT: implicit, so that `FusedAdagrad(parameters, 0.01)` compiles
   TORCH_ARG(double, lr);
   TORCH_ARG(double, lr_decay) = 0;
-  TORCH_ARG(double, weight_decay) = 0;  ///< added to the gradient, times the parameter
+  TORCH_ARG(double, weight_decay) = 0;  ///< The step adds this times the parameter to the gradient.
   TORCH_ARG(double, initial_accumulator_value) = 0;
   TORCH_ARG(double, eps) = 1e-10;
   TORCH_ARG(bool, maximize) = false;
@@ -32,25 +33,32 @@ struct FusedAdagradOptions : public torch::optim::OptimizerCloneableOptions<Fuse
   void set_lr(double value) override { lr(value); }
 };
 
-/// Adagrad (Duchi, Hazan and Singer, 2011), torch::optim::Adagrad's results within rounding, for networks and
-/// for embedding tables: of a sparse gradient it steps the rows that it has, and touches no others. What it
-/// remembers of a parameter takes memory only once that has a gradient. Archives of the two can be exchanged.
+/// Adagrad (Duchi, Hazan and Singer, 2011) for networks and for embedding tables. Results equal those of
+/// torch::optim::Adagrad within rounding, and archives of the two are interchangeable. A sparse gradient
+/// steps only the rows that it has. A parameter's state takes memory only once the parameter has had a
+/// gradient.
 ///
-/// Parameters without a gradient are skipped and count no step. Throws std::invalid_argument for parameters
-/// that are not dense, for gradients that are sparse in more than their rows, and for sparse ones with a
-/// weight decay, which would change all rows.
-class FusedAdagrad : public torch::optim::Optimizer, public HasUpdateRule {
+/// Parameters without a gradient are skipped, and their steps are not counted. A step throws
+/// std::invalid_argument if a parameter is not dense, if a gradient is sparse in more than its rows, and if a
+/// gradient is sparse while `weight_decay` is not 0, since that would change all rows.
+///
+/// Example:
+///
+///     FusedAdagrad optimizer(model->parameters(), FusedAdagradOptions(0.01).initial_accumulator_value(0.1));
+class FusedAdagrad : public FusedOptimizer {
  public:
-  /// Throws std::invalid_argument for options out of range. Groups without options of their own take
-  /// `defaults`.
+  /// Groups without options of their own take `defaults`. Throws std::invalid_argument if an option is out of
+  /// range.
   explicit FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
                         const FusedAdagradOptions& defaults = {});
   explicit FusedAdagrad(std::vector<torch::Tensor> parameters, const FusedAdagradOptions& defaults = {});
 
-  torch::Tensor step(LossClosure closure = nullptr) override;
   UpdateRule update_rule(size_t group) const override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void step_group(size_t group, const torch::Tensor& found_inf) override;
 };
 
 }  // namespace lockstep

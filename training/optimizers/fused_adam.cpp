@@ -1,15 +1,17 @@
 #include "lockstep/training/optimizers/fused_adam.h"
 
+#include <torch/optim/serialize.h>
 #include <torch/utils.h>
 
-#include <optional>
+#include <utility>
+#include <variant>
 
 #include "lockstep/training/optimizers/internal/fused_call.h"
 
 namespace lockstep {
 namespace {
 
-using torch::optim::Optimizer;
+using torch::optim::OptimizerParamGroup;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
@@ -20,9 +22,9 @@ constexpr const char* kAdamW = "FusedAdamW";
 enum AdamList : size_t { kExpAvg, kExpAvgSq, kMaxExpAvgSq, kStep };
 
 template <typename Options>
-void check_options(const Optimizer& optimizer, const char* name) {
-  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
-    const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
+void check_options(const std::vector<OptimizerParamGroup>& param_groups, const char* name) {
+  for (size_t group = 0; group < param_groups.size(); ++group) {
+    const auto& options = fused_options<Options>(param_groups, group, name);
     const auto [beta1, beta2] = options.betas();
     require_option(options.lr() >= 0, name, "lr", "at least 0", options.lr());
     require_option(options.eps() >= 0, name, "eps", "at least 0", options.eps());
@@ -33,16 +35,15 @@ void check_options(const Optimizer& optimizer, const char* name) {
 }
 
 template <typename Options>
-UpdateRule adam_rule(const Optimizer& optimizer, size_t group, const char* name, bool is_decoupled) {
-  const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
+AdamRule adam_rule(const Options& options, bool is_decoupled) {
   const auto [beta1, beta2] = options.betas();
-  return AdamRule{.beta1 = beta1,
-                  .beta2 = beta2,
-                  .eps = options.eps(),
-                  .weight_decay = options.weight_decay(),
-                  .is_decoupled = is_decoupled,
-                  .amsgrad = options.amsgrad(),
-                  .maximize = options.maximize()};
+  return {.beta1 = beta1,
+          .beta2 = beta2,
+          .eps = options.eps(),
+          .weight_decay = options.weight_decay(),
+          .is_decoupled = is_decoupled,
+          .amsgrad = options.amsgrad(),
+          .maximize = options.maximize()};
 }
 
 void prepare_state(FusedAdamParamState& state, const torch::Tensor& parameter, bool amsgrad,
@@ -77,69 +78,6 @@ void count_step(const FusedCall& call, const torch::Tensor& found_inf) {
   for (const auto& step : call.states[kStep]) *step.data_ptr<float>() += steps;
 }
 
-/// `kernel(call, options, rate, found_inf)` updates one list of parameters; the rate is a tensor or a number.
-template <typename Options, typename Kernel>
-void step_all(Optimizer& optimizer, const char* name, StepRates& rates, const torch::Tensor& found_inf,
-              const Kernel& kernel) {
-  torch::NoGradGuard no_grad;
-  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
-    const auto& options = fused_options<Options>(optimizer.param_groups(), group, name);
-    const auto& parameters = optimizer.param_groups()[group].params();
-    std::vector<FusedCall> calls;
-    for (size_t index = 0; index < parameters.size(); ++index) {
-      const ParameterPosition position{.optimizer = name, .group = group, .index = index};
-      const auto& parameter = parameters[index];
-      auto gradient = fused_gradient(parameter, position);
-      if (!gradient.defined()) continue;
-      auto& state = fused_state_of<FusedAdamParamState>(optimizer.state(), parameter);
-      prepare_state(state, parameter, options.amsgrad(), position);
-      auto& call = fused_call_for(calls, parameter);
-      call.parameters.push_back(parameter);
-      call.gradients.push_back(std::move(gradient));
-      call.states[kExpAvg].push_back(state.exp_avg());
-      call.states[kExpAvgSq].push_back(state.exp_avg_sq());
-      if (options.amsgrad()) call.states[kMaxExpAvgSq].push_back(state.max_exp_avg_sq());
-      call.states[kStep].push_back(state.step());
-    }
-    for (const auto& call : calls) {
-      const auto skips = fused_found_inf(found_inf, call.device);
-      count_step(call, skips.value_or(torch::Tensor()));
-      if (StepRates::are_tensors_for(call.parameters[0])) {
-        kernel(call, options, rates.get(group, call.device, options.lr()), skips);
-      } else {
-        kernel(call, options, options.lr(), skips);
-      }
-    }
-  }
-}
-
-template <typename Options>
-void describe(Fingerprint& fingerprint, const Optimizer& optimizer, const StepRates& rates,
-              const char* name) {
-  describe_fused_step<Options, FusedAdamParamState>(
-      fingerprint, optimizer, name,
-      [&](const Options& options) {
-        const auto [beta1, beta2] = options.betas();
-        for (const double value : {beta1, beta2, options.eps(), options.weight_decay()})
-          fingerprint.add(value);
-        fingerprint.add(options.amsgrad());
-        fingerprint.add(options.maximize());
-      },
-      [&](const FusedAdamParamState& state) {
-        fingerprint.add_identity(state.step());
-        fingerprint.add_identity(state.exp_avg());
-        fingerprint.add_identity(state.exp_avg_sq());
-        fingerprint.add_identity(state.max_exp_avg_sq());
-      });
-  rates.describe(fingerprint);
-}
-
-template <typename Options>
-void refresh(StepRates& rates, const Optimizer& optimizer, const char* name) {
-  rates.refresh(
-      [&](size_t group) { return fused_options<Options>(optimizer.param_groups(), group, name).lr(); });
-}
-
 // The keys and types are those of torch::optim::AdamOptions, so that archives can be exchanged with it.
 template <typename Options>
 void write_options(const Options& options, OutputArchive& archive) {
@@ -153,18 +91,13 @@ void write_options(const Options& options, OutputArchive& archive) {
 
 template <typename Options>
 void read_options(Options& options, InputArchive& archive) {
-  const auto read = [&archive](const char* key) {
-    torch::IValue value;
-    archive.read(key, value);
-    return value;
-  };
+  const auto read = [&archive](const char* key) { return read_option_value(archive, key); };
   options.lr(read("lr").toDouble());
   options.betas(read("betas").template to<typename Options::Betas>());
   options.eps(read("eps").toDouble());
   options.weight_decay(read("weight_decay").toDouble());
   options.amsgrad(read("amsgrad").toBool());
-  torch::IValue maximize;
-  options.maximize(archive.try_read("maximize", maximize) && maximize.toBool());
+  options.maximize(read_maximize(archive));
 }
 
 }  // namespace
@@ -202,44 +135,68 @@ void FusedAdamParamState::serialize(InputArchive& archive) {
   max_exp_avg_sq(archive.try_read("max_exp_avg_sq", value) ? value.toTensor() : torch::Tensor());
 }
 
-FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
-                     const FusedAdamOptions& defaults)
-    : Optimizer(param_groups, std::make_unique<FusedAdamOptions>(defaults)) {
-  check_options<FusedAdamOptions>(*this, kAdam);
+FusedAdamBase::FusedAdamBase(const char* name, const std::vector<OptimizerParamGroup>& param_groups,
+                             std::unique_ptr<torch::optim::OptimizerOptions> defaults)
+    : CapturableFusedOptimizer(name, param_groups, std::move(defaults)) {}
+
+void FusedAdamBase::step_group(size_t group, const torch::Tensor& found_inf) {
+  const AdamRule rule = std::get<AdamRule>(update_rule(group));
+  const auto add_state = [&](std::vector<FusedCall>& calls, const torch::Tensor& parameter,
+                             const ParameterPosition& position) -> FusedCall& {
+    auto& state = fused_state_of<FusedAdamParamState>(state_, parameter);
+    prepare_state(state, parameter, rule.amsgrad, position);
+    auto& call = fused_call_for(calls, parameter);
+    call.states[kExpAvg].push_back(state.exp_avg());
+    call.states[kExpAvgSq].push_back(state.exp_avg_sq());
+    if (rule.amsgrad) call.states[kMaxExpAvgSq].push_back(state.max_exp_avg_sq());
+    call.states[kStep].push_back(state.step());
+    return call;
+  };
+  for (const auto& call : fused_calls(param_groups_[group].params(), name(), group, add_state)) {
+    const auto skips = fused_found_inf(found_inf, call.device);
+    count_step(call, skips.value_or(torch::Tensor()));
+    with_rate(group, call.parameters[0], [&](const auto& rate) {
+      if (rule.is_decoupled) {
+        torch::_fused_adamw_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
+                             call.states[kMaxExpAvgSq], call.states[kStep], rate, rule.beta1, rule.beta2,
+                             rule.weight_decay, rule.eps, rule.amsgrad, rule.maximize, /*grad_scale=*/{},
+                             skips);
+      } else {
+        torch::_fused_adam_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
+                            call.states[kMaxExpAvgSq], call.states[kStep], rate, rule.beta1, rule.beta2,
+                            rule.weight_decay, rule.eps, rule.amsgrad, rule.maximize, /*grad_scale=*/{},
+                            skips);
+      }
+    });
+  }
+}
+
+void FusedAdamBase::describe_options(Fingerprint& fingerprint, size_t group) const {
+  const AdamRule rule = std::get<AdamRule>(update_rule(group));
+  for (const double value : {rule.beta1, rule.beta2, rule.eps, rule.weight_decay}) fingerprint.add(value);
+  fingerprint.add(rule.amsgrad);
+  fingerprint.add(rule.maximize);
+}
+
+void FusedAdamBase::describe_state(Fingerprint& fingerprint,
+                                   const torch::optim::OptimizerParamState& state) const {
+  const auto& moments = static_cast<const FusedAdamParamState&>(state);
+  fingerprint.add_identity(moments.step());
+  fingerprint.add_identity(moments.exp_avg());
+  fingerprint.add_identity(moments.exp_avg_sq());
+  fingerprint.add_identity(moments.max_exp_avg_sq());
+}
+
+FusedAdam::FusedAdam(const std::vector<OptimizerParamGroup>& param_groups, const FusedAdamOptions& defaults)
+    : FusedAdamBase(kAdam, param_groups, std::make_unique<FusedAdamOptions>(defaults)) {
+  check_options<FusedAdamOptions>(param_groups_, kAdam);
 }
 
 FusedAdam::FusedAdam(std::vector<torch::Tensor> parameters, const FusedAdamOptions& defaults)
-    : FusedAdam(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
-
-torch::Tensor FusedAdam::step(LossClosure closure) {
-  auto loss = evaluate_closure(closure);
-  step_unless(torch::Tensor());
-  return loss;
-}
-
-void FusedAdam::step_unless(const torch::Tensor& found_inf) {
-  step_all<FusedAdamOptions>(
-      *this, kAdam, rates_, found_inf,
-      [](const FusedCall& call, const FusedAdamOptions& options, const auto& rate,
-         const std::optional<torch::Tensor>& skips) {
-        const auto [beta1, beta2] = options.betas();
-        torch::_fused_adam_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                            call.states[kMaxExpAvgSq], call.states[kStep], rate, beta1, beta2,
-                            options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
-                            /*grad_scale=*/{}, skips);
-      });
-}
-
-void FusedAdam::describe_step(Fingerprint& fingerprint) const {
-  describe<FusedAdamOptions>(fingerprint, *this, rates_, kAdam);
-}
-
-void FusedAdam::refresh_step() {
-  refresh<FusedAdamOptions>(rates_, *this, kAdam);
-}
+    : FusedAdam(std::vector<OptimizerParamGroup>{std::move(parameters)}, defaults) {}
 
 UpdateRule FusedAdam::update_rule(size_t group) const {
-  return adam_rule<FusedAdamOptions>(*this, group, kAdam, false);
+  return adam_rule(fused_options<FusedAdamOptions>(param_groups_, group, kAdam), /*is_decoupled=*/false);
 }
 
 void FusedAdam::save(OutputArchive& archive) const {
@@ -250,44 +207,17 @@ void FusedAdam::load(InputArchive& archive) {
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
 }
 
-FusedAdamW::FusedAdamW(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
+FusedAdamW::FusedAdamW(const std::vector<OptimizerParamGroup>& param_groups,
                        const FusedAdamWOptions& defaults)
-    : Optimizer(param_groups, std::make_unique<FusedAdamWOptions>(defaults)) {
-  check_options<FusedAdamWOptions>(*this, kAdamW);
+    : FusedAdamBase(kAdamW, param_groups, std::make_unique<FusedAdamWOptions>(defaults)) {
+  check_options<FusedAdamWOptions>(param_groups_, kAdamW);
 }
 
 FusedAdamW::FusedAdamW(std::vector<torch::Tensor> parameters, const FusedAdamWOptions& defaults)
-    : FusedAdamW(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
-
-torch::Tensor FusedAdamW::step(LossClosure closure) {
-  auto loss = evaluate_closure(closure);
-  step_unless(torch::Tensor());
-  return loss;
-}
-
-void FusedAdamW::step_unless(const torch::Tensor& found_inf) {
-  step_all<FusedAdamWOptions>(
-      *this, kAdamW, rates_, found_inf,
-      [](const FusedCall& call, const FusedAdamWOptions& options, const auto& rate,
-         const std::optional<torch::Tensor>& skips) {
-        const auto [beta1, beta2] = options.betas();
-        torch::_fused_adamw_(call.parameters, call.gradients, call.states[kExpAvg], call.states[kExpAvgSq],
-                             call.states[kMaxExpAvgSq], call.states[kStep], rate, beta1, beta2,
-                             options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
-                             /*grad_scale=*/{}, skips);
-      });
-}
-
-void FusedAdamW::describe_step(Fingerprint& fingerprint) const {
-  describe<FusedAdamWOptions>(fingerprint, *this, rates_, kAdamW);
-}
-
-void FusedAdamW::refresh_step() {
-  refresh<FusedAdamWOptions>(rates_, *this, kAdamW);
-}
+    : FusedAdamW(std::vector<OptimizerParamGroup>{std::move(parameters)}, defaults) {}
 
 UpdateRule FusedAdamW::update_rule(size_t group) const {
-  return adam_rule<FusedAdamWOptions>(*this, group, kAdamW, true);
+  return adam_rule(fused_options<FusedAdamWOptions>(param_groups_, group, kAdamW), /*is_decoupled=*/true);
 }
 
 void FusedAdamW::save(OutputArchive& archive) const {

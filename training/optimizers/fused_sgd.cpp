@@ -1,8 +1,10 @@
 #include "lockstep/training/optimizers/fused_sgd.h"
 
-#include <torch/utils.h>
+#include <torch/optim/serialize.h>
 
-#include <stdexcept>
+#include <memory>
+#include <utility>
+#include <variant>
 
 #include "lockstep/training/optimizers/internal/fused_call.h"
 
@@ -28,18 +30,13 @@ void FusedSgdOptions::serialize(OutputArchive& archive) const {
 }
 
 void FusedSgdOptions::serialize(InputArchive& archive) {
-  const auto read = [&archive](const char* key) {
-    torch::IValue value;
-    archive.read(key, value);
-    return value;
-  };
+  const auto read = [&archive](const char* key) { return read_option_value(archive, key); };
   lr(read("lr").toDouble());
   momentum(read("momentum").toDouble());
   dampening(read("dampening").toDouble());
   weight_decay(read("weight_decay").toDouble());
   nesterov(read("nesterov").toBool());
-  torch::IValue value;
-  maximize(archive.try_read("maximize", value) && value.toBool());
+  maximize(read_maximize(archive));
 }
 
 void FusedSgdParamState::serialize(OutputArchive& archive) const {
@@ -53,7 +50,7 @@ void FusedSgdParamState::serialize(InputArchive& archive) {
 
 FusedSgd::FusedSgd(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
                    const FusedSgdOptions& defaults)
-    : Optimizer(param_groups, std::make_unique<FusedSgdOptions>(defaults)) {
+    : CapturableFusedOptimizer(kSgd, param_groups, std::make_unique<FusedSgdOptions>(defaults)) {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
     require_option(options.lr() >= 0, kSgd, "lr", "at least 0", options.lr());
@@ -68,83 +65,62 @@ FusedSgd::FusedSgd(const std::vector<torch::optim::OptimizerParamGroup>& param_g
 FusedSgd::FusedSgd(std::vector<torch::Tensor> parameters, const FusedSgdOptions& defaults)
     : FusedSgd(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
 
-torch::Tensor FusedSgd::step(LossClosure closure) {
-  auto loss = evaluate_closure(closure);
-  step_unless(torch::Tensor());
-  return loss;
+void FusedSgd::step_groups(const torch::Tensor& found_inf) {
+  is_first_step_due_ = false;
+  CapturableFusedOptimizer::step_groups(found_inf);
 }
 
-void FusedSgd::step_unless(const torch::Tensor& found_inf) {
-  torch::NoGradGuard no_grad;
-  is_first_step_due_ = false;
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto& options = fused_options<FusedSgdOptions>(param_groups_, group, kSgd);
-    const auto& parameters = param_groups_[group].params();
-    std::vector<FusedCall> calls;
-    for (size_t index = 0; index < parameters.size(); ++index) {
-      const ParameterPosition position{.optimizer = kSgd, .group = group, .index = index};
-      const auto& parameter = parameters[index];
-      auto gradient = fused_gradient(parameter, position);
-      if (!gradient.defined()) continue;
-      torch::Tensor buffer;
-      bool first_step = false;
-      if (options.momentum() != 0) {
-        auto& state = fused_state_of<FusedSgdParamState>(state_, parameter);
-        // The operator writes a first step's buffer before it reads one.
-        first_step = !state.momentum_buffer().defined();
-        buffer = first_step ? torch::empty_like(parameter)
-                            : fused_state(state.momentum_buffer(), parameter, position);
-        if (!first_step) state.momentum_buffer(buffer);
-      }
-      auto& call = fused_call_for(calls, parameter, first_step);
-      call.parameters.push_back(parameter);
-      call.gradients.push_back(std::move(gradient));
-      if (buffer.defined()) call.states[kMomentumBuffer].push_back(std::move(buffer));
+void FusedSgd::step_group(size_t group, const torch::Tensor& found_inf) {
+  const SgdRule rule = std::get<SgdRule>(update_rule(group));
+  const auto add_state = [&](std::vector<FusedCall>& calls, const torch::Tensor& parameter,
+                             const ParameterPosition& position) -> FusedCall& {
+    if (rule.momentum == 0) return fused_call_for(calls, parameter);
+    auto& state = fused_state_of<FusedSgdParamState>(state_, parameter);
+    // The operator writes a first step's buffer before it reads one.
+    const bool first_step = !state.momentum_buffer().defined();
+    torch::Tensor buffer =
+        first_step ? torch::empty_like(parameter) : fused_state(state.momentum_buffer(), parameter, position);
+    if (!first_step) state.momentum_buffer(buffer);
+    auto& call = fused_call_for(calls, parameter, first_step);
+    call.states[kMomentumBuffer].push_back(std::move(buffer));
+    return call;
+  };
+  for (const auto& call : fused_calls(param_groups_[group].params(), name(), group, add_state)) {
+    const auto skips = fused_found_inf(found_inf, call.device);
+    // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
+    // the device until one step is done costs less than a rule of its own for buffers without values.
+    if (call.first_step && skips && skips->item<float>() != 0) {
+      is_first_step_due_ = true;
+      continue;
     }
-    for (const auto& call : calls) {
-      const auto skips = fused_found_inf(found_inf, call.device);
-      // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
-      // the device until one step is done costs less than a rule of its own for buffers without values.
-      if (call.first_step && skips && skips->item<float>() != 0) {
-        is_first_step_due_ = true;
-        continue;
-      }
-      const auto update = [&](const auto& rate) {
-        torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer],
-                           options.weight_decay(), options.momentum(), rate, options.dampening(),
-                           options.nesterov(), options.maximize(), call.first_step, /*grad_scale=*/{}, skips);
-      };
-      if (StepRates::are_tensors_for(call.parameters[0])) {
-        update(rates_.get(group, call.device, options.lr()));
-      } else {
-        update(options.lr());
-      }
-      // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
-      for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
-        fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
-            .momentum_buffer(call.states[kMomentumBuffer][i]);
-      }
+    with_rate(group, call.parameters[0], [&](const auto& rate) {
+      torch::_fused_sgd_(call.parameters, call.gradients, call.states[kMomentumBuffer], rule.weight_decay,
+                         rule.momentum, rate, rule.dampening, rule.nesterov, rule.maximize, call.first_step,
+                         /*grad_scale=*/{}, skips);
+    });
+    // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
+    for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
+      fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
+          .momentum_buffer(call.states[kMomentumBuffer][i]);
     }
   }
 }
 
 void FusedSgd::describe_step(Fingerprint& fingerprint) const {
-  describe_fused_step<FusedSgdOptions, FusedSgdParamState>(
-      fingerprint, *this, kSgd,
-      [&](const FusedSgdOptions& options) {
-        for (const double value : {options.momentum(), options.dampening(), options.weight_decay()})
-          fingerprint.add(value);
-        fingerprint.add(options.nesterov());
-        fingerprint.add(options.maximize());
-      },
-      [&](const FusedSgdParamState& state) { fingerprint.add_identity(state.momentum_buffer()); });
-  rates_.describe(fingerprint);
+  CapturableFusedOptimizer::describe_step(fingerprint);
   if (is_first_step_due_) fingerprint.add_unsettled();  // the host waits for it
 }
 
-void FusedSgd::refresh_step() {
-  rates_.refresh(
-      [this](size_t group) { return fused_options<FusedSgdOptions>(param_groups_, group, kSgd).lr(); });
+void FusedSgd::describe_options(Fingerprint& fingerprint, size_t group) const {
+  const SgdRule rule = std::get<SgdRule>(update_rule(group));
+  for (const double value : {rule.momentum, rule.dampening, rule.weight_decay}) fingerprint.add(value);
+  fingerprint.add(rule.nesterov);
+  fingerprint.add(rule.maximize);
+}
+
+void FusedSgd::describe_state(Fingerprint& fingerprint,
+                              const torch::optim::OptimizerParamState& state) const {
+  fingerprint.add_identity(static_cast<const FusedSgdParamState&>(state).momentum_buffer());
 }
 
 UpdateRule FusedSgd::update_rule(size_t group) const {

@@ -34,11 +34,7 @@ void SparseAdamOptions::serialize(OutputArchive& archive) const {
 }
 
 void SparseAdamOptions::serialize(InputArchive& archive) {
-  const auto read = [&archive](const char* key) {
-    torch::IValue value;
-    archive.read(key, value);
-    return value;
-  };
+  const auto read = [&archive](const char* key) { return read_option_value(archive, key); };
   lr(read("lr").toDouble());
   const auto betas_read = read("betas").toTuple();
   betas({betas_read->elements().at(0).toDouble(), betas_read->elements().at(1).toDouble()});

@@ -15,10 +15,10 @@
 
 namespace lockstep {
 
-/// As torch.optim.SparseAdam's in Python.
+/// The options of Python's torch.optim.SparseAdam.
 struct SparseAdamOptions : public torch::optim::OptimizerCloneableOptions<SparseAdamOptions> {
   SparseAdamOptions(double lr = 1e-3)
-      : lr_(lr) {}  // NOLINT: a learning rate is enough, `SparseAdam(parameters, 1e-3)`
+      : lr_(lr) {}  // NOLINT: implicit, so that `SparseAdam(parameters, 1e-3)` compiles
   using Betas = std::tuple<double, double>;
   TORCH_ARG(double, lr);
   TORCH_ARG(Betas, betas) = std::make_tuple(0.9, 0.999);
@@ -32,16 +32,21 @@ struct SparseAdamOptions : public torch::optim::OptimizerCloneableOptions<Sparse
   void set_lr(double value) override { lr(value); }
 };
 
-/// Adam (Kingma and Ba, 2014) for embedding tables: of a sparse gradient it steps the rows that it has, their
-/// moments included, and touches no others. LibTorch has none; Python's torch.optim.SparseAdam is that but
-/// for `eps`, which counts here as it does in Adam, after the correction of the second moment. What it
-/// remembers of a parameter takes memory only once that has a gradient.
+/// Adam (Kingma and Ba, 2014) for embedding tables: steps only the rows that a sparse gradient has, and
+/// updates only their moments. LibTorch lacks this optimizer. It equals Python's torch.optim.SparseAdam
+/// except that `eps` is added as in Adam, after the correction of the second moment. A parameter's state
+/// takes memory only once the parameter has had a gradient.
 ///
-/// Throws std::invalid_argument for gradients that are not sparse in their rows, and only these.
+/// A step throws std::invalid_argument if a gradient is not sparse in its first dimension alone.
+///
+/// Example:
+///
+///     torch::nn::Embedding table(torch::nn::EmbeddingOptions(1000, 16).sparse(true));
+///     SparseAdam optimizer(table->parameters(), 1e-3);
 class SparseAdam : public torch::optim::Optimizer, public HasUpdateRule {
  public:
-  /// Throws std::invalid_argument for options out of range. Groups without options of their own take
-  /// `defaults`.
+  /// Groups without options of their own take `defaults`. Throws std::invalid_argument if an option is out of
+  /// range.
   explicit SparseAdam(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
                       const SparseAdamOptions& defaults = {});
   explicit SparseAdam(std::vector<torch::Tensor> parameters, const SparseAdamOptions& defaults = {});

@@ -9,21 +9,28 @@
 
 namespace lockstep {
 
-/// Learning rates as the fused operators read them on a GPU: a float32 scalar there for each parameter group
-/// and device, so that a captured step follows the schedule.
+/// Learning rates as the fused operators read them on a GPU: a float32 scalar on the device for each
+/// parameter group and device, so that a captured step follows the schedule.
+///
+/// Example:
+///
+///     StepRates rates;
+///     const torch::Tensor& rate = rates.get(/*group=*/0, torch::Device("cuda:0"), 1e-3);
+///     rates.refresh([](size_t group) { return 5e-4; });  // `rate` holds 5e-4 now
 class StepRates {
  public:
-  /// Whether the operators for parameters like this one take their rate from a tensor. On a CPU they would
-  /// wait for its value, and float64 parameters would get a rate rounded to float32.
+  /// Returns whether the operators for parameters like this one read their rate from a tensor. On a CPU and
+  /// for float64 parameters they take a number: on a CPU they would wait for the tensor's value, and float64
+  /// parameters would get a rate rounded to float32.
   static bool are_tensors_for(const torch::Tensor& parameter) {
     return !parameter.is_cpu() && parameter.scalar_type() != torch::kDouble;
   }
 
-  /// The tensor for `group` on `device`, holding `rate`.
+  /// Returns the tensor for `group` on `device`, which then holds `rate`.
   const torch::Tensor& get(size_t group, torch::Device device, double rate);
-  /// Adds where the tensors lie.
+  /// Adds the tensors' addresses.
   void describe(Fingerprint& fingerprint) const;
-  /// Brings all tensors to `rate_of(group)`.
+  /// Sets all tensors to `rate_of(group)`.
   void refresh(const std::function<double(size_t group)>& rate_of);
 
  private:

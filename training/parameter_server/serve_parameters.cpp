@@ -78,7 +78,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   const auto spec = resolver->cluster_spec();
   const auto servers = spec.task_indices("ps");
   const int task = resolver->task_id();
-  const auto say = [&](const std::string& line) {
+  const auto log = [&](const std::string& line) {
     options.on_message ? options.on_message(line) : static_cast<void>(std::cerr << line << std::endl);
   };
   std::shared_ptr<ServerCheckpoint> checkpoint;
@@ -87,7 +87,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
         .folder = options.backup_dir,
         .server = static_cast<int>(std::find(servers.begin(), servers.end(), task) - servers.begin()),
         .num_servers = static_cast<int>(servers.size()),
-        .on_message = say});
+        .on_message = log});
 
   ServingEnd end;
   ParameterService service(checkpoint, [&end] { end.come(); });
@@ -99,7 +99,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
                     .token = cluster.token,
                     .listening_socket = cluster.listening_socket},
                    [&service](const RpcMessage& request) { return service.handle(request); });
-  say(c10::str("ps ", task, " serves at ", address.host, ":", server.port(),
+  log(c10::str("ps ", task, " serves at ", address.host, ":", server.port(),
                checkpoint && !checkpoint->source().empty() ? c10::str(", from ", checkpoint->source()) : ""));
   wait_for_end(end, server, cluster.join_timeout, options.is_leaving);
 }

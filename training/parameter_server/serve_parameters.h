@@ -10,23 +10,24 @@
 namespace lockstep {
 
 struct ServeParametersOptions {
-  /// The folder of a ParameterServerBackup, which the chief and all servers see; empty: nothing is saved.
+  /// Folder of a ParameterServerBackup, which the chief and all servers must see. If empty, nothing is saved.
   std::string backup_dir;
-  /// Gets a line for what there is to tell; called by any thread. Empty: std::cerr does.
+  /// Receives one line for each message; any thread may call it. If empty, messages go to std::cerr.
   std::function<void(const std::string&)> on_message;
-  /// Once this is true it serves those who are connected, of whom the chief may be about to save, and returns
-  /// when none is any more. Asked several times a second; empty: never.
+  /// Returns whether the server should leave. It still serves connected processes, because the chief may be
+  /// about to save, and leaves once none is connected. Called several times a second. If empty, the server
+  /// stays until the job ends.
   std::function<bool()> is_leaving{};
 };
 
-/// A ps task's part in a ParameterServerStrategy: holds its share of the parameters until the chief ends the
-/// job, or it is to leave. Goes on from the newest whole checkpoint in the folder, however many servers have
-/// written it. Blocks.
+/// Runs a ps task of a ParameterServerStrategy: holds its share of the parameters until the chief ends the
+/// job or `is_leaving` makes it leave. Blocks. Resumes from the newest whole checkpoint in the folder,
+/// however many servers wrote it.
 ///
-/// `resolver` null: what resolve_cluster() finds in the environment; it listens at the task's address.
-/// Throws InvalidArgument for another task than ps, CheckpointError where there are checkpoints and none can
-/// be read, and ClusterError naming an address that cannot be listened on, and where for
-/// `cluster.join_timeout` no other process was connected.
+/// If `resolver` is null, resolve_cluster() finds it in the environment. The server listens at the task's
+/// address. Throws InvalidArgument if the task is not a ps, CheckpointError if there are checkpoints but none
+/// can be read, and ClusterError if the address, which it names, cannot be listened on, or if no other
+/// process was connected for `cluster.join_timeout`.
 void serve_parameters(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                       const ServeParametersOptions& options = {},
                       const ClusterOptions& cluster = cluster_options(process_environment()));

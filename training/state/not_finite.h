@@ -6,16 +6,24 @@
 
 namespace lockstep {
 
-/// A loss, or a number in the training's state, is NaN or infinite. The message names epoch, step, replica
-/// and its device, or the tensor.
+/// Thrown if a loss, or a number in the training's state, is NaN or infinite. The message names the epoch,
+/// the step, the replica, and its device or the tensor.
+///
+/// Example:
+///
+///     try {
+///       trainer.fit(batches, {.callbacks = {std::make_shared<NanGuard>()}});
+///     } catch (const NotFinite& error) {
+///       std::cerr << error.what() << ": replica " << error.place().replica << std::endl;
+///     }
 class NotFinite : public std::runtime_error {
  public:
   struct Place {
     int64_t epoch = 0;
-    int64_t step = 0;  ///< of the epoch, from 1
+    int64_t step = 0;  ///< Step within the epoch, counted from 1.
     int64_t replica = 0;
-    std::string device{};  ///< of a loss
-    std::string tensor{};  ///< such as `parameter dense.weight`; empty: it is a loss
+    std::string device{};  ///< Set for a loss.
+    std::string tensor{};  ///< Such as `parameter dense.weight`; empty for a loss.
   };
 
   explicit NotFinite(Place place);
@@ -25,11 +33,11 @@ class NotFinite : public std::runtime_error {
   Place place_;
 };
 
-/// What comes of a step that makes a loss, a parameter or an optimizer's state NaN or infinite.
+/// Action after a step that makes a loss, a parameter or an optimizer's state NaN or infinite.
 enum class NotFiniteAction {
-  kStop,      ///< the fit ends by NotFinite
-  kSkip,      ///< each step is looked at, and undone where it was such a one
-  kRollBack,  ///< all steps since the last look at which everything was finite are undone
+  kStop,      ///< Ends the fit with NotFinite.
+  kSkip,      ///< Checks after every step and undoes a bad one.
+  kRollBack,  ///< Undoes all steps since the last check that found everything finite.
 };
 
 }  // namespace lockstep

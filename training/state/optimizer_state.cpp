@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,184 +34,107 @@ double steps_of(const StateView& saved) {
   return step;
 }
 
-/// Adam and AdamW, of which Python has one state, too.
-template <typename OptimizerOf, typename OptionsOf, typename StateOf, bool kIsDecoupled>
-struct AdamKind {
+/// The optimizers that Python's torch.optim has, too; the fused ones are the same to it.
+enum class Family { kAdam, kAdamW, kSgd, kAdagrad, kSparseAdam };
+
+/// An optimizer's types, and what Python's state_dict() of its family holds.
+template <Family kFamily, typename OptimizerOf, typename OptionsOf, typename StateOf>
+struct StateKind {
   using Class = OptimizerOf;
   using Options = OptionsOf;
   using State = StateOf;
+  static constexpr bool kIsAdam = kFamily == Family::kAdam || kFamily == Family::kAdamW;
 
+  /// Calls `visit(name, option)` for the options that the optimizer has, in the order of Python's groups.
   template <typename Group, typename Visit>
   static void visit_options(Group& options, const Visit& visit) {
     visit("lr", options.lr());
-    visit("betas", options.betas());
-    visit("eps", options.eps());
-    visit("weight_decay", options.weight_decay());
-    visit("amsgrad", options.amsgrad());
+    if constexpr (requires { options.betas(); }) visit("betas", options.betas());
+    if constexpr (requires { options.momentum(); }) visit("momentum", options.momentum());
+    if constexpr (requires { options.dampening(); }) visit("dampening", options.dampening());
+    if constexpr (requires { options.lr_decay(); }) visit("lr_decay", options.lr_decay());
+    if constexpr (requires { options.eps(); }) visit("eps", options.eps());
+    if constexpr (requires { options.weight_decay(); }) visit("weight_decay", options.weight_decay());
+    if constexpr (requires { options.amsgrad(); }) visit("amsgrad", options.amsgrad());
+    if constexpr (requires { options.nesterov(); }) visit("nesterov", options.nesterov());
+    if constexpr (requires { options.initial_accumulator_value(); })
+      visit("initial_accumulator_value", options.initial_accumulator_value());
     if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
   }
 
-  /// What Python's group holds besides.
-  static void add_constants(StateValue::Dict& group) {
-    if (group.find("maximize") == nullptr) group.add("maximize", false);
-    group.add("foreach", StateValue());
-    group.add("capturable", false);
-    group.add("differentiable", false);
-    group.add("fused", StateValue());
-    group.add("decoupled_weight_decay", kIsDecoupled);
-  }
-
-  static void check_constants(const StateView& group) {
-    const auto is_decoupled = group.find("decoupled_weight_decay");
-    if (is_decoupled && is_decoupled->truth() != kIsDecoupled)
-      is_decoupled->fail(kIsDecoupled ? "True, as of an AdamW" : "False, as of an Adam");
-  }
-
-  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
-    StateValue::Dict saved;
-    if (state == nullptr || !state->exp_avg().defined()) return saved;
-    if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
-      saved.add("step", state->step());
-    } else {
-      saved.add("step", torch::tensor(static_cast<float>(state->step())));
+  /// Adds what else Python's group holds.
+  static void add_constants([[maybe_unused]] StateValue::Dict& group) {
+    if constexpr (kFamily != Family::kSparseAdam) {
+      if (group.find("maximize") == nullptr) group.add("maximize", false);
+      group.add("foreach", StateValue());
+      if constexpr (kIsAdam) group.add("capturable", false);
+      group.add("differentiable", false);
+      group.add("fused", StateValue());
+      if constexpr (kIsAdam) group.add("decoupled_weight_decay", kFamily == Family::kAdamW);
     }
-    saved.add("exp_avg", state->exp_avg());
-    saved.add("exp_avg_sq", state->exp_avg_sq());
-    if (state->max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state->max_exp_avg_sq());
+  }
+
+  /// Python has one state for Adam and AdamW.
+  static void check_constants([[maybe_unused]] const StateView& group) {
+    if constexpr (kIsAdam) {
+      constexpr bool kIsDecoupled = kFamily == Family::kAdamW;
+      const auto is_decoupled = group.find("decoupled_weight_decay");
+      if (is_decoupled && is_decoupled->truth() != kIsDecoupled)
+        is_decoupled->fail(kIsDecoupled ? "True, as of an AdamW" : "False, as of an Adam");
+    }
+  }
+
+  /// Returns what Python holds of one parameter: nothing if that is nothing yet. `state` may be null.
+  static StateValue::Dict save(const State* state, [[maybe_unused]] const Options& options,
+                               [[maybe_unused]] const torch::Tensor& parameter) {
+    StateValue::Dict saved;
+    if constexpr (kFamily == Family::kSgd) {
+      if (state != nullptr && state->momentum_buffer().defined())
+        saved.add("momentum_buffer", state->momentum_buffer());
+    } else if constexpr (kFamily == Family::kAdagrad) {
+      // Python has it for each parameter from the beginning.
+      saved.add("step", torch::tensor(static_cast<float>(state == nullptr ? 0 : state->step())));
+      saved.add("sum", state != nullptr && state->sum().defined()
+                           ? state->sum()
+                           : torch::full_like(parameter.detach(), options.initial_accumulator_value()));
+    } else {
+      if (state == nullptr || !state->exp_avg().defined()) return saved;
+      if constexpr (kIsAdam && std::same_as<std::remove_cvref_t<decltype(state->step())>, int64_t>) {
+        saved.add("step", torch::tensor(static_cast<float>(state->step())));
+      } else {
+        saved.add("step", state->step());
+      }
+      saved.add("exp_avg", state->exp_avg());
+      saved.add("exp_avg_sq", state->exp_avg_sq());
+      if (kIsAdam && state->max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state->max_exp_avg_sq());
+    }
     return saved;
   }
 
-  static std::unique_ptr<State> load(const StateView& saved, const Options& options,
+  /// Returns the state of one parameter, or null if nothing was saved of it.
+  static std::unique_ptr<State> load(const StateView& saved, [[maybe_unused]] const Options& options,
                                      const torch::Tensor& parameter) {
     auto state = std::make_unique<State>();
-    const double step = steps_of(saved);
-    if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
-      state->step(torch::full({}, step, torch::TensorOptions(torch::kFloat32).device(parameter.device())));
+    if constexpr (kFamily == Family::kSgd) {
+      const auto buffer = saved.find("momentum_buffer");
+      if (!buffer || buffer->is_none()) return nullptr;
+      state->momentum_buffer(buffer->tensor_like(parameter));
+    } else if constexpr (kFamily == Family::kAdagrad) {
+      state->step(static_cast<int64_t>(steps_of(saved)));
+      state->sum(saved.at("sum").tensor_like(parameter));
     } else {
-      state->step(static_cast<int64_t>(step));
+      const double step = steps_of(saved);
+      if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
+        state->step(torch::full({}, step, torch::TensorOptions(torch::kFloat32).device(parameter.device())));
+      } else {
+        state->step(static_cast<int64_t>(step));
+      }
+      state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
+      state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
+      if constexpr (kIsAdam) {
+        if (options.amsgrad()) state->max_exp_avg_sq(saved.at("max_exp_avg_sq").tensor_like(parameter));
+      }
     }
-    state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
-    state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
-    if (options.amsgrad()) state->max_exp_avg_sq(saved.at("max_exp_avg_sq").tensor_like(parameter));
-    return state;
-  }
-};
-
-template <typename OptimizerOf, typename OptionsOf, typename StateOf>
-struct SgdKind {
-  using Class = OptimizerOf;
-  using Options = OptionsOf;
-  using State = StateOf;
-
-  template <typename Group, typename Visit>
-  static void visit_options(Group& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("momentum", options.momentum());
-    visit("dampening", options.dampening());
-    visit("weight_decay", options.weight_decay());
-    visit("nesterov", options.nesterov());
-    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
-  }
-
-  static void add_constants(StateValue::Dict& group) {
-    if (group.find("maximize") == nullptr) group.add("maximize", false);
-    group.add("foreach", StateValue());
-    group.add("differentiable", false);
-    group.add("fused", StateValue());
-  }
-
-  static void check_constants(const StateView&) {}
-
-  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
-    StateValue::Dict saved;
-    if (state != nullptr && state->momentum_buffer().defined())
-      saved.add("momentum_buffer", state->momentum_buffer());
-    return saved;
-  }
-
-  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
-    const auto buffer = saved.find("momentum_buffer");
-    if (!buffer || buffer->is_none()) return nullptr;
-    auto state = std::make_unique<State>();
-    state->momentum_buffer(buffer->tensor_like(parameter));
-    return state;
-  }
-};
-
-/// What Adagrad remembers has the same class in either of the two. Python has it for each parameter from the
-/// beginning.
-template <typename OptimizerOf, typename OptionsOf>
-struct AdagradKind {
-  using Class = OptimizerOf;
-  using Options = OptionsOf;
-  using State = torch::optim::AdagradParamState;
-
-  template <typename Group, typename Visit>
-  static void visit_options(Group& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("lr_decay", options.lr_decay());
-    visit("eps", options.eps());
-    visit("weight_decay", options.weight_decay());
-    visit("initial_accumulator_value", options.initial_accumulator_value());
-    if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
-  }
-
-  static void add_constants(StateValue::Dict& group) {
-    if (group.find("maximize") == nullptr) group.add("maximize", false);
-    group.add("foreach", StateValue());
-    group.add("differentiable", false);
-    group.add("fused", StateValue());
-  }
-
-  static void check_constants(const StateView&) {}
-
-  static StateValue::Dict save(const State* state, const Options& options, const torch::Tensor& parameter) {
-    StateValue::Dict saved;
-    saved.add("step", torch::tensor(static_cast<float>(state == nullptr ? 0 : state->step())));
-    saved.add("sum", state != nullptr && state->sum().defined()
-                         ? state->sum()
-                         : torch::full_like(parameter.detach(), options.initial_accumulator_value()));
-    return saved;
-  }
-
-  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
-    auto state = std::make_unique<State>();
-    state->step(static_cast<int64_t>(steps_of(saved)));
-    state->sum(saved.at("sum").tensor_like(parameter));
-    return state;
-  }
-};
-
-struct SparseAdamKind {
-  using Class = SparseAdam;
-  using Options = SparseAdamOptions;
-  using State = torch::optim::AdamParamState;
-
-  template <typename Group, typename Visit>
-  static void visit_options(Group& options, const Visit& visit) {
-    visit("lr", options.lr());
-    visit("betas", options.betas());
-    visit("eps", options.eps());
-    visit("maximize", options.maximize());
-  }
-
-  static void add_constants(StateValue::Dict&) {}
-  static void check_constants(const StateView&) {}
-
-  static StateValue::Dict save(const State* state, const Options&, const torch::Tensor&) {
-    StateValue::Dict saved;
-    if (state == nullptr || !state->exp_avg().defined()) return saved;
-    saved.add("step", state->step());
-    saved.add("exp_avg", state->exp_avg());
-    saved.add("exp_avg_sq", state->exp_avg_sq());
-    return saved;
-  }
-
-  static std::unique_ptr<State> load(const StateView& saved, const Options&, const torch::Tensor& parameter) {
-    auto state = std::make_unique<State>();
-    state->step(static_cast<int64_t>(steps_of(saved)));
-    state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
-    state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
     return state;
   }
 };
@@ -221,21 +145,26 @@ auto with_kind(const Optimizer& optimizer, const Work& work) {
   namespace optim = torch::optim;
   const auto is = [&]<typename T>(const T*) { return dynamic_cast<const T*>(&optimizer) != nullptr; };
   if (is(static_cast<FusedAdam*>(nullptr)))
-    return work(AdamKind<FusedAdam, FusedAdamOptions, FusedAdamParamState, /*kIsDecoupled=*/false>());
+    return work(StateKind<Family::kAdam, FusedAdam, FusedAdamOptions, FusedAdamParamState>());
   if (is(static_cast<FusedAdamW*>(nullptr)))
-    return work(AdamKind<FusedAdamW, FusedAdamWOptions, FusedAdamParamState, /*kIsDecoupled=*/true>());
+    return work(StateKind<Family::kAdamW, FusedAdamW, FusedAdamWOptions, FusedAdamParamState>());
   if (is(static_cast<FusedSgd*>(nullptr)))
-    return work(SgdKind<FusedSgd, FusedSgdOptions, FusedSgdParamState>());
-  if (is(static_cast<FusedAdagrad*>(nullptr))) return work(AdagradKind<FusedAdagrad, FusedAdagradOptions>());
-  if (is(static_cast<SparseAdam*>(nullptr))) return work(SparseAdamKind());
+    return work(StateKind<Family::kSgd, FusedSgd, FusedSgdOptions, FusedSgdParamState>());
+  if (is(static_cast<FusedAdagrad*>(nullptr))) {
+    return work(StateKind<Family::kAdagrad, FusedAdagrad, FusedAdagradOptions, optim::AdagradParamState>());
+  }
+  if (is(static_cast<SparseAdam*>(nullptr)))
+    return work(StateKind<Family::kSparseAdam, SparseAdam, SparseAdamOptions, optim::AdamParamState>());
   if (is(static_cast<optim::Adam*>(nullptr)))
-    return work(AdamKind<optim::Adam, optim::AdamOptions, optim::AdamParamState, /*kIsDecoupled=*/false>());
+    return work(StateKind<Family::kAdam, optim::Adam, optim::AdamOptions, optim::AdamParamState>());
   if (is(static_cast<optim::AdamW*>(nullptr)))
-    return work(AdamKind<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState, /*kIsDecoupled=*/true>());
+    return work(StateKind<Family::kAdamW, optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>());
   if (is(static_cast<optim::SGD*>(nullptr)))
-    return work(SgdKind<optim::SGD, optim::SGDOptions, optim::SGDParamState>());
-  if (is(static_cast<optim::Adagrad*>(nullptr)))
-    return work(AdagradKind<optim::Adagrad, optim::AdagradOptions>());
+    return work(StateKind<Family::kSgd, optim::SGD, optim::SGDOptions, optim::SGDParamState>());
+  if (is(static_cast<optim::Adagrad*>(nullptr))) {
+    return work(
+        StateKind<Family::kAdagrad, optim::Adagrad, optim::AdagradOptions, optim::AdagradParamState>());
+  }
   throw InvalidArgument(
       "[optimizer_state] expected FusedAdam, FusedAdamW, FusedSgd, FusedAdagrad, SparseAdam, or "
       "torch::optim's Adam, AdamW, SGD or Adagrad, but got another optimizer");

@@ -6,16 +6,16 @@
 
 namespace lockstep {
 
-/// How far a run has come.
+/// Progress of a run.
 struct TrainingProgress {
-  int64_t epoch = 0;  ///< epochs finished
-  int64_t step = 0;   ///< steps finished, of all epochs
-  /// Where the next batch is: the dataset's epoch, which is not the run's where that is cut by steps, and the
-  /// global batches of it that were trained on.
+  int64_t epoch = 0;  ///< Epochs finished.
+  int64_t step = 0;   ///< Steps finished in all epochs.
+  /// Position of the next batch: the dataset's epoch, which differs from the run's if steps_per_epoch cuts
+  /// the run into epochs, and in `position` the global batches of it that were trained on.
   int64_t dataset_epoch = 0;
   int64_t position = 0;
   int64_t shuffle_seed = 0;
-  std::map<std::string, double> metrics;  ///< by name, what a caller wants to remember
+  std::map<std::string, double> metrics;  ///< Numbers that the caller wants to keep, by name.
 };
 
 }  // namespace lockstep

@@ -14,34 +14,36 @@ namespace lockstep {
 
 class StateView;
 
-/// One of the parts that a state is cut into, such as each worker writes.
+/// One of `count` parts of a state; for instance, each worker writes one.
 struct StateShard {
   int index = 0;
   int count = 1;
 };
 
-/// Saves and restores everything that a run goes on from: the model, each replica's buffers and random
-/// stream, optimizers, scalers and progress. It refers to these objects, which outlive it:
+/// Saves and restores everything a run needs to continue: the model, each replica's buffers and random
+/// stream, optimizers, scalers and progress. docs/checkpoints.md describes the file and how Python reads it.
+///
+/// Not thread-safe: call it from one thread, between runs of the strategy. The objects that you add must
+/// outlive it.
+///
+/// Example:
 ///
 ///     TrainingState state(strategy);
 ///     state.add_model(model);
 ///     state.add_optimizer("optimizer", optimizer);
 ///     state.save("last.pt", {.epoch = 3, .step = 1200});
-///
-/// docs/checkpoints.md says what the file holds, and how Python reads it. Used between runs of the strategy,
-/// by one thread.
 class TrainingState {
  public:
   explicit TrainingState(Strategy& strategy) : strategy_(&strategy) {}
 
-  /// The one model. Throws InvalidArgument for a second.
+  /// Adds the model. Throws InvalidArgument if there is one already.
   template <ModuleLike T>
   void add_model(Mirrored<T>& model) {
     add_model(module_pointers(model.local_values()));
   }
 
-  /// One of several optimizers, by a name of its own, of the kinds that optimizer_state() takes. Throws
-  /// InvalidArgument for a name given twice.
+  /// Adds an optimizer under a unique name. Throws InvalidArgument if the name is in use, or for a kind of
+  /// optimizer that optimizer_state() does not support.
   template <OptimizerLike T>
   void add_optimizer(const std::string& name, Mirrored<T>& optimizer) {
     std::vector<torch::optim::Optimizer*> optimizers;
@@ -49,36 +51,40 @@ class TrainingState {
     add_optimizer(name, std::move(optimizers));
   }
 
-  /// Throws InvalidArgument for a second.
+  /// Adds the scaler. Throws InvalidArgument if there is one already.
   void add_scaler(Mirrored<GradScaler>& scaler);
 
-  /// The same for objects without their types, one each for every local replica, in order.
+  /// Add objects without their types: one for each local replica, in order.
   void add_model(std::vector<ModulePointer> replicas);
   void add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> replicas);
   void add_scaler(std::vector<GradScaler*> replicas);
 
-  /// What save() writes, as it is now: a collective with several workers, of which the one with replica 0
-  /// gets it and the others an empty one. Tensors share the memory of the optimizers and parameters: write it
-  /// before the next step. With several shards each worker gets the one of its index: of the parameters and
-  /// the optimizers' tensors a part, and shard 0 all else; load_checkpoint() puts them together. Throws
-  /// InvalidArgument on all where a worker has other tensors than worker 0.
+  /// Returns the current state, as save() writes it. A collective: the worker with replica 0 gets the state,
+  /// the others an empty one. With several shards, each worker gets the shard of its index: a part of the
+  /// parameters and of the optimizers' tensors, and in shard 0 also everything else. load_checkpoint() joins
+  /// the shards. Tensors share memory with the parameters and optimizers: write them before the next step.
+  ///
+  /// Throws InvalidArgument without a model, and, with several shards, on all workers if a worker's tensors
+  /// differ from those of worker 0.
   StateValue::Dict snapshot(const TrainingProgress& progress, const StateShard& shard = {});
 
-  /// Writes the file, beside `path` first, so that a failure leaves what was there. With several workers it
-  /// is a collective: all call it, and the one with replica 0 writes. Waits for the devices and the disk.
+  /// Writes the state to a file, first beside `path`, so that a failure leaves the old file intact. With
+  /// several workers it is a collective: all must call it, and the one with replica 0 writes. Blocks for the
+  /// devices and the disk.
   ///
-  /// Throws InvalidArgument without a model, and what save_state_file() throws.
+  /// Throws InvalidArgument without a model, and the errors of save_state_file().
   void save(const std::string& path, const TrainingProgress& progress);
 
-  /// Restores every local replica. With as many replicas as were saved, each gets its own buffers and goes on
-  /// with its own random stream; with another number of them, all get the buffers' mean (integers: replica
-  /// 0's), and random streams stay as they are, as they do on another kind of device. With several workers,
-  /// each reads the file.
+  /// Restores every local replica. With as many replicas as were saved, each one gets its own buffers and
+  /// continues its own random stream. With another number, all replicas get the mean of the buffers
+  /// (integers: replica 0's), and random streams stay unchanged, as they do on another kind of device. With
+  /// several workers, each one reads the file.
   ///
-  /// Throws CheckpointError for a damaged file, one of a later format, and one of another model or optimizer,
-  /// naming the first tensor that differs with both shapes; parts before that have been restored then.
+  /// Throws CheckpointError for a damaged file, a later format, or the state of another model or optimizer,
+  /// naming the first tensor that differs, with both shapes; earlier parts have been restored by then. Throws
+  /// InvalidArgument without a model.
   TrainingProgress load(const std::string& path);
-  /// The same of what a file `source` held.
+  /// Restores from a state that the file `source` held, as load() does.
   TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
@@ -92,7 +98,7 @@ class TrainingState {
   void load_replicas(const StateView& saved);
 
   Strategy* strategy_;
-  std::vector<ModulePointer> model_;  // of each local replica, as all below
+  std::vector<ModulePointer> model_;  // one for each local replica, as all below
   std::map<std::string, std::vector<torch::optim::Optimizer*>> optimizers_;
   std::vector<GradScaler*> scalers_;
 };

@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// What a pass over a dataset came to.
+/// Results of a pass over a dataset.
 struct Evaluation {
-  Logs logs;                                                     ///< loss, and the metrics that are numbers
-  std::vector<std::pair<std::string, torch::Tensor>> tensors{};  ///< the others, such as a confusion matrix
-  int64_t examples = 0;                                          ///< each counted once, over all workers
+  Logs logs;                                                     ///< Loss and all metrics that are numbers.
+  std::vector<std::pair<std::string, torch::Tensor>> tensors{};  ///< The others, such as a confusion matrix.
+  int64_t examples = 0;  ///< Number of examples over all workers, each counted once.
 };
 
 }  // namespace lockstep

@@ -13,23 +13,27 @@ namespace lockstep {
 
 class StepSnapshot;
 
-/// What fit() came to.
+/// Result of fit().
 struct History {
-  std::vector<Logs> epochs;  ///< each finished epoch's logs, in order
-  int64_t steps = 0;         ///< done
-  /// Why it ended before its last epoch; empty: it did not.
+  std::vector<Logs> epochs;  ///< Logs of each finished epoch, in order.
+  int64_t steps = 0;         ///< Number of steps that this fit made.
+  /// Why the fit ended before its last epoch; empty if it did not.
   std::string stop_reason{};
 };
 
 using Callbacks = std::vector<std::shared_ptr<Callback>>;
 
-/// A Trainer's fit() without its types.
+/// Loop of a Trainer's fit(), independent of the types of model and batch. Callbacks see it as a FitState.
+///
+/// Example:
+///
+///     History history = trainer.fit(batches, {.epochs = 5});
 class FitLoop : public FitState {
  public:
   explicit FitLoop(Objects objects);
   ~FitLoop() override;
 
-  /// Trains from epoch `first_epoch` (from 1) to the last, `epochs`.
+  /// Trains from epoch `first_epoch` (counted from 1) to the last, `epochs`.
   History run(int64_t first_epoch, const Callbacks& callbacks);
 
   int64_t epochs_done() const override { return epochs_done_; }
@@ -41,33 +45,34 @@ class FitLoop : public FitState {
  protected:
   /// Begins an epoch's training.
   virtual void begin_epoch() = 0;
-  /// Takes the next batch; false at the epoch's end.
+  /// Takes the next batch. Returns false at the end of the epoch.
   virtual bool next_batch() = 0;
-  /// Trains on it, and returns its examples over all workers.
+  /// Trains on the batch. Returns its number of examples over all workers.
   virtual int64_t train_step() = 0;
-  /// The epoch's loss and metrics over all workers: a collective.
+  /// Returns the epoch's loss and metrics over all workers. A collective.
   virtual Evaluation training_results() = 0;
   virtual bool has_validation() const = 0;
-  /// Calls `on_step` after every step, and ends early where it returns false.
+  /// Validates, calling `on_step` after every step; ends early if it returns false.
   virtual Evaluation validate(const std::function<bool()>& on_step) = 0;
-  /// The mean over this epoch's steps; nothing where it was not taken. A collective.
+  /// Returns the mean over this epoch's steps, or nothing if the norm was not computed. A collective.
   virtual std::optional<double> gradient_norm() = 0;
-  /// Of each local replica.
+  /// Returns the meters of each local replica.
   virtual std::vector<StepMeters*> meters() = 0;
-  /// Batches of a pass over the training data; nothing where that is not known.
+  /// Returns the number of batches in a pass over the training data, or nothing if it is unknown.
   virtual std::optional<int64_t> dataset_steps() const = 0;
-  /// What decides which of its examples come at a step; empty where that is not known.
+  /// Describes everything that decides which examples come at each step; empty if unknown.
   virtual std::string dataset_description() const = 0;
-  /// The pass over the validation data that comes next, each in an order of its own where it is shuffled.
+  /// Returns the dataset epoch of the next pass over the validation data; it determines the order of shuffled
+  /// data.
   virtual int64_t validation_epoch() const = 0;
-  /// The next batch is the one at `position`.
+  /// Makes the batch at `position` the next one.
   virtual void go_to(const DatasetPosition& position, int64_t validation_epoch) = 0;
 
  private:
   /// How far an epoch has come.
   enum class Stage { kBegin, kTraining, kTrained };
 
-  /// Whether the epoch's training came to its end, and its validation.
+  /// Returns whether the epoch's training ran to its end. finish_epoch() does the same for its validation.
   bool train_epoch(const Callbacks& callbacks);
   bool run_steps(const Callbacks& callbacks);
   bool finish_epoch(const Callbacks& callbacks);
@@ -77,7 +82,7 @@ class FitLoop : public FitState {
 
   Stage stage_ = Stage::kBegin;
   int64_t epochs_done_ = 0;
-  const Callbacks* callbacks_ = nullptr;  // while it runs
+  const Callbacks* callbacks_ = nullptr;  // while run() is active
   std::unique_ptr<StepSnapshot> kept_;
   History history_;
 };

@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-/// What a replica's steps of one epoch are summed up by.
+/// Sums up the steps of one epoch on one replica.
 struct StepMeters {
-  Mean loss;  ///< over the examples
+  Mean loss;  ///< Mean over the examples.
   MetricList metrics;
   FiniteSteps finite;
-  Mean gradient_norm;  ///< over the steps, where the norm is taken
+  Mean gradient_norm;  ///< Mean over the steps, if the norm is computed.
 
   void update(const StepOutputs& step) {
     loss.update(step.losses);

@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-/// What a step computed of one replica's shard, for the loss and the metrics of a Trainer.
+/// Results of a step on one replica's shard, for the loss and the metrics of a Trainer.
 struct StepOutputs {
-  torch::Tensor losses;   ///< one an example along axis 0, as compute_average_loss() takes them
-  torch::Tensor outputs;  ///< what the metrics get; undefined: they are not updated
-  torch::Tensor targets;  ///< undefined: the batch has none
+  torch::Tensor losses;   ///< One for each example along axis 0, as for compute_average_loss().
+  torch::Tensor outputs;  ///< Input of the metrics; if undefined, they are not updated.
+  torch::Tensor targets;  ///< Undefined if the batch has none.
 };
 
 }  // namespace lockstep

@@ -9,10 +9,10 @@
 
 namespace lockstep::detail {
 
-/// The rows of a tensor as a dataset.
+/// Dataset of the rows of a tensor.
 class TensorRows {
  public:
-  /// Throws InvalidArgument for a tensor that is undefined or a scalar.
+  /// Throws InvalidArgument if `rows` is undefined or a scalar.
   explicit TensorRows(torch::Tensor rows);
   std::optional<size_t> size() const { return static_cast<size_t>(rows_.size(0)); }
   torch::Tensor get_batch(c10::ArrayRef<size_t> indices) const;
@@ -21,10 +21,10 @@ class TensorRows {
   torch::Tensor rows_;
 };
 
-/// The rows of two tensors, as data and target.
+/// Dataset of the rows of two tensors, as data and target.
 class TensorPairs {
  public:
-  /// Throws InvalidArgument as TensorRows, and where the two have different numbers of rows.
+  /// Throws InvalidArgument as TensorRows does, and if the tensors have different numbers of rows.
   TensorPairs(const torch::Tensor& data, const torch::Tensor& target);
   std::optional<size_t> size() const { return data_.size(); }
   Example get_batch(c10::ArrayRef<size_t> indices) const {

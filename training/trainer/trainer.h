@@ -25,27 +25,32 @@
 
 namespace lockstep {
 
-/// Trains, evaluates and uses a model on any strategy, for those who do not want to write the loop:
+/// Trains, evaluates and applies a model on any strategy, without a loop of your own.
+///
+/// fit() does exactly what a loop written by hand does, bit for bit: it cuts each global batch into shards,
+/// averages the losses over the true number of examples, sums the gradients, and makes one step, the same on
+/// every replica. Not thread-safe: call it from one thread at a time. All calls are collectives that every
+/// worker must make. The strategy must outlive the Trainer.
+///
+/// Example:
 ///
 ///     Trainer trainer(strategy, [](ReplicaContext&) { return SimpleCnn(); },
 ///                     [](auto parameters) { return FusedAdam(parameters, 1e-3); },
 ///                     cross_entropy, {{"accuracy", CategoricalAccuracy()}});
 ///     trainer.fit(batches, {.epochs = 5, .validation = test_batches});
-///
-/// fit() does what the loop by hand does, bit for bit: each global batch is cut into shards, losses are
-/// averaged over its true number of examples, gradients summed, one step made, the same on every replica.
-/// Used by one thread at a time, and by all workers alike: its calls are collectives. The strategy outlives
-/// it.
 template <typename Model, typename Batch = Example>
 class Trainer {
  public:
   using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
   using Batches = DistributedDataset<Batch>;
 
-  /// `model` is a Mirrored module, a module to be mirrored (Strategy::mirror), or a factory for
-  /// Strategy::scope. `make_optimizer` gives an optimizer, by value or pointer, of the parameters that it is
-  /// handed, or of the `Model&` where it takes that. `loss` gives a loss for each example. Throws what
-  /// scope() and mirror() throw, and InvalidArgument for metrics of the same name.
+  /// Makes the model and the optimizer of every replica. `model` is a Mirrored module, a module to mirror
+  /// (Strategy::mirror), or a factory for Strategy::scope. `make_optimizer` takes the parameters, or the
+  /// `Model&`, and returns an optimizer by value or pointer. `loss` returns a loss for each example.
+  ///
+  /// Throws the errors of scope() and mirror(). Throws InvalidArgument if two metrics have the same name, if
+  /// one has a name that the logs use themselves (such as loss), if a CUDA graph cannot capture one, and if
+  /// batches of this type need TrainerOptions::compute.
   template <typename Source, typename MakeOptimizer>
   Trainer(Strategy& strategy, Source model, const MakeOptimizer& make_optimizer, LossFunction loss,
           MetricList metrics = {}, TrainerOptions<Model, Batch> options = {})
@@ -69,9 +74,9 @@ class Trainer {
   Mirrored<GradScaler>& scaler() { return scaler_; }
   Strategy& strategy() { return strategy_; }
 
-  /// Trains on `batches`. Blocks until all epochs are done or a callback has stopped it. Leaves the model
-  /// training. Throws what the steps, the dataset and the callbacks throw, and InvalidArgument for options
-  /// out of range and for a dataset without batches.
+  /// Trains on `batches`. Blocks until all epochs are done or a callback has stopped the fit. Leaves the
+  /// model in training mode. Throws the errors of the steps, the dataset and the callbacks, and
+  /// InvalidArgument if an option is out of range or the dataset has no batches.
   History fit(Batches& batches, const FitOptions<Batch>& options = {}) {
     detail::check_fit_options({.epochs = options.epochs,
                                .steps_per_epoch = options.steps_per_epoch,
@@ -85,42 +90,43 @@ class Trainer {
     return loop.run(options.epochs_done + 1, options.callbacks);
   }
   History fit(Batches&& batches, const FitOptions<Batch>& options = {}) { return fit(batches, options); }
-  /// The same for a dataset with size() and get_batch(), such as LibTorch's, distributed by
-  /// `options.batches`.
+  /// Trains on a dataset with size() and get_batch(), such as LibTorch's, distributed as `options.batches`
+  /// says.
   template <IndexedDataset D>
   requires std::same_as<BatchOf<D>, Batch> History fit(D dataset, const FitOptions<Batch>& options = {}) {
     return fit(strategy_.distribute_dataset(std::move(dataset), options.batches), options);
   }
-  /// The same for examples that are the rows of `x`, with their targets in `y`. Throws InvalidArgument where
-  /// the two have different numbers of rows.
+  /// Trains on the rows of `x` as examples, with their targets in `y`. Throws InvalidArgument if `x` and `y`
+  /// have different numbers of rows.
   History fit(const torch::Tensor& x, const torch::Tensor& y,
               const FitOptions<Batch>& options = {}) requires std::same_as<Batch, Example> {
     return fit(detail::TensorPairs(x, y), options);
   }
 
-  /// Loss and metrics over every example of `batches`, each counted once, as one device would have them;
-  /// BatchNorm uses the mean of all replicas' statistics, see Mirrored::eval(). Leaves
-  /// the model training. Throws what the steps and the dataset throw.
+  /// Returns loss and metrics over every example of `batches`, each counted once, as a single device would
+  /// compute them. BatchNorm uses the mean of all replicas' statistics; see Mirrored::eval(). Leaves the
+  /// model in training mode. Throws the errors of the steps and the dataset, and InvalidArgument if there are
+  /// no batches.
   Evaluation evaluate(Batches& batches) {
     return evaluate(batches, [](int64_t, int64_t) { return true; });
   }
   Evaluation evaluate(Batches&& batches) { return evaluate(batches); }
-  /// Of a dataset that is not distributed yet.
+  /// Evaluates on a dataset that is not distributed yet.
   template <IndexedDataset D>
   requires std::same_as<BatchOf<D>, Batch> Evaluation evaluate(D dataset, const DistributeOptions& options = {
                                                                               .global_batch_size = 32}) {
     return evaluate(strategy_.distribute_dataset(std::move(dataset), options));
   }
-  /// Of the rows of `x` and their targets.
+  /// Evaluates on the rows of `x` and their targets in `y`.
   Evaluation evaluate(const torch::Tensor& x, const torch::Tensor& y,
                       const DistributeOptions& options = {
                           .global_batch_size = 32}) requires std::same_as<Batch, Example> {
     return evaluate(detail::TensorPairs(x, y), options);
   }
 
-  /// The model's outputs for every example of `batches`, in the dataset's order (an unshuffled one), on the
-  /// CPU: [examples, ...]. `batches` may be without targets, or tensors. Leaves the model training. Throws as
-  /// evaluate(), and InvalidArgument for no batches.
+  /// Returns the model's outputs for every example of `batches`, on the CPU: [examples, ...]. They are in the
+  /// dataset's order, so it should not be shuffled. `batches` may lack targets or be plain tensors. Leaves
+  /// the model in training mode. Throws as evaluate() does.
   template <typename B>
   torch::Tensor predict(DistributedDataset<B>& batches) {
     const Evaluating evaluating(model_);
@@ -136,7 +142,7 @@ class Trainer {
   torch::Tensor predict(DistributedDataset<B>&& batches) {
     return predict(batches);
   }
-  /// Of the rows of `x`.
+  /// Predicts for the rows of `x`.
   torch::Tensor predict(const torch::Tensor& x,
                         const DistributeOptions& options = {.global_batch_size = 32}) {
     return predict(strategy_.distribute_dataset(detail::TensorRows(x), options));
@@ -146,7 +152,8 @@ class Trainer {
   using State = detail::StepState<Model, Batch>;
   class Loop;
 
-  /// Evaluates while it lives, and trains again whatever ended it.
+  /// Puts the model into evaluation mode during its lifetime, and back into training mode even after an
+  /// exception.
   class Evaluating {
    public:
     explicit Evaluating(Mirrored<Model>& model) : model_(model) { model_.eval(); }
@@ -164,7 +171,7 @@ class Trainer {
   template <typename MakeOptimizer>
   static Optimizer optimizer_from(const MakeOptimizer& make, Model& model) {
     const auto call = [&] {
-      // In this order: a generic lambda takes both.
+      // A generic lambda takes both: the parameters come first.
       if constexpr (std::invocable<const MakeOptimizer&, std::vector<torch::Tensor>>) {
         return make(model->parameters());
       } else {
@@ -209,7 +216,7 @@ class Trainer {
     for (auto& state : states.local_values()) state.meters.reset();
   }
 
-  /// Over this process's replicas, or with `all_workers` over theirs as well.
+  /// Returns the results of this process's replicas, or with `all_workers` of all replicas.
   Evaluation results_of(const Mirrored<State>& states, bool all_workers) {
     Strategy* strategy = all_workers ? &strategy_ : nullptr;
     std::vector<Mean> losses;
@@ -231,7 +238,7 @@ class Trainer {
     return results;
   }
 
-  /// `on_step(steps, examples)` after every step; ends early where it returns false.
+  /// Calls `on_step(steps, examples)` after every step; ends early if it returns false.
   Evaluation evaluate(Batches& batches, const std::function<bool(int64_t, int64_t)>& on_step) {
     const Evaluating evaluating(model_);
     reset(test_state_);
@@ -267,4 +274,4 @@ Trainer(Strategy&, Source, const MakeOptimizer&, LossFunction, MetricList, Train
 
 }  // namespace lockstep
 
-#include "lockstep/training/trainer/trainer_loop.h"  // its fit(), which needs the whole of the class
+#include "lockstep/training/trainer/trainer_loop.h"  // the loop of fit(), which needs the complete class

@@ -1,6 +1,6 @@
 #pragma once
 
-// Not to be included alone: the end of trainer.h.
+// The end of trainer.h: do not include it directly.
 
 #include <algorithm>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// fit()'s loop with its types.
+/// Loop of fit() with the types of model and batch.
 template <typename Model, typename Batch>
 class Trainer<Model, Batch>::Loop : public FitLoop {
  public:
@@ -52,7 +52,7 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
   }
   DatasetPosition position() const override {
     const auto position = batches_.position();
-    // Behind an epoch's last batch is the next epoch's first.
+    // The batch after an epoch's last one is the next epoch's first.
     const auto size = batches_.known_size();
     return size && position.step >= *size ? DatasetPosition{position.epoch + 1, 0} : position;
   }
@@ -86,7 +86,7 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
   Evaluation training_results() override { return trainer_.results_of(trainer_.train_state_, true); }
   std::optional<double> gradient_norm() override {
     if (!settings_.clip_norm || trainer_.options_.train_step) return std::nullopt;
-    // The same on every replica.
+    // All replicas have the same norm.
     const Mean& norm = trainer_.train_state_.primary().meters.gradient_norm;
     return norm.value(norm.state());
   }
@@ -126,7 +126,7 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
   std::optional<Batches> validation_;
   std::optional<typename Batches::Iterator> iterator_;
   detail::StepSettings settings_;
-  bool goes_on_ = false;  // steps_per_epoch is given: an epoch begins where the one before it stopped
+  bool goes_on_ = false;  // with steps_per_epoch, an epoch begins where the last one stopped
 };
 
 }  // namespace lockstep

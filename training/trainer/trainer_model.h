@@ -1,6 +1,6 @@
 #pragma once
 
-// Not to be included alone: part of trainer.h.
+// Part of trainer.h: do not include it directly.
 
 #include <concepts>
 #include <type_traits>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace detail {
 
-/// The type of the model that a Trainer is made of `Source` for: a Mirrored module, a module, or a factory.
+/// Type of the model that a Trainer made from `Source` trains: a Mirrored module, a module, or a factory.
 template <typename Source>
 struct ModelOf;
 template <typename Model>
@@ -28,7 +28,7 @@ struct ModelOf<Factory> {
   using Type = std::invoke_result_t<const Factory&, ReplicaContext&>;
 };
 
-/// Makes it one a replica.
+/// Makes one model for each replica from `source`.
 template <typename Source>
 auto mirrored_model(Strategy& strategy, Source source) {
   if constexpr (std::invocable<const Source&, ReplicaContext&>) {

@@ -14,45 +14,46 @@ namespace lockstep {
 
 template <typename Model, typename Batch = Example>
 struct TrainerOptions {
-  /// Forward and losses are computed in it where that is accurate enough, see ReplicaContext::autocast();
-  /// with float16 the loss is scaled.
+  /// Dtype in which forward and losses are computed if that is accurate enough; see
+  /// ReplicaContext::autocast(). With float16, the loss is scaled.
   at::ScalarType autocast = torch::kFloat;
-  /// Captures the steps as CUDA graphs, see CudaGraph, whose conditions they then have to meet.
+  /// Captures the steps as CUDA graphs, whose requirements they must then meet; see CudaGraph.
   bool cuda_graph = false;
-  /// Forward and losses, in place of `loss(model->forward(batch.data), batch.target)`: for models with
-  /// several inputs, and for batches of another type.
+  /// Computes forward and losses instead of `loss(model->forward(batch.data), batch.target)`, for models with
+  /// several inputs and for other batch types.
   ComputeStep<Model, Batch> compute;
-  /// Taken over validation and evaluate() only, besides the metrics.
+  /// Metrics of validation and evaluate() only, in addition to the Trainer's metrics.
   MetricList evaluation_metrics{};
-  /// A whole training step of the user's own. FitOptions' clip_norm and micro_batches, autocast and float16's
-  /// scaling are then its own affair.
+  /// A complete training step of your own. It must handle autocast and float16's scaling itself; fit() throws
+  /// InvalidArgument if FitOptions sets clip_norm or micro_batches too.
   TrainStep<Model, Batch> train_step;
 };
 
 template <typename Batch = Example>
 struct FitOptions {
   int64_t epochs = 1;
-  /// Steps of an epoch; the next one goes on in the dataset where this one stopped. None: one pass over it.
+  /// Steps of an epoch; the next epoch starts in the dataset where this one stopped. If empty, an epoch is
+  /// one pass over the dataset.
   std::optional<int64_t> steps_per_epoch;
-  /// Evaluated after every epoch.
+  /// Dataset to evaluate after every epoch.
   std::optional<DistributedDataset<Batch>> validation;
   Callbacks callbacks;
-  /// Of datasets that are not distributed yet, and of tensors.
+  /// How to distribute tensors and datasets that are not distributed yet.
   DistributeOptions batches = {.global_batch_size = 32, .shuffle_seed = 1};
-  /// Scales the summed gradients so that their common L2 norm is at most this.
+  /// Scales the summed gradients so that their common L2 norm is at most this value.
   std::optional<double> clip_norm;
-  /// Gradient accumulation: each replica computes its shard in so many pieces, whose gradients are added up
-  /// before they are summed over the replicas, so that a larger global batch fits into memory. The step is
-  /// the one that the whole shard would make, but for rounding, and for BatchNorm, which sees the pieces.
+  /// Number of pieces in which each replica computes its shard (gradient accumulation). Their gradients are
+  /// added up before they are summed over the replicas, so that a larger global batch fits into memory. The
+  /// step equals that of the whole shard, except for rounding and for BatchNorm, which sees the pieces.
   int64_t micro_batches = 1;
-  /// Epochs that an earlier fit has done already, and steps: numbers and schedules go on from there.
+  /// Epochs that an earlier fit finished; numbering and schedules continue from there. `steps_done` likewise.
   int64_t epochs_done = 0;
   int64_t steps_done = 0;
 };
 
 namespace detail {
 
-/// What FitOptions and the dataset say in numbers.
+/// The numbers in FitOptions and in the dataset.
 struct FitNumbers {
   int64_t epochs;
   std::optional<int64_t> steps_per_epoch;
@@ -64,9 +65,10 @@ struct FitNumbers {
   bool is_endless;
 };
 
-/// Throws InvalidArgument for one out of range.
+/// Throws InvalidArgument if a number is out of range or does not fit the others.
 void check_fit_options(const FitNumbers& numbers);
-/// Throws InvalidArgument for two of the same name, and for one that a CUDA graph cannot capture.
+/// Throws InvalidArgument if two metrics have the same name, if one has a name that the logs use themselves,
+/// and if a CUDA graph cannot capture one.
 void check_metrics(const MetricList& metrics, bool cuda_graph);
 
 }  // namespace detail

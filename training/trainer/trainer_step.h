@@ -21,20 +21,20 @@
 
 namespace lockstep {
 
-/// Losses of each example, [n] or [n, ...], of a model's outputs and the targets.
+/// Computes the loss of each example, [n] or [n, ...], from a model's outputs and the targets.
 using LossFunction = std::function<torch::Tensor(const torch::Tensor& outputs, const torch::Tensor& targets)>;
 
-/// Forward and losses of one shard.
+/// Computes forward and losses of one shard.
 template <typename Model, typename Batch>
 using ComputeStep = std::function<StepOutputs(ReplicaContext&, Model&, const Batch&)>;
 
-/// A training step of the user's own: forward, losses, backward, apply_gradients().
+/// A training step of your own: forward, losses, backward and apply_gradients().
 template <typename Model, typename Batch>
 using TrainStep = std::function<StepOutputs(ReplicaContext&, Model&, torch::optim::Optimizer&, const Batch&)>;
 
 namespace detail {
 
-/// What is the same for every replica, and comes anew with each run: constants of a captured step.
+/// Settings that all replicas share and that each run may change; constants of a captured step.
 struct StepSettings {
   at::ScalarType autocast = torch::kFloat;
   std::optional<double> clip_norm;
@@ -43,11 +43,11 @@ struct StepSettings {
   bool operator==(const StepSettings&) const = default;
 };
 
-/// What a replica's step is made of, and what it adds up.
+/// Functions that a replica's step calls, and the meters that it updates.
 template <typename Model, typename Batch>
 struct StepState {
   ComputeStep<Model, Batch> compute;
-  TrainStep<Model, Batch> train_step;  // empty: compute, backward, apply
+  TrainStep<Model, Batch> train_step;  // if empty, the step is compute, backward, apply
   StepMeters meters;
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {
@@ -61,7 +61,7 @@ concept HasDataAndTarget = requires(const Batch& batch) {
   { batch.target } -> std::convertible_to<torch::Tensor>;
 };
 
-/// The model's outputs for a batch's data, or for the batch where it is a tensor.
+/// Returns the model's outputs for a batch's data, or for the batch itself if it is a tensor.
 template <typename Model, typename Batch>
 torch::Tensor forward(Model& model, const Batch& batch) {
   if constexpr (std::is_same_v<Batch, torch::Tensor>) {
@@ -100,12 +100,12 @@ void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
     }
     const auto loss = compute_average_loss(replica, outputs.losses);
     (settings.has_scaler ? scaler.scale(loss) : loss).backward();
-    // While other replicas may still be summing.
+    // Runs while other replicas may still be summing.
     state.meters.update(outputs);
     return outputs.losses.detach();
   };
-  // As many on every replica: a module may take part in a collective in each. More than the largest shard has
-  // examples would all be empty.
+  // All replicas compute the same number of pieces, because a module may take part in a collective in each.
+  // More pieces than the largest shard has examples would be empty on all replicas.
   const int64_t global = replica.global_batch_size().value_or(BatchTraits<Batch>::size(shard));
   const int64_t largest = (global + replica.num_replicas() - 1) / replica.num_replicas();
   const int64_t count = std::clamp<int64_t>(largest, 1, settings.micro_batches);
@@ -119,7 +119,7 @@ void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
       *optimizer, {.clip_norm = settings.clip_norm, .scaler = settings.has_scaler ? &scaler : nullptr});
   if (settings.has_scaler) scaler.update();
   if (norm.defined()) {
-    // Of a step that the scaler left out there is none.
+    // A step that the scaler skipped has no norm.
     const auto is_finite = settings.has_scaler ? norm.isfinite() : torch::ones_like(norm, torch::kBool);
     state.meters.gradient_norm.update(torch::where(is_finite, norm, torch::zeros_like(norm)), is_finite);
   }

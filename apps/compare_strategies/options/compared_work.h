@@ -11,20 +11,21 @@
 
 namespace lockstep::apps {
 
-/// What every strategy of a comparison trains: a model of images, as train_mnist does, or one of clicks, as
-/// train_ctr does.
+/// The training that every strategy of a comparison runs: an image model as in train_mnist, or a click model
+/// as in train_ctr.
 using ComparedWork = std::variant<TrainOptions, CtrOptions>;
 
 bool is_of_clicks(const ComparedWork& work);
 StrategyChoice& strategy_choice_of(ComparedWork& work);
 
-/// What a batch is made of: images, or rows.
+/// Returns the plural name of a batch's examples: "images" or "rows".
 std::string examples_of(const ComparedWork& work);
 
-/// Every value that a measurement may depend on, by its flag.
+/// Returns every value that a measurement may depend on, by its flag.
 std::vector<Setting> settings_of(const ComparedWork& work);
 
-/// In a line, such as "simple_cnn, 28x28, batches of 64, float32, adam at a learning rate of 0.001".
+/// Returns a one-line summary, such as "simple_cnn, 28x28, batches of 64, float32, adam at a learning rate of
+/// 0.001".
 std::string work_summary(const ComparedWork& work);
 
 }  // namespace lockstep::apps

@@ -11,72 +11,74 @@
 
 namespace lockstep::apps {
 
-/// A figure over the rounds.
+/// Statistics of one quantity over the rounds.
 struct Spread {
   double median = 0;
-  /// Holds the median with a confidence of 95 %; none for fewer rounds than that takes.
+  /// 95 % confidence interval of the median; none if there are too few rounds.
   std::optional<measurement::MedianInterval> interval;
   std::vector<double> rounds;
 };
 
-/// Of one value or more, which the statistics refuse.
+/// Computes the spread of `rounds`. The statistics throw if it is empty.
 Spread spread_of(std::vector<double> rounds);
 
-/// What came of one strategy.
+/// Results of one strategy.
 struct ComparisonRow {
   ComparedStrategy strategy;
-  std::optional<TrialFailure> failure;  ///< where it failed, in any round; then nothing below holds
+  /// Set if the strategy failed in any round; the fields below are then unset.
+  std::optional<TrialFailure> failure;
   int64_t replicas = 0;
   std::string description;
   Spread examples_per_second;
-  std::optional<Spread> ratio;  ///< of that, round by round, to the reference's
-  /// The largest of the final parameters to the reference's, in the first round, as the loss.
+  std::optional<Spread> ratio;  ///< ratio of examples_per_second to the reference's, round by round
+  /// Largest difference between the final parameters and the reference's. Like the loss, from the first
+  /// round.
   double parameter_difference = 0;
-  double loss = 0;                ///< of the last step
-  std::vector<double> losses;     ///< of every step
-  int64_t peak_memory_bytes = 0;  ///< the largest of all rounds
-  double data_wait_share = 0;     ///< medians over the rounds, as the next
+  double loss = 0;                ///< loss of the last step
+  std::vector<double> losses;     ///< loss of every step
+  int64_t peak_memory_bytes = 0;  ///< maximum over all rounds
+  double data_wait_share = 0;     ///< median over the rounds, like the next field
   double communication_share = 0;
 };
 
-/// Collects what the rounds measured.
+/// Collects the measurements of the rounds.
 class Comparison {
  public:
   explicit Comparison(const std::vector<ComparedStrategy>& strategies);
 
-  /// What the strategy did in the next round. In the first one it has parameters.
+  /// Adds the result of a strategy's next round. In the first round it must contain parameters.
   void add(int strategy, TrialResult result);
-  /// The strategy takes part in no further round.
+  /// Marks a strategy as failed; it takes part in no further round.
   void add_failure(int strategy, TrialFailure failure);
   bool has_failed(int strategy) const;
 
-  /// The first strategy that did not fail; -1: none.
+  /// Returns the index of the first strategy that did not fail, or -1 if there is none.
   int reference() const;
-  /// In the order of the strategies.
+  /// Returns one row per strategy, in the order of the strategies.
   std::vector<ComparisonRow> rows() const;
-  /// The first one's that ended well; null: none did.
+  /// Returns the first successful run, or null if there is none.
   const MeasuredRun* any_run() const;
 
  private:
   struct Record {
     ComparedStrategy strategy;
     std::optional<TrialFailure> failure;
-    std::vector<MeasuredRun> runs;  // of each round
+    std::vector<MeasuredRun> runs;  // one per round
     std::vector<double> parameters;
   };
 
   std::vector<Record> records_;
 };
 
-/// Round by round, how many times as many examples a second the one trained as the other.
+/// Returns, for each round, the speed of `row` divided by the speed of `other`.
 std::vector<double> speed_ratios(const ComparisonRow& row, const ComparisonRow& other);
 
-/// A sentence that says which strategy to use here, and why: the simplest (fewest processes, then replicas,
-/// then the one named first) of those that none is clearly faster than, which takes an interval of their
-/// ratios that lies above 1. `examples` are images, rows.
+/// Returns a sentence that recommends a strategy and says why: the simplest one that no other clearly beats.
+/// Simplest means fewest processes, then fewest replicas, then named first. Another strategy is clearly
+/// faster if the interval of the speed ratios lies above 1. `examples` is "images" or "rows".
 std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples);
 
-/// The strategy that it names; -1: none.
+/// Returns the index of the strategy that advice() recommends, or -1 if there is none.
 int advised_strategy(const std::vector<ComparisonRow>& rows);
 
 }  // namespace lockstep::apps

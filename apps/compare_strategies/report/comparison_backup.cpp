@@ -101,9 +101,9 @@ std::string comparison_identity(const CompareOptions& options,
 }
 
 ComparisonBackup::ComparisonBackup(const CompareOptions& options, std::string identity,
-                                   std::function<void(const std::string&)> say)
+                                   std::function<void(const std::string&)> log)
     : identity_(std::move(identity)),
-      say_(std::move(say)),
+      log_(std::move(log)),
       num_strategies_(static_cast<int64_t>(options.strategies.size())),
       // All are kept.
       store_(std::make_unique<CheckpointStore>(CheckpointStoreOptions{
@@ -139,7 +139,7 @@ void ComparisonBackup::read(const std::string& folder) {
     } catch (const CheckpointUnreadable&) {
       throw;  // it may be whole
     } catch (const CheckpointError& error) {
-      say_(std::string("measured again, as it is damaged: ") + error.what());
+      log_(std::string("measured again, as it is damaged: ") + error.what());
       continue;
     }
     for (const char* name : {kIdentity, kRun, kParameters})
@@ -172,7 +172,7 @@ void ComparisonBackup::keep(int64_t round, int index, const TrialResult& result)
   try {
     write(number_of(round, index), result);
   } catch (const std::system_error& error) {
-    say_(std::string("a measurement could not be kept, the comparison goes on: ") + error.what());
+    log_(std::string("a measurement could not be kept, the comparison goes on: ") + error.what());
   }
 }
 

@@ -15,29 +15,30 @@
 
 namespace lockstep::apps {
 
-/// What a comparison measures, a setting a line, and then `facts`, which say on what: measurements of another
-/// one are no part of it. Rounds are not in it, as more may be added.
+/// Returns text that identifies a comparison: one setting per line, then `facts`, which describe what it runs
+/// on. Measurements with another identity do not belong to the comparison. The number of rounds is left out,
+/// so that you can add rounds later.
 std::string comparison_identity(const CompareOptions& options,
                                 const std::vector<std::pair<std::string, std::string>>& facts);
 
-/// Keeps every measurement of a comparison over the end of its process, as a checkpoint of its own in
-/// --backup-dir.
+/// Keeps every measurement of a comparison on disk, each as a checkpoint of its own in --backup-dir, so that
+/// a restarted comparison can reuse it.
 class ComparisonBackup {
  public:
-  /// Takes the folder, and reads what is to be gone on from: what is damaged is told and measured again.
-  /// Throws CheckpointError where another process owns the folder, where its measurements are of another
-  /// comparison, naming the first setting that differs, where they cannot be read though they may be whole,
-  /// where --resume is never and there are some, and where it is a path without any; std::system_error where
-  /// the folder cannot be written.
+  /// Takes ownership of the folder and reads its measurements. Damaged ones are logged and will be measured
+  /// again. Throws CheckpointError if another process owns the folder, if its measurements belong to another
+  /// comparison (naming the first setting that differs), if they cannot be read but may be whole, if --resume
+  /// is never and there are some, and if --resume is a path without any. Throws std::system_error if the
+  /// folder cannot be written.
   ComparisonBackup(const CompareOptions& options, std::string identity,
-                   std::function<void(const std::string&)> say);
+                   std::function<void(const std::string&)> log);
 
-  /// What the strategy of this index did in this round, if it is known.
+  /// Returns the known result of the strategy with this index in this round, or none.
   std::optional<TrialResult> find(int64_t round, int index) const;
-  /// How many measurements were there already.
+  /// Returns the number of measurements that were already there.
   int64_t num_found() const { return static_cast<int64_t>(found_.size()); }
 
-  /// Waits until it is on the disk. Where it cannot be written, that is told, and the comparison goes on.
+  /// Blocks until the result is on disk. If it cannot be written, logs that and returns.
   void keep(int64_t round, int index, const TrialResult& result);
 
  private:
@@ -46,10 +47,10 @@ class ComparisonBackup {
   void write(int64_t number, const TrialResult& result);
 
   std::string identity_;
-  std::function<void(const std::string&)> say_;
+  std::function<void(const std::string&)> log_;
   int64_t num_strategies_;
   std::unique_ptr<CheckpointStore> store_;
-  std::map<int64_t, TrialResult> found_;  // by number
+  std::map<int64_t, TrialResult> found_;  // by measurement number
 };
 
 }  // namespace lockstep::apps

@@ -8,20 +8,20 @@
 
 namespace lockstep::apps {
 
-/// All that a report of a comparison tells.
+/// All contents of a comparison's report.
 struct ComparisonReport {
   CompareOptions options;
   std::vector<ComparisonRow> rows;
-  int reference = -1;  ///< the row that the others are compared with; -1: none
-  std::string data;    ///< what was trained on
+  int reference = -1;  ///< index of the row that the others are compared with; -1: none
+  std::string data;    ///< description of the training data
   int64_t parameters = 0;
-  std::string machine;  ///< its processor and cores
-  std::string date;     ///< of the end, as 2026-01-31
-  std::string version;  ///< of Lockstep
+  std::string machine;  ///< processor and number of cores
+  std::string date;     ///< date of the end, such as 2026-01-31
+  std::string version;  ///< version of Lockstep
 };
 
-/// The heads of the columns, and each strategy's cells; failures have a last column of their own where there
-/// are any.
+/// Column headers and the cells of each strategy. If any strategy failed, the last column describes the
+/// failures.
 struct ComparisonTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
@@ -29,13 +29,13 @@ struct ComparisonTable {
 
 ComparisonTable comparison_table(const ComparisonReport& report);
 
-/// The table in Markdown, and the advice below it.
+/// Returns the table in Markdown, followed by the advice.
 std::string comparison_text(const ComparisonReport& report);
 
-/// docs/comparing.md names the keys.
+/// Returns the report as JSON; docs/comparing.md lists the keys.
 std::string comparison_json(const ComparisonReport& report);
 
-/// The work that all did, in a line.
+/// Returns one line that describes the training that all strategies ran.
 std::string work_text(const ComparisonReport& report);
 
 }  // namespace lockstep::apps

@@ -4,12 +4,13 @@
 
 namespace lockstep::apps {
 
-/// Makes the folder for a comparison's results and returns its path: `out`, which must be new or empty, or
-/// where that is empty a new one in ./comparisons, named by the time. Throws UsageError naming the folder.
+/// Creates the folder for a comparison's results and returns its path. `out` must be new or empty; if `out`
+/// is the empty string, creates a folder in ./comparisons that is named by the time. Throws UsageError naming
+/// the folder.
 std::string make_result_folder(const std::string& out);
 
-/// A folder for the files between the processes, removed with all it holds at the end. Throws
-/// std::system_error where none can be made.
+/// Temporary folder for the files that the processes exchange; the destructor removes it with its contents.
+/// The constructor throws std::system_error if it cannot be created.
 class WorkFolder {
  public:
   WorkFolder();

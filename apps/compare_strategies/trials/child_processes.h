@@ -10,41 +10,41 @@
 
 namespace lockstep::apps {
 
-/// The exit code of a process that a signal ended is this and the signal's number.
+/// A process that was killed by a signal has this value plus the signal's number as its exit code.
 constexpr int kExitBySignal = 128;
 
 struct ChildCommand {
-  std::vector<std::string> arguments;  ///< the program's path first
-  /// On top of this process's environment; an empty value takes a variable away.
+  std::vector<std::string> arguments;  ///< path of the program first
+  /// Additions to this process's environment; an empty value removes a variable.
   std::map<std::string, std::string> variables;
-  std::string output;  ///< file that its standard output and error go to
-  int inherited = -1;  ///< a descriptor that it gets under the same number; -1: none
+  std::string output;  ///< file for standard output and standard error
+  int inherited = -1;  ///< descriptor that the child inherits under the same number; -1: none
 };
 
 struct ChildLimits {
   std::chrono::milliseconds timeout{std::chrono::hours(1)};
-  /// From the first child that failed to when the others are killed: they may yet say something of their own.
+  /// Time from the first failure until the other children are killed, so that they can still report errors.
   std::chrono::milliseconds grace{std::chrono::seconds(10)};
-  std::function<bool()> is_cancelled = [] { return false; };  ///< asked many times a second
+  std::function<bool()> is_cancelled = [] { return false; };  ///< polled many times per second
 };
 
 /// How a child ended.
 struct ChildEnd {
-  int exit_code = 0;       ///< kExitBySignal and its number where a signal ended it, 1 where nobody can say
-  bool is_killed = false;  ///< by us, because of the others, the timeout or a cancellation
+  int exit_code = 0;       ///< kExitBySignal plus the number if a signal ended it; 1 if unknown
+  bool is_killed = false;  ///< killed by us after another child's failure, the timeout or a cancellation
 };
 
 struct ChildEnds {
   std::vector<ChildEnd> ends;  ///< in the order of the commands
   bool has_timed_out = false;
   bool is_cancelled = false;
-  int first_failed = -1;  ///< which ended first with an exit code other than 0, by itself; -1: none
+  int first_failed = -1;  ///< first child that ended by itself with a nonzero exit code; -1: none
 };
 
-/// Runs all commands at the same time, and blocks until each has ended. None outlives the call, nor, on
-/// Linux, this process, however that ends; a terminal's signals reach this process alone. Meanwhile SIGCHLD
-/// has its default action. Throws std::system_error where a process cannot be started, once those that were
-/// have ended. Called by a thread that stays.
+/// Runs all commands concurrently and blocks until each has ended. No child outlives the call or, on Linux,
+/// this process, however it ends. Terminal signals reach only this process. SIGCHLD has its default action
+/// meanwhile. If a process cannot be started, throws std::system_error once those already started have ended.
+/// The calling thread must not end before the children do.
 ChildEnds run_children(const std::vector<ChildCommand>& commands, const ChildLimits& limits);
 
 }  // namespace lockstep::apps

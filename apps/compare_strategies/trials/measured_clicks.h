@@ -5,8 +5,8 @@
 
 namespace lockstep::apps {
 
-/// Trains a model of clicks as a process of its strategy. A worker of parameter servers, and a server, know
-/// of their memory alone. Throws what a training throws.
+/// Trains a click model as one process of its strategy. Parameter servers and their workers measure only
+/// their memory. Throws what the training throws.
 MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions& work);
 
 }  // namespace lockstep::apps

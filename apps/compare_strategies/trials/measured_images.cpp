@@ -12,6 +12,7 @@
 #include "lockstep/apps/train_mnist/training/optimizer_choice.h"
 #include "lockstep/apps/train_mnist/training/precision_choice.h"
 #include "lockstep/measurement/machine.h"
+#include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/precision/tf32.h"
 #include "lockstep/strategies/nn/losses.h"
@@ -20,10 +21,6 @@ namespace lockstep::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// Runs once per replica. Returns its part of the global batch's mean loss.
 template <typename Model>
@@ -108,13 +105,13 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
     const auto before_batch = Clock::now();
     if (step > 0) ++batch;
     if (step >= options.warmup_steps) {
-      run.data_wait_seconds += seconds_since(before_batch);
+      run.data_wait_seconds += measurement::seconds_since(before_batch);
       run.examples += batch->batch_sizes()->global;
     }
     losses.add(strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, *batch));
   }
   losses.wait();
-  run.seconds = seconds_since(begin);
+  run.seconds = measurement::seconds_since(begin);
   run.communication_seconds = mean_seconds_waited(strategy) - waited_before;
   run.peak_memory_bytes = measurement::peak_memory_bytes();
   run.losses = losses.sums(strategy);

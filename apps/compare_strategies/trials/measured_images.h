@@ -5,7 +5,7 @@
 
 namespace lockstep::apps {
 
-/// Trains a model of images as a process of its strategy. Throws what a training throws.
+/// Trains an image model as one process of its strategy. Throws what the training throws.
 MeasuredTraining measure_images(const CompareOptions& options, const TrainOptions& work);
 
 }  // namespace lockstep::apps

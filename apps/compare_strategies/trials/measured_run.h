@@ -6,39 +6,41 @@
 
 namespace lockstep::apps {
 
-/// What one process measured of one training; without the warm-up where it is about time.
+/// Measurements of one training by one process. Times exclude the warm-up.
 struct MeasuredRun {
   int64_t replicas = 1;     ///< over all processes
-  std::string description;  ///< the strategy's own, in a line
+  std::string description;  ///< the strategy's own one-line description
   std::string data;         ///< what was trained on, and why
-  int64_t parameters = 0;   ///< trained values
-  int64_t examples = 0;     ///< trained on in that time, over all replicas
+  int64_t parameters = 0;   ///< number of trained values
+  int64_t examples = 0;     ///< examples trained on in `seconds`, over all replicas
   double seconds = 0;
-  double data_wait_seconds = 0;      ///< of it, in which the loop waited for its next batch
-  double communication_seconds = 0;  ///< of it, waited for the others; of parameter servers all but computing
-  int64_t peak_memory_bytes = 0;     ///< largest resident set of the process
-  std::vector<double> losses;        ///< of the global batch of every step, warm-up included
+  double data_wait_seconds = 0;  ///< part of `seconds` in which the loop waited for its next batch
+  /// Part of `seconds` spent waiting for others; for parameter servers, all but computing.
+  double communication_seconds = 0;
+  int64_t peak_memory_bytes = 0;  ///< largest resident set of the process
+  std::vector<double> losses;     ///< over the global batch, for every step including the warm-up
 
   double examples_per_second() const { return static_cast<double>(examples) / seconds; }
 };
 
-/// As JSON.
+/// Returns the measurements as JSON.
 std::string measured_run_text(const MeasuredRun& run);
 
-/// Reads such a text. Throws std::runtime_error naming `source`, where it comes from.
+/// Parses such JSON. Throws std::runtime_error naming `source` if it is invalid.
 MeasuredRun parse_measured_run(const std::string& text, const std::string& source);
 
-/// Writes it as JSON. Throws std::runtime_error naming the file where that fails.
+/// Writes the measurements as JSON. Throws std::runtime_error naming the file on failure.
 void write_measured_run(const std::string& path, const MeasuredRun& run);
 
-/// Reads it back. Throws std::runtime_error naming the file, for one that is missing or cut off, too.
+/// Reads such a file. Throws std::runtime_error naming the file if it is missing or truncated.
 MeasuredRun read_measured_run(const std::string& path);
 
-/// One training of several worker processes: time and loss of the first, memory of all together, waits their
-/// mean. Throws std::invalid_argument for none.
+/// Merges the measurements of several workers of one training: takes speed and losses from the first, sums
+/// the memory, and averages the waits. Throws std::invalid_argument if there are none.
 MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers);
 
-/// One training whose first process, the chief, knows all about it but the others' memory. Throws likewise.
+/// Merges the measurements of a training whose chief, the first process, knows everything but the others'
+/// memory: sums the memory. Throws std::invalid_argument if there are none.
 MeasuredRun merge_into_chief(const std::vector<MeasuredRun>& processes);
 
 }  // namespace lockstep::apps

@@ -12,17 +12,17 @@ namespace lockstep::apps {
 
 struct MeasuredTraining {
   MeasuredRun run;
-  std::vector<double> parameters;  ///< at the end
+  std::vector<double> parameters;  ///< final values
 };
 
-/// Trains the options' work as the process that this one is to be, and writes the measurement, and process 0
-/// the final parameters. Throws what a training throws.
+/// Trains as the process that options.measuring names and writes the measurement; process 0 also writes the
+/// final parameters. Throws what the training throws.
 void measure_training(const CompareOptions& options);
 
-/// How long replicas have waited for one another, in seconds: the mean over those of this process.
+/// Returns how long replicas have waited for one another, in seconds: the mean over this process's replicas.
 double mean_seconds_waited(Strategy& strategy);
 
-/// All values, one after another.
+/// Returns the values of all tensors, concatenated.
 std::vector<double> doubles_of(const std::vector<torch::Tensor>& tensors);
 
 }  // namespace lockstep::apps

@@ -12,36 +12,37 @@ namespace lockstep::apps {
 
 /// How a strategy failed.
 struct TrialFailure {
-  int exit_code = 1;    ///< of its process, 124 where it took too long
+  int exit_code = 1;    ///< exit code of the process; 124 if it timed out
   std::string message;  ///< one line
 };
 
-/// A signal stopped the comparison while a strategy ran.
+/// Thrown if a signal stops the comparison while a strategy runs.
 struct TrialCancelled {};
 
-/// Starts this program again to measure one strategy.
+/// How to start this program again to measure one strategy.
 struct TrialSetup {
-  std::string program;                 ///< its path
-  std::vector<std::string> arguments;  ///< that this process was started with
-  std::string folder;                  ///< for the files between the processes
+  std::string program;                 ///< path of the program
+  std::vector<std::string> arguments;  ///< arguments that this process was started with
+  std::string folder;                  ///< folder for the files that the processes exchange
   std::chrono::seconds timeout{3600};
   std::function<bool()> is_cancelled = [] { return false; };
 };
 
 struct TrialResult {
-  MeasuredRun run;                 ///< of all its processes together
-  std::vector<double> parameters;  ///< at the end, where they were asked for
+  MeasuredRun run;                 ///< merged over all processes
+  std::vector<double> parameters;  ///< final values, if they were requested
 };
 
-/// What to measure.
+/// One measurement to make.
 struct Trial {
   ComparedStrategy strategy;
-  int index = 0;  ///< of the strategy among those of the arguments
+  int index = 0;  ///< index of the strategy among the arguments
   bool wants_parameters = false;
 };
 
-/// Trains by the strategy once, in processes of its own, and blocks until they have ended. Throws
-/// TrialFailure where it fails, TrialCancelled, and std::system_error where no process can be started.
+/// Trains with the strategy once, in new processes, and blocks until they have ended. Throws TrialFailure if
+/// the training fails, TrialCancelled if it is cancelled, and std::system_error if a process cannot be
+/// started.
 TrialResult run_trial(const TrialSetup& setup, const Trial& trial);
 
 }  // namespace lockstep::apps

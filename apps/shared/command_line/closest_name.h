@@ -7,11 +7,11 @@
 
 namespace lockstep::apps {
 
-/// The one of `names` that somebody who typed `given` most likely meant: the fewest letters added, left out,
-/// changed or swapped with their neighbour, upper and lower case alike. Nothing where all are too far off.
+/// Returns the one of `names` closest to `given`, ignoring case: the one with the fewest letters added, left
+/// out, changed or swapped with a neighbour. Returns nullopt if all are too far off.
 std::optional<std::string> closest_name(std::string_view given, const std::vector<std::string>& names);
 
-/// " (did you mean NAME?)", or nothing.
+/// Returns " (did you mean NAME?)", or an empty string.
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
 
 }  // namespace lockstep::apps

@@ -12,35 +12,34 @@ namespace lockstep::apps {
 // A configuration file is JSON:
 //
 //   {
-//     "format_version": 1,                        whole number; a reader refuses a higher one than it knows
+//     "format_version": 1,                        whole number; readers refuse versions newer than they know
 //     "program": "train_mnist",                   optional; another program's file is refused
-//     "version": "0.1.0",                         optional, of Lockstep; not read
+//     "version": "0.1.0",                         optional, Lockstep's version; not read
 //     "values": {                                 keys are the flags without dashes
 //       "epochs": {"value": 5, "origin": "default"},
 //       "data": {"value": "/data/mnist", "origin": "environment", "name": "LOCKSTEP_MNIST_DIR"},
 //       "seed": {"value": 7, "origin": "file", "name": "other.json"},
 //       "optimizer": {"value": "sgd", "origin": "flag"},
-//       "momentum": 0.5,                          who writes one by hand may leave the origin out
-//       "devices": null                           not given, or without meaning beside the others
+//       "momentum": 0.5,                          short form without origin, for hand-written files
+//       "devices": null                           not given, or no meaning beside the others
 //     },
-//     "resolved": {...}                           optional: what came of them, in the same form; not read
+//     "resolved": {...}                           optional: the resolved values, in the same form; not read
 //   }
 //
-// Flags that take no value have true or false; those called N whole numbers; X numbers; LIST arrays of texts;
-// all others texts.
+// Flags that take no value are true or false. The value name of the others decides: N is a whole number, X a
+// number, LIST an array of strings, and any other name a string.
 
-/// What a configuration file gives.
+/// The contents of a configuration file.
 struct ConfigurationFile {
   std::string path;
-  /// The values as their flags would be typed, by the flag's name. Without those that belong to one process
-  /// or one run (FlagRole::kProcess).
+  /// The values as they would be typed, by the flag's name, except for flags that belong to one process or
+  /// one run (FlagRole::kProcess).
   std::map<std::string, std::string> texts;
 };
 
-/// Reads a configuration file of the table's program. Throws UsageError naming the file, and the path of the
-/// key or the line and column, for a file that cannot be read, bad JSON, unknown keys (suggesting the
-/// closest) and values of the wrong type. Whether a value is in its flag's range is for whoever reads the
-/// flag.
+/// Reads a configuration file for the table's program. Throws UsageError naming the file, and the path of the
+/// key or the line and column, if the file cannot be read, is not valid JSON, has an unknown key (suggesting
+/// the closest) or a value of the wrong type. Does not check whether a value is in its flag's range.
 ConfigurationFile read_configuration_file(const std::string& path, const FlagTable& table);
 
 struct Configuration {
@@ -50,8 +49,8 @@ struct Configuration {
   std::vector<Setting> resolved;
 };
 
-/// The text of a configuration file, with a line end after the last line. Throws InvalidArgument for a number
-/// that is not finite, which JSON does not have.
+/// Returns the text of a configuration file, ending in a newline. Throws InvalidArgument if a number is not
+/// finite, which JSON cannot represent.
 std::string configuration_json(const Configuration& configuration);
 
 }  // namespace lockstep::apps

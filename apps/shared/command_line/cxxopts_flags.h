@@ -6,7 +6,7 @@
 
 namespace lockstep::apps {
 
-/// The table as cxxopts reads it. All values are texts, those of flags that take none booleans.
+/// Converts the table for cxxopts. All values are texts, except that flags without a value are booleans.
 cxxopts::Options cxxopts_flags(const FlagTable& table);
 
 }  // namespace lockstep::apps

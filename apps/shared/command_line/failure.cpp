@@ -7,7 +7,9 @@
 
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/exit_code.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/training/callbacks/nan_guard.h"

@@ -3,8 +3,6 @@
 #include <exception>
 #include <string>
 
-#include "lockstep/runtime/base/errors.h"
-
 namespace lockstep {
 class ClusterResolver;
 }
@@ -17,10 +15,10 @@ struct Failure {
   std::string message;  ///< one line
 };
 
-/// Sorts an exception into the exit codes; 1 for one that none of them names.
+/// Returns the exit code and the message of an error; the exit code is 1 if ExitCode has none for it.
 Failure describe_failure(const std::exception_ptr& error);
-/// The same in a task of `cluster`: the message begins with which of several workers it is, unless it is of
-/// the workers anyway. Null: there are no others.
+/// Like describe_failure(error), for a task of `cluster`: if there are several workers, the message begins
+/// with which one it is, unless it already is about the workers. `cluster` may be null.
 Failure describe_failure(const std::exception_ptr& error, const ClusterResolver* cluster);
 
 }  // namespace lockstep::apps

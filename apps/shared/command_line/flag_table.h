@@ -5,54 +5,53 @@
 
 namespace lockstep::apps {
 
-/// What becomes of a flag's value in configuration files.
+/// How configuration files treat a flag's value.
 enum class FlagRole {
-  kSetting,  ///< is written into them, and read from them
-  kProcess,  ///< belongs to one run or one process: is written, not read
-  kAction,   ///< makes the program do something else: neither
+  kSetting,  ///< written to files and read from them
+  kProcess,  ///< belongs to one run or one process: written, but not read
+  kAction,   ///< makes the program do something else: neither written nor read
 };
 
 /// One flag of a program.
 struct Flag {
-  std::string group;  ///< under which help_text() lists it; empty: for the program itself, not listed
-  std::string name;   ///< with its one-letter form in front where it has one, `h,help`
-  std::string value;  ///< what its value is called; empty: takes none
+  std::string group;  ///< heading in help_text(); empty: for the program itself, not listed
+  std::string name;   ///< long name, with the one-letter form in front if there is one: `h,help`
+  std::string value;  ///< name of its value; empty: takes no value
   std::string text;
-  std::string otherwise = "";  ///< the default, where a value can be one
+  std::string otherwise = "";  ///< default value, if there is one
   FlagRole role = FlagRole::kSetting;
 };
 
-/// Two flags that have to do with each other; names are without dashes.
+/// Two related flags; names are without dashes.
 struct FlagPair {
   std::string flag;
   std::string other;
 };
 
-/// What a program takes on its command line. Its groups are listed in the order of their first flags.
+/// The command line of a program. Groups are listed in the order of their first flags.
 struct FlagTable {
   std::string program;
-  std::string summary;  ///< one sentence: what the program does
-  std::vector<std::string>
-      operands;  ///< what its arguments without a flag are called, such as DIR; all needed
+  std::string summary;                ///< one sentence that says what the program does
+  std::vector<std::string> operands;  ///< names of the required arguments without a flag, such as DIR
   std::vector<Flag> flags;
-  std::string after;                   ///< what --help ends with: examples, exit codes
-  std::vector<FlagPair> alternatives;  ///< of which one may be given only
-  std::vector<FlagPair> dependents;    ///< `flag` means something by what `other` is
+  std::string after;                   ///< end of the --help text: examples, exit codes
+  std::vector<FlagPair> alternatives;  ///< at most one flag of each pair may be given
+  std::vector<FlagPair> dependents;    ///< the meaning of `flag` depends on the value of `other`
 };
 
-/// The flags that every program has: --help and --version.
+/// Returns the flags of every program: --help and --version.
 std::vector<Flag> common_flags();
 
-/// The flag without its one-letter form: `help`.
+/// Returns the flag's name without the one-letter form: `help`.
 std::string long_name(const Flag& flag);
 
-/// Every flag that is listed as it is typed, such as `--epochs`.
+/// Returns every listed flag as it is typed, such as `--epochs`.
 std::vector<std::string> flag_spellings(const FlagTable& table);
 
-/// The flag called `name` (without dashes), or null.
+/// Returns the flag called `name` (without dashes), or null.
 const Flag* find_flag(const FlagTable& table, const std::string& name);
 
-/// What --help prints.
+/// Returns the text that --help prints.
 std::string help_text(const FlagTable& table);
 
 }  // namespace lockstep::apps

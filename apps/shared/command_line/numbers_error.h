@@ -4,8 +4,7 @@
 
 namespace lockstep::apps {
 
-/// Figures that cannot be right, such as a loss that stopped being a number. The message names where it
-/// arose.
+/// Thrown for numbers that cannot be right, such as a loss that is NaN. The message names where it arose.
 class NumbersError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

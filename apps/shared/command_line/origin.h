@@ -4,18 +4,18 @@
 
 namespace lockstep::apps {
 
-/// Who decided a value. Later ones win over earlier ones.
+/// The source of a value. Later ones override earlier ones.
 enum class OriginKind { kDefault, kEnvironment, kFile, kFlag };
 
-/// Where a value of a program's configuration comes from.
+/// The origin of a value in a program's configuration.
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
-  std::string name;  ///< the variable or the file; empty for the others
+  std::string name;  ///< environment variable or file; empty for the other kinds
 
   bool operator==(const Origin&) const = default;
 };
 
-/// How a configuration file spells it: default, environment, file, flag.
+/// Returns the name used in configuration files: default, environment, file, flag.
 std::string origin_name(OriginKind kind);
 
 }  // namespace lockstep::apps

@@ -5,8 +5,8 @@
 
 namespace lockstep::apps {
 
-/// What to type for a training to go on from its backup: the command that began it, but for --resume, whose
-/// default does that. Quoted for a shell.
+/// Returns the command that resumes a training from its backup, quoted for a shell: the command that began it
+/// without --resume, whose default resumes.
 std::string resume_command(const std::string& program, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::apps

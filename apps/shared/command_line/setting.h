@@ -9,13 +9,13 @@
 
 namespace lockstep::apps {
 
-/// A value as a flag takes it; monostate: none was given, or it means nothing beside the others.
+/// The value of a flag; monostate if none was given or it has no meaning beside the others.
 using SettingValue =
     std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, std::vector<std::string>>;
 
 /// One value of a program's configuration.
 struct Setting {
-  std::string name;  ///< as the flag, without dashes
+  std::string name;  ///< the flag's name, without dashes
   SettingValue value;
   Origin origin;
 

@@ -4,7 +4,7 @@
 
 namespace lockstep::apps {
 
-/// A command line that cannot be run. The message names the flag, what was expected and what was given.
+/// Thrown for an invalid command line. The message names the flag, the expected value and the given one.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -11,20 +11,20 @@
 
 namespace lockstep::apps {
 
-/// What a program says of itself.
+/// The program's own inputs for the choice of a strategy.
 struct StrategyNeeds {
-  std::string program = "this program";  ///< for errors
-  uint64_t seed = 1;                     ///< of the replicas' random streams
-  /// None: the program does not train by parameter servers.
+  std::string program = "this program";  ///< name in errors
+  uint64_t seed = 1;                     ///< seed of the replicas' random streams
+  /// Unset if the program cannot train with parameter servers.
   std::optional<ParameterServerOptions> parameters;
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.
-/// Throws UsageError naming the flags where it cannot be made here.
+/// Throws UsageError naming the flags if it cannot be made here.
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs = {});
 
-/// The cluster that the strategy would be made for, by the flags or the environment; null: none. Throws
-/// UsageError as choose_strategy().
+/// Returns the cluster for which the strategy would be made, from the flags or the environment; null if there
+/// is none. Throws UsageError like choose_strategy().
 std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& choice);
 
 }  // namespace lockstep::apps

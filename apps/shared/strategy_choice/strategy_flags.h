@@ -9,14 +9,14 @@
 
 namespace lockstep::apps {
 
-/// The flags of a StrategyChoice. `strategies` are the names that --strategy takes besides auto.
+/// Returns the flags of a StrategyChoice. `strategies` are the names that --strategy accepts besides auto.
 std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies);
 
-/// What a program's arguments say of it; what was not given stays. Throws UsageError naming the flag, what it
-/// takes and what was given.
+/// Reads the given flags into `choice`; fields whose flag was not given keep their value. Throws UsageError
+/// naming the flag, the expected value and the given one.
 void read_strategy(const Arguments& given, std::vector<std::string> strategies, StrategyChoice& choice);
 
-/// The names of these that a Trainer trains by: all but parameter_server.
+/// Returns the strategies that a Trainer can use: all but parameter_server.
 std::vector<std::string> strategies_of_trainer(std::vector<std::string> strategies);
 
 }  // namespace lockstep::apps

@@ -9,15 +9,15 @@ enum class DataKind { kMnistFiles, kClassFolders, kGenerated };
 /// Where the images come from.
 struct DataLocation {
   DataKind kind = DataKind::kGenerated;
-  std::string path;           ///< folder or zip; empty for generated digits
-  std::string why;            ///< one line: which was taken, and why
-  std::string hint;           ///< how to get something better, in lines; may be empty
-  std::string variable = "";  ///< the environment variable that named it; empty: none did
+  std::string path;           ///< folder or zip file; empty for generated digits
+  std::string why;            ///< one line: which source was chosen, and why
+  std::string hint;           ///< lines that say how to get better data; may be empty
+  std::string variable = "";  ///< environment variable that named the data; empty: none
 };
 
-/// What --data stands for: `generated`, a path, or `auto`, which takes the folder that LOCKSTEP_MNIST_DIR
-/// names, ./data/mnist or ./mnist.zip, else generated digits. Throws DataError for a path (or a folder of
-/// that variable's) that holds neither MNIST's files nor train/ and test/.
+/// Resolves --data: `generated`, a path, or `auto`. `auto` takes the folder that LOCKSTEP_MNIST_DIR names,
+/// ./data/mnist or ./mnist.zip, otherwise generated digits. Throws DataError if a path, or the folder that
+/// the variable names, contains neither MNIST's files nor train/ and test/.
 DataLocation locate_data(const std::string& data);
 
 }  // namespace lockstep::apps

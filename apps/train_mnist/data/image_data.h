@@ -15,7 +15,7 @@ namespace lockstep::apps {
 
 using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits>;
 
-/// The images that are trained and tested on.
+/// Images to train and to test on.
 struct ImageData {
   ImageDataset train;
   ImageDataset test;
@@ -23,14 +23,14 @@ struct ImageData {
   int64_t num_skipped = 0;  ///< damaged files that were left out
 };
 
-/// Grey images for SimpleCnn, RGB for MobileNetV2.
+/// Returns the number of channels: grey for SimpleCnn, RGB for MobileNetV2.
 int64_t channels_of(ModelKind model);
 
-/// Reads the images, or makes the generator of them. Blocks until all are in memory. Throws DataError as the
-/// datasets do, and where the classes of train/ and test/ differ.
+/// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as the
+/// datasets do, and if the classes of train/ and test/ differ.
 ImageData load_images(const DataLocation& location, const TrainOptions& options);
 
-/// A class' folder, or its digit.
+/// Returns the name of the class' folder, or its digit.
 std::string class_name(const ImageData& data, int64_t target);
 
 int64_t size_of(const ImageDataset& dataset);

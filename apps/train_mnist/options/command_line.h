@@ -9,24 +9,24 @@
 
 namespace lockstep::apps {
 
-/// What the program is to do.
+/// Action of the program.
 enum class Action { kTrain, kHelp, kVersion, kListDevices };
 
 struct CommandLine {
   Action action = Action::kTrain;
   TrainOptions options;
-  /// Who gave the options, by their flags; those that are missing have their default.
+  /// Origin of each given option, by its flag; an option without an entry has its default.
   std::map<std::string, Origin> origins;
 };
 
-/// Reads the arguments after the program's name, and the configuration file that --config names, over which
-/// flags win; of a flag given twice, the last counts. `strategies` are the names that --strategy takes
-/// besides auto. Device names are not looked at here. Throws UsageError naming the flag (or the file and the
-/// key), what it takes and what was given, with the closest name where it was likely mistyped.
+/// Parses the arguments after the program's name and the configuration file that --config names. Flags
+/// override the file; the last of repeated flags counts. `strategies` are the names that --strategy accepts
+/// besides auto. Device names are not checked. Throws UsageError naming the flag (or the file and key), the
+/// expected and the given value, with the closest name if it was likely mistyped.
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies);
 
-/// What --help prints.
+/// Returns the text that --help prints.
 std::string help_text(const std::vector<std::string>& strategies);
 
 }  // namespace lockstep::apps

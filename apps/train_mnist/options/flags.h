@@ -7,10 +7,10 @@
 
 namespace lockstep::apps {
 
-/// What train_mnist takes on its command line; `strategies` are the names that --strategy takes besides auto.
+/// Returns the flags of train_mnist. `strategies` are the names that --strategy accepts besides auto.
 FlagTable train_flags(const std::vector<std::string>& strategies);
 
-/// Its groups, of which other programs take what they need.
+/// Groups of these flags, which other programs reuse.
 std::vector<Flag> data_flags();
 std::vector<Flag> model_flags();
 std::vector<Flag> training_flags();

@@ -8,16 +8,16 @@
 
 namespace lockstep::apps {
 
-// What a program's arguments say about one group of the options each; options whose flags were not given, or
-// which the program does not have, stay. All throw UsageError naming the flag, what it takes and what was
-// given.
+// Each function sets one group of options from a program's arguments. Options whose flags were not given, or
+// that the program does not have, keep their values. All throw UsageError naming the flag, the expected and
+// the given value.
 
 void read_data(const Arguments& given, TrainOptions& options);
 void read_model(const Arguments& given, TrainOptions& options);
 void read_training(const Arguments& given, TrainOptions& options);
-/// What of the run is recorded, and where.
+/// Reads what to record of the run, and where.
 void read_record(const Arguments& given, TrainOptions& options);
-/// What the run is checked for, and saved for, so that it can go on.
+/// Reads the options of checks and of backups.
 void read_backup(const Arguments& given, TrainOptions& options);
 
 }  // namespace lockstep::apps

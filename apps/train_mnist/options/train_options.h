@@ -15,7 +15,7 @@ enum class OptimizerKind { kAdam, kAdamW, kSgd };
 enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
 enum class PrecisionKind { kFloat32, kFloat64, kTf32, kBFloat16, kFloat16 };
 
-/// How flags and printed configurations spell them.
+/// Return the spelling used in flags and printed configurations.
 std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
 std::string optimizer_name(OptimizerKind optimizer);
@@ -23,7 +23,7 @@ std::string schedule_name(ScheduleKind schedule);
 std::string not_finite_name(NotFiniteAction action);
 std::string precision_name(PrecisionKind precision);
 
-/// What a training run is asked for, as the command line gives it. See help_text() for the flags' meaning.
+/// Options of a training run, as given on the command line. help_text() explains the flags.
 struct TrainOptions : StrategyChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
@@ -31,41 +31,42 @@ struct TrainOptions : StrategyChoice {
   bool skip_bad = false;
 
   ModelKind model = ModelKind::kSimpleCnn;
-  HeadKind head = HeadKind::kGlobalAverage;  ///< of MobileNetV2
+  HeadKind head = HeadKind::kGlobalAverage;  ///< for MobileNetV2
   int64_t image_size = 28;                   ///< height and width in pixels
-  bool sync_batch_norm = false;              ///< of MobileNetV2: statistics of the global batch
+  bool sync_batch_norm = false;              ///< for MobileNetV2: use statistics of the global batch
 
   bool cuda_graph = false;
   PrecisionKind precision = PrecisionKind::kFloat32;
   int64_t global_batch_size = 64;
-  int64_t per_replica_batch_size = 0;  ///< other than 0: overrides global_batch_size
-  int64_t accumulate_steps = 1;        ///< pieces that a replica's images of a step are computed in
+  int64_t per_replica_batch_size = 0;  ///< if not 0, overrides global_batch_size
+  int64_t accumulate_steps = 1;        ///< number of pieces into which a replica's images of a step are split
   int64_t epochs = 5;
   int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
-  int64_t early_stopping = 0;   ///< epochs without a better validation loss that end the training; 0: none do
+  int64_t early_stopping = 0;   ///< stop after this many epochs without a better validation loss; 0: never
   OptimizerKind optimizer = OptimizerKind::kAdam;
   ScheduleKind schedule = ScheduleKind::kCosine;  ///< of the learning rate
-  double momentum = 0.9;                          ///< of sgd
+  double momentum = 0.9;                          ///< for sgd
   double learning_rate = 0.001;
-  double warmup_epochs = 0;          ///< in which the learning rate rises from 0; may end within an epoch
-  int64_t schedule_step_epochs = 2;  ///< of step: between falls; of reduce_on_plateau: without a better loss
-  double schedule_factor = 0.1;      ///< of step and reduce_on_plateau: what a fall multiplies by
+  double warmup_epochs = 0;  ///< epochs in which the learning rate rises from 0; may be fractional
+  /// For step: epochs between decays; for reduce_on_plateau: epochs without a better loss.
+  int64_t schedule_step_epochs = 2;
+  double schedule_factor = 0.1;  ///< for step and reduce_on_plateau: factor of each decay
   bool scale_learning_rate = false;
   int64_t base_batch_size = 32;
-  double clip_norm = 0;  ///< the gradients' largest norm over all parameters; 0: any
+  double clip_norm = 0;  ///< maximum norm of the gradients over all parameters; 0: no limit
   uint64_t seed = 1;
-  std::string init_weights;  ///< file of the weights to start with; empty: none
-  bool strict = false;       ///< init_weights has to fit in whole
-  bool quiet = false;        ///< prints errors only
+  std::string init_weights;  ///< file of initial weights; empty: none
+  bool strict = false;       ///< init_weights must match completely
+  bool quiet = false;        ///< print only errors
 
-  std::string run_dir;     ///< where the run is recorded; empty: nowhere
-  int64_t log_every = 10;  ///< steps between two that are recorded there
-  int64_t profile = 0;     ///< steps whose profile is recorded there
+  std::string run_dir;     ///< folder for the record of the run; empty: none
+  int64_t log_every = 10;  ///< record every so many steps
+  int64_t profile = 0;     ///< number of steps to profile
 
-  int64_t check_replicas = 1000;  ///< steps between two comparisons of the replicas' bits; 0: none
+  int64_t check_replicas = 1000;  ///< steps between bitwise comparisons of the replicas; 0: none
   NotFiniteAction on_not_finite = NotFiniteAction::kStop;
 
-  std::string backup_dir;            ///< where the training is saved to go on from; empty: nowhere
+  std::string backup_dir;            ///< folder for saved training states; empty: none
   std::string save_every = "epoch";  ///< as SaveInterval::parse() reads it
   bool shard_backup = false;         ///< each worker writes a part: BackupOptions::sharded
   std::string resume = "auto";       ///< auto, never, or a path: BackupOptions::resume
@@ -73,12 +74,12 @@ struct TrainOptions : StrategyChoice {
   bool operator==(const TrainOptions&) const = default;
 };
 
-/// What depends on how many replicas and examples there turn out to be.
+/// Values that depend on the number of replicas and examples.
 struct TrainPlan {
   int64_t global_batch_size = 0;
   int64_t steps_per_epoch = 0;
   double learning_rate = 0;  ///< of the first step
-  int64_t num_steps = 0;     ///< of all epochs
+  int64_t num_steps = 0;     ///< over all epochs
 };
 
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train);

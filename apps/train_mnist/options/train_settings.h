@@ -10,15 +10,16 @@
 
 namespace lockstep::apps {
 
-/// Every value of a run, one for each flag that is a setting or belongs to the process. A value that was not
-/// given and has no default, or that means nothing beside the others, such as momentum without sgd, has none.
+/// Returns every value of a run, one for each flag that is a setting or belongs to the process. A setting has
+/// no value if it was not given and has no default, or if it has no meaning with the others, such as momentum
+/// without sgd.
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins);
 
-/// What came of them on this machine: strategy, replicas, images, steps, the first learning rate, and whether
-/// output is coloured, which NO_COLOR decides where it is set.
+/// Returns the values that were resolved on this machine: strategy, replicas, images, steps, initial learning
+/// rate, and whether output is coloured, which NO_COLOR decides if it is set.
 std::vector<Setting> resolved_settings(const ResolvedRun& run);
 
-/// The config.json of a run, with which --config repeats it.
+/// Returns the config.json of a run; --config repeats the run with it.
 std::string run_configuration(const ResolvedRun& run, const std::map<std::string, Origin>& origins,
                               const std::string& version);
 

@@ -6,9 +6,9 @@
 
 namespace lockstep::apps {
 
-/// Puts into the options what `auto` turned out to mean, so that a run repeated by them does the same: the
-/// data that was found, with the variable that named it as its origin, and multi_worker where the environment
-/// gives a cluster, with the launcher's variable as its origin.
+/// Replaces `auto` in the options by its resolved values, so that a run repeated with them does the same: the
+/// data that was found (its origin is the variable that named it, if any), and multi_worker if the
+/// environment describes a cluster (its origin is the launcher's variable).
 void decide_values(CommandLine& line, const DataLocation& location, const Strategy& strategy);
 
 }  // namespace lockstep::apps

@@ -6,8 +6,8 @@
 
 namespace lockstep::apps {
 
-/// Gives run.record, where there is one, the test images that `logits` [images, classes] are wrong about: the
-/// number of them, and those that the model was surest of.
+/// Records the test images that `logits` [images, classes] classify wrongly in run.record: their number, and
+/// those with the most confident predictions. Does nothing if run.record is null.
 void record_misclassified(const TrainingRun& run, const torch::Tensor& logits);
 
 }  // namespace lockstep::apps

@@ -8,7 +8,7 @@
 
 namespace lockstep::apps {
 
-/// The model that the options ask for, for so many classes.
+/// Return the options of the chosen model for `num_classes` classes.
 SimpleCnnOptions simple_cnn_options(const TrainOptions& options, int64_t num_classes);
 MobileNetV2Options mobilenet_v2_options(const TrainOptions& options, int64_t num_classes);
 

@@ -6,8 +6,8 @@
 
 namespace lockstep::apps {
 
-/// The error for a loss, or a tensor, that is not finite. It names --learning-rate as it was given, and what
-/// it was scaled to.
+/// Creates the error for a loss or tensor that is not finite. It shows --learning-rate as given and after
+/// scaling.
 NumbersError not_finite(const NotFinite::Place& place, const TrainOptions& options, const TrainPlan& plan);
 
 }  // namespace lockstep::apps

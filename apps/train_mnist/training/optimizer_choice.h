@@ -12,7 +12,7 @@ namespace lockstep::apps {
 
 using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
 
-/// The fused optimizer that the options ask for.
+/// Creates the fused optimizer that the options select.
 Optimizer make_optimizer(const TrainOptions& options, double learning_rate,
                          std::vector<torch::Tensor> parameters);
 

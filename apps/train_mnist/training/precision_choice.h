@@ -9,19 +9,19 @@
 
 namespace lockstep::apps {
 
-/// What ReplicaContext::autocast takes for it; float32, which casts nothing, where nothing is to be cast.
+/// Returns the dtype for ReplicaContext::autocast; float32, which casts nothing, if nothing is to be cast.
 c10::ScalarType autocast_dtype(PrecisionKind precision);
 
-/// What the model's parameters and the images are in.
+/// Returns the dtype of the model's parameters and the images.
 c10::ScalarType parameter_dtype(PrecisionKind precision);
 
-/// Whether its range is so short that losses have to be scaled.
+/// Returns whether the precision's range is so small that losses must be scaled.
 bool needs_loss_scaling(PrecisionKind precision);
 
-/// Throws UsageError naming the flag and the device where one of `devices` cannot compute in it.
+/// Throws UsageError naming the flag and the device if one of `devices` does not support the precision.
 void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& devices);
 
-/// The same for --cuda-graph, where one of the devices has none.
+/// Throws UsageError if one of `devices` does not support --cuda-graph.
 void check_cuda_graph(const std::vector<LogicalDevice>& devices);
 
 }  // namespace lockstep::apps

@@ -2,11 +2,17 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <exception>
+#include <filesystem>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/train_mnist/options/train_settings.h"
+#include "lockstep/training/checkpoints/checkpoint_store.h"
 
 namespace lockstep::apps {
 namespace {
@@ -38,6 +44,18 @@ HyperparameterValue hyperparameter(const SettingValue& value) {
 
 }  // namespace
 
+std::string record_folder(const TrainOptions& options) {
+  const bool goes_on = !options.backup_dir.empty() && options.resume != "never" &&
+                       (options.resume != "auto" || !list_checkpoints(options.backup_dir).empty());
+  std::string folder = options.run_dir;
+  const auto is_used = [&] {
+    std::error_code error;
+    return !std::filesystem::is_empty(folder, error) && !error;
+  };
+  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(options.run_dir, "-", number);
+  return folder;
+}
+
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
                                        const std::map<std::string, Origin>& origins, const ImageData& data) {
   RecordRunOptions options{.title = c10::str("train_mnist: ", model_name(run.options.model), " by ",
@@ -51,6 +69,26 @@ std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun&
   }
   for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
   return std::make_shared<RecordRun>(paths, options);
+}
+
+void finish_record(RecordRun* record, const History& history, int signal) {
+  if (record == nullptr) return;
+  if (signal != 0) {
+    record->finish(RunStatus::kInterrupted, signal_name(signal));
+  } else if (!history.stop_reason.empty()) {
+    record->finish(RunStatus::kStoppedEarly, history.stop_reason);
+  } else {
+    record->finish(RunStatus::kCompleted);
+  }
+}
+
+void fail_record(RecordRun* record, RunStatus status, const std::string& reason) {
+  if (record == nullptr) return;
+  try {
+    record->finish(status, reason);
+  } catch (const std::exception& error) {
+    log_line("train_mnist", std::string("the record has no end: ") + error.what());
+  }
 }
 
 }  // namespace lockstep::apps

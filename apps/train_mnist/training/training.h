@@ -13,26 +13,26 @@
 
 namespace lockstep::apps {
 
-/// What the training is done with; all of it outlives the call.
+/// Inputs of a training; all of them must outlive the call.
 struct TrainingRun {
   Strategy& strategy;
   const TrainOptions& options;
   const TrainPlan& plan;
   const ImageData& data;
   Callbacks callbacks;
-  bool is_recorded = false;           ///< by worker 0: the same on all workers
-  std::shared_ptr<RecordRun> record;  ///< null: not by this one
-  /// Called once, with the first replica's model as it starts, before the first step.
+  bool is_recorded = false;           ///< whether worker 0 records the run; the same on all workers
+  std::shared_ptr<RecordRun> record;  ///< null if this worker does not record
+  /// Called once before the first step with the first replica's model.
   std::function<void(torch::nn::Module&)> on_start;
-  /// Called once before on_start where --init-weights was given.
+  /// Called once before on_start if --init-weights was given.
   std::function<void(const LoadReport&)> on_weights;
-  /// Whether a signal has stopped it; the same on all workers.
+  /// Returns whether a signal has stopped the training; the same on all workers.
   std::function<bool()> is_interrupted;
 };
 
 /// Trains and tests for all epochs. Throws NotFinite, and what the strategy and the datasets throw.
 History train(const TrainingRun& run);
-/// The same for one model, whatever the options say; each in a source of its own, since they share but
+/// Train one model, whatever the options select. Each has a source file of its own because they share only
 /// templates.
 History train_simple_cnn(const TrainingRun& run);
 History train_mobilenet_v2(const TrainingRun& run);

@@ -44,9 +44,9 @@ void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks&
 
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
                              const std::optional<RunPaths>& paths,
-                             std::function<void(const std::string&)> say) {
+                             std::function<void(const std::string&)> log) {
   Callbacks callbacks{std::make_shared<NanGuard>(NanGuardOptions{
-      .every_steps = kStepsBetweenNanChecks, .action = options.on_not_finite, .on_message = std::move(say)})};
+      .every_steps = kStepsBetweenNanChecks, .action = options.on_not_finite, .on_message = std::move(log)})};
   if (options.check_replicas > 0) {
     callbacks.push_back(
         std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = options.check_replicas}));

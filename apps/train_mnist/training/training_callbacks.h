@@ -11,14 +11,14 @@
 
 namespace lockstep::apps {
 
-/// Learning rates, early stopping, the NaN guard, checkpoints and the profiler as the options ask for them.
-/// `paths` are those of the run's directory, which worker 0 alone writes into; none: the run is not recorded.
-/// `say` gets the lines of the NaN guard.
+/// Returns the callbacks that the options select: learning rates, early stopping, the NaN guard, checkpoints
+/// and the profiler. `paths` are those of the run's directory, which only worker 0 writes to; none if the run
+/// is not recorded. `log` receives the lines of the NaN guard.
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
                              const std::optional<RunPaths>& paths,
-                             std::function<void(const std::string&)> say);
+                             std::function<void(const std::string&)> log);
 
-/// How train_mnist speaks of a fit.
+/// Returns how train_mnist shows progress.
 ShowProgressOptions progress_options();
 
 }  // namespace lockstep::apps

@@ -16,7 +16,7 @@
 
 namespace lockstep::apps {
 
-/// One model's training: an epoch is so many steps of an endless stream of batches.
+/// Trains one model. An epoch is a fixed number of steps of an endless stream of batches.
 template <typename Model>
 History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model) {
   const auto& options = run.options;

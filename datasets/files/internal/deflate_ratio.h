@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// How many bytes one byte of a deflate stream can inflate to: two bits at the least stand for a run of at
-/// most 258. Whatever declares more than its length allows is refused before anything is allocated for it.
+/// Maximum number of bytes that one byte of a deflate stream inflates to: a run of at most 258 bytes takes at
+/// least two bits. Readers reject a declared size beyond this ratio before they allocate memory.
 inline constexpr uint64_t kMaxDeflateRatio = 1032;
 
 }  // namespace lockstep

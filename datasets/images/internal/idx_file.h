@@ -6,23 +6,23 @@
 
 namespace lockstep {
 
-/// An array out of an IDX file, the format of MNIST: `values` holds the product of `dimensions`, the last
-/// dimension running fastest.
+/// An array from an IDX file, the format of MNIST. `values` is in row-major order and has as many elements as
+/// the product of `dimensions`.
 struct IdxArray {
   std::vector<int64_t> dimensions;
   std::vector<uint8_t> values;
 };
 
 struct IdxOptions {
-  int64_t num_dimensions = 1;              ///< what the file must have: 3 for images, 1 for labels
-  uint64_t max_bytes = uint64_t{4} << 30;  ///< limit on the array and on the file
+  int64_t num_dimensions = 1;              ///< required number: 3 for images, 1 for labels
+  uint64_t max_bytes = uint64_t{4} << 30;  ///< limit for the array and for the file
 };
 
-/// Reads an IDX file of unsigned bytes, plain or compressed with gzip (told apart by the first bytes; a name
-/// ending with .gz must hold gzip). Throws DataError naming field, expected and actual value for a wrong
-/// magic number, value type or number of dimensions, dimensions whose product overflows or passes
-/// `max_bytes`, a count that does not match the file's size in either direction, and damaged gzip. The array
-/// is allocated only after its size was checked against the file's.
+/// Reads an IDX file of unsigned bytes, plain or compressed with gzip. Detects gzip by the first bytes; a
+/// file whose name ends with .gz must be gzip. Throws DataError naming field, expected and actual value for a
+/// wrong magic number, value type or number of dimensions; for dimensions whose product overflows or exceeds
+/// `max_bytes`; for a count that does not match the file's size exactly; and for damaged gzip data. Checks
+/// the array's size against the file's before it allocates memory.
 IdxArray read_idx(const std::string& path, const IdxOptions& options);
 
 }  // namespace lockstep

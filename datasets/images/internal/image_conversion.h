@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// The form of an image in memory: 8 bits a value, row by row, the channels of a pixel side by side.
+/// Layout of an image in memory: [height, width, channels], 8 bits per value.
 struct ImageLayout {
   int64_t channels = 0;
   int64_t height = 0;
@@ -19,12 +19,13 @@ struct ImageLayout {
 
 ImageLayout layout_of(const DecodedImage& image);
 
-/// Writes the image in another layout to `out`, layout.bytes() long. Grey is repeated to three channels;
-/// three channels become grey by the weights 0.299, 0.587, 0.114 of ITU-R BT.601; sizes change by resize().
+/// Writes the image to `out` (layout.bytes() long) in another layout. Repeats grey for three channels;
+/// converts three channels to grey with the weights 0.299, 0.587, 0.114 of ITU-R BT.601; changes the size
+/// with resize().
 void convert_image(const DecodedImage& image, const ImageLayout& layout, uint8_t* out);
 
-/// Resizes by a bilinear filter, widened where the image shrinks so that no pixel is left out (antialiasing).
-/// The same filter as ImageTransform's, for one image at a time, rounded to whole values.
+/// Resizes with a bilinear filter. When shrinking, widens the filter to cover all pixels (antialiasing). Uses
+/// the same filter as ImageTransform, for one image at a time, and rounds to whole values.
 DecodedImage resize(const DecodedImage& image, int64_t height, int64_t width);
 
 }  // namespace lockstep

@@ -15,21 +15,22 @@ namespace lockstep {
 struct ImageStoreOptions {
   int64_t channels = 3;
   int64_t image_size = 0;
-  int64_t num_threads = 0;  ///< that decode; 0 is one a core
+  int64_t num_threads = 0;  ///< decoding threads; 0: one per core
   int64_t cache_bytes = 0;
   bool skip_bad = false;
 };
 
-/// The decoded images of a class folder: in memory as far as `cache_bytes` reaches, decoded on demand beyond.
+/// The decoded images of a class folder. Keeps as many in memory as fit in `cache_bytes` and decodes the
+/// others on demand.
 ///
-/// Where the images are alike and fit into the cache, they are kept as they are, to be resized later in
-/// batches; grey then is one channel. Else each image is converted when it is decoded: to `channels` channels
-/// and to `image_size`. Where that is 0, an image of another size than the first's is an error.
+/// If all images have the same layout and fit in the cache, stores them unchanged (grey as one channel) to be
+/// resized later in batches. Otherwise converts each image when it is decoded to `channels` channels and to
+/// `image_size`. If `image_size` is 0, all images must have the size of the first; another size is an error.
 class ImageStore {
  public:
-  /// Decodes what the cache takes, blocking until done. Throws DataError for the first bad file. With
-  /// `skip_bad` it decodes every file once, also those beyond the cache, takes the bad ones out of the
-  /// folder, and throws where none is left.
+  /// Decodes the images for the cache; blocks until done. Throws DataError for the first bad file. With
+  /// `skip_bad`, decodes every file once, even those beyond the cache, removes bad ones from the folder, and
+  /// throws if none is left.
   ImageStore(ClassFolder folder, const ImageStoreOptions& options);
   ~ImageStore();
   ImageStore(const ImageStore&) = delete;
@@ -39,11 +40,11 @@ class ImageStore {
   const ImageLayout& layout() const { return layout_; }
   size_t num_cached() const { return num_cached_; }
 
-  /// The errors of the files that were taken out, in the folder's order.
+  /// Returns the errors of the removed files, in the folder's order.
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  /// Copies image `index` to `out`, layout().bytes() long. Safe from several threads at once. Throws
-  /// DataError where a file beyond the cache is damaged or gone.
+  /// Copies image `index` to `out`, layout().bytes() long. Thread-safe. Throws DataError if a file beyond the
+  /// cache is damaged or missing.
   void copy_image(size_t index, uint8_t* out) const;
 
  private:
@@ -58,7 +59,7 @@ class ImageStore {
   ImageStoreOptions options_;
   ClassFolder folder_;
   ImageLayout layout_;
-  std::unique_ptr<uint8_t[]> cache_;  ///< the first num_cached_ images, one after another
+  std::unique_ptr<uint8_t[]> cache_;  ///< the first num_cached_ images, contiguous
   size_t num_cached_ = 0;
   std::vector<std::string> skipped_;
   std::unique_ptr<ReaderPool> readers_;

@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-/// Decodes a JPEG file held in memory, baseline or progressive, to 8-bit grey or RGB. An orientation in the
-/// metadata is not applied. Throws DataError naming `file` for damaged or missing data (where other readers
-/// would go on with a grey area), for CMYK images, and for dimensions above `limits`, which are checked
-/// before the pixels are allocated. JPEG has no checksums: damage that leaves a valid stream cannot be seen.
+/// Decodes a baseline or progressive JPEG file in memory to 8-bit grey or RGB. Ignores an orientation in the
+/// metadata. Throws DataError naming `file` for damaged or missing data (which other readers would replace by
+/// a grey area), for CMYK images, and for dimensions above `limits`, before it allocates the pixels. JPEG has
+/// no checksums, so damage that leaves a valid stream cannot be detected.
 DecodedImage decode_jpeg(std::span<const uint8_t> bytes, const std::string& file,
                          const DecodeLimits& limits = {});
 

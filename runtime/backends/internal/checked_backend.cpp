@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-CheckedBackend::CheckedBackend(RankInfo place, std::shared_ptr<CollectiveOrder> order)
-    : Backend(place.rank, place.size),
-      place_(std::make_shared<const RankInfo>(std::move(place))),
+CheckedBackend::CheckedBackend(RankInfo info, std::shared_ptr<CollectiveOrder> order)
+    : Backend(info.rank, info.size),
+      info_(std::make_shared<const RankInfo>(std::move(info))),
       order_(std::move(order)) {}
 
 void CheckedBackend::forget_launched() {
@@ -45,7 +45,7 @@ void CheckedBackend::use(c10::intrusive_ptr<c10d::Backend> inner) {
 
 c10::intrusive_ptr<c10d::Backend> CheckedBackend::inner() const {
   MutexLock lock(mutex_);
-  if (!inner_) throw CollectiveAborted("[" + place_->op + "] is not connected");
+  if (!inner_) throw CollectiveAborted("[" + info_->op + "] is not connected");
   return inner_;
 }
 
@@ -79,7 +79,7 @@ std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
 }
 
 c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
-  auto work = c10::make_intrusive<CheckedWork>(place_, order_, std::move(launch));
+  auto work = c10::make_intrusive<CheckedWork>(info_, order_, std::move(launch));
   work->join();
   inner();  // or there is nothing to wait for
   if (is_watched) {
@@ -90,7 +90,7 @@ c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watc
 }
 
 void CheckedBackend::check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const {
-  const auto device = place_->device.torch_device();
+  const auto device = info_->device.torch_device();
   for (const auto& tensor : tensors) {
     if (tensor.layout() != at::kStrided) {
       throw InvalidArgument(
@@ -98,7 +98,7 @@ void CheckedBackend::check_tensors(const char* operation, const std::vector<at::
     }
     if (tensor.device() != device) {
       throw InvalidArgument(c10::str("[", operation, "] expected tensors on ", device, " of replica ",
-                                     place_->rank, ", but got one on ", tensor.device()));
+                                     info_->rank, ", but got one on ", tensor.device()));
     }
   }
 }
@@ -135,11 +135,11 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>
 std::vector<at::Tensor> CheckedBackend::shortened(std::vector<at::Tensor> tensors,
                                                   const c10d::ReduceOp& op) const {
   const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
-  if (!place_->wire_dtype || !is_sum) return tensors;
+  if (!info_->wire_dtype || !is_sum) return tensors;
   const at::NoGradGuard no_grad;
   for (auto& tensor : tensors) {
     if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble)
-      tensor = tensor.to(*place_->wire_dtype);
+      tensor = tensor.to(*info_->wire_dtype);
   }
   return tensors;
 }

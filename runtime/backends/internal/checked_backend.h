@@ -15,41 +15,43 @@
 
 namespace lockstep {
 
-/// One rank's view of a backend that somebody else made: takes what LocalBackend takes, and refuses what that
-/// refuses, over backends that demand more of their callers and check less. Lists are packed, tensors without
-/// elements left out, others made contiguous, gathers of unequal sizes padded; calls that do not fit the
-/// other ranks' throw before they are launched.
+/// One rank's view of a backend that someone else created. Accepts and refuses the same calls as
+/// LocalBackend, on top of backends that demand more and check less: it packs lists of tensors, leaves out
+/// empty tensors, makes tensors contiguous, and pads gathers of unequal sizes. A call that does not match the
+/// other ranks' calls throws before it is launched.
 ///
-/// Calls do not block where the backend's do not. Used by its rank's thread, and between runs by others.
+/// Calls block only if the backend's do. Use it from its rank's thread; between runs, other threads may use
+/// it.
 class CheckedBackend : public c10d::Backend {
  public:
-  CheckedBackend(RankInfo place, std::shared_ptr<CollectiveOrder> order);
+  CheckedBackend(RankInfo info, std::shared_ptr<CollectiveOrder> order);
 
-  /// Calls go to `inner` from now on; null: they throw CollectiveAborted.
+  /// Sends all further calls to `inner`. If `inner` is null, calls throw CollectiveAborted.
   void use(c10::intrusive_ptr<c10d::Backend> inner);
-  /// Throws BackendError, or what explains it, for a launched collective that has failed meanwhile. Does not
-  /// wait for one that still runs, which is looked at next time.
+  /// Throws BackendError, or the error that explains it, if a launched collective has failed since. Does not
+  /// wait for collectives that still run; the next call checks them.
   void check_launched();
-  /// Forgets what was launched.
+  /// Forgets all launched collectives.
   void forget_launched();
-  /// A place in the order of collectives, and whether the one there still runs.
+  /// A position in the order of collectives, and whether the collective there still runs.
   struct Open {
     uint64_t place = 0;
     bool is_running = false;
   };
-  /// The first launched collective before place `end` that has not ended well by now; `end` where all have.
-  /// Any thread may call it.
+  /// Returns the first launched collective before position `end` that has not completed successfully, or
+  /// `end` if there is none. Thread-safe.
   Open first_open(uint64_t end);
 
-  /// While on, collectives become part of a graph, of which there is nothing to see until it is replayed:
-  /// they are not looked after. Called by the rank's thread.
+  /// While on, collectives are captured into a graph and not watched: they do not run until the graph is
+  /// replayed. Call it from the rank's thread.
   void capture(bool on) { is_capturing_ = on; }
-  /// The rank is about to launch a graph with collectives in it, which counts as one: joins it, and throws as
-  /// a collective. What it returns is to be called with what tells whether the graph is done once it was
-  /// launched, with null where it was not. Called by the rank's thread.
+  /// Announces that the rank is about to launch a graph with collectives in it. Joins the graph as one
+  /// collective, and throws as a collective does. After the launch, call the returned function with a
+  /// function that tells whether the graph has finished, or with null if the graph was not launched. Call it
+  /// from the rank's thread.
   std::function<void(std::function<bool()> is_done)> begin_replay();
 
-  const std::string getBackendName() const override { return place_->op; }
+  const std::string getBackendName() const override { return info_->op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -69,12 +71,12 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
   c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
-  /// What travels in place of each.
+  /// Returns the tensors to send: sums of float32 and float64 are cast to the wire dtype, if there is one.
   std::vector<at::Tensor> shortened(std::vector<at::Tensor> tensors, const c10d::ReduceOp& op) const;
-  /// Throws CollectiveAborted where there is none.
+  /// Throws CollectiveAborted if there is no inner backend.
   c10::intrusive_ptr<c10d::Backend> inner() const;
 
-  const std::shared_ptr<const RankInfo> place_;
+  const std::shared_ptr<const RankInfo> info_;
   const std::shared_ptr<CollectiveOrder> order_;
   bool is_capturing_ = false;
   mutable Mutex mutex_;

@@ -39,9 +39,9 @@ class ReplayedWork : public c10d::Work {
 }  // namespace
 
 void CheckedWork::join() {
-  const auto joined = order_->join(place_->rank, launch_.description);
+  const auto joined = order_->join(info_->rank, launch_.description);
   sequence_ = joined.sequence;
-  if (joined.is_complete && place_->on_joined) place_->on_joined(sequence_, launch_.description);
+  if (joined.is_complete && info_->on_joined) info_->on_joined(sequence_, launch_.description);
 }
 
 void CheckedWork::start(c10d::Backend& inner) {
@@ -100,13 +100,13 @@ void CheckedWork::explain(const std::exception_ptr& error) const {
   if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
   const auto elapsed = std::chrono::steady_clock::now() - begin_;
   const auto missing = order_->missing(sequence_);
-  const CollectiveCall call{sequence_, place_->rank, launch_.description};
-  if (!missing.empty() && elapsed >= place_->timeout)
-    throw CollectiveAborted(timed_out(call, place_->timeout, missing));
-  const BackendError failed(c10::str("[", place_->op, "] replica ", place_->rank, " (", place_->device.str(),
+  const CollectiveCall call{sequence_, info_->rank, launch_.description};
+  if (!missing.empty() && elapsed >= info_->timeout)
+    throw CollectiveAborted(timed_out(call, info_->timeout, missing));
+  const BackendError failed(c10::str("[", info_->op, "] replica ", info_->rank, " (", info_->device.str(),
                                      "): ", call.description, " (collective #", sequence_,
                                      ") failed: ", error_line(error)));
-  const auto cause = place_->find_cause ? place_->find_cause() : nullptr;
+  const auto cause = info_->find_cause ? info_->find_cause() : nullptr;
   if (cause) std::rethrow_exception(cause);
   // While it looked, others may have found it.
   if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);

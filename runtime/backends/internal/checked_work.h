@@ -18,25 +18,24 @@
 
 namespace lockstep {
 
-/// Who a rank's backend is in messages, and where.
+/// Identifies a rank's backend in error messages.
 struct RankInfo {
-  std::string op;  ///< of the cross-device op, such as NcclAllReduce
-  int rank = 0;    ///< among all ranks, those of other processes included
+  std::string op;  ///< name of the cross-device op, such as NcclAllReduce
+  int rank = 0;    ///< rank among all processes' ranks
   int size = 1;
   LogicalDevice device;
   std::chrono::milliseconds timeout{};
-  /// What sums of float32 and float64 are rounded to for their way.
+  /// If set, sums of float32 and float64 are rounded to this dtype for transport.
   std::optional<at::ScalarType> wire_dtype;
-  /// Called for a collective that this process's ranks have all joined now, by the last of them; null:
-  /// nothing.
+  /// Called by the last of this process's ranks to join a collective. May be null.
   std::function<void(uint64_t sequence, const std::string& description)> on_joined;
-  /// What other processes have to do with a collective's failure, null: nothing; may block for a second. Not
-  /// set: there are none.
+  /// Returns the error of another process that caused a collective's failure, or null if there is none. May
+  /// block for a second. Not set if there are no other processes.
   std::function<std::exception_ptr()> find_cause;
 };
 
-/// One collective of a rank, and what its backend made of it: takes its place in the order of all ranks
-/// before it is launched, and says what goes wrong in terms of replicas.
+/// One collective of a rank, with the backend's works for it. Takes its position in the order of all ranks
+/// before it is launched, and reports errors in terms of replicas.
 class CheckedWork : public c10d::Work {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
@@ -44,29 +43,29 @@ class CheckedWork : public c10d::Work {
     c10d::OpType type;
     std::string description;
     std::function<Works(c10d::Backend&)> start;
-    std::function<void()> finish;  ///< on the waiter's stream, once the works are done
+    std::function<void()> finish;  ///< runs on the waiter's stream, once the works are done
   };
 
-  CheckedWork(std::shared_ptr<const RankInfo> place, std::shared_ptr<CollectiveOrder> order, Launch launch)
-      : Work(place->rank, launch.type),
-        place_(std::move(place)),
+  CheckedWork(std::shared_ptr<const RankInfo> info, std::shared_ptr<CollectiveOrder> order, Launch launch)
+      : Work(info->rank, launch.type),
+        info_(std::move(info)),
         order_(std::move(order)),
         launch_(std::move(launch)) {}
 
-  /// Throws as CollectiveOrder::join().
+  /// Throws like CollectiveOrder::join().
   void join();
-  /// Launches it; throws as wait().
+  /// Launches the collective. Throws like wait().
   void start(c10d::Backend& inner);
-  /// In place of start(), for what somebody else has launched, or not (null).
+  /// Replaces start() if someone else launched the collective. Pass null if it was not launched.
   void follow(std::function<bool()> is_done);
   uint64_t sequence() const { return sequence_; }
 
   bool isCompleted() override;
   std::exception_ptr exception() const override;
-  /// Throws BackendError, or what other processes have to do with it, CollectiveAborted where local ranks are
-  /// missing, the order's error after its abort, and what the device itself reports as it is.
+  /// Throws BackendError, or the error of another process that caused the failure; CollectiveAborted if local
+  /// ranks are missing; the order's error after its abort; and errors of the device itself unchanged.
   bool wait(std::chrono::milliseconds timeout) override;
-  /// Throws what has become of the collective where it failed without anybody waiting for it.
+  /// Throws the collective's error if it has failed. Does not wait.
   void check();
 
  private:
@@ -74,12 +73,12 @@ class CheckedWork : public c10d::Work {
 
   [[noreturn]] void explain(const std::exception_ptr& error) const;
 
-  const std::shared_ptr<const RankInfo> place_;
+  const std::shared_ptr<const RankInfo> info_;
   const std::shared_ptr<CollectiveOrder> order_;
   Launch launch_;
   uint64_t sequence_ = 0;
   std::chrono::steady_clock::time_point begin_;
-  Works works_;  // written once, before state_ says so
+  Works works_;  // written once, before `state_` changes
   std::atomic<State> state_{State::kJoined};
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/runtime/backends/internal/hierarchical_stages.h"
 #include "lockstep/runtime/backends/internal/hierarchical_sum.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/byte_layout.h"
@@ -18,7 +17,7 @@ using Arrival = ReplicaRendezvous::Arrival;
 using Arrivals = std::vector<Arrival>;
 using Works = WorkerChannel::Works;
 
-using Course = HierarchicalStages;
+using Stages = HierarchicalStages;
 
 /// `work`, whose failure ends the channel: what comes behind this collective waits for it there.
 template <typename Fn>
@@ -31,19 +30,19 @@ auto or_fail(const std::weak_ptr<WorkerChannel>& channel, const Fn& work) {
   }
 }
 
-ReplicaRendezvous::Work work_of(Course course, Arrivals& arrivals,
+ReplicaRendezvous::Work work_of(Stages stages, Arrivals& arrivals,
                                 const std::shared_ptr<WorkerChannel>& channel, DeviceStreams& streams) {
   // The channel's thread holds what is here, and must not be the last to hold the channel.
   const std::weak_ptr<WorkerChannel> weak = channel;
-  const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const CoursePart& part) {
+  const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const StagePart& part) {
     return [&arrivals, weak, streams, part](int number) {
       or_fail(weak, [&] { run_on_devices(arrivals, streams, [&] { part(arrivals, number); }); });
     };
   };
-  ReplicaRendezvous::Work after{course.num_after, on_streams(course.after), nullptr};
-  WorkerChannel::Exchange exchange{std::move(course.description), std::move(course.exchange),
-                                   std::move(course.complete)};
-  return {course.num_before, on_streams(course.before),
+  ReplicaRendezvous::Work after{stages.num_after, on_streams(stages.after), nullptr};
+  WorkerChannel::Exchange exchange{std::move(stages.description), std::move(stages.exchange),
+                                   std::move(stages.complete)};
+  return {stages.num_before, on_streams(stages.before),
           [channel, exchange = std::move(exchange), after = std::move(after)](
               uint64_t sequence, ReplicaRendezvous::Resume resume) {
             auto submitted = exchange;
@@ -54,48 +53,48 @@ ReplicaRendezvous::Work work_of(Course course, Arrivals& arrivals,
           }};
 }
 
-/// The work of a collective whose course is made once all local replicas are there.
+/// The work of a collective whose stages is made once all local replicas are there.
 ReplicaRendezvous::MakeWork over_workers(std::string description,
-                                         std::function<Course(const Arrivals&)> make_course,
+                                         std::function<Stages(const Arrivals&)> make_stages,
                                          std::shared_ptr<WorkerChannel> channel,
                                          std::shared_ptr<DeviceStreams> streams) {
-  return [description = std::move(description), make_course = std::move(make_course),
+  return [description = std::move(description), make_stages = std::move(make_stages),
           channel = std::move(channel), streams = std::move(streams)](Arrivals& arrivals) {
-    auto course = or_fail(channel, [&] { return make_course(arrivals); });
-    course.description = description;
-    return work_of(std::move(course), arrivals, channel, *streams);
+    auto stages = or_fail(channel, [&] { return make_stages(arrivals); });
+    stages.description = description;
+    return work_of(std::move(stages), arrivals, channel, *streams);
   };
 }
 
-Course broadcast_course(const Arrivals& arrivals, int source, const WorkerLayout& layout) {
+Stages broadcast_stages(const Arrivals& arrivals, int source, const WorkerLayout& layout) {
   const ByteLayout places(arrivals[0].outputs);
   const at::Tensor buffer = at::empty({places.total()}, at::kByte);
   const int worker = layout.worker_of(source);
   const int local = source - layout.first_local();  // of the source, where this is its worker
-  Course course;
-  course.num_before = worker == layout.worker() ? 1 : 0;
-  course.before = [places, buffer, local](Arrivals& all, int) {
+  Stages stages;
+  stages.num_before = worker == layout.worker() ? 1 : 0;
+  stages.before = [places, buffer, local](Arrivals& all, int) {
     const auto& from = all[static_cast<size_t>(local)].inputs;
     for (size_t i = 0; i < from.size(); ++i) places.of(buffer, i, from[i]).copy_(from[i]);
   };
-  course.exchange = [buffer, worker](c10d::Backend& backend) {
+  stages.exchange = [buffer, worker](c10d::Backend& backend) {
     if (buffer.numel() == 0) return Works{};
     c10d::BroadcastOptions options;
     options.rootRank = worker;
     std::vector<at::Tensor> one{buffer};
     return Works{backend.broadcast(one, options)};
   };
-  course.num_after = static_cast<int>(arrivals.size());
-  course.after = [places, buffer, is_here = worker == layout.worker(), local](Arrivals& all, int replica) {
+  stages.num_after = static_cast<int>(arrivals.size());
+  stages.after = [places, buffer, is_here = worker == layout.worker(), local](Arrivals& all, int replica) {
     if (is_here && replica == local) return;
     auto& to = all[static_cast<size_t>(replica)].outputs;
     for (size_t i = 0; i < to.size(); ++i) to[i].copy_(places.of(buffer, i, to[i]));
   };
-  return course;
+  return stages;
 }
 
 /// Every worker sends as many bytes as the one with the most.
-Course gather_course(const Arrivals& arrivals, std::shared_ptr<const WorkerLayout> layout) {
+Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayout> layout) {
   std::vector<ByteLayout> places(static_cast<size_t>(layout->num_workers()));
   int64_t most = 0;
   for (int worker = 0; worker < layout->num_workers(); ++worker) {
@@ -106,20 +105,20 @@ Course gather_course(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
   }
   const at::Tensor sent = at::empty({most}, at::kByte);
   const at::Tensor received = at::empty({layout->num_workers(), most}, at::kByte);
-  Course course;
-  course.num_before = static_cast<int>(arrivals.size());
-  course.before = [own = places[static_cast<size_t>(layout->worker())], sent](Arrivals& all, int replica) {
+  Stages stages;
+  stages.num_before = static_cast<int>(arrivals.size());
+  stages.before = [own = places[static_cast<size_t>(layout->worker())], sent](Arrivals& all, int replica) {
     const auto& from = all[static_cast<size_t>(replica)].inputs[0];
     own.of(sent, static_cast<size_t>(replica), from).copy_(from);
   };
-  course.exchange = [sent, received](c10d::Backend& backend) {
+  stages.exchange = [sent, received](c10d::Backend& backend) {
     if (sent.numel() == 0) return Works{};
     std::vector<std::vector<at::Tensor>> parts{received.unbind(0)};
     std::vector<at::Tensor> one{sent};
     return Works{backend.allgather(parts, one)};
   };
-  course.num_after = static_cast<int>(arrivals.size());
-  course.after = [places, received, layout = std::move(layout)](Arrivals& all, int replica) {
+  stages.num_after = static_cast<int>(arrivals.size());
+  stages.after = [places, received, layout = std::move(layout)](Arrivals& all, int replica) {
     auto& to = all[static_cast<size_t>(replica)].outputs;
     for (int from = 0; from < layout->num_replicas(); ++from) {
       const int worker = layout->worker_of(from);
@@ -128,7 +127,7 @@ Course gather_course(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
           received[worker], static_cast<size_t>(from - layout->first_replica_of(worker)), output));
     }
   };
-  return course;
+  return stages;
 }
 
 }  // namespace
@@ -153,29 +152,29 @@ void HierarchicalBackend::check_reduction(const c10d::ReduceOp& op,
 
 ReplicaRendezvous::MakeWork HierarchicalBackend::reduction(c10d::ReduceOp::RedOpType op,
                                                            std::string description) {
-  const auto course = [op, layout = layout_, compression = compression_](const Arrivals& arrivals) {
-    return sum_course(arrivals, op, *layout, compression);
+  const auto stages = [op, layout = layout_, compression = compression_](const Arrivals& arrivals) {
+    return sum_stages(arrivals, op, *layout, compression);
   };
-  return over_workers(std::move(description), course, channel_, streams_);
+  return over_workers(std::move(description), stages, channel_, streams_);
 }
 
 ReplicaRendezvous::MakeWork HierarchicalBackend::broadcast_from(int source, std::string description) {
-  const auto course = [source, layout = layout_](const Arrivals& arrivals) {
-    return broadcast_course(arrivals, source, *layout);
+  const auto stages = [source, layout = layout_](const Arrivals& arrivals) {
+    return broadcast_stages(arrivals, source, *layout);
   };
-  return over_workers(std::move(description), course, channel_, streams_);
+  return over_workers(std::move(description), stages, channel_, streams_);
 }
 
 ReplicaRendezvous::MakeWork HierarchicalBackend::gathering(std::string description) {
-  const auto course = [layout = layout_](const Arrivals& arrivals) {
-    return gather_course(arrivals, layout);
+  const auto stages = [layout = layout_](const Arrivals& arrivals) {
+    return gather_stages(arrivals, layout);
   };
-  return over_workers(std::move(description), course, channel_, streams_);
+  return over_workers(std::move(description), stages, channel_, streams_);
 }
 
 ReplicaRendezvous::MakeWork HierarchicalBackend::meeting(std::string description) {
   return over_workers(
-      std::move(description), [](const Arrivals&) { return Course{}; }, channel_, streams_);
+      std::move(description), [](const Arrivals&) { return Stages{}; }, channel_, streams_);
 }
 
 HierarchicalChannel::HierarchicalChannel(std::shared_ptr<const WorkerLayout> layout,

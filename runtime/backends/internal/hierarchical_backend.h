@@ -14,14 +14,15 @@
 
 namespace lockstep {
 
-/// c10d collectives among all replicas of a job: within a process by memory that its replicas share, and
-/// between the worker processes by another backend, with one rank a worker, on CPU tensors. One backend
-/// object a local replica, whose rank is the replica's among all.
+/// c10d collectives among all replicas of a job. Replicas of one process communicate through shared memory;
+/// worker processes communicate through another backend, with one rank per worker, on CPU tensors. Each local
+/// replica has one backend object, whose rank is the replica's number among all replicas.
 ///
-/// A sum is made in replica order within each process, then over the workers as their backend does, once: all
-/// replicas get the same bits. Calls never block; Work::wait() throws what ReplicaRendezvous::wait() and the
-/// WorkerChannel throw. Sums of integers shorter than 32 bits, and of bools, are made in int32. With a
-/// compression sums of float32 and float64 travel by it. Products of complex numbers are refused.
+/// A sum adds the replicas of each process in replica order, then the workers' sums as their backend does,
+/// once, so all replicas get the same bits. Calls never block; Work::wait() throws what
+/// ReplicaRendezvous::wait() and WorkerChannel throw. Integers shorter than 32 bits and bools are summed in
+/// int32. If a compression is given, sums of float32 and float64 are sent compressed. Products of complex
+/// numbers are refused.
 class HierarchicalBackend : public RendezvousBackend {
  public:
   HierarchicalBackend(std::shared_ptr<ReplicaRendezvous> rendezvous, int local,
@@ -45,7 +46,8 @@ class HierarchicalBackend : public RendezvousBackend {
   const std::shared_ptr<GradientCompression> compression_;
 };
 
-/// A channel over HierarchicalBackend. A failure in any process ends it for good: enter() throws its error.
+/// A channel that uses HierarchicalBackend. After a failure in any process the channel cannot be used again:
+/// enter() throws the error.
 class HierarchicalChannel : public RendezvousChannel {
  public:
   HierarchicalChannel(std::shared_ptr<const WorkerLayout> layout, std::shared_ptr<WorkerChannel> channel,

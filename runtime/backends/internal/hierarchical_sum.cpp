@@ -90,14 +90,14 @@ bool is_compressible(const at::Tensor& buffer) {
 
 }  // namespace
 
-HierarchicalStages sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op,
+HierarchicalStages sum_stages(const Arrivals& arrivals, c10d::ReduceOp::RedOpType op,
                               const WorkerLayout& layout,
                               const std::shared_ptr<GradientCompression>& compression) {
   const auto sum = lay_out_sum(arrivals, layout.first_local());
   const bool is_mean = op == c10d::ReduceOp::AVG;
-  HierarchicalStages course;
-  course.num_before = sum->is_in_place ? 0 : static_cast<int>(sum->slices.size());
-  course.before = [sum, op](Arrivals&, int part) {
+  HierarchicalStages stages;
+  stages.num_before = sum->is_in_place ? 0 : static_cast<int>(sum->slices.size());
+  stages.before = [sum, op](Arrivals&, int part) {
     auto& slice = sum->slices[static_cast<size_t>(part)];
     slice.sum.copy_(slice.of(sum->tensors[0][slice.index]));
     for (size_t replica = 1; replica < sum->tensors.size(); ++replica)
@@ -106,7 +106,7 @@ HierarchicalStages sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpTyp
   const bool is_sum = is_mean || op == c10d::ReduceOp::SUM;
   // What travels in place of each buffer.
   const auto sent = std::make_shared<std::vector<at::Tensor>>();
-  course.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
+  stages.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
     c10d::AllreduceOptions options;
     options.reduceOp = is_sum ? c10d::ReduceOp::SUM : op;
     WorkerChannel::Works works;
@@ -119,19 +119,19 @@ HierarchicalStages sum_course(const Arrivals& arrivals, c10d::ReduceOp::RedOpTyp
     }
     return works;
   };
-  course.complete = [sum, compression, sent] {
+  stages.complete = [sum, compression, sent] {
     for (size_t i = 0; i < sent->size(); ++i) {
       if (!(*sent)[i].is_same(sum->buffers[i])) compression->decompress((*sent)[i], sum->buffers[i]);
     }
   };
-  course.num_after = sum->is_in_place && !is_mean ? 0 : static_cast<int>(sum->slices.size());
-  course.after = [sum, is_mean, num_replicas = layout.num_replicas()](Arrivals&, int part) {
+  stages.num_after = sum->is_in_place && !is_mean ? 0 : static_cast<int>(sum->slices.size());
+  stages.after = [sum, is_mean, num_replicas = layout.num_replicas()](Arrivals&, int part) {
     auto& slice = sum->slices[static_cast<size_t>(part)];
     if (is_mean) slice.sum.div_(num_replicas);
     if (sum->is_in_place) return;
     for (auto& tensors : sum->tensors) slice.of(tensors[slice.index]).copy_(slice.sum);
   };
-  return course;
+  return stages;
 }
 
 }  // namespace lockstep

@@ -7,18 +7,18 @@
 
 namespace lockstep {
 
-/// Settings of NCCL's process groups that only the environment can make. Call it before connecting; what the
-/// user has set stays.
+/// Sets the options of NCCL's process groups that can only be set through environment variables. Variables
+/// the user has set are kept. Call it before connecting.
 void prepare_nccl();
 
-/// One rank's ProcessGroupNCCL; throws c10::Error where there is no GPU. With the settings of prepare_nccl()
-/// its works do not block the host in wait(), and it never ends the process by itself; a user's own may say
-/// otherwise (TORCH_NCCL_BLOCKING_WAIT, TORCH_NCCL_ASYNC_ERROR_HANDLING). In a build without CUDA it throws
-/// InvalidArgument.
+/// Returns one rank's ProcessGroupNCCL. With the settings of prepare_nccl(), wait() of its works does not
+/// block the host, and it never ends the process; the user's own TORCH_NCCL_BLOCKING_WAIT or
+/// TORCH_NCCL_ASYNC_ERROR_HANDLING may change that. Throws c10::Error if there is no GPU, and InvalidArgument
+/// in a build without CUDA.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 
-/// What tells a GPU from those of all machines, as far as NCCL does: parts of one GPU have the same. Empty in
-/// a build without CUDA.
+/// Returns an ID that is unique among the GPUs of all machines, in the sense of NCCL: parts of one GPU share
+/// an ID. Returns an empty string in a build without CUDA.
 std::string unique_id_of_gpu(const LogicalDevice& gpu);
 
 }  // namespace lockstep

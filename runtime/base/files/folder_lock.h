@@ -6,46 +6,57 @@
 
 namespace lockstep {
 
-/// A process that writes into a folder.
+/// Identifies a process that writes into a folder.
 struct FolderOwner {
   std::string host;
   int64_t process = 0;
-  /// What all processes of its job have in common, over restarts too; empty: it has none.
+  /// Name that all processes of its job share, also after restarts. Empty: none.
   std::string job;
-  int64_t generation = 0;  ///< how often its job had been started before
+  int64_t generation = 0;  ///< How often its job had been started before.
 
-  /// This process.
+  /// Describes this process.
   static FolderOwner here(const std::string& job = "", int64_t generation = 0);
-  /// Such as "process 4711 on host-a".
+  /// Returns text such as "process 4711 on host-a".
   std::string describe() const;
 };
 
 /// Another process owns the folder. The message names it.
+///
+/// Example:
+///
+///     try {
+///       FolderLock lock("checkpoints/lock", FolderOwner::here());
+///     } catch (const lockstep::FolderInUse& error) {
+///       std::cerr << error.what() << " already writes here\n";
+///     }
 class FolderInUse : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Owns a folder for this process, by a file in it that is locked with the system as long as the object
-/// lives.
+/// Owns a folder for this process: the system locks a file in the folder as long as the object lives.
 ///
-/// What a process left that was killed is no lock. One that is alive, or cannot be asked because the file
-/// system has no locks and it ran on another host, keeps its folder, but for one of the same job and an
-/// earlier generation: that was started again because it had failed, and comes back late at most. It is
-/// fenced off: holds() tells it.
+/// Example:
 ///
-/// Not thread-safe, but for holds().
+///     FolderLock lock("checkpoints/lock", FolderOwner::here("mnist", 2));
+///     if (!lock.holds()) throw std::runtime_error("a restarted job has taken the folder");
+///
+/// If a process is killed, its lock ends. A live process keeps its folder. If the file system has no locks,
+/// an owner on another host keeps it too, since nobody can tell whether it lives. There is one exception: a
+/// job that is started again, with a later generation, takes the folder from its earlier generation, which
+/// had failed. If that one still runs, its holds() returns false from then on.
+///
+/// Not thread-safe, except for holds().
 class FolderLock {
  public:
-  /// `path` is the file's. Throws FolderInUse, and std::system_error naming the file where the system
-  /// refuses.
+  /// Locks the file `path`. Throws FolderInUse, and std::system_error naming the file if the system refuses.
   FolderLock(std::string path, const FolderOwner& owner);
-  /// Gives the folder up and removes the file, if it is still this one's.
+  /// Releases the folder and removes the file if it still belongs to this object.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Whether no later generation has taken the folder.
+  /// Returns false once a later generation has taken the folder. Thread-safe.
   bool holds() const;
 
  private:
@@ -56,8 +67,8 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-/// Who owns a folder by the lock file `path`, as describe() says it; empty where nobody does, also where its
-/// owner was killed. Changes nothing.
+/// Returns FolderOwner::describe() of the process that holds the lock file `path`. Returns an empty string if
+/// nobody does, if the owner was killed, and if the file system has no locks. Changes nothing.
 std::string folder_owner(const std::string& path);
 
 }  // namespace lockstep

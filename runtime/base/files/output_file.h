@@ -7,11 +7,17 @@
 
 namespace lockstep {
 
-/// A new file that grows at its end. What append() was given is with the system when it returns: a process
-/// that is killed later loses nothing of it. Used by one thread at a time.
+/// A new file that grows at its end. Bytes that append() was given have reached the system when it returns,
+/// so a process that is killed later does not lose them. Not thread-safe.
+///
+/// Example:
+///
+///     OutputFile file("metrics.jsonl.new");
+///     file.append("{\"step\": 1}\n");
+///     file.move_to("metrics.jsonl");
 class OutputFile {
  public:
-  /// Creates the file, which must not exist yet. Throws std::system_error that names it where it cannot.
+  /// Creates the file, which must not exist yet. Throws std::system_error naming it if that fails.
   explicit OutputFile(std::string path);
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
@@ -19,13 +25,14 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// All of `bytes` or nothing: where they cannot be written, because the disk is full for one, the file is
-  /// cut back to what it held, and std::system_error names it. A later call may succeed.
+  /// Appends all of `bytes` or nothing. If they cannot be written, for example because the disk is full, it
+  /// cuts the file back to its previous size and throws std::system_error naming it. A later call may
+  /// succeed.
   void append(std::span<const uint8_t> bytes);
   void append(std::string_view text);
 
-  /// Puts the file into the place of `path`, whether or not there is another one: readers of it see the old
-  /// file or this one, whole. Throws std::system_error naming `path` where it cannot.
+  /// Renames the file to `path` and replaces any file there: readers see either the old file or this one,
+  /// complete. Throws std::system_error naming `path` if that fails.
   void move_to(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -38,11 +45,11 @@ class OutputFile {
   uint64_t size_ = 0;
 };
 
-/// A name in `path`'s folder that no other call returns, for a file that takes its place later.
+/// Returns a name in the folder of `path` that no other call returns, for a file that replaces `path` later.
 std::string name_beside(const std::string& path);
 
-/// Makes `text` the content of `path`, whether or not there is a file: readers see the old content or the new
-/// one, whole. Throws std::system_error naming `path`, which then is as before.
+/// Replaces the content of `path`, or creates it: readers see either the old content or the new one,
+/// complete. Throws std::system_error naming `path`, which is then unchanged.
 void replace_file(const std::string& path, std::string_view text);
 
 }  // namespace lockstep

@@ -10,16 +10,17 @@
 
 namespace lockstep {
 
-/// What `work()` returns, called in a thread of its own; nothing where it has not ended after `limit`. Its
-/// thread is left behind then, so that it must hold all that it uses. For calls that have no timeout, such as
-/// those of a store's client whose server does not answer. Throws what `work()` throws in time.
+/// Calls `work()` in a new thread and returns its result, or nullopt if it has not returned within `limit`.
+/// In that case the thread is left running, so `work` must own everything it uses. Throws what `work()`
+/// throws in time. Use it for calls that have no timeout, such as those of a store client whose server may
+/// not answer.
 template <typename Work>
 auto call_with_timeout(std::chrono::milliseconds limit, Work work) {
   using Result = std::invoke_result_t<Work&>;
   std::promise<Result> promise;
   auto result = promise.get_future();
   std::thread([held = std::optional<Work>(std::move(work)), promise = std::move(promise)]() mutable {
-    // The caller may count on what the work held being gone.
+    // Destroy what the work holds before the caller continues: the caller may rely on it.
     try {
       Result value = (*held)();
       held.reset();

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// Appends numbers and texts to bytes, the lowest byte of a number first, whatever the machine.
+/// Appends numbers and texts to a byte buffer in little-endian order on any machine.
 class LittleEndianWriter {
  public:
   template <std::integral Integer>
@@ -23,7 +23,7 @@ class LittleEndianWriter {
     for (size_t i = 0; i < sizeof(Integer); ++i) bytes_.push_back(static_cast<uint8_t>(bits >> (8 * i)));
   }
   void write(double value) { write(std::bit_cast<uint64_t>(value)); }
-  /// Its size in four bytes, and its bytes. Throws InvalidArgument for 4 GiB or more.
+  /// Writes the text's size in four bytes, then its bytes. Throws InvalidArgument if it has 4 GiB or more.
   void write_text(std::string_view text) {
     if (text.size() > UINT32_MAX)
       throw InvalidArgument("expected a text of less than 4 GiB, but got one of " +
@@ -39,12 +39,12 @@ class LittleEndianWriter {
   std::vector<uint8_t> bytes_;
 };
 
-/// Reads what LittleEndianWriter wrote, from whomever. Does not own the bytes.
+/// Reads what LittleEndianWriter wrote; safe for untrusted input. Does not own the bytes.
 class LittleEndianReader {
  public:
   explicit LittleEndianReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
-  /// The next number or text. Throws InvalidArgument where the bytes end before it does.
+  /// Returns the next number or text. Throws InvalidArgument if too few bytes are left.
   template <std::integral Integer>
   Integer read() {
     const auto bytes = next(sizeof(Integer));
@@ -57,7 +57,7 @@ class LittleEndianReader {
     const auto bytes = next(read<uint32_t>());
     return {bytes.begin(), bytes.end()};
   }
-  /// A part of the bytes that were given.
+  /// Returns the next `size` bytes as a view of the given bytes.
   std::span<const uint8_t> next(size_t size) {
     if (size > bytes_.size())
       throw InvalidArgument("expected " + std::to_string(size) + " bytes more, but got " +

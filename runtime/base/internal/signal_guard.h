@@ -7,9 +7,10 @@
 
 namespace lockstep {
 
-/// Holds a signal off the calling thread while it lives, and off the threads that are started meanwhile for
-/// good: one that a call of the system sends beside its error, and that would end a process which does not
-/// ignore it. SIGPIPE comes where the other end of a connection is gone, SIGXFSZ where a file may not grow.
+/// Blocks a signal for the calling thread while this object lives, and permanently for threads started in
+/// that time. Use it for signals that a system call sends in addition to its error and that would end a
+/// process that does not ignore them: SIGPIPE if the other end of a connection is gone, SIGXFSZ if a file may
+/// not grow.
 class SignalGuard {
  public:
   explicit SignalGuard(int signal) {
@@ -22,7 +23,7 @@ class SignalGuard {
   }
   ~SignalGuard() {
     constexpr timespec kAtOnce{};
-    // Those that came meanwhile would be delivered now.
+    // Signals that arrived in the meantime would be delivered now.
     if (!was_pending_) sigtimedwait(&held_, nullptr, &kAtOnce);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }

@@ -5,18 +5,18 @@
 
 namespace lockstep {
 
-/// One value out of a cluster's configuration, as error messages name it: RANK of torchrun, or
-/// cluster.worker[1] of TF_CONFIG.
+/// One value of a cluster's configuration, as named in error messages: RANK of torchrun, or cluster.worker[1]
+/// of TF_CONFIG.
 struct ConfigurationValue {
   std::string source;
   std::string name;
 };
 
-/// `text` fit for one line of an error message: at most 80 characters, what is cut off marked by "...", bytes
-/// other than printable ASCII as \xNN.
+/// Returns `text` fit for one line of an error message: at most 80 characters, with "..." where it is cut,
+/// and bytes other than printable ASCII as \xNN.
 std::string excerpt(std::string_view text);
 
-/// excerpt() in single quotes.
+/// Returns excerpt() in single quotes.
 std::string quoted_excerpt(std::string_view text);
 
 /// Throws InvalidArgument: "[source] expected name to be `expected`, but got `given`".

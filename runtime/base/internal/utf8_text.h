@@ -5,19 +5,20 @@
 
 namespace lockstep {
 
-/// Bytes of the character at the start of `text`, which is not empty; 0 where that is no UTF-8 (RFC 3629).
+/// Returns the number of bytes of the character at the start of `text`, which must not be empty; 0 if it is
+/// not valid UTF-8 (RFC 3629).
 size_t utf8_character_length(std::string_view text);
 
-/// `text` for one line of a terminal: each control character, and each byte that is no UTF-8, becomes a
-/// question mark.
+/// Returns `text` fit for one line of a terminal: each control character, and each byte that is not valid
+/// UTF-8, becomes a question mark.
 std::string printable(std::string_view text);
 
-/// A number of characters: bytes that go on with one are not counted.
+/// Returns the number of characters; UTF-8 continuation bytes are not counted.
 size_t count_characters(std::string_view text);
 
-/// `text`, or its beginning and an ellipsis where it has more characters than `longest`.
+/// Returns `text`, or its beginning and an ellipsis if it has more than `longest` characters.
 std::string shortened(const std::string& text, size_t longest);
-/// The same with the ellipsis in the middle, for names that differ at their end.
+/// Like shortened(), but with the ellipsis in the middle, for names that differ at their end.
 std::string shortened_in_the_middle(const std::string& text, size_t longest);
 
 }  // namespace lockstep

@@ -9,33 +9,33 @@
 
 namespace lockstep {
 
-/// Bytes out of the system's source of randomness, for keys and nonces. Throws std::runtime_error where that
-/// has none to give. Thread-safe.
+/// Returns random bytes from the system, for keys and nonces. Throws std::runtime_error if the system has
+/// none. Thread-safe.
 std::array<uint8_t, 32> random_bytes();
 
-/// The secret that the processes of one job share. It tells their messages from those of everybody else:
-/// a message travels with its tag, the HMAC-SHA256 (RFC 2104) under the secret, and nothing of it is looked
-/// at before the tag was found right. It does not hide what a message says.
+/// The secret that the processes of one job share. Messages carry a tag, the HMAC-SHA256 (RFC 2104) under the
+/// secret; receivers read nothing of a message before its tag has been verified. Messages are not encrypted.
 ///
-/// Whoever knows the secret can write messages of the job: hand hex() to its processes only, and to no
-/// channel that strangers can read. Thread-safe.
+/// Anyone who knows the secret can forge messages of the job: give hex() only to the job's processes, and
+/// never send it over a channel that others can read. Thread-safe.
 class JobToken {
  public:
   using Tag = std::array<uint8_t, 32>;
 
-  /// The secret is the text's bytes; a short one can be guessed. Throws InvalidArgument for an empty text.
+  /// Uses the text's bytes as the secret; a short text can be guessed. Throws InvalidArgument if the text is
+  /// empty.
   static JobToken from_text(const std::string& text);
-  /// A secret of 32 random_bytes().
+  /// Makes a secret of 32 random_bytes().
   static JobToken random();
-  /// Reads what hex() wrote. Throws InvalidArgument for no digits, an odd number of them, or another
-  /// character; the message does not repeat the text.
+  /// Parses the output of hex(). Throws InvalidArgument for an empty text, an odd number of digits, or
+  /// another character; the message does not contain the text.
   static JobToken from_hex(const std::string& digits);
 
-  /// The secret as hexadecimal digits, two a byte.
+  /// Returns the secret as hexadecimal digits, two per byte.
   std::string hex() const;
 
   Tag tag(std::span<const uint8_t> message) const;
-  /// True if `tag` is that of `message`. Takes the same time wherever a wrong tag differs.
+  /// Returns true if `tag` is the tag of `message`. Runs in constant time, wherever a wrong tag differs.
   bool verify(std::span<const uint8_t> message, std::span<const uint8_t> tag) const;
 
  private:

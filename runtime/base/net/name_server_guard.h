@@ -4,12 +4,12 @@
 
 namespace lockstep {
 
-/// While it lives, the calling thread asks no name server: what neither an address nor the machine's own list
-/// of hosts tells has no name, which is known at once. For calls that look up the name of every address they
-/// connect to, as those of c10d's TCPStore do to say it in their log: where the name server does not answer,
-/// each of them would take many seconds.
+/// While this object lives, the calling thread asks no name server: names that are neither an address nor in
+/// the machine's hosts file fail to resolve at once. Use it for calls that look up the name of every address
+/// they connect to, as c10d's TCPStore does for its log: each would take many seconds if the name server does
+/// not answer.
 ///
-/// It holds for the resolver of the GNU C library; elsewhere, and where it cannot be set up, it does nothing.
+/// Works with the resolver of the GNU C library only; elsewhere, or if it cannot be set up, it does nothing.
 class NameServerGuard {
  public:
   NameServerGuard();

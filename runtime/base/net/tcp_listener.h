@@ -4,14 +4,14 @@
 
 namespace lockstep {
 
-/// A TCP socket that is bound to one address and has not begun to listen, closed on destruction.
+/// A TCP socket that is bound to one address but not yet listening; closed on destruction.
 class TcpListener {
  public:
-  /// Binds to `host`, an address or a name (which may ask a name server), and to nothing besides; the system
-  /// chooses port 0. Throws ClusterError naming host:port, such as where the port is in use.
+  /// Binds to `host` only, an address or a name (which may ask a name server). If `port` is 0, the system
+  /// chooses one. Throws ClusterError naming host:port, for example if the port is in use.
   TcpListener(const std::string& host, int port);
-  /// Takes over a bound socket that this process was started with. Throws ClusterError where `descriptor` is
-  /// no TCP socket, or one of another port.
+  /// Takes ownership of a bound socket that this process was started with. Throws ClusterError if
+  /// `descriptor` is not a TCP socket or is bound to another port.
   static TcpListener adopt(int descriptor, int port);
   ~TcpListener();
   TcpListener(TcpListener&& other) noexcept;
@@ -19,7 +19,7 @@ class TcpListener {
 
   int port() const { return port_; }
   int descriptor() const { return socket_; }
-  /// The descriptor, which belongs to the caller from now on.
+  /// Returns the descriptor and gives up its ownership.
   int release();
 
  private:
@@ -29,8 +29,8 @@ class TcpListener {
   int port_ = 0;
 };
 
-/// This machine's address, as a number, by which it reaches `host`: what others there can reach it by. May
-/// ask a name server, sends nothing. Throws ClusterError where there is no way.
+/// Returns the numeric address that this machine uses to reach `host`, by which hosts there can reach it. May
+/// ask a name server; sends nothing. Throws ClusterError if there is no route.
 std::string address_towards(const std::string& host, int port);
 
 }  // namespace lockstep

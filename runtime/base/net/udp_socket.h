@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// An IPv4 or IPv6 address with its port, as the system writes it.
+/// An IPv4 or IPv6 address with its port, in the system's format.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -20,12 +20,12 @@ struct SocketAddress {
   bool operator==(const SocketAddress& other) const;
 };
 
-/// A UDP socket of its own address, closed on destruction. No call but wait_until() blocks. For one thread,
-/// except that any may call interrupt().
+/// A UDP socket with its own address, closed on destruction. Only wait_until() blocks. Not thread-safe,
+/// except for interrupt().
 class UdpSocket {
  public:
-  /// Binds to `address`, an IPv4 or IPv6 address or a host name (which may ask a name server), and to
-  /// nothing besides; the system chooses port 0. Throws std::system_error naming address:port.
+  /// Binds to `address` only, an IPv4 or IPv6 address or a host name (which may ask a name server). If `port`
+  /// is 0, the system chooses one. Throws std::system_error naming address:port.
   explicit UdpSocket(const std::string& address, int port = 0);
   ~UdpSocket();
   UdpSocket(const UdpSocket&) = delete;
@@ -33,24 +33,25 @@ class UdpSocket {
 
   int port() const { return port_; }
 
-  /// The address of another socket, of this one's family. A host name may ask a name server, which may take
-  /// seconds. Throws std::system_error naming host:port.
+  /// Returns the address of another socket, in this socket's address family. For a host name it may ask a
+  /// name server, which can take seconds. Throws std::system_error naming host:port.
   SocketAddress resolve(const std::string& host, int port) const;
 
-  /// False if the system did not take the datagram, for want of a route or of memory for instance. One it
-  /// took may be lost all the same.
+  /// Sends a datagram. Returns false if the system did not accept it, for example because there is no route
+  /// or no memory. An accepted datagram may still be lost.
   bool send_to(const SocketAddress& receiver, std::span<const uint8_t> datagram);
 
-  /// Copies the next datagram that waits into `buffer`, as much of it as fits, and returns its whole size.
+  /// Copies the next waiting datagram into `buffer`, truncated to fit, and returns its full size; nullopt if
+  /// none waits.
   std::optional<size_t> receive(std::span<uint8_t> buffer);
 
-  /// The receiver of a datagram that came to a host where no socket has that port, which the host's kernel
-  /// reported by ICMP. Firewalls often swallow such reports.
+  /// Returns the receiver of a datagram that the receiving host's kernel rejected by ICMP because no socket
+  /// has that port; nullopt if there is none. Firewalls often drop such reports.
   std::optional<SocketAddress> receive_refusal();
 
-  /// Blocks until something can be received, interrupt() was called, or `deadline` has passed.
+  /// Blocks until something can be received, interrupt() is called, or `deadline` passes.
   void wait_until(std::chrono::steady_clock::time_point deadline);
-  /// Ends the present wait_until(), or else the next one. Thread-safe.
+  /// Ends the current wait_until(), or the next one if none is running. Thread-safe.
   void interrupt();
 
  private:

@@ -7,15 +7,16 @@
 
 namespace lockstep {
 
-/// Where the workers of a job meet.
+/// The address where the workers of a job meet.
 struct MasterAddress {
   HostPort address;
-  std::optional<int> socket;  ///< bound to it, for worker 0; it belongs to the caller
+  std::optional<int> socket;  ///< socket of worker 0 bound to the address; owned by the caller
 };
 
-/// The resolver's master; where that has only a file for it, worker 0 binds a port of the system's choice on
-/// loopback and writes there which, and the others block until it is there. Throws ClusterError naming the
-/// file where it does not appear within the join timeout, InvalidArgument where there is neither.
+/// Returns the resolver's master address. If the resolver only has a file for it, worker 0 binds a free port
+/// on loopback and writes the address to the file; the other workers block until the file exists. Throws
+/// ClusterError naming the file if it does not appear within the join timeout, and InvalidArgument if the
+/// resolver has neither.
 MasterAddress open_master(const ClusterResolver& resolver, const ClusterOptions& options);
 
 }  // namespace lockstep

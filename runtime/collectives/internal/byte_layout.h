@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Where tensors of any dtypes lie in one buffer of bytes, one after another, each aligned for its dtype.
+/// The positions of tensors of any dtypes in one byte buffer, one after another, each aligned for its dtype.
 class ByteLayout {
  public:
   ByteLayout() = default;
@@ -21,9 +21,9 @@ class ByteLayout {
     begins_.push_back(total_);
     total_ += (bytes_of(tensor) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  /// Bytes in all.
+  /// Returns the size of the buffer in bytes.
   int64_t total() const { return total_; }
-  /// Tensor number `index` in the buffer, which shares its memory; `like` has the tensor's shape and dtype.
+  /// Returns a view of tensor number `index` in `buffer`. `like` gives the tensor's shape and dtype.
   at::Tensor of(const at::Tensor& buffer, size_t index, const at::Tensor& like) const {
     return buffer.narrow(0, begins_[index], bytes_of(like)).view(like.scalar_type()).view(like.sizes());
   }

@@ -10,44 +10,48 @@
 
 namespace lockstep {
 
-// What collectives are called, what every backend refuses of them alike, and what is said where the ranks'
-// calls do not fit together.
+// Descriptions of collectives, the checks that all backends share, and the messages for calls that do not
+// match between ranks.
 
-/// The operation with the dtypes and shapes of its tensors. Ranks whose descriptions differ have called
-/// different collectives.
+/// Returns the operation with the dtypes and shapes of its tensors. Ranks whose descriptions differ have
+/// called different collectives.
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors);
-/// Such as `sum`. Throws InvalidArgument for another reduction than sum, mean, product, minimum and maximum.
+/// Returns the operation's name, such as `sum`. Throws InvalidArgument unless it is a sum, mean, product,
+/// minimum or maximum.
 const char* name_of(const c10d::ReduceOp& op);
 
-/// Throws InvalidArgument for a mean of integers, which would be cut off.
+/// Throws InvalidArgument for a mean of integers, which would be truncated.
 void check_mean(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 /// Throws InvalidArgument for a minimum or maximum of complex numbers, which have no order.
 void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
-/// Throws InvalidArgument for a product of complex numbers, by a backend that adds up pairs of real ones.
+/// Throws InvalidArgument for a product of complex numbers, which backends that treat them as pairs of real
+/// numbers cannot compute.
 void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
-/// Throws InvalidArgument for a broadcast from a rank that is none.
+/// Throws InvalidArgument if `source` is not a rank.
 void check_source(int64_t source, int size);
-/// Throws InvalidArgument where `outputs` is not one list with an output for each rank, or this rank's output
+/// Throws InvalidArgument if `outputs` is not one list with one output per rank, or if this rank's output
 /// differs from its input in shape or dtype.
 void check_all_gather(const std::vector<std::vector<at::Tensor>>& outputs,
                       const std::vector<at::Tensor>& inputs, int rank, int size);
 
-/// A collective as the ranks see it: what the first one that came called, and at which place in the order.
+/// A collective as the ranks see it: its position in the order, and what the first rank to arrive called.
 struct CollectiveCall {
   uint64_t sequence = 0;
   int first_rank = -1;
   const std::string& description;
 };
-/// `rank` called something else at the same place.
+/// Returns the message that `rank` called something else at the same position.
 std::string differing_calls(const CollectiveCall& call, int rank, const std::string& description);
-/// `rank` returned from the run, and the first rank has joined the call.
+/// Returns the message that `rank` returned from the run without joining the call that the first rank has
+/// joined.
 std::string returned_without_joining(const CollectiveCall& call, int rank);
-/// All ranks have returned, and the call waits for `missing`.
+/// Returns the message that all ranks have returned while the call still waits for `missing`.
 std::string not_joined(const CollectiveCall& call, const std::string& missing);
 std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> after,
                       const std::string& missing);
 
-/// Numbers of the ranks that are not `here`, which begins with `first_rank`, with commas.
+/// Returns the numbers of the ranks that are not `here`, separated by commas. `here` begins with
+/// `first_rank`.
 std::string missing_ranks(const std::vector<char>& here, int first_rank = 0);
 
 }  // namespace lockstep

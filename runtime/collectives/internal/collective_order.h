@@ -10,44 +10,44 @@
 
 namespace lockstep {
 
-/// What this process's ranks of one channel have called, in order. Tells apart, on the host and before
-/// anything is launched, the calls of ranks that do not fit together, for backends that match calls by their
-/// order alone.
+/// Records, in order, the collectives that this process's ranks have called on one channel. Detects calls
+/// that do not match between ranks, on the host and before anything is launched, for backends that match
+/// calls by their order alone.
 ///
 /// No call blocks. Thread-safe.
 class CollectiveOrder {
  public:
-  /// Ranks `first_rank` and so many after it.
+  /// Tracks `size` ranks, beginning with `first_rank`.
   explicit CollectiveOrder(int size, int first_rank = 0);
 
   struct Joined {
-    uint64_t sequence = 0;     ///< the place in the order
-    bool is_complete = false;  ///< by this rank, as the last one
+    uint64_t sequence = 0;     ///< position in the order
+    bool is_complete = false;  ///< this rank was the last to join
   };
-  /// `rank` calls its next collective. Throws CollectiveMismatch where another rank called something else
-  /// there or has returned without joining it, and after abort() its error.
+  /// Records that `rank` calls its next collective. Throws CollectiveMismatch if another rank called
+  /// something else at that position or has returned without joining it, and after abort() its error.
   Joined join(int rank, const std::string& description);
-  /// `rank` has returned from the run. Throws CollectiveMismatch where another rank has joined a collective
-  /// that it has not, except after abort().
+  /// Records that `rank` has returned from the run. Throws CollectiveMismatch if another rank has joined a
+  /// collective that `rank` has not, except after abort().
   void leave(int rank);
-  /// A run begins: undoes leave() for all ranks.
+  /// Begins a run: undoes leave() for all ranks.
   void enter();
 
-  /// Throws CollectiveMismatch for a collective that some ranks have joined and others have not.
+  /// Throws CollectiveMismatch if some ranks have joined a collective that others have not.
   void check_complete() const;
   bool is_complete() const;
   uint64_t num_joined(int rank) const;
-  /// All ranks have joined the collectives before this place.
+  /// Returns the position up to which (exclusive) all ranks have joined the collectives.
   uint64_t joined_by_all() const;
-  /// The ranks that have not joined the collective at `sequence` (which someone has), as text; empty where
-  /// all have.
+  /// Returns, as text, the ranks that have not joined the collective at `sequence`, which at least one rank
+  /// has joined; empty if all have.
   std::string missing(uint64_t sequence) const;
 
-  /// Ends the order: join() throws `error` until reset(). The first error stays.
+  /// Makes join() throw `error` until reset(). If called several times, the first error stays.
   void abort(std::exception_ptr error);
-  /// Null where there was no abort().
+  /// Returns the error of abort(), or null.
   std::exception_ptr abort_error() const;
-  /// Back to the state after construction.
+  /// Restores the state after construction.
   void reset();
 
  private:
@@ -63,7 +63,7 @@ class CollectiveOrder {
   const int size_;
   const int first_rank_;
   mutable Mutex mutex_;
-  std::deque<Call> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from place first_open_ on
+  std::deque<Call> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from position first_open_ on
   uint64_t first_open_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> next_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<char> has_left_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-// How sums of the tensors that a process's replicas bring to a ReplicaRendezvous are made.
+// Sums of the tensors that a process's replicas pass to a ReplicaRendezvous.
 
-/// A part's slices of all replicas should stay in a core's second-level cache between the sum and the copies.
+/// Chosen so that all replicas' slices of a part stay in a core's L2 cache between the sum and the copies.
 constexpr int64_t kSumPartBytes = 128 * 1024;
 
-/// What the backends between processes can add up in place of a dtype.
+/// Returns the dtype in which the backends between processes can sum values of `dtype`.
 at::ScalarType summable_dtype(at::ScalarType dtype);
 
-/// into += value, or as `op` has it (a mean adds up), on the device of `into`.
+/// Accumulates `value` into `into` by `op` (a mean is accumulated as a sum), on the device of `into`.
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value);
 
-/// Throws InvalidArgument where two replicas bring the same memory as tensor number `index`: an in-place sum
-/// would count it more than once. `first_replica` is the first arrival's.
+/// Throws InvalidArgument if two replicas pass the same memory as tensor number `index`: an in-place sum
+/// would count it more than once. `first_replica` is the number of the first arrival's replica.
 void check_own_memory(const std::vector<ReplicaRendezvous::Arrival>& arrivals, size_t index,
                       int first_replica);
 

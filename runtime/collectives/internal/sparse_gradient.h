@@ -6,13 +6,13 @@
 
 namespace lockstep {
 
-/// A gradient that is sparse in its rows, coalesced; the same values where it is so already, also where
-/// nobody has noted that: LibTorch forgets it where it accumulates a gradient.
+/// Returns a row-sparse gradient in coalesced form. Does not copy values that already are coalesced, even if
+/// the tensor is not marked so: LibTorch loses the mark when it accumulates gradients.
 at::Tensor coalesced_rows(const at::Tensor& gradient);
 
-/// The sum over all ranks of one parameter's sparse gradients, coalesced; an undefined `gradient` adds
-/// nothing. Each rank's indices and values are gathered in rank order, so the result is bit-equal everywhere.
-/// Blocks until all ranks call it.
+/// Returns the coalesced sum of one parameter's sparse gradients over all ranks; an undefined `gradient` adds
+/// nothing. Gathers each rank's indices and values in rank order, so the result is bit-identical on all
+/// ranks. Blocks until all ranks call it.
 at::Tensor sum_sparse_gradient(const ReplicaBackends& channel, const at::Tensor& parameter,
                                const at::Tensor& gradient);
 

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// The first line of an error's message, without the backtrace that LibTorch's errors carry.
+/// Returns the first line of an error's message, without the backtrace of LibTorch's errors.
 std::string error_line(const std::exception_ptr& error);
 
 }  // namespace lockstep

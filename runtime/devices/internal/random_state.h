@@ -7,19 +7,19 @@
 
 namespace lockstep {
 
-/// The state of the process's default generators: the CPU's, and that of a GPU where one is named.
+/// The state of the process's default generators: the CPU's, and that of each GPU listed.
 class RandomState {
  public:
-  /// Takes the present state.
+  /// Saves the current state.
   explicit RandomState(const std::vector<torch::Device>& devices);
-  /// Puts it back.
+  /// Restores the saved state.
   void restore() const;
 
  private:
   std::vector<std::pair<torch::Device, at::Tensor>> states_;
 };
 
-/// Puts the process's random state back when it goes.
+/// Restores the process's random state on destruction.
 class RandomStateGuard {
  public:
   explicit RandomStateGuard(torch::Device device) : state_({device}) {}

@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-/// Knows the names and replicas of the parameters of all modules made in a strategy's scope, for checks and
-/// errors. Modules that are gone are forgotten. Not thread-safe: the strategy writes to it between runs only.
+/// Knows the names and replicas of the parameters of all modules created in a strategy's scope, for checks
+/// and error messages. Forgets destroyed modules. Not thread-safe: the strategy writes to it between runs
+/// only.
 class ParameterDirectory {
  public:
   struct Entry {
@@ -20,9 +21,10 @@ class ParameterDirectory {
 
   /// `replicas[r]` is replica r's module.
   void add(const std::vector<std::shared_ptr<torch::nn::Module>>& replicas);
-  /// Searches all modules, so it is slow; nothing for a parameter that belongs to none of them.
+  /// Returns the parameter's name and replica, or nullopt if no module owns it. Slow: searches all modules.
   std::optional<Entry> find(const at::Tensor& parameter) const;
-  /// `'features.0.weight'`, or the position and shape where no module knows the tensor.
+  /// Returns the name in quotes, such as `'features.0.weight'`, or the position and shape if no module knows
+  /// the tensor.
   std::string describe(const at::Tensor& parameter, size_t position) const;
 
  private:

@@ -9,17 +9,17 @@
 
 namespace lockstep {
 
-/// A generator of its own for replica `replica_id` on `device`. Its seed mixes both numbers, so that the
-/// replicas' streams differ and equal seeds give equal runs.
+/// Makes a generator for replica `replica_id` on `device`. Its seed combines `seed` and `replica_id`, so
+/// replicas draw different streams and equal seeds give equal runs.
 at::Generator make_replica_generator(const LogicalDevice& device, uint64_t seed, int replica_id);
 
-/// While it lives, random operators that this thread calls without a generator (dropout, bernoulli_, normal_,
-/// randn, ...) draw from `generator` in place of the process's one, which would serialise the replicas'
-/// threads and mix their streams. Operators on another device than the generator's are left alone.
+/// While this object lives, random operators that this thread calls without a generator (dropout, bernoulli_,
+/// normal_, randn, ...) draw from `generator` instead of the process's default generator, which would
+/// serialise the replicas' threads and mix their streams. Operators on other devices are not affected.
 ///
-/// It works below user code: a dispatch key that no backend uses is switched on for this thread, and the
-/// random operators' kernels under that key fill in the missing generator. A kernel has no argument to carry
-/// a context in, so this is the one place of the library that looks at a thread_local.
+/// It works below user code: it enables, for this thread, a dispatch key that no backend uses; the random
+/// operators' kernels under that key fill in the missing generator. Kernels cannot receive a context as an
+/// argument, so this is the only place in the library that reads a thread_local.
 class ReplicaRandomGuard {
  public:
   explicit ReplicaRandomGuard(const at::Generator& generator);

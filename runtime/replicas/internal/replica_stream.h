@@ -11,21 +11,22 @@
 
 namespace lockstep {
 
-/// Where a replica's work goes: a stream of its own on its GPU, so that replicas on one GPU compute at the
-/// same time; none on a CPU.
+/// The stream of a replica's work: its own stream on its GPU, so that replicas on one GPU run concurrently;
+/// nullopt on a CPU.
 using ReplicaStream = std::optional<c10::Stream>;
 
-/// A stream out of LibTorch's pool; none for a CPU.
+/// Returns a stream from LibTorch's pool, or nullopt for a CPU.
 ReplicaStream make_replica_stream(const LogicalDevice& device);
 
-/// Adds the present end of the calling thread's current streams, on the devices of `streams`, to `fence`.
+/// Adds to `fence` the work queued so far on the calling thread's current streams, on the devices of
+/// `streams`.
 void record_current_streams(StreamFence& fence, const std::vector<ReplicaStream>& streams);
 /// Makes those current streams wait for `fence`.
 void block_current_streams(StreamFence& fence, const std::vector<ReplicaStream>& streams);
 
-/// While it lives, the calling thread's current device and stream are the replica's. The work meanwhile comes
-/// after what the thread's stream on that device had before, and before what it gets afterwards; the host
-/// waits for neither. Does nothing for a replica on a CPU.
+/// While this object lives, the calling thread's current device and stream are the replica's. That work runs
+/// after the work already on the thread's previous stream on that device, and before work added to it
+/// afterwards; the host does not wait. Does nothing for a replica on a CPU.
 class ReplicaStreamGuard {
  public:
   explicit ReplicaStreamGuard(const ReplicaStream& stream);

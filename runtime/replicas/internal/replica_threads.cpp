@@ -7,7 +7,6 @@
 #include <c10/util/thread_name.h>
 
 #include <algorithm>
-#include <latch>
 
 #include "lockstep/runtime/devices/intra_op_threads.h"
 
@@ -25,25 +24,20 @@ struct ReplicaThreads::Job {
 ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams)
     : streams_(std::move(streams)) {
   threads_.reserve(static_cast<size_t>(count));
-  const IntraOpThreadsGuard keep;
-  std::latch have_set(count);
   try {
     for (int replica = 0; replica < count; ++replica) {
-      threads_.emplace_back([this, replica, intra_op_threads, &have_set] {
+      threads_.push_back(start_thread(intra_op_threads, [this, replica] {
         c10::setThreadName("replica " + std::to_string(replica));
-        set_intra_op_threads(intra_op_threads);
         // The caller's autocast holds here, but nobody ends it here, which is when LibTorch empties this
         // cache: the next step would compute with this one's weights.
         at::autocast::set_autocast_cache_enabled(false);
-        have_set.count_down();
         work(replica);
-      });
+      }));
     }
   } catch (...) {
     stop();  // the system has no thread left: those that run must not outlive this object
     throw;
   }
-  have_set.wait();
 }
 
 ReplicaThreads::~ReplicaThreads() {

@@ -12,13 +12,14 @@
 
 namespace lockstep {
 
-/// One persistent thread a replica. They run truly in parallel, each with its own number of intra-op threads.
+/// One persistent thread per replica. The threads run in parallel, each with its own number of intra-op
+/// threads.
 ///
 /// Thread-safe: concurrent calls of run() take turns.
 class ReplicaThreads {
  public:
-  /// Starts `count` threads; ATen's operators use `intra_op_threads` threads inside each. What other threads
-  /// of the process have stays as it is. `streams`: of each replica; empty where all are on CPUs.
+  /// Starts `count` threads, in each of which ATen operators use `intra_op_threads` threads; other threads of
+  /// the process keep their setting. `streams` has one entry per replica, or is empty if all are on CPUs.
   ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {});
   /// Joins the threads.
   ~ReplicaThreads();
@@ -26,18 +27,18 @@ class ReplicaThreads {
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   int count() const { return static_cast<int>(threads_.size()); }
-  /// Whether the caller is one of these threads.
+  /// Returns true if the caller is one of these threads.
   bool contains_current_thread() const;
 
-  /// Calls `function(replica)` once on every thread and blocks until all have returned. The caller's LibTorch
-  /// thread state (grad mode, autocast, profiler) holds inside, and autograd runs backward in the replica's
-  /// own thread, so that replicas on one device cannot block each other in a shared engine thread. On GPUs
-  /// the work goes to the replicas' streams, after what the caller's current streams had, which in turn wait
-  /// for it; the host does not.
+  /// Calls `function(replica)` once on every thread and blocks until all have returned. Inside, the caller's
+  /// LibTorch thread state (grad mode, autocast, profiler) applies, and backward runs in the replica's own
+  /// thread, so that replicas on one device cannot block each other in a shared engine thread. On GPUs, the
+  /// work runs on the replicas' streams, after the work already on the caller's current streams, which in
+  /// turn wait for it; the host does not wait.
   ///
-  /// Every exception is kept: the result has one entry a replica, null where it returned.
-  /// `on_failure(replica, error)` is called at once in the failing thread, to release those that wait for it;
-  /// it must not throw. Not to be called from one of these threads.
+  /// Returns one entry per replica: its exception, or null. `on_failure(replica, error)` is called
+  /// immediately in the failing thread, to release replicas that wait for it; it must not throw. Do not call
+  /// run() from one of these threads.
   std::vector<std::exception_ptr> run(const std::function<void(int)>& function,
                                       const std::function<void(int, std::exception_ptr)>& on_failure);
 

@@ -8,12 +8,13 @@
 
 namespace lockstep {
 
-/// Sums over the worker processes of a job: within each by memory that its replicas share, between them by
-/// Gloo, whose all-reduce is a ring, with one rank a process. Works everywhere; GPUs' values go by the host.
-/// make_channel() is a collective of the workers. Reductions between runs are of this process's values.
+/// Sums over the worker processes of a job: within a process through memory that its replicas share, between
+/// processes with Gloo's ring all-reduce, one rank per process. Works everywhere; values of GPUs pass through
+/// the host. make_channel() is a collective of the workers. Reductions between runs cover only this process's
+/// values.
 class RingAllReduce : public CrossDeviceOps {
  public:
-  /// `compression` is for gradients; null: they travel as they are.
+  /// `compression` applies to gradients; null: they are sent unchanged.
   RingAllReduce(std::shared_ptr<WorkerGroup> workers,
                 const std::shared_ptr<GradientCompression>& compression);
   std::string name() const override { return "RingAllReduce"; }

@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-/// A backend's collectives with the replicas of all workers as its ranks. make_channel() is a collective of
-/// the workers. Reductions between runs are of this process's values.
+/// Uses a backend's collectives with the replicas of all workers as ranks. make_channel() is a collective of
+/// the workers. Reductions between runs cover only this process's values.
 class WorkerBackendAllReduce : public CrossDeviceOps {
  public:
-  /// Gradients are rounded to `wire_dtype`; none: they travel as they are.
+  /// Gradients are rounded to `wire_dtype`; none: they are sent unchanged.
   WorkerBackendAllReduce(std::shared_ptr<const BackendAllReduce> backend,
                          std::shared_ptr<WorkerGroup> workers, std::optional<at::ScalarType> wire_dtype)
       : CrossDeviceOps(PackingOptions().num_packs),

@@ -9,20 +9,20 @@
 
 namespace lockstep {
 
-/// What carries values between the replicas of a job, and why.
+/// The op that carries values between the replicas of a job, and why it is chosen.
 struct WorkerOpsChoice {
   std::shared_ptr<CrossDeviceOps> ops;
   std::string reason;
 };
 
-/// Throws InvalidArgument where `given`, the user's op or null, knows one process only or does not go with
-/// the communication, and where what they ask for cannot serve this worker's devices or the gradient
-/// compression. `strategy` begins errors.
+/// Throws InvalidArgument if `given`, the user's op or null, supports only one process or contradicts the
+/// communication options. Also throws it if the requested op does not support this worker's devices or the
+/// gradient compression. Error messages begin with `strategy`.
 void check_over_workers(const std::string& strategy, const Devices& devices,
                         const CommunicationOptions& communication,
                         const std::shared_ptr<CrossDeviceOps>& given);
 
-/// A collective of the workers, which all choose the same, once check_over_workers() has found nothing.
+/// Chooses the op; all workers choose the same. A collective of the workers. Call check_over_workers() first.
 WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers, const Devices& devices,
                                     const CommunicationOptions& communication,
                                     const std::shared_ptr<CrossDeviceOps>& given);

@@ -36,7 +36,7 @@ ClosureServer::~ClosureServer() {
   rpc_->close();
 }
 
-void ClosureServer::say(const std::string& line) const {
+void ClosureServer::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {
@@ -73,7 +73,7 @@ void ClosureServer::note(uint64_t session, const std::string& name) {
   if (worker.name == name) return;
   worker.name = name;
   lock.unlock();
-  say(name + " has come");
+  log(name + " has come");
 }
 
 RpcMessage ClosureServer::answer(const ReportEnd& request) {
@@ -145,7 +145,7 @@ RpcMessage ClosureServer::answer(const LeaveJob& request) {
   workers_.erase(found);
   changed_.notify_all();
   lock.unlock();
-  say(name + " has left");
+  log(name + " has left");
   return {};
 }
 
@@ -168,7 +168,7 @@ void ClosureServer::watch() {
     num_lost_workers_ += std::ssize(lost);
     if (!lost.empty()) changed_.notify_all();
     lock.unlock();
-    for (const auto& name : lost) say(name + " is lost: its closures run elsewhere");
+    for (const auto& name : lost) log(name + " is lost: its closures run elsewhere");
     lock.lock();
   }
 }

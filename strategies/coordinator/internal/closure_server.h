@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-/// What a closure has returned, once it has.
+/// Values that a closure returned, or its error.
 struct ClosureResult {
   ClosureValues values;
   std::exception_ptr error;
@@ -26,22 +26,23 @@ struct ClosureResult {
 struct ClosureServerOptions {
   RpcServerOptions rpc;
   std::optional<uint64_t> max_staleness;  ///< see ClosureQueue
-  /// A worker that has not been heard of for so long is lost.
+  /// A worker is lost after this time without a message.
   std::chrono::milliseconds worker_timeout{3'000};
-  /// Closures wait for so long without any worker, and fail then.
+  /// Closures fail if there is no worker for this time.
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
-  std::string expected_workers = "any worker";  ///< for that error
-  /// Gets a line for each worker that comes or is lost; called by any thread. Null: stderr does.
+  std::string expected_workers = "any worker";  ///< named in that error
+  /// Receives a line for each worker that joins or is lost; called from any thread. Null: stderr.
   std::function<void(const std::string&)> on_message;
 };
 
-/// The coordinator's end of the connections to its workers: they ask for closures, whenever they come, and
-/// say what became of them. A worker may ask for the next one before the last one has ended. Thread-safe.
+/// The coordinator's side of the connections to its workers. Workers may join at any time; they request
+/// closures and report the results. A worker may request the next closure before the last has ended.
+/// Thread-safe.
 class ClosureServer {
  public:
-  /// Throws as RpcServer.
+  /// Throws as RpcServer does.
   explicit ClosureServer(const ClosureServerOptions& options);
-  /// As end(), without waiting for the workers.
+  /// Like end(), but does not wait for the workers.
   ~ClosureServer();
   ClosureServer(const ClosureServer&) = delete;
   ClosureServer& operator=(const ClosureServer&) = delete;
@@ -50,22 +51,21 @@ class ClosureServer {
 
   struct Submitted {
     uint64_t closure = 0;
-    std::shared_ptr<const ClosureResult>
-        result;  ///< to be read once queue().wait_for() says that it is there
+    std::shared_ptr<const ClosureResult> result;  ///< read it after queue().wait_for() returns
   };
-  /// Throws the error of an earlier closure, see ClosureQueue, and InvalidArgument for arguments that cannot
-  /// be sent, see check_closure_values().
+  /// Throws the error of an earlier closure (see ClosureQueue), and InvalidArgument if the arguments cannot
+  /// be sent (see check_closure_values()).
   Submitted submit(const std::string& function, ClosureValues arguments);
 
   ClosureQueue& queue() { return *queue_; }
-  /// For who may outlive this server, whose end cancels what waits.
+  /// For owners that may outlive this server. The server's end cancels waiting closures.
   std::shared_ptr<ClosureQueue> shared_queue() { return queue_; }
   std::vector<std::string> workers() const;
   int64_t num_lost_workers() const;
 
-  /// Cancels closures that wait, gives no more, and blocks until all workers that are there know, or are
-  /// lost. Waits for workers that have not asked for a closure yet, since they still prepare, for
-  /// `join_timeout`.
+  /// Cancels waiting closures, gives out no more, and blocks until all present workers have been told or are
+  /// lost. Waits at most `join_timeout` for workers that have not requested a closure yet because they still
+  /// prepare.
   void end();
 
  private:
@@ -73,7 +73,7 @@ class ClosureServer {
   struct Worker {
     std::string name;
     Clock::time_point heard;
-    bool has_asked = false;  // for a closure; else it still prepares
+    bool has_asked = false;  // whether it has requested a closure; otherwise it still prepares
     bool was_told_the_end = false;
   };
   struct Closure {
@@ -93,7 +93,7 @@ class ClosureServer {
   bool is_end_known(Clock::time_point deadline) const LOCKSTEP_REQUIRES(mutex_);
   void watch();
   void fail_without_workers(Clock::time_point now) LOCKSTEP_REQUIRES(mutex_);
-  void say(const std::string& line) const;
+  void log(const std::string& line) const;
 
   const ClosureServerOptions options_;
   const uint64_t session_ = new_session();
@@ -101,11 +101,12 @@ class ClosureServer {
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::map<uint64_t, Worker> workers_ LOCKSTEP_GUARDED_BY(mutex_);    // by session
-  std::map<uint64_t, Closure> closures_ LOCKSTEP_GUARDED_BY(mutex_);  // that have not ended
+  std::map<uint64_t, Closure> closures_ LOCKSTEP_GUARDED_BY(mutex_);  // not ended yet
   int64_t num_lost_workers_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool is_ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  Clock::time_point last_at_work_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();  // or without work
+  // Last time with workers, or with nothing to do.
+  Clock::time_point last_at_work_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();
   std::unique_ptr<RpcServer> rpc_;
   std::thread watching_;
 };

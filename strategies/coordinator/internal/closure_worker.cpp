@@ -9,7 +9,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/mutex.h"
-#include "lockstep/runtime/devices/internal/background_thread.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/strategies/coordinator/internal/closure_messages.h"
 
 namespace lockstep {
@@ -138,11 +138,10 @@ class ClosurePipeline {
       : options_(options), heartbeat_(heartbeat), begin_(begin) {}
 
   void run() {
-    std::thread asking =
-        start_background_thread([this] { guarded([this] { ask_and_prepare(); }, prepared_); });
+    std::thread asking = start_thread(1, [this] { guarded([this] { ask_and_prepare(); }, prepared_); });
     std::thread reporting;
     try {
-      reporting = start_background_thread([this] { guarded([this] { finish_and_report(); }, ran_); });
+      reporting = start_thread(1, [this] { guarded([this] { finish_and_report(); }, ran_); });
     } catch (const std::system_error&) {  // there is no thread left
       fail(std::current_exception());
       asking.join();

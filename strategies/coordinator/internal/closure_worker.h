@@ -17,27 +17,27 @@ namespace lockstep {
 struct ClosureWorkerOptions {
   RpcClientOptions coordinator;
   std::string name;                              ///< such as "worker 1"
-  std::chrono::milliseconds beat_interval{300};  ///< how often the coordinator hears that this worker lives
-  /// Asked between two closures: whether the worker is to go once those that it has are done. Empty: it is
-  /// not.
+  std::chrono::milliseconds beat_interval{300};  ///< time between signs of life to the coordinator
+  /// Called between closures. Returns whether the worker should leave once its current closures are done.
+  /// Empty: it never leaves.
   std::function<bool()> is_leaving;
 };
 
-/// Tells the coordinator, from construction to stop(), that this worker is there: a thread sends a beat every
-/// `beat_interval` over a connection of its own. A worker that still prepares its model counts as one that is
-/// there, so that the job does not end under it. Errors are ignored; serve_closures() meets and throws them.
+/// Tells the coordinator, from construction until stop(), that this worker is alive: a thread sends a beat
+/// every `beat_interval` over its own connection. So a worker that still prepares its model counts as
+/// present, and the job does not end without it. Ignores errors; serve_closures() throws them.
 class WorkerHeartbeat {
  public:
   explicit WorkerHeartbeat(ClosureWorkerOptions options);
-  /// As stop().
+  /// Calls stop().
   ~WorkerHeartbeat();
   WorkerHeartbeat(const WorkerHeartbeat&) = delete;
   WorkerHeartbeat& operator=(const WorkerHeartbeat&) = delete;
 
   uint64_t session() const { return session_; }
-  /// Sends no more beats. Blocks for at most two seconds, while one is on its way.
+  /// Stops sending beats. Blocks for at most two seconds if one is being sent.
   void stop();
-  /// As stop(), and tells a coordinator that is connected that this worker leaves the job.
+  /// Like stop(), and tells the coordinator, if connected, that this worker leaves the job.
   void leave();
 
  private:
@@ -53,16 +53,16 @@ class WorkerHeartbeat {
   std::thread thread_;
 };
 
-/// Runs closures for a coordinator, one after another in the calling thread, until it has no more or this
-/// worker leaves. Blocks. Waits for a lost coordinator for its `connect_timeout`.
+/// Runs closures for a coordinator, one after another in the calling thread, until there are no more or this
+/// worker leaves. Blocks. Waits up to `connect_timeout` for a lost coordinator.
 ///
-/// Errors of beginning or running a closure go to the coordinator, as does the error of a result that cannot
-/// be sent. Throws PeerLost and ClusterError as RpcClient.
+/// Errors from beginning or running a closure, or from a result that cannot be sent, are sent to the
+/// coordinator. Throws PeerLost and ClusterError as RpcClient does.
 void serve_closures(
     const ClosureWorkerOptions& options, WorkerHeartbeat& heartbeat,
     const std::function<std::unique_ptr<ClosureWork>(uint64_t closure, const std::string& function,
                                                      const ClosureValues& arguments)>& begin);
-/// The same with a heartbeat that lasts as long as the call.
+/// Same, with a heartbeat for the duration of the call.
 void serve_closures(
     const ClosureWorkerOptions& options,
     const std::function<std::unique_ptr<ClosureWork>(uint64_t closure, const std::string& function,

@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// What has to be the same on all workers: the optimizer's class, and of each group its options and its
-/// parameters, by the names that `directory` knows, since gradients are summed by their order. Of options
-/// that cannot be saved only the learning rate.
+/// Describes what must be the same on all workers: the optimizer's class and, for each group, its options and
+/// its parameters by their names in `directory`. The order of parameters matters because gradients are summed
+/// by it. Of options that cannot be serialized, only the learning rate is included.
 std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optimizer,
                                             const ParameterDirectory& directory);
 

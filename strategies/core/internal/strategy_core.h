@@ -17,25 +17,25 @@
 
 namespace lockstep {
 
-/// What a strategy keeps: its replicas, and what was made on them.
+/// State of a strategy: its replicas and everything made on them.
 struct Strategy::Core {
   StrategyConfig config;
   std::shared_ptr<const Devices> devices;
   std::string ops_reason;
-  bool has_graphs = false;  // the devices of all replicas of all workers
+  bool has_graphs = false;  // whether the devices of all replicas of all workers support graphs
   std::vector<ReplicaState> states;
-  std::vector<ReplicaStream> streams;  // of each replica
+  std::vector<ReplicaStream> streams;  // one per replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
   std::unique_ptr<CollectiveChannel> collectives;
-  /// What the replicas' modules are bound to.
+  /// The replicas' modules are bound to these.
   std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
-  int64_t num_optimizers = 0;  // ever made
+  int64_t num_optimizers = 0;  // total ever made
   bool in_factory = false;
-  // Last, so that the threads end before anything that they use.
+  // Last member, so that the threads end before anything they use is destroyed.
   std::unique_ptr<ReplicaThreads> threads;
 
-  /// Those that still exist.
+  /// Returns the optimizers that still exist.
   std::vector<std::shared_ptr<OptimizerGroup>> live_optimizers() {
     std::vector<std::shared_ptr<OptimizerGroup>> live;
     std::erase_if(optimizers, [](const auto& group) { return group.expired(); });
@@ -43,7 +43,7 @@ struct Strategy::Core {
     return live;
   }
 
-  /// Null for one that scope did not make.
+  /// Returns the optimizer's group, or null if scope did not make it.
   std::shared_ptr<OptimizerGroup> find_optimizer(const torch::optim::Optimizer& optimizer) const {
     for (const auto& weak : optimizers) {
       if (auto group = weak.lock(); group && group->holds(optimizer)) return group;
@@ -51,8 +51,8 @@ struct Strategy::Core {
     return nullptr;
   }
 
-  /// The first of the replicas that have finished the most of this optimizer's steps; none where the last
-  /// step of each, by whichever optimizer, used a sum that was cut off.
+  /// Returns the first of the replicas that have finished the most steps of this optimizer. Skips replicas
+  /// whose last step, of any optimizer, used a truncated sum; returns none if that leaves no replica.
   std::optional<size_t> best_replica(const OptimizerGroup& group) {
     const auto& steps = group.finished_steps();
     const auto live = live_optimizers();

@@ -7,15 +7,17 @@
 
 namespace lockstep {
 
-/// All GPUs, else the CPU.
+/// Returns all GPUs, or the CPU if there are none.
 Devices default_devices();
 
-/// Each device, spelled as for parse_device, once for each of its replicas; without names the default
-/// devices. Throws InvalidArgument for less than one replica a device, and as parse_devices.
+/// Returns one device per replica: each of `names`, in the syntax of parse_device, repeated
+/// `replicas_per_device` times. Without names, uses the default devices. Throws InvalidArgument if there is
+/// less than one replica per device, and as parse_devices does.
 Devices places_of_replicas(const std::string& strategy, const std::vector<std::string>& names,
                            int replicas_per_device);
 
-/// Of a strategy with these replicas and no other process. Throws as StrategyOptions says.
+/// Returns the configuration of a strategy with these replicas in one process. Throws as StrategyOptions
+/// says.
 StrategyConfig single_process_config(std::string name, Devices places, StrategyOptions options);
 
 }  // namespace lockstep

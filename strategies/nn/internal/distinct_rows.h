@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-/// The different ones of some row numbers, which are 0 or more, on the CPU: a TableRows without values.
+/// Returns the distinct row numbers among `rows`, which must be nonnegative and on the CPU, as TableRows
+/// without values.
 TableRows distinct_rows(const at::Tensor& rows);
 
 }  // namespace lockstep

@@ -6,20 +6,20 @@
 
 namespace lockstep {
 
-/// A lookup in the rows of a table.
+/// A lookup of rows in a table.
 struct RowGather {
-  at::Tensor table;   ///< the parameter, of the whole table's shape
-  at::Tensor values;  ///< of its rows, or of some
-  at::Tensor places;  ///< for each id, which of the values: an int64 vector without gaps, on their device
-  /// The numbers of the rows of which these are the values, ascending, on their device; undefined: of all.
+  at::Tensor table;   ///< parameter, with the whole table's shape
+  at::Tensor values;  ///< values of all or some of its rows
+  at::Tensor places;  ///< for each id, an index into `values`: a contiguous int64 vector on their device
+  /// Ascending numbers of the rows that `values` holds, on their device; undefined: all rows.
   at::Tensor rows;
-  at::Tensor offsets;    ///< where bags begin in the places, likewise; undefined: each is a result
-  bool is_mean = false;  ///< of a bag, instead of the sum
+  at::Tensor offsets;    ///< starts of the bags in `places`, also contiguous int64; undefined: no bags
+  bool is_mean = false;  ///< average each bag instead of summing it
 };
 
-/// The rows, or the bags' sums or means: a vector for each. The table's gradient by it is sparse, its rows
-/// ascending and each there once, for which coalesced_rows() need not sort it. Backward throws
-/// InvalidArgument where places were changed in place meanwhile, and with create_graph.
+/// Returns one vector per id or bag: the row, or the sum or mean of the bag's rows. The table's gradient is
+/// sparse, with ascending rows without repetitions, so that coalesced_rows() need not sort it. Backward
+/// throws InvalidArgument if the places were changed in place in the meantime, and with create_graph.
 at::Tensor gather_rows(const RowGather& gather);
 
 }  // namespace lockstep

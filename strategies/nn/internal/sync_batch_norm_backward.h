@@ -9,19 +9,20 @@
 
 namespace lockstep {
 
-/// A normalisation that is to have a gradient.
+/// A normalisation that needs a gradient.
 struct SyncBatchNormCall {
   std::shared_ptr<const ReplicaCollectives> replica;
-  at::Tensor input;   ///< as the module got it
-  at::Tensor dense;   ///< the same, contiguous in its memory format; `input` itself where it is that already
-  at::Tensor weight;  ///< may be undefined, as may `bias`
+  at::Tensor input;  ///< as passed to the module
+  /// The input made contiguous in its memory format; `input` itself if it already is.
+  at::Tensor dense;
+  at::Tensor weight;  ///< may be undefined, like `bias`
   at::Tensor bias;
-  batch_norm::Statistics statistics;  ///< undefined tensors for a global batch without values
+  batch_norm::Statistics statistics;  ///< undefined tensors if the global batch has no values
   double eps = 0;
 };
 
-/// Makes the call the origin of its `output`, where a gradient flows from there. Backward is a collective,
-/// wherever `input` has a gradient; weight and bias get this replica's part of theirs.
+/// Records the call as the origin of `output` for autograd, if a gradient is needed. Backward is a collective
+/// if `input` requires a gradient; weight and bias get this replica's part of theirs.
 void record_sync_batch_norm(const SyncBatchNormCall& call, at::Tensor& output);
 
 }  // namespace lockstep

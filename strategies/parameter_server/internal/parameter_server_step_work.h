@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-/// What a slot of a step sends back beside the function's results.
+/// Report that a slot of a step returns with the function's results.
 struct StepReport {
   UpdateCounts counts;
   WorkerTimes times;
 };
 
-/// Takes it off what a slot has returned. Throws InvalidArgument where there is none.
+/// Removes the report from a slot's returned values. Throws InvalidArgument if there is none.
 StepReport take_report(ClosureValues& values);
 
-/// A slot of a step on its way through a worker.
+/// One slot of a step that passes through a worker.
 class ParameterServerStrategy::StepWork : public ClosureWork {
  public:
-  /// `run` is the number of the run_steps() that it is of.
+  /// `run` is the number of the run_steps() call that it belongs to.
   StepWork(ParameterServerStrategy& strategy, const StepParts& parts, const StepSlot& slot, int64_t run)
       : strategy_(strategy), parts_(parts), slot_(slot), run_(run) {}
 
@@ -32,8 +32,8 @@ class ParameterServerStrategy::StepWork : public ClosureWork {
   bool looks_ahead() const override { return strategy_.looks_ahead_; }
 
   bool only_reads() const { return parts_.only_reads; }
-  /// Before a Strategy::run(): an earlier one's gradients are sent first. The values that it begins with;
-  /// null: those that the servers have now.
+  /// Call before a Strategy::run(). Sends the gradients of an earlier run first. Returns the values to begin
+  /// with; null: the servers' current ones.
   std::shared_ptr<const ServedVariables::Values> begin_run();
 
  private:

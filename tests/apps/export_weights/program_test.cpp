@@ -5,6 +5,7 @@
 
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/process_runner.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 
 namespace lockstep {
@@ -12,6 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using testing::TemporaryFolder;
 
 ::lockstep::testing::ProcessResult export_weights(const std::vector<std::string>& arguments) {
   return ::lockstep::testing::run_process(EXPORT_WEIGHTS, arguments);
@@ -42,7 +44,7 @@ void expect_example_weights(const std::string& path) {
 }
 
 TEST(ExportWeightsProgram, ConvertsEachFormatIntoEach) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::string> names{"a.safetensors", "a.pt", "a.pth"};
   for (const auto& in : names) {
     save_weights(folder.file(in), example_weights());
@@ -57,7 +59,7 @@ TEST(ExportWeightsProgram, ConvertsEachFormatIntoEach) {
 }
 
 TEST(ExportWeightsProgram, ReplacesAFileOnlyWhenToldTo) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   save_weights(folder.file("in.pt"), example_weights());
   const auto out = folder.write("out.pt", "old");
   expect_export_refusal({folder.file("in.pt"), out}, 2, out + ": expected no such file yet");
@@ -69,7 +71,7 @@ TEST(ExportWeightsProgram, ReplacesAFileOnlyWhenToldTo) {
 }
 
 TEST(ExportWeightsProgram, InputThatCannotBeUsedEndsWithExitCode4) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto out = folder.file("out.pt");
   expect_export_refusal({folder.file("absent.pt"), out}, 4, "absent.pt: cannot open");
   expect_export_refusal({folder.write("text.pt", "no weights here"), out}, 4, "text.pt: ");
@@ -78,7 +80,7 @@ TEST(ExportWeightsProgram, InputThatCannotBeUsedEndsWithExitCode4) {
 }
 
 TEST(ExportWeightsProgram, MistakesAndUnwritablePlacesHaveTheirExitCodes) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   save_weights(folder.file("in.pt"), example_weights());
   expect_export_refusal({folder.file("in.pt")}, 2, "expected two files");
   expect_export_refusal({folder.file("in.pt"), folder.file("out.bin")}, 2, "OUT: ");

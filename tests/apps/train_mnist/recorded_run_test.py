@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "training"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from tensorboard_server import MISSING, SECONDS_TO_LOAD, TensorBoard  # noqa: E402
 
 EPOCHS = 2

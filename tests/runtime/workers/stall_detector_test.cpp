@@ -65,7 +65,7 @@ class StallDetectorTest : public ::testing::Test {
  protected:
   struct Worker {
     Mutex mutex;
-    CollectivePosition place LOCKSTEP_GUARDED_BY(mutex){.op = "gradients"};
+    CollectivePosition position LOCKSTEP_GUARDED_BY(mutex){.op = "gradients"};
     std::vector<std::string> reports LOCKSTEP_GUARDED_BY(mutex);
     std::exception_ptr failure LOCKSTEP_GUARDED_BY(mutex);
     std::unique_ptr<StallDetector> watch;
@@ -79,12 +79,12 @@ class StallDetectorTest : public ::testing::Test {
                                  .size = 3,
                                  .store = store_,
                                  .name_of = worker_name,
-                                 .places =
+                                 .positions =
                                      [&worker] {
                                        MutexLock lock(worker.mutex);
-                                       return std::vector<CollectivePosition>{worker.place};
+                                       return std::vector<CollectivePosition>{worker.position};
                                      },
-                                 .say =
+                                 .log =
                                      [&worker](const std::string& report) {
                                        MutexLock lock(worker.mutex);
                                        worker.reports.push_back(report);
@@ -99,9 +99,9 @@ class StallDetectorTest : public ::testing::Test {
     }
   }
 
-  void set_place(int rank, const CollectivePosition& place) {
+  void set_position(int rank, const CollectivePosition& position) {
     MutexLock lock(workers_[rank].mutex);
-    workers_[rank].place = place;
+    workers_[rank].position = position;
   }
   std::vector<std::string> reports(int rank) {
     MutexLock lock(workers_[rank].mutex);
@@ -123,28 +123,28 @@ class StallDetectorTest : public ::testing::Test {
 };
 
 TEST_F(StallDetectorTest, TheFirstOfThoseThatWaitReportsOnceAndAgainAfterTwiceTheTime) {
-  set_place(2, in_sum(17, seconds(31)));
-  set_place(1, in_sum(17, seconds(31)));
+  set_position(2, in_sum(17, seconds(31)));
+  set_position(1, in_sum(17, seconds(31)));
   await([&] { return !reports(1).empty(); });
   // What has been said is not said again.
   std::this_thread::sleep_for(milliseconds(200));
   EXPECT_THAT(reports(1),
               ElementsAre(StartsWith("[stall] worker 1 (host1) and worker 2 (host2) have waited for 31 s")));
-  set_place(1, in_sum(17, seconds(61)));
+  set_position(1, in_sum(17, seconds(61)));
   await([&] { return reports(1).size() == 2; });
   EXPECT_THAT(reports(0), IsEmpty());
   EXPECT_THAT(reports(2), IsEmpty());
 }
 
 TEST_F(StallDetectorTest, NobodyReportsShortWaits) {
-  for (int rank = 0; rank < 3; ++rank) set_place(rank, in_sum(17, seconds(29)));
+  for (int rank = 0; rank < 3; ++rank) set_position(rank, in_sum(17, seconds(29)));
   std::this_thread::sleep_for(milliseconds(300));
   for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(reports(rank), IsEmpty());
 }
 
 TEST_F(StallDetectorTest, WaitingForAWorkerThatHasEndedIsAMismatch) {
   StallDetector::tell_end(*store_, 2, {17});
-  set_place(0, in_sum(17, milliseconds(1)));
+  set_position(0, in_sum(17, milliseconds(1)));
   await([&] { return failure(0) != nullptr; });
   EXPECT_THAT(message_of<CollectiveMismatch>(failure(0)),
               AllOf(HasSubstr("collective #17: worker 0 (host0) called a sum of [3]"),
@@ -155,10 +155,10 @@ TEST_F(StallDetectorTest, WaitingForAWorkerThatHasEndedIsAMismatch) {
 TEST_F(StallDetectorTest, AWorkerThatHasEndedAfterACollectiveMayHaveSentWhatIsOnItsWay) {
   StallDetector::tell_end(*store_, 2, {18});
   StallDetector::tell_end(*store_, 1, {30, 4});
-  set_place(0, in_sum(17, milliseconds(1)));
+  set_position(0, in_sum(17, milliseconds(1)));
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_EQ(failure(0), nullptr);
-  set_place(0, in_sum(18, milliseconds(1)));
+  set_position(0, in_sum(18, milliseconds(1)));
   await([&] { return failure(0) != nullptr; });
   EXPECT_THAT(message_of<CollectiveMismatch>(failure(0)), HasSubstr("but worker 2 (host2) came to the end"));
 }
@@ -166,9 +166,9 @@ TEST_F(StallDetectorTest, AWorkerThatHasEndedAfterACollectiveMayHaveSentWhatIsOn
 TEST_F(StallDetectorTest, ChannelsOfOneNameAreToldApart) {
   auto second = in_sum(17, seconds(31));
   second.channel = 1;
-  set_place(0, in_sum(17, seconds(31)));
-  set_place(1, second);
-  set_place(2, second);
+  set_position(0, in_sum(17, seconds(31)));
+  set_position(1, second);
+  set_position(2, second);
   await([&] { return !reports(0).empty() && !reports(1).empty(); });
   EXPECT_THAT(reports(0).front(),
               AllOf(HasSubstr("worker 0 (host0) has waited"),

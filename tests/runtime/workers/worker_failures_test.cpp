@@ -115,7 +115,7 @@ class StoreWithoutKeys : public c10d::PrefixStore {
   }
 };
 
-/// Worker 1 of two, which shows its card and dies, before it connects or in the midst of that. Returns what
+/// Worker 1 of two, which shows its info and dies, before it connects or in the midst of that. Returns what
 /// worker 0 threw.
 std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) {
   TcpListener listener("127.0.0.1", 0);
@@ -131,11 +131,11 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
     master.waitWorkers = false;
     const auto store = c10::make_intrusive<c10d::PrefixStore>(
         "lockstep/0/", c10::make_intrusive<c10d::TCPStore>(options.master_host, master));
-    const WorkerInfo card{.host = "dying",
+    const WorkerInfo info{.host = "dying",
                           .address = "127.0.0.1",
                           .heartbeat_port = heartbeat->port(),
                           .facts = {{"world size", "2"}}};
-    store->set("worker/1", card.text());
+    store->set("worker/1", info.text());
     if (begins_to_connect) {
       // The other side has all that it needs, and waits for this one's connection.
       const auto connecting = c10::make_intrusive<StoreWithoutKeys>("channel/0", store);

@@ -17,6 +17,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/fixed_metric.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/callbacks/early_stopping.h"
@@ -37,6 +38,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::interrupt_after;
 using ::testing::IsEmpty;
+using testing::TemporaryFolder;
 
 /// Draws from its replica's stream, and has statistics of its replica's own, of shards of any size.
 struct NoisyNetImpl : torch::nn::Module {
@@ -158,7 +160,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedAfterAnyStepComesToTheSameEnd)
   auto whole_strategy = make_strategy();
   const Outcome whole = fit_noisily(whole_strategy, {});
   for (int64_t step = 1; step < kStepsOfFit; ++step) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     const auto backup = quiet_backup(folder.file("backup"));
     {
       auto strategy = make_strategy();
@@ -176,7 +178,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitInterruptedInValidationComesToTheSameEnd)
   auto whole_strategy = make_strategy();
   const Outcome whole = fit_noisily(whole_strategy, {});
   for (int64_t epoch = 1; epoch <= kFitEpochs; ++epoch) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     const auto backup = quiet_backup(folder.file("backup"));
     {
       auto strategy = make_strategy();
@@ -192,7 +194,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
   const Outcome whole = fit_noisily(whole_strategy, {});
   for (const auto& every : {SaveInterval::epochs(1), SaveInterval::steps(2), SaveInterval::minutes(1e-9)}) {
     for (const bool asynchronous : {false, true}) {
-      const CheckpointFolder folder;
+      const TemporaryFolder folder;
       auto backup = quiet_backup(folder.file("backup"));
       backup.save_every = every;
       backup.asynchronous = asynchronous;
@@ -221,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Replicas, BackupAndRestoreOnReplicas, ::testing::Values
 TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) {
   // Without noise and own statistics any number of replicas comes to the same within rounding.
   for (const auto& [before, after] : std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {3, 2}}) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     const auto data = examples_of_three_classes();
     const auto fit = [&](int replicas, const Callbacks& callbacks, bool is_backed_up) {
       MirroredStrategy strategy(cpu_devices(replicas), {.intra_op_threads = 1, .seed = 7});
@@ -251,7 +253,7 @@ TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) 
 }
 
 TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveInterval::steps(1000);
   const auto fit = [](const FitSetUp& set_up) {
@@ -269,7 +271,7 @@ TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
 }
 
 TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
   const auto fit = [&](int64_t patience) {
     MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
@@ -290,7 +292,7 @@ TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted
 }
 
 TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
   fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
@@ -300,7 +302,7 @@ TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
 }
 
 TEST(BackupAndRestoreTest, AnotherOrderWithinAnEpochIsRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
   fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
@@ -315,7 +317,7 @@ TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
     const torch::NoGradGuard no_grad;
     state.objects().modules.front()->parameters().front().fill_(NAN);
   });
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveInterval::steps(1);
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
@@ -336,7 +338,7 @@ TEST(BackupAndRestoreTest, KeepsTheBestEpochsCheckpointOverInterruptions) {
   };
   constexpr int64_t kStepsOfEpoch = kStepsOfFit / kFitEpochs;
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.keep_last = 1;
   const MonitorOptions best{.name = "score", .mode = MonitorMode::kMax};
@@ -357,7 +359,7 @@ TEST(BackupAndRestoreTest, KeepsTheBestEpochsCheckpointOverInterruptions) {
 }
 
 TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.delete_on_success = true;
   MirroredStrategy strategy({"cpu:0"});
@@ -392,7 +394,7 @@ void expect_workers_resume(const std::vector<int>& layout,
 
 TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
   for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     // Only worker 0's is used: the others' cannot be made.
     expect_workers_resume(layout, [&](size_t rank) {
       return quiet_backup(rank == 0 ? folder.file("backup") : "/proc/none/backup");
@@ -403,7 +405,7 @@ TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
 TEST(BackupAndRestoreTest, WorkersResumeFromWhatTheyHaveWrittenTogether) {
   for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
     for (const bool asynchronous : {false, true}) {
-      const CheckpointFolder folder;
+      const TemporaryFolder folder;
       expect_workers_resume(layout, [&](size_t) {
         auto backup = quiet_backup(folder.file("backup"));
         backup.save_every = SaveInterval::steps(2);
@@ -416,7 +418,7 @@ TEST(BackupAndRestoreTest, WorkersResumeFromWhatTheyHaveWrittenTogether) {
 }
 
 TEST(BackupAndRestoreTest, AMetricThatCannotBeRestoredIsNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   const auto data = examples_of_three_classes();
   Trainer trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy,

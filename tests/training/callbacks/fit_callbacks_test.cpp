@@ -9,7 +9,6 @@
 #include "lockstep/training/callbacks/early_stopping.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
 #include "lockstep/training/metrics/loss_functions.h"
-#include "lockstep/training/optimizers/learning_rate.h"
 #include "lockstep/training/trainer/trainer.h"
 
 namespace lockstep {

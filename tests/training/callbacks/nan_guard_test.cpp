@@ -18,6 +18,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/fixed_metric.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_training.h"
 #include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/callbacks/fit_records.h"
@@ -33,6 +34,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::TemporaryFolder;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kGuardedBatch = 8;
@@ -277,7 +279,7 @@ TEST_F(NanGuardTest, EndsTheFitWhereTooManyLooksInARowFindThem) {
 }
 
 TEST_F(NanGuardTest, PutsRightWhatIsToBeSaved) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto saving = [&](const std::string& name) {
     return std::make_shared<BackupAndRestore>(BackupOptions{.folder = folder.file(name),
                                                             .save_every = SaveInterval::steps(1),

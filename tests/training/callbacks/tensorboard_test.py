@@ -2,11 +2,14 @@
 """TensorBoard itself reads event files of EventFileWriter, and its HTTP interface shows every tag with its values."""
 
 import math
+import pathlib
 import struct
+import sys
 import time
 import unittest
 import urllib.parse
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from run_record_case import RunRecordCase
 from tensorboard_server import MISSING, SECONDS_TO_LOAD, TensorBoard
 

@@ -13,6 +13,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/file_size_limit.h"
 #include "lockstep/tests/support/loop_by_hand.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
@@ -23,9 +24,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   const auto whole = LoopByHand(strategy, every_step(folder.file("whole"))).run_to(8);
   for (int64_t step = 1; step < 8; ++step) {
@@ -39,7 +41,7 @@ TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
 }
 
 TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   std::vector<std::string> messages;
   auto options = every_step(folder.file("backup"), &messages);
@@ -58,7 +60,7 @@ TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {
 }
 
 TEST(BackupTest, WithoutAWholeCheckpointItDoesNotBeginAnew) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   const auto options = every_step(folder.file("backup"));
   { LoopByHand(strategy, options).run_to(3); }
@@ -68,7 +70,7 @@ TEST(BackupTest, WithoutAWholeCheckpointItDoesNotBeginAnew) {
 }
 
 TEST(BackupTest, GoesOnFromTheCheckpointThatIsAskedFor) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   auto options = every_step(folder.file("backup"));
   options.keep_last = 5;
@@ -87,7 +89,7 @@ TEST(BackupTest, GoesOnFromTheCheckpointThatIsAskedFor) {
 }
 
 TEST(BackupTest, NeverLeavesNoCheckpointsOfAnotherTrainingBehind) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   auto options = every_step(folder.file("backup"));
   options.resume = "never";
@@ -97,7 +99,7 @@ TEST(BackupTest, NeverLeavesNoCheckpointsOfAnotherTrainingBehind) {
 }
 
 TEST(BackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   for (const bool asynchronous : {false, true}) {
     MirroredStrategy strategy({"cpu:0"});
     std::vector<std::string> messages;
@@ -125,7 +127,7 @@ TEST(BackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
 }
 
 TEST(BackupTest, ASecondTrainingIsToldWhoseTheFolderIs) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   const auto options = every_step(folder.file("backup"));
   const Backup first(strategy, options);
@@ -134,7 +136,7 @@ TEST(BackupTest, ASecondTrainingIsToldWhoseTheFolderIs) {
 }
 
 TEST(BackupTest, WorkersFailTogetherWhereNoCheckpointIsWhole) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto options = every_step(folder.file("backup"));
   {
     MirroredStrategy strategy({"cpu:0", "cpu:1"});
@@ -147,7 +149,7 @@ TEST(BackupTest, WorkersFailTogetherWhereNoCheckpointIsWhole) {
 }
 
 TEST(BackupTest, RefusesOptionsOutOfRange) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0"});
   EXPECT_THAT(error_of<InvalidArgument>([&] { Backup(strategy, {.folder = ""}); }), HasSubstr("a folder"));
   EXPECT_THAT(error_of<InvalidArgument>([&] {

@@ -15,6 +15,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/file_size_limit.h"
 #include "lockstep/tests/support/loop_by_hand.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
@@ -32,6 +33,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 using Layout = std::vector<int>;
+using testing::TemporaryFolder;
 
 BackupOptions sharded(const std::string& folder, std::vector<std::string>* messages = nullptr) {
   auto options = every_step(folder, messages);
@@ -57,7 +59,7 @@ std::string checkpoint_of(const BackupOptions& options, int step) {
 
 TEST(ShardedBackupTest, GoesOnBitByBit) {
   for (const Layout& layout : {Layout{1, 1}, Layout{2, 1}, Layout{1, 1, 1}}) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     const auto whole = train(layout, sharded(folder.file("whole")), 6);
     for (const int step : {1, 3, 5}) {
       const auto options = sharded(folder.file("part" + std::to_string(step)));
@@ -69,7 +71,7 @@ TEST(ShardedBackupTest, GoesOnBitByBit) {
 }
 
 TEST(ShardedBackupTest, EachWorkerWritesItsPart) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto options = sharded(folder.file("backup"));
   train({1, 1, 1}, options, 1);
   const std::string checkpoint = checkpoint_of(options, 1);
@@ -121,7 +123,7 @@ void expect_same(const StateValue& actual, const StateValue& expected, const std
 }
 
 TEST(ShardedBackupTest, HoldsWhatWorkerZeroWritesAlone) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto together = sharded(folder.file("together"));
   const auto alone = every_step(folder.file("alone"));
   train({1, 1}, together, 2);
@@ -131,7 +133,7 @@ TEST(ShardedBackupTest, HoldsWhatWorkerZeroWritesAlone) {
 }
 
 TEST(ShardedBackupTest, APartAloneIsNoTrainingState) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto together = sharded(folder.file("together"));
   train({1, 1}, together, 2);
   const std::string part = checkpoint_of(together, 2) + "/state.pt";
@@ -152,7 +154,7 @@ TEST(ShardedBackupTest, APartAloneIsNoTrainingState) {
 }
 
 TEST(ShardedBackupTest, WorkersThatDoNotAllShareAreNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto errors = run_strategies({1, 1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const bool shares = strategy.cluster_resolver()->rank() != 2;
     LoopByHand(strategy, shares ? sharded(folder.file("backup")) : every_step(folder.file("backup")));
@@ -166,7 +168,7 @@ TEST(ShardedBackupTest, WorkersThatDoNotAllShareAreNamed) {
 
 /// Another place where nothing can be made, whoever one is.
 TEST(ShardedBackupTest, AWorkerThatCannotWriteThereIsNamedAsItBegins) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const bool is_first = strategy.cluster_resolver()->rank() == 0;
     LoopByHand(strategy, sharded(is_first ? folder.file("backup") : folder.write("file", "no folder")));
@@ -179,7 +181,7 @@ TEST(ShardedBackupTest, AWorkerThatCannotWriteThereIsNamedAsItBegins) {
 }
 
 TEST(ShardedBackupTest, AFolderThatIsInUseIsToldToAllWorkers) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const CheckpointStore owner({.folder = folder.file("backup")});
   for (const bool shares : {false, true}) {
     const auto options = shares ? sharded(folder.file("backup")) : every_step(folder.file("backup"));
@@ -194,7 +196,7 @@ TEST(ShardedBackupTest, AFolderThatIsInUseIsToldToAllWorkers) {
 
 /// Shards are cut by each worker from its own state.
 TEST(ShardedBackupTest, AWorkerWithOtherTensorsIsNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     LoopByHand loop(strategy, sharded(folder.file("backup")));
     if (strategy.cluster_resolver()->rank() == 1) {
@@ -213,7 +215,7 @@ TEST(ShardedBackupTest, AWorkerWithOtherTensorsIsNamed) {
 }
 
 TEST(ShardedBackupTest, AStartThatCameBackLateWritesNothing) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto options = sharded(folder.file("backup"));
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     LoopByHand loop(strategy, options);
@@ -230,7 +232,7 @@ TEST(ShardedBackupTest, AStartThatCameBackLateWritesNothing) {
 }
 
 TEST(ShardedBackupTest, AnyNumberOfWorkersReadsIt) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto together = sharded(folder.file("together"));
   const auto alone = every_step(folder.file("alone"));
   train({1, 1, 1}, together, 3);
@@ -238,7 +240,7 @@ TEST(ShardedBackupTest, AnyNumberOfWorkersReadsIt) {
   for (const Layout& layout : {Layout{1, 1}, Layout{2, 2}, Layout{1, 1, 1, 1}}) {
     for (const bool writes_together : {false, true}) {
       const auto resume = [&](const BackupOptions& from) {
-        const CheckpointFolder next;
+        const TemporaryFolder next;
         auto options = writes_together ? sharded(next.file("backup")) : every_step(next.file("backup"));
         options.resume = from.folder;
         return train(layout, options, 6);
@@ -253,7 +255,7 @@ TEST(ShardedBackupTest, AnyNumberOfWorkersReadsIt) {
 }
 
 TEST(ShardedBackupTest, OneProcessWritesAllOfIt) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   const auto options = sharded(folder.file("backup"));
   { LoopByHand(strategy, options).run_to(1); }
@@ -262,7 +264,7 @@ TEST(ShardedBackupTest, OneProcessWritesAllOfIt) {
 }
 
 TEST(ShardedBackupTest, ADamagedPartIsNamedAndTheCheckpointBeforeTaken) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> messages;
   const auto options = sharded(folder.file("backup"), &messages);
   const auto whole = train({1, 1}, options, 4);
@@ -278,7 +280,7 @@ TEST(ShardedBackupTest, ADamagedPartIsNamedAndTheCheckpointBeforeTaken) {
 
 TEST(ShardedBackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
   for (const bool asynchronous : {false, true}) {
-    const CheckpointFolder folder;
+    const TemporaryFolder folder;
     std::vector<std::string> messages;
     auto options = sharded(folder.file("backup"), &messages);
     options.asynchronous = asynchronous;
@@ -306,7 +308,7 @@ TEST(ShardedBackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
 }
 
 TEST(ShardedBackupTest, WorkersWithoutACommonFolderAreNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directory(folder.file("other"));
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const bool is_first = strategy.cluster_resolver()->rank() == 0;
@@ -321,7 +323,7 @@ TEST(ShardedBackupTest, WorkersWithoutACommonFolderAreNamed) {
 }
 
 TEST(ShardedBackupTest, WhatIsUnderWayAtAnErrorIsGivenUp) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto options = sharded(folder.file("backup"));
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     LoopByHand loop(strategy, options);

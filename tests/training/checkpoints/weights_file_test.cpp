@@ -10,6 +10,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/training/formats/safetensors.h"
 #include "lockstep/training/formats/state_file.h"
 
@@ -17,9 +18,10 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 TEST(WeightsFileTest, EitherFormatIsKnownByItsContent) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const NamedTensors weights = {{"weight", torch::randn({2, 3})}, {"bias", torch::randn({2})}};
   for (const char* name : {"weights.safetensors", "weights.pt", "weights.pth"}) {
     save_weights(folder.file(name), weights);
@@ -32,7 +34,7 @@ TEST(WeightsFileTest, EitherFormatIsKnownByItsContent) {
 }
 
 TEST(WeightsFileTest, EveryReplicaGetsThem) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights.pt");
   const auto weight = torch::randn({2, 3});
   save_weights(path, {{"weight", weight}});
@@ -45,7 +47,7 @@ TEST(WeightsFileTest, EveryReplicaGetsThem) {
 }
 
 TEST(WeightsFileTest, TheWeightsOfATrainingStateAreFound) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   StateValue::Dict weights;
   weights.add("weight", torch::ones({2}));
@@ -59,7 +61,7 @@ TEST(WeightsFileTest, TheWeightsOfATrainingStateAreFound) {
 }
 
 TEST(WeightsFileTest, FilesWithoutWeightsAreRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   const auto refused = [&](const StateValue& value) {
     save_state_file(path, value);
@@ -79,7 +81,7 @@ TEST(WeightsFileTest, FilesWithoutWeightsAreRefused) {
 }
 
 TEST(WeightsFileTest, OtherEndingsAreRefusedBeforeAnythingIsWritten) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   EXPECT_THAT(error_of<InvalidArgument>([&] { save_weights(folder.file("weights.bin"), {}); }),
               HasSubstr("expected a name that ends in .safetensors, .pt or .pth"));
   EXPECT_EQ(folder.num_files(), 0U);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Exchanges .safetensors files between Lockstep and PyPI's safetensors, and weights with torchvision."""
 
+import pathlib
 import sys
 import unittest
 
@@ -9,6 +10,7 @@ import safetensors.torch
 import torch
 import torchvision
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from checkpoint_case import CheckpointCase
 
 DTYPES = [

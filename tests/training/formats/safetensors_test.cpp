@@ -13,12 +13,14 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using testing::TemporaryFolder;
 
 std::map<std::string, torch::Tensor> tensors_of(const Safetensors& loaded) {
   return {loaded.tensors.begin(), loaded.tensors.end()};
@@ -36,7 +38,7 @@ void expect_same_bits(const torch::Tensor& given, const torch::Tensor& expected,
 }
 
 TEST(SafetensorsTest, EveryDtypeComesBackBitByBit) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights.safetensors");
   const auto bytes = torch::arange(48, torch::kUInt8);
   NamedTensors tensors;
@@ -56,7 +58,7 @@ TEST(SafetensorsTest, EveryDtypeComesBackBitByBit) {
 }
 
 TEST(SafetensorsTest, ShapesLayoutsAndSharedMemoryAreWrittenInFull) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights.safetensors");
   const auto matrix = torch::randn({3, 4}, torch::requires_grad());
   const auto image = torch::randn({2, 3, 4, 5}).contiguous(torch::MemoryFormat::ChannelsLast);
@@ -80,14 +82,14 @@ TEST(SafetensorsTest, ShapesLayoutsAndSharedMemoryAreWrittenInFull) {
 }
 
 TEST(SafetensorsTest, NoTensorsAtAllAreAFile) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights.safetensors");
   save_safetensors(path, {});
   EXPECT_TRUE(load_safetensors(path).tensors.empty());
 }
 
 TEST(SafetensorsTest, WhatTheFormatLacksIsRefusedAndNothingIsWritten) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("weights.safetensors", "old");
   const auto refused = [&](const torch::Tensor& tensor) {
     return error_of<InvalidArgument>([&] {
@@ -108,7 +110,7 @@ TEST(SafetensorsTest, WhatTheFormatLacksIsRefusedAndNothingIsWritten) {
 }
 
 TEST(SafetensorsTest, TruncatedAnywhereIsRefusedWithTheFilesName) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights.safetensors");
   save_safetensors(path, {{"a", torch::ones({3})}, {"b", torch::ones({2, 2}, torch::kInt64)}});
   const auto whole = bytes_of(path);
@@ -121,7 +123,7 @@ TEST(SafetensorsTest, TruncatedAnywhereIsRefusedWithTheFilesName) {
 }
 
 TEST(SafetensorsTest, FilesOfOtherKindsAreRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   for (const std::string& bytes :
        {std::string("PK\3\4 a zip archive"), std::string(100, '\0'), std::string("text")}) {
     const auto path = folder.write("other", bytes);

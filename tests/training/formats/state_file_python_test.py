@@ -4,6 +4,7 @@
 import collections
 import io
 import os
+import pathlib
 import pickle
 import random
 import sys
@@ -12,6 +13,7 @@ import zipfile
 
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from checkpoint_case import CheckpointCase
 from safetensors_python_test import DTYPES
 

@@ -14,6 +14,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 // Exchange with Python stands in state_file_python_test.py.
 
@@ -22,6 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using testing::TemporaryFolder;
 
 StateValue small_state() {
   StateValue::Dict dict;
@@ -41,7 +43,7 @@ void expect_small_state(const StateValue& given) {
 }
 
 TEST(StateFileTest, ComesBackWithStridesAndSharedMemory) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   const auto weight = torch::randn({3, 4}, torch::requires_grad());
   const auto image = torch::randn({2, 3, 4, 5}).contiguous(torch::MemoryFormat::ChannelsLast);
@@ -63,7 +65,7 @@ TEST(StateFileTest, ComesBackWithStridesAndSharedMemory) {
 
 /// Python gives all tensors of a record the dtype of the first.
 TEST(StateFileTest, TensorsOfOtherDtypesOverOneMemoryHaveRecordsOfTheirOwn) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   const auto numbers = torch::randn({4});
   const auto complex = torch::randn({3}, torch::kComplexFloat);
@@ -84,7 +86,7 @@ TEST(StateFileTest, TensorsOfOtherDtypesOverOneMemoryHaveRecordsOfTheirOwn) {
 }
 
 TEST(StateFileTest, NamesThatArePathsAreNamesAndNothingElse) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   StateValue::Dict saved;
   const std::vector<std::string> names{"a/b", "../c", "/etc/passwd", std::string("d\0e", 3), ""};
@@ -100,7 +102,7 @@ TEST(StateFileTest, NamesThatArePathsAreNamesAndNothingElse) {
 }
 
 TEST(StateFileTest, TensorsThatPythonCannotReadAreRefusedAndNothingIsWritten) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("state.pt", "old");
   for (const auto& tensor : {torch::Tensor(), torch::zeros({2, 2}).to_sparse(),
                              torch::quantize_per_tensor(torch::ones({2}), 0.1, 0, torch::kQInt8)}) {
@@ -112,7 +114,7 @@ TEST(StateFileTest, TensorsThatPythonCannotReadAreRefusedAndNothingIsWritten) {
 }
 
 TEST(StateFileTest, AFullDiskLeavesTheOldFile) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   save_state_file(path, small_state());
   rlimit before{};
@@ -132,7 +134,7 @@ TEST(StateFileTest, AFullDiskLeavesTheOldFile) {
 }
 
 TEST(StateFileTest, TruncatedAnywhereIsRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   save_state_file(path, small_state());
   const auto whole = bytes_of(path);
@@ -143,7 +145,7 @@ TEST(StateFileTest, TruncatedAnywhereIsRefused) {
 }
 
 TEST(StateFileTest, FlippedBitsAreFoundOrChangeNothing) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   save_state_file(path, small_state());
   const auto whole = bytes_of(path);
@@ -164,7 +166,7 @@ TEST(StateFileTest, FlippedBitsAreFoundOrChangeNothing) {
 }
 
 TEST(StateFileTest, ArchivesOfLibTorchsOwnSaveAreNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("module.pt");
   torch::save(torch::ones({2}), path);
   EXPECT_THAT(error_of<CheckpointError>([&] { load_state_file(path); }), HasSubstr("TorchScript"));

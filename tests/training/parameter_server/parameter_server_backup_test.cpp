@@ -234,10 +234,10 @@ TEST(ParameterServerBackup, AFullDiskIsAMessageAndTheTrainingGoesOn) {
     const TemporaryFolder folder;
     const JobOptions options{.max_staleness = staleness, .folder = folder.path()};
     std::vector<std::string> messages;
-    const auto say = [&](const std::string& line) { messages.push_back(line); };
+    const auto log = [&](const std::string& line) { messages.push_back(line); };
     run_job(options, [&](ParameterServerStrategy& strategy, ServedTraining&) {
       ParameterServerBackup backup(
-          strategy, {.folder = folder.path(), .every = SaveInterval::steps(2), .on_message = say});
+          strategy, {.folder = folder.path(), .every = SaveInterval::steps(2), .on_message = log});
       const auto save = [&](int64_t step, const std::vector<ClosureValues>&) { backup.after_step(step); };
       strategy.run_steps("train", 0, 2, save);
       {

@@ -12,6 +12,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/state/training_state.h"
 
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::TemporaryFolder;
 
 /// Uses its layers in the reverse of the order in which it registers them, so that gradients come in
 /// another order than they are packed in at first.
@@ -87,7 +89,7 @@ std::vector<std::vector<torch::Tensor>> train_three_workers(const std::string& f
 
 TEST(GradientOrderTest, ThreeWorkersGoOnBitByBitWithSeveralBuckets) {
   constexpr int64_t kSteps = 6;
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto whole = train_three_workers("", kSteps, folder.file("whole"));
   for (int64_t step = 1; step < kSteps; ++step) {
     const std::string part = folder.file("part" + std::to_string(step) + "-");
@@ -145,7 +147,7 @@ TEST_F(GradientOrderOnReplicas, ThatIsNoneOfTheParametersIsRefused) {
 }
 
 TEST_F(GradientOrderOnReplicas, ThatIsNoneIsNamedInAStateFile) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   TrainingState state(strategy_);
   state.add_model(model_);
   state.add_optimizer("sgd", optimizer_);

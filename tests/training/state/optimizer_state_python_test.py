@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Hands the states of optimizers from PyTorch to Lockstep and back, in the middle of a training."""
 
+import pathlib
 import sys
 import unittest
 
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from checkpoint_case import CheckpointCase
 
 ADAM = {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}

@@ -9,9 +9,10 @@ import unittest
 import safetensors.torch
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from checkpoint_case import CheckpointCase
 
-DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
+DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "checkpoints.md"
 
 
 class TrainingStatePythonTest(CheckpointCase):

@@ -16,6 +16,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/optimizers/fused_adam.h"
@@ -26,6 +27,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 /// Dropout draws from each replica's stream, BatchNorm has statistics of each replica's own.
 torch::nn::Sequential make_noisy_net(int64_t outputs = 2) {
@@ -83,7 +85,7 @@ void expect_equal_models(const torch::nn::Module& given, const torch::nn::Module
 }
 
 TEST(TrainingStateTest, AnotherRunContinuesBitByBit) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   NoisyTraining training(strategy);
@@ -112,7 +114,7 @@ TEST(TrainingStateTest, AnotherRunContinuesBitByBit) {
 }
 
 TEST(TrainingStateTest, AnotherNumberOfReplicasGetsTheMeanOfTheBuffers) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy two({"cpu:0", "cpu:1"});
   NoisyTraining training(two);
@@ -140,7 +142,7 @@ TEST(TrainingStateTest, AnotherNumberOfReplicasGetsTheMeanOfTheBuffers) {
 }
 
 TEST(TrainingStateTest, WorkersSaveTogetherAndOneProcessContinues) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   std::vector<torch::nn::Sequential> trained(3, nullptr);
   expect_no_worker_failed(run_strategies({2, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
@@ -171,7 +173,7 @@ TEST(TrainingStateTest, WorkersSaveTogetherAndOneProcessContinues) {
 }
 
 TEST(TrainingStateTest, ItsWeightsAreThoseOfAnEvaluation) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   NoisyTraining training(strategy);
@@ -184,7 +186,7 @@ TEST(TrainingStateTest, ItsWeightsAreThoseOfAnEvaluation) {
 }
 
 TEST(TrainingStateTest, StatesOfOtherModelsAndOptimizersAreRefusedByTheFirstTensorThatDiffers) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   NoisyTraining training(strategy);
@@ -211,7 +213,7 @@ TEST(TrainingStateTest, StatesOfOtherModelsAndOptimizersAreRefusedByTheFirstTens
 }
 
 TEST(TrainingStateTest, OtherFormatsAndDamageAreRefused) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   NoisyTraining training(strategy);
@@ -258,7 +260,7 @@ TEST(TrainingStateTest, OtherFormatsAndDamageAreRefused) {
 }
 
 TEST(TrainingStateTest, WhatALaterFormatAddsIsIgnored) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   NoisyTraining training(strategy);

@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-/// Looks at the losses of the epoch and at the states of all replicas of all workers: a collective, which
-/// waits for the devices. Returns the digests of the states, after what FitState::on_not_finite has put
-/// right; throws NotFinite for the first that is not finite where it puts nothing right.
+/// Checks the losses of the epoch and the states of all replicas of all workers. A collective; waits for the
+/// devices. Lets FitState::on_not_finite repair values that are not finite; throws NotFinite for the first
+/// one if it does not. Returns the digests of the resulting states.
 StateDigests require_finite(FitState& state);
 
 }  // namespace lockstep

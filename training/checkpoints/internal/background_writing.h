@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-/// The state in memory of its own on the host, so that training may go on while it is written. Waits for
+/// Copies the state to new memory on the host, so that training may continue while it is written. Waits for
 /// devices.
 StateValue::Dict host_copy(const StateValue::Dict& state);
 
-/// Calls `work` in a thread of its own, in which operators take no other threads: those would wait actively,
-/// and keep the replicas from the cores. The future waits for it as it is destroyed. Throws std::system_error
-/// where there is no thread to be had.
+/// Calls `work` in a new thread in which operators use no other threads, because those would spin and take
+/// cores from the replicas. The future's destructor waits for it. Throws std::system_error if no thread can
+/// be started.
 std::future<void> in_background(std::function<void()> work);
 
 }  // namespace lockstep

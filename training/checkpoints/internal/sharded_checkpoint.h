@@ -16,48 +16,49 @@ namespace lockstep {
 
 class CheckpointStore;
 
-/// The shard that this worker writes of a checkpoint that all write together.
+/// Returns the shard that this worker writes of a joint checkpoint.
 StateShard shard_of_worker(const Strategy& strategy);
 
 /// Throws InvalidArgument on all workers, naming two, unless all share checkpoints or none does. A
 /// collective.
 void check_all_share(Strategy& strategy, bool shares);
 
-/// Worker 0, which `is_chief`, acts, and all learn what it returned. Where it throws, so do the others:
-/// std::system_error and CheckpointError as it does, and ClusterError for all else, naming worker 0. A
-/// collective.
+/// Calls `act` on worker 0, which passes `is_chief`, and returns its result on all workers. If it throws, all
+/// workers throw: std::system_error and CheckpointError as they are, anything else on the others as
+/// ClusterError naming worker 0. A collective.
 std::string act_on_chief(Strategy& strategy, bool is_chief, const std::function<std::string()>& act);
 
-/// Throws CheckpointError on all workers where what worker 0 makes in its `folder` is not in that of another
-/// one, and std::system_error where one cannot write there. `store` is worker 0's, null elsewhere. A
-/// collective.
+/// Throws CheckpointError on all workers if a folder that worker 0 creates in its `folder` is not visible in
+/// that of another worker, and std::system_error if a worker cannot write there. `store` is worker 0's, null
+/// elsewhere. A collective.
 void check_shared(Strategy& strategy, const std::string& folder, CheckpointStore* store);
 
-/// A checkpoint that all workers write together: each a file with its own shard, of which worker 0 makes a
-/// checkpoint once all of them are on the disk. All workers make the same calls, between runs of the
-/// strategy; the constructor and commit() are collectives.
+/// A checkpoint that all workers write together. Each writes a file with its own shard; worker 0 commits the
+/// checkpoint once all files are on disk. All workers must make the same calls, between runs of the strategy;
+/// the constructor and commit() are collectives.
 class ShardedCheckpoint {
  public:
-  /// Begins it: worker 0 makes its folder, in the store's. `folder` is the store's as this worker calls it;
-  /// `store` is worker 0's, and null elsewhere. Throws on all workers std::system_error where the folder
-  /// cannot be made, and CheckpointError where a later start of the job has taken the store's.
+  /// Begins the checkpoint: worker 0 creates its folder in the store's. `folder` is this worker's path of the
+  /// store; `store` is worker 0's, null elsewhere. Throws on all workers std::system_error if the folder
+  /// cannot be created, and CheckpointError if a later start of the job has taken over the store.
   ShardedCheckpoint(Strategy& strategy, const std::string& folder, CheckpointStore* store,
                     CheckpointManifest manifest);
-  /// Gives it up: no checkpoint comes of it, unless worker 0 is committing it already. Waits for the thread
-  /// that writes, which stops after some megabytes, and for one that commits.
+  /// Abandons the checkpoint unless worker 0 is already committing it. Waits for the writing thread, which
+  /// stops within a few megabytes, and for a committing one.
   ~ShardedCheckpoint();
   ShardedCheckpoint(const ShardedCheckpoint&) = delete;
   ShardedCheckpoint& operator=(const ShardedCheckpoint&) = delete;
 
-  /// Writes this worker's shard; in the background from a copy, where that is asked for. What fails is told
-  /// by commit().
+  /// Writes this worker's shard, with `in_background` from a copy in the background. Reports errors in
+  /// commit().
   void write(const StateValue::Dict& shard, bool in_background);
 
-  /// Goes on with it: once all workers have written their shards worker 0 commits, in the background, and
-  /// once it has, all learn of it. Returns whether that is so, for which it waits if `waits`.
+  /// Continues the checkpoint: once all workers have written their shards, worker 0 commits in the
+  /// background; after that, all workers learn of it. Returns whether the checkpoint is committed; if
+  /// `waits`, blocks until it is.
   ///
-  /// Where workers could not do their part, the first of them throws what kept it from it, and the others
-  /// std::system_error or CheckpointError as it does, and ClusterError for all else, naming it.
+  /// If workers failed, the first of them throws its error. The others throw it too if it is a
+  /// std::system_error or CheckpointError, otherwise ClusterError; all name that worker.
   bool commit(bool waits);
 
  private:
@@ -70,12 +71,12 @@ class ShardedCheckpoint {
   CheckpointStore* store_;
   CheckpointManifest manifest_;
   StateShard shard_;
-  std::string begun_;  // its folder while it is made, as this worker calls it
+  std::string begun_;  // this worker's path of the unfinished checkpoint
   Phase phase_ = Phase::kWriting;
   CheckpointFile file_;
-  std::exception_ptr failure_;  // of what this worker does in this phase
+  std::exception_ptr failure_;  // this worker's error in the current phase
   std::atomic<bool> is_given_up_ = false;
-  std::future<void> work_;  // of this phase, in the background
+  std::future<void> work_;  // background work of the current phase
 };
 
 }  // namespace lockstep

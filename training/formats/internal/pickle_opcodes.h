@@ -2,7 +2,7 @@
 
 namespace lockstep::pickle {
 
-// The part of pickle's protocol 2 (PEP 307, and Python's pickletools) that plain values and tensors take.
+// The subset of pickle's protocol 2 (PEP 307, and Python's pickletools) that plain values and tensors use.
 constexpr char kProto = '\x80';
 constexpr char kStop = '.';
 constexpr char kMark = '(';

@@ -9,7 +9,6 @@
 
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
-#include "lockstep/training/formats/internal/pickle_nodes.h"
 #include "lockstep/training/formats/internal/pickle_opcodes.h"
 #include "lockstep/training/formats/internal/pickle_tree.h"
 #include "lockstep/training/formats/internal/tensor_size.h"

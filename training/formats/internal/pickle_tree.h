@@ -1,16 +1,48 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "lockstep/training/formats/internal/pickle_nodes.h"
+#include "lockstep/training/formats/internal/pickle_value.h"
+
+// The values of a pickle while it is read, and the tree that is built from them.
 
 namespace lockstep {
 
-/// The value at `root` with all that it refers to, each as often as it is referred to. Throws CheckpointError
-/// naming `file` where that makes a multiple of the pickle's bytes, for values that hold themselves or are
-/// nested deeper than kMaxNesting, and for what is no plain value and no tensor.
+/// Index of a value among all values read. A container may change after others refer to it, and a malicious
+/// one may contain itself. So references are indices, and the tree is built at the end.
+using PicklePlace = uint32_t;
+
+struct PickledGlobal {
+  std::string name;
+};
+struct PickledStorage {
+  const PickledDtype* dtype;  // null: bytes of any dtype
+  std::string record;
+  uint64_t bytes;
+};
+struct PickledList {
+  std::vector<PicklePlace> items;
+};
+struct PickledTuple {
+  std::vector<PicklePlace> items;
+};
+struct PickledDict {
+  std::vector<std::pair<PicklePlace, PicklePlace>> entries;
+};
+/// Large kinds are stored by pointer: most values are small, and a single byte of a pickle can create one.
+using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string, PickledGlobal,
+                                std::unique_ptr<PickledStorage>, std::unique_ptr<PickledTensor>, PickledList,
+                                PickledTuple, PickledDict>;
+
+/// Returns the value at `root` with everything it refers to, repeated for each reference. Throws
+/// CheckpointError naming `file` if the tree takes a multiple of the pickle's bytes, if a value contains
+/// itself or is nested deeper than kMaxNesting, or if a value is neither plain nor a tensor.
 PickleValue pickle_tree(const std::vector<PickleNode>& nodes, PicklePlace root, size_t pickle_bytes,
                         const std::string& file);
 

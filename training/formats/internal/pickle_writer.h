@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// A pickle that torch.load(weights_only=True) reads, as the record data.pkl of its archive. Throws
-/// InvalidArgument for values nested deeper than kMaxNesting and for a dtype that Python does not know.
+/// Returns a pickle that torch.load(weights_only=True) reads as the record data.pkl of its archive. Throws
+/// InvalidArgument if values are nested deeper than kMaxNesting or a dtype is unknown to Python.
 std::string write_pickle(const PickleValue& value);
 
 }  // namespace lockstep

@@ -6,11 +6,11 @@
 
 namespace lockstep {
 
-/// Writes the content of a state file: save_state_file() says of what kind. Each part is named after the
-/// tensor that it ends with. Throws as that does, and what the sink throws.
+/// Writes the content of a state file in the format of save_state_file(). Each part is named after the tensor
+/// that it ends with. Throws as save_state_file() does, and what the sink throws.
 void write_state_archive(const StateValue& state, PartSink& sink);
 
-/// Reads it: see load_state_file().
+/// Reads such content; see load_state_file().
 StateValue read_state_archive(const InputFile& file);
 
 }  // namespace lockstep

@@ -5,13 +5,14 @@
 #include <optional>
 #include <vector>
 
-// What files may say of a tensor's size.
+// Limits on tensor sizes in files.
 
 namespace lockstep {
 
-constexpr size_t kMaxTensorDimensions = 64;  ///< what LibTorch's operators take
+constexpr size_t kMaxTensorDimensions = 64;  ///< limit of LibTorch's operators
 
-/// Bytes of a tensor, none where their number or a stride overflows. Shapes hold no negative numbers.
+/// Returns the bytes of a tensor; none if their number or a stride overflows. `shape` must not contain
+/// negative numbers.
 std::optional<uint64_t> checked_tensor_bytes(const std::vector<int64_t>& shape, uint64_t element_size);
 
 }  // namespace lockstep

@@ -9,15 +9,16 @@ namespace lockstep {
 /// Throws InvalidArgument: `[metric] expected <expected>, but got <sizes>`.
 [[noreturn]] void refuse_shape(const std::string& metric, const std::string& expected, at::IntArrayRef given);
 
-/// The classes [n] that `targets` name beside `logits` [n, classes], on the logits' device: integers [n] as
-/// they are, of one-hot ones or probabilities [n, classes] the largest. Throws InvalidArgument naming the
-/// metric for other shapes, floating-point targets [n], and for `weights` that are defined and not [n].
+/// Returns the target classes [n] for `logits` [n, classes], on the logits' device. Integer `targets` [n] are
+/// returned as they are; for one-hot targets or probabilities [n, classes], returns the index of the largest.
+/// Throws InvalidArgument naming the metric for other shapes, for floating-point targets [n], and for defined
+/// `weights` that are not [n].
 torch::Tensor class_targets(const std::string& metric, const torch::Tensor& logits,
                             const torch::Tensor& targets, const torch::Tensor& weights);
 
-/// The scores [n] of a yes-or-no question: `outputs` [n] or [n, 1]. Throws InvalidArgument naming the metric
-/// for other shapes, for `targets` of another number of elements, and for `weights` that are defined and not
-/// [n].
+/// Returns the scores [n] of a binary classification from `outputs` [n] or [n, 1]. Throws InvalidArgument
+/// naming the metric for other shapes, for `targets` with another number of elements, and for defined
+/// `weights` that are not [n].
 torch::Tensor binary_scores(const std::string& metric, const torch::Tensor& outputs,
                             const torch::Tensor& targets, const torch::Tensor& weights);
 

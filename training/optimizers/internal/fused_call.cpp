@@ -77,6 +77,17 @@ void require_option(bool holds, const char* optimizer, const char* option, const
   throw std::invalid_argument(message.str());
 }
 
+torch::IValue read_option_value(torch::serialize::InputArchive& archive, const char* key) {
+  torch::IValue value;
+  archive.read(key, value);
+  return value;
+}
+
+bool read_maximize(torch::serialize::InputArchive& archive) {
+  torch::IValue value;
+  return archive.try_read("maximize", value) && value.toBool();
+}
+
 void throw_foreign_options(const char* optimizer, size_t group) {
   std::ostringstream message;
   message << "[" << optimizer << "] expected options of type " << optimizer

@@ -12,12 +12,12 @@ struct RowGradient {
   torch::Tensor values;  ///< [rows, ...], in the parameter's dtype
 };
 
-/// Of a sparse gradient, whose entries of the same row are added up. `optimizer` names who asks. Throws
-/// std::invalid_argument for a gradient that is not sparse in its first dimension alone.
+/// Converts a sparse gradient; sums entries of the same row. `optimizer` is the caller's name for error
+/// messages. Throws std::invalid_argument unless the gradient is sparse in exactly its first dimension.
 RowGradient row_gradient(const torch::Tensor& sparse, const char* optimizer);
 
-// Steps of these rows alone, of the parameter and of what is remembered of it, tensors of its shape. On a CPU
-// by the kernels that parameter servers have, and so with the same bits; else by operators of ATen.
+// The functions below step only these rows of the parameter and of its state, tensors of its shape. On a CPU
+// they use the parameter servers' kernels and so give the same bits; elsewhere they use operators of ATen.
 
 void step_rows_by_adagrad(const torch::Tensor& parameter, const torch::Tensor& sum,
                           const RowGradient& gradient, double lr, double eps);

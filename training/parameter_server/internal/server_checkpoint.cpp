@@ -79,14 +79,14 @@ ServerCheckpoint::ServerCheckpoint(const ServerCheckpointOptions& options) : opt
       throw;  // it may be whole
     } catch (const CheckpointError& error) {
       if (damage.empty()) damage = error.what();
-      say(std::string("passed over a damaged checkpoint: ") + error.what());
+      log(std::string("passed over a damaged checkpoint: ") + error.what());
     }
   }
   if (!damage.empty())
     throw CheckpointError(options_.folder + ": expected a whole checkpoint, but all are damaged: " + damage);
 }
 
-void ServerCheckpoint::say(const std::string& line) const {
+void ServerCheckpoint::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {

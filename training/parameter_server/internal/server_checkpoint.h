@@ -12,34 +12,34 @@
 namespace lockstep {
 
 struct ServerCheckpointOptions {
-  std::string folder;  ///< of a CheckpointStore, which all servers and who owns it share
+  std::string folder;  ///< folder of a CheckpointStore, shared by its owner and all servers
   int server = 0;
   int num_servers = 1;
-  /// Gets a line for each checkpoint that is passed over; empty: std::cerr does.
+  /// Receives a line for each checkpoint that is skipped; empty: std::cerr.
   std::function<void(const std::string&)> on_message;
 };
 
-/// A parameter server's part of the checkpoints in a folder, which all servers write together: a file for
-/// each of its shards, and one that says what these are, server-0.pt. Thread-safe, but for take_own().
+/// A parameter server's part of the checkpoints that all servers write together in a folder: one file per
+/// shard, and one that describes them, such as server-0.pt. Thread-safe except for take_own().
 class ServerCheckpoint : public ShardStorage {
  public:
-  /// Looks for the newest checkpoint whose files are whole as far as this server may need them: its own,
-  /// where as many servers have written it, and else all. Blocks while it reads these. Throws InvalidArgument
-  /// without a folder and for a server that is none of their number, CheckpointError where there are
-  /// checkpoints and none is whole, or where one cannot be read.
+  /// Finds the newest checkpoint in which all files that this server may need are intact: its own if the same
+  /// number of servers wrote it, otherwise all. Blocks while it reads them. Throws InvalidArgument if there
+  /// is no folder or the server's number is out of range, and CheckpointError if no checkpoint is intact or
+  /// one cannot be read. An empty folder is no error.
   explicit ServerCheckpoint(const ServerCheckpointOptions& options);
 
-  /// The shards that this server held then, for it to go on with; none where another number of servers has
-  /// written the checkpoint, and when they were taken before.
+  /// Returns the shards that this server held when the checkpoint was written, to resume them. Empty if
+  /// another number of servers wrote it, or if they were already taken.
   std::vector<HeldShard> take_own() { return std::exchange(own_, {}); }
-  /// The checkpoint's folder; empty where there is none.
+  /// Returns the checkpoint's path; empty if there is none.
   const std::string& path() const { return path_; }
 
-  /// The name of the checkpoint's folder.
+  /// Returns the name of the checkpoint's folder.
   std::string source() const override;
   std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) override;
-  /// `folder` is what CheckpointStore::begin() has made, without the way to it. Returns the text of a
-  /// CheckpointManifest with the files that were written, and `step` the shards' largest version.
+  /// `folder` is the name, without its path, of a folder that CheckpointStore::begin() created. Returns the
+  /// text of a CheckpointManifest that lists the written files; its `step` is the shards' largest version.
   std::string save(const std::string& folder, const std::vector<HeldShard>& shards) override;
 
  private:
@@ -53,7 +53,7 @@ class ServerCheckpoint : public ShardStorage {
   void open(const std::string& path);
   void open_server(const CheckpointManifest& manifest, int server, int num_servers);
   ParameterShard::Saved load(const Entry& entry) const;
-  void say(const std::string& line) const;
+  void log(const std::string& line) const;
 
   const ServerCheckpointOptions options_;
   std::string path_;

@@ -9,18 +9,18 @@
 
 namespace lockstep {
 
-/// What a shard has saved, as a file holds it: {"values", "optimizer", "version", "pushes"}. Tensors share
-/// their memory.
+/// Returns a shard's saved state as stored in a file: {"values", "optimizer", "version", "pushes"}. The
+/// tensors share memory with `saved`.
 StateValue::Dict state_of_shard(const ParameterShard::Saved& saved);
-/// Throws CheckpointError naming what is not as state_of_shard() writes it. Whether it fits a shard is for
-/// ParameterShard::restore() to say.
+/// Throws CheckpointError naming the entry that state_of_shard() cannot have written.
+/// ParameterShard::restore() checks whether the state fits a shard.
 ParameterShard::Saved shard_in(const StateView& saved);
 
-/// A rule by its name and its numbers, such as {"name": "sgd", "momentum": 0.9, ...}.
+/// Returns a rule as its name and numbers, such as {"name": "sgd", "momentum": 0.9, ...}.
 StateValue::Dict state_of_rule(const UpdateRule& rule);
 UpdateRule rule_in(const StateView& saved);
 
-/// Of the filter that some rows of a table have; None: all of them are trained.
+/// Returns the filter of some rows of a table; None: all of them are trained.
 StateValue state_of_filter(const std::optional<FilteredRows>& filtered);
 std::optional<FilteredRows> filter_in(const StateView& saved, const RowRange& rows);
 

@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-/// A run as one HTML page that needs nothing else, see HtmlPage: curves, the confusion matrix, misclassified
+/// Returns a run as a self-contained HTML page, see HtmlPage: curves, the confusion matrix, misclassified
 /// images, the epochs and the configuration, as far as the record has them.
 std::string report_html(const RunRecord& record);
 
-/// Writes it to `path`, whether or not there is a file: readers see the old page or the new one, whole.
-/// Throws std::system_error naming `path`, which then is as before.
+/// Writes the page to `path`, replacing any file there. Readers see the whole old page or the whole new one.
+/// Throws std::system_error naming `path`, which is then unchanged.
 void write_report(const RunRecord& record, const std::string& path);
 
 }  // namespace lockstep

@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-/// How far an epoch's training, or its test, has come.
+/// Progress of an epoch's training or validation.
 struct Progress {
   std::string label;  ///< such as `epoch 1/5`
   int64_t step = 0;
-  int64_t steps = 0;     ///< 0: only the end will show
-  double seconds = 0;    ///< since it began
-  int64_t examples = 0;  ///< done in that time
-  Logs values{};         ///< such as the loss so far
+  int64_t steps = 0;     ///< 0: not known until the end
+  double seconds = 0;    ///< since the training or validation began
+  int64_t examples = 0;  ///< examples done in that time
+  Logs values{};         ///< values to show, such as the loss so far
   std::string unit = "examples";
 };
 
@@ -24,12 +24,16 @@ struct BarStyle {
   bool color = false;
 };
 
-/// One line for a terminal, at most `width` - 1 columns, without a line end:
-/// `epoch 1/5  37%|███▊      | 347/938 [00:31<00:53, 412 images/s, loss 0.1234, accuracy 0.9612]`, where the
-/// times are those gone by and those to come. What does not fit is left out from the right.
+/// Returns one line for a terminal, at most `width` - 1 columns and without a line end, such as
+///
+///     epoch 1/5  37%|███▊      | 347/938 [00:31<00:53, 412 images/s, loss 0.1234, accuracy 0.9612]
+///
+/// The two times are the elapsed and the remaining time. Values that do not fit are left out, from the right.
 std::string render_bar(const Progress& progress, const BarStyle& style);
 
-/// The same without a bar, for a log: `epoch 1/5  step 347/938  loss 0.1234 ...  412 images/s  00:53 left`.
+/// Returns the same without a bar, for a log, such as
+///
+///     epoch 1/5  step 347/938  loss 0.1234  412 images/s  00:53 left
 std::string render_line(const Progress& progress);
 
 }  // namespace lockstep

@@ -9,34 +9,39 @@ namespace lockstep {
 
 struct DisplayOptions {
   bool is_silent = false;  ///< shows nothing
-  bool bar = false;        ///< a bar that is drawn over and over; else a line now and then
+  bool bar = false;        ///< a bar that is redrawn in place; else an occasional line
   bool unicode = false;
   bool color = false;
-  std::function<int()> width = [] { return 80; };  ///< columns, asked for at every drawing
+  std::function<int()> width = [] { return 80; };  ///< columns; called at every drawing
   std::function<double()> clock;                   ///< seconds; empty: the steady clock
 };
 
-/// What this process's standard error can show: a bar on a terminal, in colour unless NO_COLOR is set, with
-/// block characters where the locale is UTF-8.
+/// Returns the options that suit this process's standard error: a bar on a terminal, in color unless NO_COLOR
+/// is set, with block characters if the locale is UTF-8.
 DisplayOptions display_of_stderr();
 
-/// Shows how far the training is. Used by one thread at a time.
+/// Shows the progress of training. Not thread-safe.
+///
+/// Example:
+///
+///     ProgressDisplay display(std::cerr, display_of_stderr());
+///     if (display.is_due()) display.show({.label = "epoch 1/5", .step = 347, .steps = 938, .seconds = 31});
 class ProgressDisplay {
  public:
   static constexpr double kBarSeconds = 0.2;
   static constexpr double kLineSeconds = 30;
 
-  /// `out` outlives the display.
+  /// `out` must outlive the display.
   ProgressDisplay(std::ostream& out, DisplayOptions options);
   ~ProgressDisplay() { clear(); }
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
-  /// Whether it is time to show() again; cheap enough to be asked at every step. Collecting what is shown may
-  /// have to wait for a device, so ask first.
+  /// Returns whether it is time to call show() again. Cheap enough to call at every step. Ask before you
+  /// collect the values to show, which may wait for a device.
   bool is_due() const;
   void show(const Progress& progress);
-  /// Takes the bar away, so that something else can be printed, and waits anew for the next one.
+  /// Removes the bar so that you can print something else, and restarts the wait for the next drawing.
   void clear();
 
  private:

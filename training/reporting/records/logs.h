@@ -7,7 +7,13 @@
 
 namespace lockstep {
 
-/// Named numbers in the order they were first set, such as loss, accuracy, validation_loss.
+/// Named numbers, such as loss, accuracy and validation_loss, in the order in which they were first set.
+///
+/// Example:
+///
+///     Logs logs;
+///     logs.set("loss", 0.25);
+///     if (const auto loss = logs.find("loss")) std::cout << *loss << '\n';
 class Logs {
  public:
   using Entry = std::pair<std::string, double>;

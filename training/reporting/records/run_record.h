@@ -14,80 +14,84 @@ namespace lockstep {
 struct ConfigurationEntry {
   std::string name;
   std::string value;
-  std::string origin = "default";  ///< default, or what set it: a file, a variable of the environment, a flag
+  /// `default`, or where the value was set: a file, an environment variable, a flag.
+  std::string origin = "default";
 };
 
-/// What a step came to, over all replicas. What was not measured is absent.
+/// Results of a step over all replicas. Values that were not measured are absent.
 struct StepRecord {
   int64_t step = 0;  ///< from 1, over all epochs
   std::optional<double> loss = {};
   std::optional<double> learning_rate = {};
   std::optional<double> images_per_second = {};
-  std::vector<std::pair<std::string, double>> others = {};  ///< by name, such as gradient_norm
+  std::vector<std::pair<std::string, double>> others = {};  ///< other values by name, such as gradient_norm
 };
 
-/// What an epoch came to, over all replicas. Shares lie between 0 and 1; what was not measured is absent.
+/// Results of an epoch over all replicas. Shares are between 0 and 1. Values that were not measured are
+/// absent.
 struct EpochRecord {
   int64_t epoch = 0;  ///< from 1
-  int64_t step = 0;   ///< done by its end, over all epochs
+  int64_t step = 0;   ///< steps done by its end, over all epochs
   std::optional<double> loss = {};
   std::optional<double> accuracy = {};
   std::optional<double> validation_loss = {};
   std::optional<double> validation_accuracy = {};
-  std::optional<double> learning_rate = {};  ///< at its end
+  std::optional<double> learning_rate = {};  ///< at the end of the epoch
   std::optional<double> images_per_second = {};
-  std::optional<double> data_wait_share = {};               ///< of the time that steps took
-  std::optional<double> seconds = {};                       ///< with the validation
-  std::vector<std::pair<std::string, double>> others = {};  ///< by name; validation_x goes with x
+  std::optional<double> data_wait_share = {};  ///< share of the steps' time spent waiting for data
+  std::optional<double> seconds = {};          ///< duration, validation included
+  /// Other values by name; validation_x belongs to x.
+  std::vector<std::pair<std::string, double>> others = {};
 };
 
-/// How often each class was taken for each.
+/// Counts of predicted classes for each true class.
 struct ConfusionCounts {
   std::vector<std::string> class_names;
   std::vector<int64_t> counts;  ///< [true class][predicted class], row by row
 };
 
 struct MisclassifiedImage {
-  std::vector<uint8_t> png;  ///< a whole file
+  std::vector<uint8_t> png;  ///< a whole PNG file
   std::string true_class;
   std::string predicted_class;
-  double confidence = 0;  ///< the predicted class' probability
+  double confidence = 0;  ///< probability of the predicted class
 };
 
 enum class RunStatus {
   kCompleted,
-  kStoppedEarly,  ///< as it was told to, by early stopping for one
+  kStoppedEarly,  ///< as requested, for example by early stopping
   kInterrupted,   ///< by a signal
   kFailed,
 };
 
 struct RunTotals {
   RunStatus status = RunStatus::kCompleted;
-  std::string reason = "";  ///< why it ended, where it did not complete
+  std::string reason = "";  ///< why it ended, if it did not complete
   int64_t epochs = 0;
   int64_t steps = 0;
-  int64_t images = 0;  ///< trained on, each as often as it was
+  /// Images trained on, counted each time they were used.
+  int64_t images = 0;
   double seconds = 0;
 };
 
-/// All that a report tells of a run.
+/// Everything that a report shows about a run.
 struct RunRecord {
   std::string title;
   std::vector<ConfigurationEntry> configuration = {};
-  std::vector<StepRecord> steps = {};  ///< the logged ones
+  std::vector<StepRecord> steps = {};  ///< the logged steps
   std::vector<EpochRecord> epochs = {};
   std::optional<ConfusionCounts> confusion = {};
-  std::vector<MisclassifiedImage> misclassified = {};  ///< some of them
-  std::optional<int64_t> num_misclassified = {};       ///< all of them
+  std::vector<MisclassifiedImage> misclassified = {};  ///< some of the misclassified images
+  std::optional<int64_t> num_misclassified = {};       ///< number of all misclassified images
   RunTotals totals = {};
 };
 
-/// completed, stopped_early, interrupted or failed.
+/// Returns completed, stopped_early, interrupted or failed.
 std::string status_name(RunStatus status);
 
-/// The rows of metrics.csv, an epoch each, and of metrics.jsonl: what is absent has no entry. In
-/// metrics.jsonl a first entry "kind" tells them apart: "step", "epoch", and "end" for the totals, which
-/// close the file. A name among `others` that a record has itself is left out.
+/// Return the rows of metrics.csv (one per epoch) and of metrics.jsonl. Absent values have no entry. In
+/// metrics.jsonl each row starts with a "kind": "step", "epoch", or "end" for the totals, which close the
+/// file; with_kind() adds it. A name in `others` that the record already has is left out.
 MetricRow metric_row(const StepRecord& step);
 MetricRow metric_row(const EpochRecord& epoch);
 MetricRow metric_row(const RunTotals& totals);

@@ -12,40 +12,46 @@ namespace lockstep {
 
 class ProtobufMessage;
 
-/// Seconds since 1970, with fractions.
+/// Returns the seconds since 1970, with fractions.
 double seconds_since_1970();
 
-/// Where on TensorBoard's axes something lies.
+/// Position of a value on TensorBoard's axes.
 struct EventTime {
   int64_t step = 0;
   double wall_time = seconds_since_1970();
 };
 
-/// Writes what TensorBoard shows, into a new event file: TFRecord frames with one Event each, the values in
-/// the form of its present plugins. `tensorboard --logdir <folder>` reads it while it grows, and counts each
-/// folder with event files as a run.
+/// Writes a new event file for TensorBoard: TFRecord frames with one Event each, in the form that
+/// TensorBoard's current plugins read. `tensorboard --logdir <folder>` can read it while it grows, and shows
+/// each folder with event files as a run.
 ///
-/// Each call has handed its event to the system when it returns, so that a killed process loses none. Where
-/// the disk is full, a call throws std::system_error naming the file, which stays readable, and later calls
-/// may succeed. Used by one thread at a time.
+/// When a call returns, its event has been handed to the operating system, so a killed process loses none. If
+/// the disk is full, a call throws std::system_error naming the file, which stays readable; later calls may
+/// succeed. Not thread-safe.
+///
+/// Example:
+///
+///     EventFileWriter writer("tb/train");
+///     writer.scalar("loss", 0.5, {.step = 1});
 class EventFileWriter {
  public:
-  /// Makes `folder`, with those above it, where it is missing. Throws std::system_error naming what it could
-  /// not make.
+  /// Creates `folder` and its parents if missing. Throws std::system_error naming the folder or file that it
+  /// could not create.
   explicit EventFileWriter(const std::string& folder);
 
-  /// TensorBoard keeps the value as float32.
+  /// Writes a scalar, which TensorBoard keeps as float32.
   void scalar(const std::string& tag, double value, const EventTime& when);
-  /// TensorBoard's own writers make 30 bins.
+  /// Writes a histogram. TensorBoard's own writers make 30 bins.
   void histogram(const std::string& tag, const ValueHistogram& histogram, const EventTime& when);
-  /// Throws InvalidArgument unless `png` begins as a PNG file does.
+  /// Writes an image. Throws InvalidArgument unless `png` begins as a PNG file does.
   void image(const std::string& tag, std::span<const uint8_t> png, const EventTime& when);
-  /// Shown as Markdown.
+  /// Writes a text, which TensorBoard shows as Markdown.
   void text(const std::string& tag, const std::string& text, const EventTime& when);
 
-  /// Gives the run a row in the HPARAMS tab; the metrics' columns show their last scalars. Once a file.
+  /// Adds a row for the run to the HPARAMS tab, whose metric columns show the last value of each scalar. Call
+  /// it once per file.
   void start_session(const HyperparameterSession& session, const EventTime& when = {});
-  /// Says there how the run ended.
+  /// Writes to that row how the run ended.
   void end_session(SessionStatus status, const EventTime& when = {});
 
   const std::string& path() const { return file_.path(); }

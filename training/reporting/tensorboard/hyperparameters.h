@@ -17,18 +17,19 @@ struct Hyperparameter {
 
 /// A scalar that TensorBoard's HPARAMS tab shows as a column.
 struct HyperparameterMetric {
-  std::string tag;  ///< the scalar's
-  /// Of the event files that hold it, below the session's own; empty: the same. TensorBoard finds another one
-  /// only where its --logdir is a folder above the session's.
+  std::string tag;  ///< tag of the scalar
+  /// Folder of the event files that hold the scalar, below the session's own; empty: the same folder.
+  /// TensorBoard finds another folder only if its --logdir is above the session's.
   std::string folder = "";
-  std::string title = "";  ///< of the column; empty: the tag
+  std::string title = "";  ///< title of the column; empty: the tag
 };
 
-/// One training as the HPARAMS tab shows it: a row.
+/// One training run: a row of the HPARAMS tab.
 struct HyperparameterSession {
   std::vector<Hyperparameter> values;
   std::vector<HyperparameterMetric> metrics;
-  std::string group = "";  ///< sessions of one group are repetitions of each other; empty: a group of its own
+  /// Sessions of one group are repetitions of each other; empty: a group of its own.
+  std::string group = "";
 };
 
 enum class SessionStatus { kSuccess, kFailure };

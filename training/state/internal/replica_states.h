@@ -11,15 +11,16 @@
 
 namespace lockstep {
 
-/// Each local replica's random generator, in replica order.
+/// Returns each local replica's random generator, in replica order.
 std::vector<at::Generator> replica_generators(Strategy& strategy);
 
-/// The tensors of all replicas, as many of each, in replica order and on the CPU, from those of this
-/// process's. A collective of the workers, where there are several. Those of one process share their memory.
+/// Returns the tensors of all replicas on the CPU, in replica order; `local` holds those of this process. All
+/// replicas must have the same number. A collective if there are several workers. With one process,
+/// CPU tensors share memory with `local`.
 std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vector<torch::Tensor>& local);
 
-/// Buffers by their names, in the order of the state_dict(), each with a new first dimension of replicas, on
-/// the CPU. `modules` are those of the local replicas. A collective likewise.
+/// Returns the buffers by name, in the order of the state_dict(), on the CPU, each with a new first dimension
+/// of replicas. `modules` are those of the local replicas. A collective if there are several workers.
 NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>& modules);
 
 }  // namespace lockstep

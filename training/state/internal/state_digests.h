@@ -11,23 +11,24 @@
 
 namespace lockstep {
 
-/// The parameters and optimizer states of all replicas of all workers, as digest_of() has each tensor.
+/// Digests (see digest_of()) of the parameters and optimizer states of all replicas of all workers.
 struct StateDigests {
-  std::vector<std::string> names;          ///< of the tensors, such as `parameter dense.weight`
-  std::vector<torch::Tensor> of_replicas;  ///< int64 [names, 2] of each, on the CPU
+  std::vector<std::string> names;          ///< names of the tensors, such as `parameter dense.weight`
+  std::vector<torch::Tensor> of_replicas;  ///< one int64 [names, 2] per replica, on the CPU
 };
 
-/// `modules` and `optimizers`, which may be none, are one each for every local replica. Each replica's thread
-/// reads its own, and waits for its device. A collective of the workers.
+/// Computes the digests. `modules` and `optimizers` have one entry per local replica; there may be no
+/// optimizers. Each replica's thread reads its own state and waits for its device. A collective of the
+/// workers.
 StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>& modules,
                            const std::vector<torch::optim::Optimizer*>& optimizers);
 
 /// Throws InconsistentReplicas naming the replica that differs from most others and its first tensor that
-/// does. `step` is what the message calls this moment.
+/// differs. `step` appears in the message.
 void check_equal(const StateDigests& states, int64_t step);
 
-/// Throws NotFinite naming the first replica that has a trained number which is not finite, and its first
-/// tensor with one. Epoch and step of the epoch are what the message calls this moment.
+/// Throws NotFinite naming the first replica that has trained values that are not finite, and the first such
+/// tensor. `epoch` and `step` (within the epoch) appear in the message.
 void check_finite(const StateDigests& states, int64_t epoch, int64_t step);
 
 }  // namespace lockstep

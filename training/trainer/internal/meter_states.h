@@ -8,22 +8,21 @@
 
 namespace lockstep {
 
-/// What the meters of all replicas have summed up, those of other workers included, of which each brings its
-/// local replicas': a collective. Waits for the devices. Throws InvalidArgument for a metric without
-/// restore().
+/// Returns the sums of the meters of all replicas of all workers; `local` holds this process's. A collective;
+/// waits for the devices. Throws InvalidArgument for a metric without restore().
 StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local);
 
-/// One replica's, with memory of its own, on its device. Throws InvalidArgument for a metric without
+/// Copies one replica's sums to new memory on its device. Throws InvalidArgument for a metric without
 /// restore().
 std::vector<MetricState> copy_meters(StepMeters& meters);
-/// Goes on, on the replica's device, from what copy_meters() has given of the same meters.
+/// Restores, on the replica's device, the result of copy_meters() for the same meters.
 void put_back_meters(StepMeters& meters, const std::vector<MetricState>& copies, const torch::Device& device);
 
 /// Throws InvalidArgument for a metric without restore().
 void check_restorable(StepMeters& meters);
 
-/// Puts it back. With another number of replicas than it was saved of, replica 0 gets it all. Throws
-/// CheckpointError for meters of other metrics.
+/// Restores the result of save_meters(). If it was saved with another number of replicas, replica 0 gets all
+/// sums over examples. Throws CheckpointError if the meters have other metrics.
 void load_meters(Strategy& strategy, const StateView& saved, const std::vector<StepMeters*>& local);
 
 }  // namespace lockstep

@@ -12,15 +12,15 @@
 
 namespace lockstep {
 
-/// What a fit's steps change of this process's replicas, copied where it lies, on each replica's device:
-/// parameters, buffers, states of optimizers and scalers, and what loss and metrics have summed up. Random
-/// streams, learning rates and the place in the dataset are not in it.
+/// A copy, on each replica's device, of everything that a fit's steps change in this process's replicas:
+/// parameters, buffers, states of optimizers and scalers, and the sums of loss and metrics. Excludes random
+/// streams, learning rates and the position in the dataset.
 class StepSnapshot {
  public:
-  /// Copies. `meters` is one a local replica, as all of `objects`. Throws InvalidArgument for a metric
-  /// without restore().
+  /// Makes the copy. `meters` has one entry per local replica, like every member of `objects`. Throws
+  /// InvalidArgument for a metric without restore().
   StepSnapshot(const FitState::Objects& objects, const std::vector<StepMeters*>& meters);
-  /// Puts it back; may be called again.
+  /// Restores the copy; may be called again.
   void restore(const FitState::Objects& objects, const std::vector<StepMeters*>& meters) const;
 
  private:

@@ -7,24 +7,24 @@
 
 namespace lockstep {
 
-/// A regular file, or what was read of one, that is read at any place. Its functions throw CheckpointError
-/// naming the file.
+/// A regular file, or bytes already read from one, with random access. Functions throw CheckpointError naming
+/// the file.
 class InputFile {
  public:
-  /// Throws where the file is missing, unreadable or no regular file. Does not wait for anybody who writes to
-  /// a named pipe.
+  /// Opens the file. Throws if it is missing, unreadable or not a regular file. Does not block on a named
+  /// pipe.
   explicit InputFile(std::string path);
-  /// Reads `bytes`, which outlive it, as the content of the file `path`.
+  /// Uses `bytes` as the content of the file `path`. `bytes` must outlive this object.
   InputFile(std::string path, std::string_view bytes);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  /// In bytes, as when it was opened.
+  /// Returns the size in bytes at the time the file was opened.
   uint64_t size() const { return size_; }
 
-  /// Fills `bytes` from `offset` on. Throws where the file ends before. Any number of threads at once.
+  /// Reads `count` bytes at `offset` into `bytes`. Throws if the file ends before that. Thread-safe.
   void read(uint64_t offset, void* bytes, size_t count) const;
 
  private:
@@ -32,7 +32,7 @@ class InputFile {
 
   std::string path_;
   int descriptor_ = -1;
-  const char* bytes_ = nullptr;  // in the place of a descriptor
+  const char* bytes_ = nullptr;  // used instead of a descriptor
   uint64_t size_ = 0;
 };
 

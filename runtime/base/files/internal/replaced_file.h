@@ -5,25 +5,25 @@
 
 namespace lockstep {
 
-/// A file that is written beside its path and takes its place by commit(): a reader finds the old file or the
-/// whole new one, and a failure leaves the old one. What was not committed is removed with the object.
+/// A file that is written next to `path` and replaces it on commit(). Readers see either the old file or the
+/// complete new one; a failure leaves the old file in place. The destructor removes a file that was not
+/// committed.
 ///
-/// Its functions throw std::system_error naming the file where the system refuses: no such folder, no
-/// permission, no space left.
+/// Functions throw std::system_error naming the file if the system reports an error, such as a missing
+/// folder, no permission or a full disk.
 class ReplacedFile {
  public:
-  /// Opens the new file, in the folder of `path`. Throws InvalidArgument where `path` is there and no regular
-  /// file, such as a folder or a device.
+  /// Opens the new file in the folder of `path`. Throws InvalidArgument if `path` exists and is not a regular
+  /// file.
   explicit ReplacedFile(std::string path);
   ~ReplacedFile();
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
-  /// Appends.
+  /// Appends bytes.
   void write(const void* bytes, size_t count);
 
-  /// Waits until the bytes have reached the disk, then puts the file into its place. Nothing can be written
-  /// afterwards.
+  /// Blocks until the bytes are on disk, then moves the file to `path`. Nothing can be written afterwards.
   void commit();
 
  private:

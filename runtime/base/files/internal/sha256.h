@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-/// The SHA-256 (FIPS 180-4) of bytes that come piece by piece. Throws std::bad_alloc where OpenSSL has no
-/// memory. Used by one thread at a time.
+/// Computes the SHA-256 (FIPS 180-4) of bytes given piece by piece. Throws std::bad_alloc if OpenSSL runs out
+/// of memory. Not thread-safe.
 class Sha256 {
  public:
   Sha256();
   void update(const void* bytes, size_t count);
-  /// Of all since the last call, as 64 hexadecimal digits; begins anew.
+  /// Returns the hash of all bytes since the last finish() as 64 hexadecimal digits, and starts again.
   std::string finish();
 
  private:

@@ -10,7 +10,7 @@
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/tests/apps/shared/command_line/written_file.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep::apps {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
+using testing::TemporaryFile;
 using ::testing::UnorderedElementsAre;
-using testing::WrittenFile;
 
 FlagTable table_of_cooking() {
   FlagTable table{.program = "cook",
@@ -41,13 +41,13 @@ FlagTable table_of_cooking() {
 }
 
 ConfigurationFile read_text(const std::string& text) {
-  const WrittenFile file(text);
+  const TemporaryFile file(text);
   return read_configuration_file(file.path(), table_of_cooking());
 }
 
 /// The message with which a file is refused, without the file's path in front.
 std::string refusal_of_file(const std::string& text) {
-  const WrittenFile file(text);
+  const TemporaryFile file(text);
   try {
     read_configuration_file(file.path(), table_of_cooking());
   } catch (const UsageError& error) {
@@ -170,7 +170,7 @@ TEST(ConfigurationFile, RefusesFilesBeyondAllMeasure) {
 }
 
 TEST(ConfigurationFile, RefusesWhatCannotBeRead) {
-  const WrittenFile file("{}");
+  const TemporaryFile file("{}");
   const auto refusal = [](const std::string& path) -> std::string {
     try {
       read_configuration_file(path, table_of_cooking());
@@ -228,7 +228,7 @@ TEST(ConfigurationFile, WritesNoNumberThatJsonDoesNotHave) {
 
 /// The arguments with a file's values added.
 Arguments merged(const std::vector<std::string>& arguments, const std::string& json) {
-  const WrittenFile file(json);
+  const TemporaryFile file(json);
   Arguments given = parse_arguments(table_of_cooking(), arguments);
   given.add(read_configuration_file(file.path(), table_of_cooking()), table_of_cooking());
   return given;

@@ -13,15 +13,15 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/train_mnist/options/command_line.h"
 #include "lockstep/apps/train_mnist/options/flags.h"
-#include "lockstep/tests/apps/shared/command_line/written_file.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep::apps {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::TemporaryFile;
 using ::testing::UnorderedElementsAreArray;
-using testing::WrittenFile;
 using Words = std::vector<std::string>;
 
 const Words kStrategies{"default", "mirrored", "one_device"};
@@ -36,13 +36,13 @@ std::string configuration_of(const CommandLine& line) {
 
 /// The options of a run that repeats one by its config.json.
 CommandLine repeated(const CommandLine& line, Words arguments = {}) {
-  const WrittenFile file(configuration_of(line));
+  const TemporaryFile file(configuration_of(line));
   arguments.insert(arguments.begin(), {"--config", file.path()});
   return parsed(arguments);
 }
 
 std::string refusal_beside_file(const std::string& values, Words arguments = {}) {
-  const WrittenFile file(R"({"format_version": 1, "values": )" + values + "}");
+  const TemporaryFile file(R"({"format_version": 1, "values": )" + values + "}");
   arguments.insert(arguments.begin(), {"--config", file.path()});
   try {
     parsed(arguments);
@@ -167,7 +167,7 @@ TEST(TrainSettings, SayWhoDecided) {
   EXPECT_EQ(values["data"],
             (nlohmann::json{{"value", "auto"}, {"origin", "environment"}, {"name", "LOCKSTEP_MNIST_DIR"}}));
   EXPECT_EQ(values["momentum"]["value"], nullptr);
-  const WrittenFile file(configuration_of(line));
+  const TemporaryFile file(configuration_of(line));
   const auto again = parsed({"--config", file.path(), "--seed", "2"});
   const auto second = nlohmann::json::parse(configuration_of(again))["values"];
   EXPECT_EQ(second["epochs"], (nlohmann::json{{"value", 3}, {"origin", "file"}, {"name", file.path()}}));

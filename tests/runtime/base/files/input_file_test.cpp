@@ -9,14 +9,16 @@
 
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 TEST(InputFileTest, ReadsAnyPlace) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const InputFile file(folder.write("data", "0123456789"));
   EXPECT_EQ(file.size(), 10U);
   std::string bytes(4, ' ');
@@ -26,7 +28,7 @@ TEST(InputFileTest, ReadsAnyPlace) {
 }
 
 TEST(InputFileTest, RefusesToReadBeyondTheEnd) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const InputFile file(folder.write("data", "0123456789"));
   char byte = 0;
   EXPECT_THAT(error_of<CheckpointError>([&] { file.read(10, &byte, 1); }),
@@ -35,7 +37,7 @@ TEST(InputFileTest, RefusesToReadBeyondTheEnd) {
 }
 
 TEST(InputFileTest, AFileThatShrinksIsNoticed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const InputFile file(folder.write("data", "0123456789"));
   std::filesystem::resize_file(file.path(), 5);
   std::string bytes(10, ' ');
@@ -44,7 +46,7 @@ TEST(InputFileTest, AFileThatShrinksIsNoticed) {
 }
 
 TEST(InputFileTest, RefusesWhatIsNoFile) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {folder.file(""), pipe, std::string("/dev/zero")}) {

@@ -11,14 +11,16 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 TEST(ReplacedFileTest, TakesItsPlaceOnlyWhenCommitted) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("weights", "old");
   {
     ReplacedFile file(path);
@@ -33,7 +35,7 @@ TEST(ReplacedFileTest, TakesItsPlaceOnlyWhenCommitted) {
 }
 
 TEST(ReplacedFileTest, WithoutCommitTheOldFileStaysAlone) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("weights", "old");
   ReplacedFile(path).write("new", 3);
   EXPECT_EQ(bytes_of(path), "old");
@@ -41,7 +43,7 @@ TEST(ReplacedFileTest, WithoutCommitTheOldFileStaysAlone) {
 }
 
 TEST(ReplacedFileTest, TwoWritersOfOnePathLeaveOneOfTheirFilesWhole) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.file("weights");
   ReplacedFile first(path);
   ReplacedFile second(path);
@@ -54,14 +56,14 @@ TEST(ReplacedFileTest, TwoWritersOfOnePathLeaveOneOfTheirFilesWhole) {
 }
 
 TEST(ReplacedFileTest, WhatTheSystemRefusesIsNamed) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto absent = folder.file("absent/weights");
   EXPECT_EQ(error_of<std::system_error>([&] { const ReplacedFile file(absent); }),
             "cannot write " + absent + ": No such file or directory");
 }
 
 TEST(ReplacedFileTest, FoldersAndDevicesAreNotReplaced) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   for (const std::string& path : {folder.file(""), std::string("/dev/null")}) {
     EXPECT_THAT(error_of<InvalidArgument>([&] { const ReplacedFile file(path); }),
                 HasSubstr(path + ": expected a regular file or none"));
@@ -70,7 +72,7 @@ TEST(ReplacedFileTest, FoldersAndDevicesAreNotReplaced) {
 
 /// The limit on the size of files stands for a full disk.
 TEST(ReplacedFileTest, AFullDiskLeavesTheOldFileAndNothingElse) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("weights", "old");
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -91,7 +93,7 @@ TEST(ReplacedFileTest, AFullDiskLeavesTheOldFileAndNothingElse) {
 }
 
 TEST(ReplacedFileTest, NewFilesHaveTheUsualPermissions) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const mode_t mask = ::umask(022);
   ReplacedFile file(folder.file("weights"));
   file.commit();

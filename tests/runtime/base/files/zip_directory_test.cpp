@@ -9,6 +9,7 @@
 
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/temporary_folder.h"
 
 // Archives that Python and LibTorch write stand in state_file_python_test.py and state_file_test.cpp.
 
@@ -17,6 +18,7 @@ namespace {
 
 using namespace std::string_literals;
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 std::string little_endian(uint64_t value, size_t num_bytes) {
   std::string bytes;
@@ -58,7 +60,7 @@ std::string handmade_zip(const std::vector<HandmadeRecord>& records) {
 }
 
 std::map<std::string, ZipRecord> directory_of(const std::string& bytes) {
-  const CheckpointFolder folder;
+  const TemporaryFolder folder;
   const InputFile file(folder.write("archive.pt", bytes));
   return read_zip_directory(file);
 }

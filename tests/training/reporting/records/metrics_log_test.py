@@ -4,10 +4,12 @@
 import csv
 import json
 import math
+import pathlib
 import struct
 import sys
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "support"))
 from run_record_case import RunRecordCase
 
 ROWS = [

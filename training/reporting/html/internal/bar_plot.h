@@ -12,21 +12,22 @@ namespace lockstep {
 struct PlotBar {
   std::string name;
   double value = 0;
-  std::optional<std::pair<double, double>> interval =
-      {};                 ///< its lower and upper end, drawn across the bar's
-  std::string note = "";  ///< instead of a bar, such as why there is none
+  /// Lower and upper end, drawn across the bar's end.
+  std::optional<std::pair<double, double>> interval = {};
+  std::string note = "";  ///< text instead of a bar, such as why there is none
 };
 
-/// Bars from zero to the right, one below the other, as inline SVG for an HtmlPage.
+/// Horizontal bars from zero, one below the other, as inline SVG for an HtmlPage.
 struct BarPlot {
   std::string title;
-  std::string value_label;  ///< what the values are, with their unit
+  std::string value_label;  ///< meaning of the values, with their unit
   std::vector<PlotBar> bars = {};
   AxisNumbers numbers = AxisNumbers::kPlain;
-  std::optional<double> reference = {};  ///< a line across all bars, at 1 where they are ratios
+  /// A line across all bars, for example at 1 if they are ratios.
+  std::optional<double> reference = {};
 };
 
-/// A <figure>. All texts are escaped. NaN and infinite values have no bar and are said in words.
+/// Returns a <figure>. Escapes all texts. NaN and infinite values have no bar and are shown as words.
 std::string bar_plot_figure(const BarPlot& plot);
 
 }  // namespace lockstep

@@ -6,11 +6,12 @@
 
 namespace lockstep {
 
-/// A confusion matrix as inline SVG for an HtmlPage: a row a true class, a column a predicted one. A cell is
-/// the darker, the larger its share of its row is (by the square root, so that rare confusions show), and has
-/// its count written in it where there is room. Returns a <figure>.
+/// Returns a confusion matrix as a <figure> with inline SVG for an HtmlPage: one row per true class, one
+/// column per predicted class. A cell is darker the larger its share of its row (by the square root, so that
+/// rare confusions show). It shows its count if there is room.
 ///
-/// Throws InvalidArgument where the counts are not the square of the classes, or one is negative.
+/// Throws InvalidArgument if the number of counts is not the square of the number of classes, or if a count
+/// is negative.
 std::string confusion_figure(const ConfusionCounts& matrix);
 
 /// A pair of classes that were confused.
@@ -20,7 +21,8 @@ struct Confusion {
   int64_t count = 0;
 };
 
-/// The pairs with the most examples, at most `longest` of them, the most frequent first. Throws as above.
+/// Returns the pairs with the most examples, at most `longest` of them, the most frequent first. Throws as
+/// confusion_figure() does.
 std::vector<Confusion> most_frequent_confusions(const ConfusionCounts& matrix, size_t longest);
 
 }  // namespace lockstep

@@ -7,32 +7,32 @@
 
 namespace lockstep {
 
-/// A page that is one file: it needs no other file, no network and no scripts, and follows its reader's
-/// choice of light or dark. Made of the plots' figures, tables (html_text.h) and texts.
+/// A self-contained HTML page: needs no other file, no network and no scripts, and follows the reader's
+/// choice of light or dark. Consists of the plots' figures, tables (html_text.h) and texts.
 class HtmlPage {
  public:
-  /// `title` is the heading as well.
+  /// `title` is also the heading.
   explicit HtmlPage(std::string title) : title_(std::move(title)) {}
 
-  /// A line below the heading; the first one is larger.
+  /// Adds a line below the heading; the first one is larger.
   HtmlPage& line(const std::string& text);
-  /// Key figures side by side: what each is, and its value.
+  /// Adds key figures side by side: pairs of name and value.
   HtmlPage& key_figures(const std::vector<std::pair<std::string, std::string>>& figures);
   HtmlPage& heading(const std::string& text);
   HtmlPage& paragraph(const std::string& text);
-  /// Figures side by side where there is room.
+  /// Adds figures, side by side if there is room.
   HtmlPage& figures(const std::vector<std::string>& figures);
-  /// A picture of pixels, each of them shown as a square, with two lines below it.
+  /// A picture with square pixels and two lines of text below it.
   struct Picture {
     std::vector<uint8_t> png;
-    std::string description;  ///< for those who cannot see it
+    std::string description;  ///< alternative text for readers who cannot see it
     std::string first_line;
     std::string second_line = "";
   };
   HtmlPage& pictures(const std::vector<Picture>& pictures);
-  /// Elements of HTML as they are, such as html_table()'s.
+  /// Adds HTML elements unchanged, such as from html_table().
   HtmlPage& elements(const std::string& html);
-  /// The same behind a line that opens it.
+  /// Adds HTML elements that are hidden until the reader opens the `summary` line.
   HtmlPage& folded(const std::string& summary, const std::string& html);
 
   std::string html() const;
@@ -43,7 +43,7 @@ class HtmlPage {
   std::string body_;
 };
 
-/// The page's style sheet.
+/// Returns the page's style sheet.
 const char* html_style();
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@ namespace lockstep {
 /// How the numbers of an axis are written.
 enum class AxisNumbers {
   kPlain,    ///< 0.5, 12 000, 2e-5
-  kPercent,  ///< of shares between 0 and 1
-  kWhole,    ///< of what is counted, such as epochs: no fractions
+  kPercent,  ///< for shares between 0 and 1
+  kWhole,    ///< for counts, such as epochs: no fractions
 };
 
 struct AxisTick {
@@ -22,18 +22,18 @@ struct AxisTick {
 struct PlotAxis {
   double low = 0;
   double high = 1;
-  std::vector<AxisTick> ticks;  ///< at round values, from low to high
+  std::vector<AxisTick> ticks;  ///< at round values, in ascending order
 };
 
 struct AxisOptions {
   AxisNumbers numbers = AxisNumbers::kPlain;
   int64_t max_ticks = 6;
-  /// The ends are ticks. Otherwise they are the values' own.
+  /// Whether the ends are ticks. Otherwise they are the ends of the values.
   bool ends_at_ticks = true;
 };
 
-/// An axis for values from `low` to `high`, finite ones; some room is added where they are equal. Ticks are
-/// multiples of 1, 2 or 5 times a power of ten, two at least.
+/// Returns an axis for values from `low` to `high`, which must be finite; widens the range if they are equal.
+/// Ticks are multiples of 1, 2 or 5 times a power of ten; there are at least two.
 PlotAxis make_axis(double low, double high, const AxisOptions& options);
 
 }  // namespace lockstep

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// The figures of all that was measured over epochs and over steps; what never was has none.
+/// Returns figures of everything that was measured over epochs and over steps; a quantity without values has
+/// none.
 std::vector<std::string> report_curves(const RunRecord& record);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// Lengths in a plot's own units, which are pixels where it is shown at its natural size; y grows downwards.
+/// A point in a plot's own units, which are pixels at its natural size; y increases downwards.
 struct SvgPoint {
   double x = 0;
   double y = 0;
@@ -19,17 +19,17 @@ struct SvgBox {
 
 enum class TextAnchor { kStart, kMiddle, kEnd };
 
-/// A length with two digits after the point at most.
+/// Formats a length with at most two decimal places.
 std::string svg_number(double value);
 
-/// How wide a text of the plots' font is, at most as a rule: SVG cannot ask before it is drawn.
+/// Estimates the maximum width of a text in the plots' font; SVG cannot measure it before drawing.
 double text_width(const std::string& text, double font_size);
 
-/// The plots' font size.
+/// Font size of the plots.
 inline constexpr double kPlotFontSize = 13;
 
-/// Elements. `style` is the CSS class; a tip, where there is one, shows when the pointer rests on the
-/// element. Texts are escaped.
+/// The functions below return elements. `style` is the CSS class. A `tip`, if any, shows when the pointer
+/// rests on the element. Texts are escaped.
 std::string svg_line(const SvgPoint& from, const SvgPoint& to, const std::string& style);
 std::string svg_rectangle(const SvgBox& box, const std::string& style, const std::string& tip = "",
                           const std::string& attributes = "");
@@ -38,8 +38,8 @@ std::string svg_path(const std::string& data, const std::string& style, const st
 std::string svg_text(const SvgPoint& baseline, const std::string& text, TextAnchor anchor,
                      const std::string& style = "", const std::string& attributes = "");
 
-/// <figure> with a caption, `legend` (HTML, may be empty) and an <svg class="plot"> of that size, whose
-/// description is `summary` for those who cannot see it.
+/// A <figure> with a caption, `legend` (HTML, may be empty) and an <svg class="plot"> of the given size.
+/// `summary` describes it for readers who cannot see it.
 struct PlotFigure {
   std::string caption;
   std::string summary;
@@ -47,8 +47,8 @@ struct PlotFigure {
   double width = 0;
   double height = 0;
   std::string shapes;    ///< elements
-  bool grows = true;     ///< to the width of its place; else it is never larger than its natural size
-  double narrowest = 0;  ///< in pixels: scrolls sideways in less
+  bool grows = true;     ///< grow to the available width; otherwise never exceed the natural size
+  double narrowest = 0;  ///< minimum width in pixels; scrolls sideways if less is available
 };
 
 std::string plot_figure(const PlotFigure& figure);

@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-/// Values of summaries (the message Summary.Value in TensorBoard's summary.proto), in the form that each of
+/// Return summary values (the message Summary.Value in TensorBoard's summary.proto) in the form that each of
 /// TensorBoard's plugins reads.
 ProtobufMessage scalar_summary(const std::string& tag, double value);
 ProtobufMessage histogram_summary(const std::string& tag, const ValueHistogram& histogram);
-/// Throws InvalidArgument unless `png` begins as a PNG file does.
+/// Throws InvalidArgument unless `png` begins like a PNG file.
 ProtobufMessage image_summary(const std::string& tag, std::span<const uint8_t> png);
 ProtobufMessage text_summary(const std::string& tag, const std::string& text);
 
-/// What the HPARAMS tab needs (api.proto and plugin_data.proto of its plugin): which values and metrics runs
-/// have, what this run's values are, and how it ended. Times are seconds since 1970.
+/// Return the data of the HPARAMS tab (api.proto and plugin_data.proto of its plugin): the hyperparameters
+/// and metrics that runs have, this run's values, and how it ended. Times are seconds since 1970.
 ProtobufMessage experiment_summary(const HyperparameterSession& session, double time);
 ProtobufMessage session_start_summary(const HyperparameterSession& session, double time);
 ProtobufMessage session_end_summary(SessionStatus status, double time);

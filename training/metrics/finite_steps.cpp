@@ -1,6 +1,42 @@
-#include "lockstep/training/metrics/finite_count.h"
+#include "lockstep/training/metrics/finite_steps.h"
+
+#include <torch/utils.h>
+
+#include <utility>
 
 namespace lockstep {
+
+void FiniteSteps::update(const torch::Tensor& losses) {
+  const torch::NoGradGuard no_grad;
+  const auto finite = losses.isfinite().all();
+  if (!unbroken_.defined()) {
+    unbroken_ = torch::ones_like(finite);
+    count_ = torch::zeros_like(finite, torch::kLong);
+    steps_ = torch::zeros_like(count_);
+  }
+  unbroken_.logical_and_(finite);
+  count_.add_(unbroken_);
+  steps_.add_(1);
+}
+
+void FiniteSteps::reset() {
+  if (!unbroken_.defined()) return;
+  const torch::NoGradGuard no_grad;
+  unbroken_.fill_(true);
+  count_.zero_();
+  steps_.zero_();
+}
+
+std::vector<torch::Tensor> FiniteSteps::state() const {
+  if (!count_.defined()) return {torch::zeros({}, torch::kLong), torch::zeros({}, torch::kLong)};
+  return {count_, steps_};
+}
+
+void FiniteSteps::restore(std::vector<torch::Tensor> state) {
+  count_ = std::move(state[0]);
+  steps_ = std::move(state[1]);
+  unbroken_ = count_.eq(steps_);
+}
 
 std::vector<FiniteCount> count_finite(const PerReplica<FiniteSteps>& steps, Strategy& strategy,
                                       bool all_workers) {

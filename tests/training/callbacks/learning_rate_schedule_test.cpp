@@ -1,4 +1,4 @@
-#include "lockstep/training/optimizers/learning_rate.h"
+#include "lockstep/training/callbacks/learning_rate_schedule.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/optimizer.h>

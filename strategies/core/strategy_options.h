@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "lockstep/runtime/collectives/bucket_options.h"
+#include "lockstep/strategies/communication/communication_options.h"
+#include "lockstep/strategies/communication/cross_device_ops.h"
+
+namespace lockstep {
+
+/// Options of all strategies besides their devices. Constructors of strategies start one thread for each
+/// replica. They throw InvalidArgument for negative `intra_op_threads`, for less than one replica a device,
+/// and for cross-device ops that cannot serve the devices or come together with a communication
+/// implementation; they rethrow errors of the ops' make_channel().
+///
+/// Example:
+///
+///     MirroredStrategy strategy({"gpu:0", "gpu:1"}, {.seed = 1, .timeout = std::chrono::minutes(5)});
+struct StrategyOptions {
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< Null: chosen for the devices.
+  /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
+  int intra_op_threads = 0;
+  /// Seed of the replicas' random streams. None: the process's current seed.
+  std::optional<uint64_t> seed;
+  /// MirroredStrategy's replicas on each of its devices; the others accept only 1. Several replicas on a GPU
+  /// share its memory and compute at the same time, each on a stream of its own.
+  int replicas_per_device = 1;
+  BucketOptions buckets;
+  /// Its pack size overrides that of `buckets`, its timeout overrides `timeout`.
+  CommunicationOptions communication;
+  /// Limit of every wait for other replicas.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/replicas/per_replica.h"
+#include "lockstep/strategies/input/indexed_source.h"
+#include "lockstep/strategies/input/input_context.h"
+#include "lockstep/strategies/input/sharded_stream.h"
+#include "lockstep/strategies/input/stream_source.h"
+
+namespace lockstep {
+
+/// Distributes datasets and values over a strategy's replicas: the part of every Strategy that depends on
+/// nothing but where its replicas are.
+///
+/// Example:
+///
+///     auto batches = strategy.distribute_dataset(Mnist("data/mnist", {}), {.global_batch_size = 64});
+///     for (const auto& batch : batches) strategy.run(train_step, model, optimizer, batch);
+class InputDistributor {
+ public:
+  virtual ~InputDistributor() = default;
+
+  /// Calls `make(ValueContext)` once for each local replica, in the caller's thread.
+  template <typename Fn>
+  requires std::invocable<const Fn&, const ValueContext&>
+  auto distribute_values_from_function(const Fn& make) const {
+    const InputPlacement place = placement();
+    std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
+    for (size_t local = 0; local < place.devices->size(); ++local)
+      values.push_back(make(ValueContext{place.first_replica + static_cast<int>(local), place.num_replicas}));
+    return PerReplica(std::move(values), place.devices);
+  }
+
+  /// Cuts a dataset with size() and get_batch() into global batches, and each batch into the replicas'
+  /// shards; see DistributedDataset. Throws InvalidArgument if the batch size is below 1, the prefetch is
+  /// negative, there are no workers, or the dataset does not know its size.
+  template <IndexedDataset D>
+  auto distribute_dataset(D dataset, const DistributeOptions& options) const {
+    return make_distributed_dataset(std::move(dataset), options, placement());
+  }
+
+  /// The same for streams: `make(InputContext)` returns this process's StreamedDataset, by value or by
+  /// pointer, anew for each epoch. Batches of up to `context.batch_size` examples are cut into the replicas'
+  /// shards; AutoShardPolicy decides which of them a worker reads. With kData, batches and their order do not
+  /// depend on the number of replicas and workers. A worker whose stream ends early takes part with empty
+  /// shards. The loop throws ClusterError if batch sizes show that the workers' streams differ.
+  ///
+  /// A collective of the workers, as is each loop over the stream. One thread at a time calls `make` and its
+  /// streams: a background thread, or the loop's own without prefetch. The loop rethrows their errors at the
+  /// batch that they belong to. Throws as stream_sharding_of(), and InvalidArgument for a negative prefetch.
+  template <typename Fn>
+  requires std::invocable<const Fn&, const InputContext&>
+  auto distribute_dataset(const Fn& make, const DistributeStreamOptions& options) const {
+    return make_sharded_stream(make, options, placement());
+  }
+
+  /// `make(InputContext)` returns this process's pipeline, anew for each epoch: a callable
+  /// `std::optional<Batch>()`, or a pointer to something with begin() and end(), such as a torch::data
+  /// loader. Nothing is cut: each replica takes one batch a step, and replicas for which none is left in the
+  /// last step have an empty shard. Threads and errors are those of distribute_dataset() for streams.
+  template <typename Fn>
+  requires std::invocable<const Fn&, const InputContext&>
+  auto distribute_datasets_from_function(const Fn& make, const StreamOptions& options = {}) const {
+    return make_distributed_stream(make, options, placement());
+  }
+
+ protected:
+  /// Returns where this process's replicas are among all.
+  virtual InputPlacement placement() const = 0;
+};
+
+}  // namespace lockstep
