@@ -1,5 +1,6 @@
-/// Everything that Lockstep offers, and LibTorch: your program needs no other include. Lockstep's own headers include less
-/// of LibTorch; include those of single layers, such as lockstep/strategies.h, if build times matter to you.
+/// Everything that Lockstep offers, and LibTorch: your program needs no other include. Lockstep's own headers
+/// include less of LibTorch; include those of single layers, such as lockstep/strategies.h, if build times
+/// matter to you.
 #pragma once
 
 #include <torch/torch.h>
