@@ -28,24 +28,44 @@ void Strategy::check_num_values(size_t count) const {
                                  ": it belongs to another strategy"));
 }
 
+std::vector<CollectiveChannel*> Strategy::Core::usable_channels(const OptimizerGroups& groups) const {
+  std::vector<CollectiveChannel*> channels{collectives.get()};
+  for (const auto& group : groups) {
+    if (group->channel() != nullptr) channels.push_back(group->channel());
+  }
+  for (const auto* channel : channels) channel->check_usable();
+  return channels;
+}
+
+void Strategy::Core::check_consistent(const OptimizerGroups& groups) {
+  for (const auto& group : groups) {
+    if (group->is_consistent()) continue;
+    throw InconsistentReplicas(
+        c10::str("[", config.name, "] a failed run left the replicas with ", group->describe_steps(),
+                 best_replica(*group) ? ": call strategy.restore_consistency(model, optimizer) first"
+                                      : kNoReplicaIsGood));
+  }
+}
+
+void Strategy::Core::reset_after_failure(const std::vector<CollectiveChannel*>& channels,
+                                         const OptimizerGroups& groups) {
+  for (const auto& group : groups) group->check_steps();
+  for (auto* channel : channels) channel->reset();
+  for (auto& state : states) state.accumulations = 0;
+  for (const auto& group : groups) {
+    for (int local = 0; local < static_cast<int>(states.size()); ++local) {
+      if (auto* reducer = group->reducer(local)) reducer->reset();
+    }
+  }
+}
+
 void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
                             const std::optional<BatchSizes>& sizes) {
   Core& core = *core_;
   core.check_caller("run");
   const auto optimizers = core.live_optimizers();
-  std::vector<CollectiveChannel*> channels{core.collectives.get()};
-  for (const auto& group : optimizers) {
-    if (group->channel() != nullptr) channels.push_back(group->channel());
-  }
-  for (const auto* channel : channels) channel->check_usable();
-  for (const auto& group : optimizers) {
-    if (!group->is_consistent()) {
-      throw InconsistentReplicas(
-          c10::str("[", name(), "] a failed run left the replicas with ", group->describe_steps(),
-                   core.best_replica(*group) ? ": call strategy.restore_consistency(model, optimizer) first"
-                                             : kNoReplicaIsGood));
-    }
-  }
+  const auto channels = core.usable_channels(optimizers);
+  core.check_consistent(optimizers);
 
   before_run();
   RunFailure failure(first_replica_);
@@ -57,11 +77,11 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     }
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
-    const ReplicaBackends channel = core.collectives->backends(local);
-    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], channel.device,
+    const ReplicaBackends backends = core.collectives->backends(local);
+    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device,
                                          state.waits);
     const bool are_all_here = state.num_replicas == num_replicas_;
-    ReplicaContext replica(state, *this, are_all_here ? &channel : nullptr, batch);
+    ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch);
     fn(replica);
     for (auto* channel : channels) channel->leave(local);
   };
@@ -81,14 +101,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   }
   if (!failure.happened()) return;
   for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
-  for (const auto& group : optimizers) group->check_steps();
-  for (auto* channel : channels) channel->reset();
-  for (auto& state : core.states) state.accumulations = 0;
-  for (const auto& group : optimizers) {
-    for (int local = 0; local < num_local_replicas(); ++local) {
-      if (auto* reducer = group->reducer(local)) reducer->reset();
-    }
-  }
+  core.reset_after_failure(channels, optimizers);
   failure.rethrow(name(), devices(), sizes);
 }
 

@@ -19,6 +19,8 @@ namespace lockstep {
 
 /// State of a strategy: its replicas and everything made on them.
 struct Strategy::Core {
+  using OptimizerGroups = std::vector<std::shared_ptr<OptimizerGroup>>;
+
   StrategyConfig config;
   std::shared_ptr<const Devices> devices;
   std::string ops_reason;
@@ -36,8 +38,8 @@ struct Strategy::Core {
   std::unique_ptr<ReplicaThreads> threads;
 
   /// Returns the optimizers that still exist.
-  std::vector<std::shared_ptr<OptimizerGroup>> live_optimizers() {
-    std::vector<std::shared_ptr<OptimizerGroup>> live;
+  OptimizerGroups live_optimizers() {
+    OptimizerGroups live;
     std::erase_if(optimizers, [](const auto& group) { return group.expired(); });
     for (const auto& group : optimizers) live.push_back(group.lock());
     return live;
@@ -64,6 +66,15 @@ struct Strategy::Core {
     }
     return best;
   }
+
+  /// Returns the channels in which replicas may wait during a run with these optimizers. Throws the error of
+  /// a channel that cannot be used any more.
+  std::vector<CollectiveChannel*> usable_channels(const OptimizerGroups& groups) const;
+  /// Throws InconsistentReplicas if a failed run left the replicas with different numbers of steps.
+  void check_consistent(const OptimizerGroups& groups);
+  /// Makes channels, optimizers and replicas usable again after a failed run that no replica is inside any
+  /// more.
+  void reset_after_failure(const std::vector<CollectiveChannel*>& channels, const OptimizerGroups& groups);
 
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
   void check_caller(const char* call) const {
