@@ -21,6 +21,15 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         return [json.loads((path / "manifest.json").read_text(encoding="utf-8"))["step"]
                 for path in sorted(backup.glob("checkpoint-*"))]
 
+    def newest_checkpoint(self, backup):
+        """The step of the newest checkpoint that is whole, while others are written and removed."""
+        for path in sorted(backup.glob("checkpoint-*"), reverse=True):
+            try:
+                return json.loads((path / "manifest.json").read_text(encoding="utf-8"))["step"]
+            except FileNotFoundError:
+                continue
+        return 0
+
     def test_steps_that_workers_make_together_are_those_of_one_process(self):
         common = [*WORK, "--steps", 60, "--precision", "float64"]
         alone = self.run_alone(*common, "--threads", 1)
@@ -50,6 +59,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         job.send("worker", 1, KILL)
         job.wait_for("worker 1 is lost")
         job.wait_for(r"step 500/1200")
+        saved = self.newest_checkpoint(backup)
         job.send("ps", 0, KILL)
         job.wait_for(r"\[ps 0\] train_ctr: ps 0 serves at .*, from checkpoint-")
         text = self.expect_end(job)
@@ -57,8 +67,8 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         # Of some of the updates that were on their way the values are lost, and only of these.
         self.assertLess(self.number(r"came again, ([\d,]+) were of values that are lost", text), 30)
         restored = re.search(r"ps 0 serves at .*, from checkpoint-0*(\d+)", text)
-        told = [int(step) for step in re.findall(r"step (\d+)/1200", text[:restored.start()])]
-        self.assertLess(told[-1] - int(restored.group(1)), 50 + 60)  # and what was being saved
+        # How many steps go by while a checkpoint is written depends on the disk; one that was whole is not passed over.
+        self.assertGreaterEqual(int(restored.group(1)), saved)
         self.assertGreater(self.auc(text), 0.8)
         self.assertEqual(self.checkpoint_steps(backup)[-1], 1200)
 
