@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -160,15 +161,24 @@ TEST(CheckpointStoreTest, FindsEveryFlippedBitAndTruncationAndNamesFileAndPart) 
 TEST(CheckpointStoreTest, AProcessKilledAtAnyMomentOfSavingLeavesWholeCheckpointsOnly) {
   const TemporaryFolder folder;
   std::mt19937 random(5);
-  int64_t newest = 0;
+  int64_t newest = 5;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    CheckpointStore store({.folder = folder.path()});
+    for (int64_t step = 1; step <= newest; ++step) save(store, step);
+  }
+  // As often in a save as between two, however fast the disk is.
+  const std::chrono::microseconds for_three =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin) * 3 /
+      newest;
+  const auto latest = static_cast<uint64_t>(std::max<int64_t>(for_three.count(), 15000));
   for (int i = 0; i < 1000; ++i) {
     const pid_t saver = fork();
     if (saver == 0) {
       CheckpointStore store({.folder = folder.path()});
       for (int64_t step = newest + 1;; ++step) save(store, step);
     }
-    // As often in a save as between two: one takes a millisecond or several, by the disk.
-    std::this_thread::sleep_for(std::chrono::microseconds(500 + random() % 15000));
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + random() % latest));
     kill(saver, SIGKILL);
     waitpid(saver, nullptr, 0);
     const auto there = list_checkpoints(folder.path());
