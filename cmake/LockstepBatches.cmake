@@ -1,4 +1,4 @@
-# Compiles sources in batches, as CMake's unity builds do, where CMAKE_UNITY_BUILD says so. CMake's own batches name their
+# Compiles sources in batches, as CMake's unity builds do, if CMAKE_UNITY_BUILD is on. CMake's own batches name their
 # sources by absolute paths, so that a compiler cache takes those of another clone for other files and has to preprocess them.
 # These name them by the include link: "lockstep/<layer>/<room>/<name>.cpp".
 
