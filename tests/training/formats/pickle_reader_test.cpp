@@ -200,6 +200,19 @@ TEST(PickleReaderTest, ALongStringThatIsRepeatedIsRefused) {
   EXPECT_THAT(pickle_refusal(opcodes + "e"), HasSubstr("repeated all over"));
 }
 
+/// Python writes True in one byte, and a flag for each of many samples is an ordinary list.
+TEST(PickleReaderTest, ManySmallValuesAreNoRepetition) {
+  const std::string flags = "](" + std::string(100'000, '\x88') + "e";
+  const PickleValue value = pickled(flags);
+  const auto& list = std::get<PickleValue::List>(value.data());
+  ASSERT_EQ(list.size(), 100'000u);
+  EXPECT_TRUE(std::get<bool>(list.back().data()));
+  // Python refers to a string that occurs more than once in two bytes.
+  std::string names = "](" + pickled_text("relu") + "q\x01";
+  for (int i = 0; i < 100'000; ++i) names += "h\x01";
+  EXPECT_EQ(pickle_refusal(names + "e"), "no error");
+}
+
 /// Each repetition takes a few bytes, and would take a megabyte.
 TEST(PickleReaderTest, LongTuplesAndNamesAreNotRepeatedInTensors) {
   std::string tuple = "(";

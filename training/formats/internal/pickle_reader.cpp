@@ -18,8 +18,6 @@ namespace {
 
 using namespace pickle;  // NOLINT: opcodes, of which every case has one
 
-using Place = PicklePlace;
-
 constexpr const char* kPart = "data.pkl";
 constexpr size_t kMaxArguments = 8;     // of a function, or a storage
 constexpr size_t kMaxRecordName = 255;  // of a storage
@@ -35,7 +33,7 @@ class PickleReader {
       if (opcode == kStop) break;
       run(opcode);
     }
-    const Place root = pop();
+    const NodeIndex root = pop();
     return pickle_tree(nodes_, root, bytes_.size(), file_);
   }
 
@@ -86,66 +84,66 @@ class PickleReader {
 
   // The stack.
 
-  Place make(PickleNode node) {
+  NodeIndex make(PickleNode node) {
     nodes_.push_back(std::move(node));
-    return static_cast<Place>(nodes_.size() - 1);
+    return static_cast<NodeIndex>(nodes_.size() - 1);
   }
 
   void push(PickleNode node) { stack_.push_back(make(std::move(node))); }
 
   size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  Place top() const {
+  NodeIndex top() const {
     if (stack_.size() == bottom()) fail("a value", "none");
     return stack_.back();
   }
 
-  Place pop() {
-    const Place place = top();
+  NodeIndex pop() {
+    const NodeIndex index = top();
     stack_.pop_back();
-    return place;
+    return index;
   }
 
-  std::vector<Place> pop_to_mark() {
+  std::vector<NodeIndex> pop_to_mark() {
     if (marks_.empty()) fail("a mark", "none");
-    std::vector<Place> items(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());
+    std::vector<NodeIndex> items(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
     return items;
   }
 
   template <typename T>
-  T& node(Place place, const char* kind) {
-    T* node = std::get_if<T>(&nodes_[place]);
+  T& node(NodeIndex index, const char* kind) {
+    T* node = std::get_if<T>(&nodes_[index]);
     if (node == nullptr) fail(kind, "another value");
     return *node;
   }
 
-  const std::vector<Place>& tuple(Place place) { return node<PickledTuple>(place, "a tuple").items; }
+  const std::vector<NodeIndex>& tuple(NodeIndex index) { return node<PickledTuple>(index, "a tuple").items; }
   /// What comes in a tuple of few, copied: the values may move while others are made. A long one could be
   /// repeated at little cost.
-  std::vector<Place> arguments_in(Place place) {
-    const auto& items = tuple(place);
+  std::vector<NodeIndex> arguments_in(NodeIndex index) {
+    const auto& items = tuple(index);
     if (items.size() > kMaxArguments)
       fail("at most " + std::to_string(kMaxArguments) + " arguments", std::to_string(items.size()));
     return items;
   }
 
-  const std::string& text(Place place) { return node<std::string>(place, "a string"); }
+  const std::string& text(NodeIndex index) { return node<std::string>(index, "a string"); }
 
-  int64_t size(Place place) {
-    const int64_t value = node<int64_t>(place, "an integer");
+  int64_t size(NodeIndex index) {
+    const int64_t value = node<int64_t>(index, "an integer");
     if (value < 0) fail("a size, stride or offset", std::to_string(value));
     return value;
   }
 
-  std::vector<int64_t> sizes(Place place) {
-    const auto& items = tuple(place);
+  std::vector<int64_t> sizes(NodeIndex index) {
+    const auto& items = tuple(index);
     if (items.size() > kMaxTensorDimensions)
       fail("at most " + std::to_string(kMaxTensorDimensions) + " dimensions", std::to_string(items.size()));
     std::vector<int64_t> values;
     values.reserve(items.size());
-    for (const Place item : items) values.push_back(size(item));
+    for (const NodeIndex item : items) values.push_back(size(item));
     return values;
   }
 
@@ -192,8 +190,8 @@ class PickleReader {
       case kTuple:
         return push(PickledTuple{pop_to_mark()});
       case kSetItem: {
-        const Place value = pop();
-        const Place key = pop();
+        const NodeIndex value = pop();
+        const NodeIndex key = pop();
         return set_items({key, value});
       }
       case kSetItems:
@@ -224,18 +222,18 @@ class PickleReader {
     }
   }
 
-  void append(const std::vector<Place>& items) {
+  void append(const std::vector<NodeIndex>& items) {
     auto& list = node<PickledList>(top(), "a list").items;
     list.insert(list.end(), items.begin(), items.end());
   }
 
   void push_tuple(size_t count) {
-    std::vector<Place> items(count);
+    std::vector<NodeIndex> items(count);
     while (count > 0) items[--count] = pop();
     push(PickledTuple{std::move(items)});
   }
 
-  void set_items(const std::vector<Place>& items) {
+  void set_items(const std::vector<NodeIndex>& items) {
     auto& entries = node<PickledDict>(top(), "a dict").entries;
     if (items.size() % 2 != 0) fail("a value for each key", "none for the last");
     for (size_t i = 0; i < items.size(); i += 2) entries.emplace_back(items[i], items[i + 1]);
@@ -254,7 +252,7 @@ class PickleReader {
 
   /// ("storage", class, record, device, elements), as torch.save() makes it.
   void push_storage() {
-    const std::vector<Place> items = arguments_in(pop());
+    const std::vector<NodeIndex> items = arguments_in(pop());
     if (items.size() != 5 || text(items[0]) != "storage") fail("a tensor's storage", "another persistent id");
     const std::string& global = node<PickledGlobal>(items[1], "a class of storage").name;
     const bool is_untyped = global == "torch.storage.UntypedStorage";
@@ -273,7 +271,7 @@ class PickleReader {
   }
 
   void reduce() {
-    const std::vector<Place> arguments = arguments_in(pop());
+    const std::vector<NodeIndex> arguments = arguments_in(pop());
     const std::string function = node<PickledGlobal>(pop(), "a function to call").name;
     if (function == "collections.OrderedDict" && arguments.empty()) {
       push(PickledDict());
@@ -295,7 +293,7 @@ class PickleReader {
   }
 
   /// (storage, offset, shape, strides, requires_grad, hooks[, dtype][, metadata])
-  void push_tensor(const std::vector<Place>& arguments, size_t num_before_metadata) {
+  void push_tensor(const std::vector<NodeIndex>& arguments, size_t num_before_metadata) {
     const auto& storage = *node<std::unique_ptr<PickledStorage>>(arguments[0], "a storage");
     const PickledDtype* dtype = storage.dtype;
     if (num_before_metadata == 7) {
@@ -317,9 +315,9 @@ class PickleReader {
   }
 
   /// It may say that the elements are to be conjugated or negated.
-  void require_no_metadata(Place place) {
-    if (std::holds_alternative<std::monostate>(nodes_[place])) return;
-    if (!node<PickledDict>(place, "no metadata of a tensor").entries.empty())
+  void require_no_metadata(NodeIndex index) {
+    if (std::holds_alternative<std::monostate>(nodes_[index])) return;
+    if (!node<PickledDict>(index, "no metadata of a tensor").entries.empty())
       fail("a tensor as it is", "one to be conjugated or negated");
   }
 
@@ -327,9 +325,9 @@ class PickleReader {
   const std::string& file_;
   size_t next_ = 0;
   std::vector<PickleNode> nodes_;
-  std::vector<Place> stack_;
+  std::vector<NodeIndex> stack_;
   std::vector<size_t> marks_;
-  std::unordered_map<uint64_t, Place> memo_;
+  std::unordered_map<uint64_t, NodeIndex> memo_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
@@ -12,19 +13,39 @@
 namespace lockstep {
 namespace {
 
-/// Of the tree, for each byte of the pickle: a reference of two bytes repeats a whole name.
-constexpr size_t kTreeBytesPerByte = 64;
-constexpr size_t kSmallTree = size_t{1} << 16;
+/// The bytes that repeated values may take for each byte of the pickle: two bytes can refer to a long string
+/// once more.
+constexpr size_t kRepeatedBytesPerByte = 64;
+constexpr size_t kFewRepeatedBytes = size_t{1} << 16;
+
+/// Returns the bytes that another copy of the value takes, without its slot in the container that holds it
+/// and without what its own slots hold.
+struct BytesOfCopy {
+  template <typename Small>
+  size_t operator()(const Small&) const {
+    return 0;
+  }
+  size_t operator()(const std::string& text) const { return text.size(); }
+  size_t operator()(const PickledList& list) const { return sizeof(PickleValue) * list.items.size(); }
+  size_t operator()(const PickledTuple& tuple) const { return sizeof(PickleValue) * tuple.items.size(); }
+  size_t operator()(const PickledDict& dict) const {
+    return sizeof(PickleValue::Entry) * dict.entries.size();
+  }
+  size_t operator()(const std::unique_ptr<PickledTensor>& tensor) const {
+    return sizeof(PickledTensor) + tensor->storage.size() + 2 * sizeof(int64_t) * tensor->shape.size();
+  }
+};
 
 class TreeMaker {
  public:
   TreeMaker(const std::vector<PickleNode>& nodes, size_t budget, const std::string& file)
-      : nodes_(nodes), budget_(budget), file_(file) {}
+      : nodes_(nodes), is_in_tree_(nodes.size()), budget_(budget), file_(file) {}
 
-  PickleValue tree_of(PicklePlace place, size_t depth) {
+  PickleValue tree_of(NodeIndex index, size_t depth) {
     if (depth == kMaxNesting)
       fail("values at most " + std::to_string(kMaxNesting) + " deep inside each other", "deeper ones");
-    return std::visit([&](const auto& node) { return value_of(node, depth); }, nodes_[place]);
+    pay_for(index);
+    return std::visit([&](const auto& node) { return value_of(node, depth); }, nodes_[index]);
   }
 
  private:
@@ -32,16 +53,22 @@ class TreeMaker {
     throw CheckpointError(file_, "data.pkl", expected, actual);
   }
 
-  void spend(size_t bytes) {
+  /// The pickle's own bytes pay for the first copy of each value, so that a pickle without repetitions is
+  /// always read, however small its values are.
+  void pay_for(NodeIndex index) {
+    if (!is_in_tree_[index]) {
+      is_in_tree_[index] = true;
+      return;
+    }
+    const size_t bytes = std::visit(BytesOfCopy{}, nodes_[index]);
     if (bytes > budget_) fail("values that are not repeated all over", "too many of them");
     budget_ -= bytes;
   }
 
-  std::vector<PickleValue> trees_of(const std::vector<PicklePlace>& places, size_t depth) {
-    spend(sizeof(PickleValue) * places.size());
+  std::vector<PickleValue> trees_of(const std::vector<NodeIndex>& indices, size_t depth) {
     std::vector<PickleValue> values;
-    values.reserve(places.size());
-    for (const PicklePlace place : places) values.push_back(tree_of(place, depth + 1));
+    values.reserve(indices.size());
+    for (const NodeIndex index : indices) values.push_back(tree_of(index, depth + 1));
     return values;
   }
 
@@ -60,18 +87,10 @@ class TreeMaker {
     fail("a tensor", "its storage alone");
   }
 
-  PickleValue value_of(const std::string& text, size_t) {
-    spend(text.size());
-    return text;
-  }
-
-  PickleValue value_of(const std::unique_ptr<PickledTensor>& tensor, size_t) {
-    spend(sizeof(PickledTensor) + tensor->storage.size() + 2 * sizeof(int64_t) * tensor->shape.size());
-    return *tensor;
-  }
+  PickleValue value_of(const std::string& text, size_t) { return text; }
+  PickleValue value_of(const std::unique_ptr<PickledTensor>& tensor, size_t) { return *tensor; }
 
   PickleValue value_of(const PickledDict& dict, size_t depth) {
-    spend(sizeof(PickleValue::Entry) * dict.entries.size());
     std::set<PickleValue::Key> keys;
     PickleValue::Dict values;
     for (const auto& [key, value] : dict.entries) {
@@ -82,24 +101,25 @@ class TreeMaker {
     return values;
   }
 
-  PickleValue::Key key_of(PicklePlace place) {
-    if (const auto* integer = std::get_if<int64_t>(&nodes_[place])) return *integer;
-    const auto* name = std::get_if<std::string>(&nodes_[place]);
+  PickleValue::Key key_of(NodeIndex index) {
+    if (const auto* integer = std::get_if<int64_t>(&nodes_[index])) return *integer;
+    const auto* name = std::get_if<std::string>(&nodes_[index]);
     if (name == nullptr) fail("a string or an integer as the key", "another value");
-    spend(2 * name->size());
+    pay_for(index);
     return *name;
   }
 
   const std::vector<PickleNode>& nodes_;
+  std::vector<bool> is_in_tree_;
   size_t budget_;
   const std::string& file_;
 };
 
 }  // namespace
 
-PickleValue pickle_tree(const std::vector<PickleNode>& nodes, PicklePlace root, size_t pickle_bytes,
+PickleValue pickle_tree(const std::vector<PickleNode>& nodes, NodeIndex root, size_t pickle_bytes,
                         const std::string& file) {
-  return TreeMaker(nodes, pickle_bytes * kTreeBytesPerByte + kSmallTree, file).tree_of(root, 0);
+  return TreeMaker(nodes, pickle_bytes * kRepeatedBytesPerByte + kFewRepeatedBytes, file).tree_of(root, 0);
 }
 
 }  // namespace lockstep

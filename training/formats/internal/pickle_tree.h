@@ -16,7 +16,7 @@ namespace lockstep {
 
 /// Index of a value among all values read. A container may change after others refer to it, and a malicious
 /// one may contain itself. So references are indices, and the tree is built at the end.
-using PicklePlace = uint32_t;
+using NodeIndex = uint32_t;
 
 struct PickledGlobal {
   std::string name;
@@ -27,13 +27,13 @@ struct PickledStorage {
   uint64_t bytes;
 };
 struct PickledList {
-  std::vector<PicklePlace> items;
+  std::vector<NodeIndex> items;
 };
 struct PickledTuple {
-  std::vector<PicklePlace> items;
+  std::vector<NodeIndex> items;
 };
 struct PickledDict {
-  std::vector<std::pair<PicklePlace, PicklePlace>> entries;
+  std::vector<std::pair<NodeIndex, NodeIndex>> entries;
 };
 /// Large kinds are stored by pointer: most values are small, and a single byte of a pickle can create one.
 using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::string, PickledGlobal,
@@ -41,9 +41,9 @@ using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::stri
                                 PickledTuple, PickledDict>;
 
 /// Returns the value at `root` with everything it refers to, repeated for each reference. Throws
-/// CheckpointError naming `file` if the tree takes a multiple of the pickle's bytes, if a value contains
+/// CheckpointError naming `file` if repeated values take a multiple of the pickle's bytes, if a value contains
 /// itself or is nested deeper than kMaxNesting, or if a value is neither plain nor a tensor.
-PickleValue pickle_tree(const std::vector<PickleNode>& nodes, PicklePlace root, size_t pickle_bytes,
+PickleValue pickle_tree(const std::vector<PickleNode>& nodes, NodeIndex root, size_t pickle_bytes,
                         const std::string& file);
 
 }  // namespace lockstep
