@@ -5,7 +5,7 @@ if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # Line tables are all that a sanitizer's report needs; full debug information would double the build.
-set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O0 -g1 -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_SANITIZE "${CMAKE_CXX_FLAGS_SANITIZE}")
 
 # The build tree has the folders of an install tree. Programs and libraries find each other by $ORIGIN in both, and

@@ -250,8 +250,8 @@ run_tests() {
     randomize=(setarch -R)
   fi
   say "Running the tests of ${*#"$PWD/"}"
-  # Tests have threads of their own: more of them at once than there are cores would only slow each other.
-  ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j "$(nproc)" </dev/null
+  # Most tests wait: for a peer, a disk, a time-out. As many as there are cores would leave a third of them idle.
+  ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j $((2 * $(nproc))) </dev/null
 }
 
 # build_and_run folder program argument...: builds a program of the release build, and becomes it in that folder.

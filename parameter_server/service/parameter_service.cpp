@@ -77,7 +77,7 @@ ParameterService::PresentShard ParameterService::present_shard(const CreateShard
       found->second.rows == request.rows) {
     return {found->second.shard, unclaimed_.erase(request.shard) > 0};
   }
-  std::erase_if(shards_, [&](const auto& entry) {
+  std::erase_if(shards_, [&](const auto& entry) LOCKSTEP_REQUIRES(mutex_) {
     return entry.second.variable == request.variable && unclaimed_.erase(entry.first) > 0;
   });
   return {};

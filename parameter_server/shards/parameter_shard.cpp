@@ -128,7 +128,7 @@ PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
 }
 
 PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& step) {
-  return apply(step, [&] {
+  return apply(step, [&]() LOCKSTEP_REQUIRES(mutex_) {
     if (admission_) throw InvalidArgument("expected a gradient by rows, as it has a row filter");
     optimizer_.step(gradient, step.lr);
   });
@@ -136,7 +136,7 @@ PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& st
 
 PushResult ParameterShard::push_rows(const at::Tensor& rows, const at::Tensor& gradients,
                                      const PushedStep& step) {
-  return apply(step, [&] {
+  return apply(step, [&]() LOCKSTEP_REQUIRES(mutex_) {
     admission_ ? step_admitted(rows, gradients, step.lr) : optimizer_.step_rows(rows, gradients, step.lr);
   });
 }

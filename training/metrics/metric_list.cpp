@@ -8,7 +8,8 @@ std::vector<std::pair<std::string, torch::Tensor>> metric_results(
   std::vector<std::pair<std::string, torch::Tensor>> values;
   const int first_replica = strategy == nullptr ? 0 : strategy->first_local_replica();
   for (size_t i = 0; i < lists.front()->size(); ++i) {
-    const auto& [name, metric] = (*lists.front())[i];
+    const auto& name = (*lists.front())[i].name;
+    const auto& metric = (*lists.front())[i].metric;
     std::vector<MetricState> states;
     for (size_t replica = 0; replica < lists.size(); ++replica) {
       with_device_errors("result", first_replica + static_cast<int>(replica), (*devices)[replica], [&] {

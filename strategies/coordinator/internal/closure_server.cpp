@@ -122,7 +122,9 @@ RpcMessage ClosureServer::answer(const AskForClosure& request) {
                          .closure = found->first,
                          .function = found->second.function,
                          .arguments = found->second.arguments});
-  const auto may_end = [&] { return is_ending_ && !queue_->is_running(request.session); };
+  const auto may_end = [&]() LOCKSTEP_REQUIRES(mutex_) {
+    return is_ending_ && !queue_->is_running(request.session);
+  };
   while (is_ending_ && !may_end())
     if (!changed_.wait_until(mutex_, deadline)) break;
   if (!may_end()) return encode_given({.coordinator = session_});

@@ -269,7 +269,7 @@ TEST_F(OverABackend, NamesTheCallsThatDifferBeforeTheSecondIsLaunched) {
        "broadcast from 0 Float[2]"}};
   for (const auto& [fn, text] : mismatches) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto message = message_of<CollectiveMismatch>([&] { strategy_.run(fn); });
+    const auto message = message_of<CollectiveMismatch>([&, fn = fn] { strategy_.run(fn); });
     EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 1.0);
     EXPECT_THAT(message, HasSubstr(text));
     EXPECT_THAT(message, HasSubstr("all_reduce sum Float[2]"));

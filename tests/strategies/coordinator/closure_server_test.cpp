@@ -149,10 +149,11 @@ TEST(ClosureServer, AWorkerThatComputesForLongIsNotLost) {
   options.worker_timeout = milliseconds(400);
   ClosureServer server(options);
   const auto submitted = server.submit("wait", {});
-  WorkerThread worker(server.port(), "worker 0", [](uint64_t, const std::string&, const auto&) {
-    std::this_thread::sleep_for(milliseconds(1'000));
-    return ClosureValues{true};
-  });
+  WorkerThread worker(server.port(), "worker 0",
+                      [](uint64_t, const std::string&, const ClosureValues&) -> ClosureValues {
+                        std::this_thread::sleep_for(milliseconds(1'000));
+                        return {true};
+                      });
   EXPECT_TRUE(sole_value<bool>(result_of(server, submitted)));
   EXPECT_EQ(server.num_lost_workers(), 0);
   server.end();

@@ -71,13 +71,13 @@ INSTANTIATE_TEST_SUITE_P(Places, MultiWorkerInputErrors,
                                          InputErrorCase{11, 0, 1}, InputErrorCase{11, 2, 2}));
 
 TEST_P(MultiWorkerInputErrors, TellAllWorkersWhichFileOneCouldNotRead) {
-  const auto [missing, prefetch, num_workers] = GetParam();
+  const InputErrorCase input = GetParam();
   const auto begin = steady_clock::now();
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const bool is_second = strategy.cluster_resolver()->rank() == 1;
     auto batches = strategy.distribute_dataset(
-        WithAMissingFile(is_second ? std::optional(missing) : std::nullopt),
-        {.global_batch_size = 4, .prefetch = prefetch, .num_workers = num_workers});
+        WithAMissingFile(is_second ? std::optional(input.missing) : std::nullopt),
+        {.global_batch_size = 4, .prefetch = input.prefetch, .num_workers = input.num_workers});
     for ([[maybe_unused]] const auto& batch : batches) sum_once(strategy);
   });
   expect_all_know(errors, begin);

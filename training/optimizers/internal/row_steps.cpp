@@ -60,7 +60,8 @@ void step_rows_by_adagrad(const torch::Tensor& parameter, const torch::Tensor& s
 
 void step_rows_by_adam(const torch::Tensor& parameter, const AdamTensors& state, const RowGradient& gradient,
                        const AdamRule& rule, double lr, int64_t step) {
-  const auto& [first, second] = state;
+  const torch::Tensor& first = state.exp_avg;
+  const torch::Tensor& second = state.exp_avg_sq;
   const auto number = static_cast<double>(step);
   if (has_kernels(parameter) && first.is_contiguous() && second.is_contiguous()) {
     with_rows(gradient, [&](auto zero, const auto& batch) {
