@@ -27,7 +27,7 @@ struct Payload {
   }
 };
 
-/// What a step of the workload sums: the model's gradients in buckets of the library's default sizes.
+/// Returns the sums of one step of the workload: gradients in buckets of the library's default sizes.
 Payload gradient_buckets(const Workload& workload) {
   std::vector<BucketItem> items;
   for (const auto& parameter : make_model(workload)->parameters())
@@ -52,7 +52,7 @@ std::vector<Payload> payloads(const Workload& workload) {
           gradient_buckets(workload)};
 }
 
-/// A GPU for each replica where there are enough, else the workload's one for all of them.
+/// Returns a GPU for each replica if there are enough; otherwise all of them share the workload's GPU.
 ReplicaDevices replica_devices(const BenchmarkOptions& options) {
   const int count = options.num_replicas;
   if (options.workload.gpu.empty()) return {cpu_devices(count), 1};
@@ -67,7 +67,7 @@ struct Op {
   std::unique_ptr<AllReduceLoop> loop;
 };
 
-/// Why NCCL does not serve the devices; empty where it might.
+/// Returns why NCCL cannot serve the devices; empty if it might.
 std::string reason_against_nccl(const BenchmarkOptions& options, const ReplicaDevices& devices) {
   if (options.workload.gpu.empty()) return "no GPU";
   if (devices.replicas_per_device == 1) return "";
@@ -75,8 +75,8 @@ std::string reason_against_nccl(const BenchmarkOptions& options, const ReplicaDe
                   num_gpus());
 }
 
-/// Small sums are repeated more often, so that starting the threads and waiting for the device is not what is
-/// measured.
+/// Small sums are repeated more often, so that starting the threads and waiting for the device do not distort
+/// the measurement.
 int repetitions_of(const BenchmarkOptions& options, const Payload& payload) {
   return options.steps * static_cast<int>(std::clamp<int64_t>(4 * kMebibyte / payload.total(), 1, 64));
 }
@@ -97,7 +97,7 @@ void compare_cross_device_ops(const BenchmarkOptions& options, Report& report) {
   if (without_nccl.empty()) {
     try {
       others.push_back({"nccl", std::make_unique<AllReduceLoop>("nccl", devices)});
-    } catch (const std::exception& error) {  // whatever keeps it from connecting
+    } catch (const std::exception& error) {  // any failure to connect
       without_nccl = error.what();
     }
   }

@@ -50,7 +50,7 @@ void AllReduceLoop::set_tensors(const std::vector<int64_t>& bytes) {
       if (!tensor.eq(static_cast<double>(count * (count + 1)) / 2).all().item<bool>())
         throw std::runtime_error("[benchmark] expected the sum over the replicas, but " + op_ +
                                  " gave another one");
-      // Sums of anything else would grow without bound from one repetition to the next.
+      // Sums of any other value would grow without bound from one repetition to the next.
       tensor.zero_();
     }
   }

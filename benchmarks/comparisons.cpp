@@ -45,7 +45,7 @@ std::string replicas(int count) {
   return c10::str(count, count == 1 ? " replica" : " replicas");
 }
 
-/// A job of ours as the report calls it, and as own_job() does.
+/// A job of ours: its title in the report, and its name for own_job().
 struct OwnJob {
   std::string title;
   const char* name;
@@ -70,7 +70,7 @@ void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int
   compare_own_job(with_count, workload, {replicas(num_replicas), "mirrored"}, name, other_job, bar, report);
 }
 
-// Keras's example has another head than torchvision's model.
+// Keras's example has a different head from torchvision's model.
 Workload tensorflow_workload(const BenchmarkOptions& options) {
   Workload workload = options.workload;
   workload.dense_head = true;
@@ -179,8 +179,8 @@ void compare_memory(const BenchmarkOptions& options, Report& report) {
   const auto peak = [&](const char* name, int num_replicas) {
     return [job = own_job(name, options.workload, num_replicas)] {
       RemoteTraining training(job);
-      // Allocations repeat from step to step: the second already has the optimizer's state, which the first
-      // makes.
+      // Three steps reach the peak: the first creates the optimizer's state, and allocations repeat from the
+      // second on.
       training.seconds_for(3);
       return static_cast<double>(training.peak_memory_bytes());
     };

@@ -14,7 +14,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// A file that is there as long as this object.
+/// A file that is removed along with this object.
 class TemporaryFile {
  public:
   TemporaryFile()
@@ -32,8 +32,8 @@ class TemporaryFile {
   std::filesystem::path path_;
 };
 
-/// Traces the GPU alone: recording the host's operators as well would slow down the host, and so leave the
-/// GPU without work.
+/// Traces only the GPU: recording the host's operators as well would slow down the host and leave the GPU
+/// without work.
 DeviceActivity trace(TrainingLoop& loop, int steps, int device) {
   namespace profiler = torch::autograd::profiler;
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);

@@ -8,7 +8,7 @@ namespace {
 
 using Intervals = std::vector<TimeInterval>;
 
-/// In order, without overlap.
+/// Returns the intervals in order, without overlap.
 Intervals merge(Intervals intervals) {
   std::sort(intervals.begin(), intervals.end(),
             [](const TimeInterval& a, const TimeInterval& b) { return a.begin < b.begin; });
@@ -31,7 +31,7 @@ double total(const Intervals& merged) {
   return sum;
 }
 
-/// Both merged.
+/// Both must be merged.
 double overlap(const Intervals& first, const Intervals& second) {
   double sum = 0;
   for (size_t i = 0, j = 0; i < first.size() && j < second.size();) {

@@ -22,7 +22,7 @@ Command python_job(const std::string& python, const std::string& peers, const ch
   if (!std::filesystem::exists(path))
     throw std::invalid_argument("--peers: expected a folder with " + std::string(script) + ", but got " +
                                 peers);
-  // The folder is the project's own: no byte code is left in it.
+  // The folder belongs to the project, so no byte code is left in it.
   return {{python, path.string()}, {{"PYTHONDONTWRITEBYTECODE", "1"}}};
 }
 
@@ -40,7 +40,7 @@ Command torch_job(const std::string& python, const std::string& peers, const Wor
                   int num_replicas) {
   Command job = python_job(python, peers, "torch_ddp.py");
   add_flags(job, workload, num_replicas);
-  // What torchrun sets.
+  // torchrun sets this too.
   job.environment.emplace_back("OMP_NUM_THREADS", "1");
   return job;
 }

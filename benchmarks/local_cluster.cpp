@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{300};
 
-/// Only worker 0's address is listened on; the others have to differ.
+/// Only worker 0 listens on its address; the others only have to differ.
 std::vector<std::string> addresses_of(int num_workers, int port) {
   std::vector<std::string> addresses{c10::str("127.0.0.1:", port)};
   for (int worker = 1; worker < num_workers; ++worker) addresses.push_back(c10::str("127.0.0.1:", worker));

@@ -37,7 +37,7 @@ void write_json(const BenchmarkOptions& options, const Report& report) {
   if (!file) throw std::runtime_error("--json: cannot write " + options.json);
 }
 
-/// A part, and what it takes besides the machine.
+/// A part of the benchmark, and the option that it needs, if any.
 struct Part {
   const char* name;
   std::function<void(const BenchmarkOptions&, Report&)> measure;
@@ -45,7 +45,7 @@ struct Part {
   const char* without = "";
 };
 
-/// Returns the first part's error, null where none failed: the others are measured all the same.
+/// Returns the error of the first part that failed, or null. The other parts are still measured.
 std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
   const auto with_torch = [](bool tuned_allocator) {
     return [=](const auto& options, auto& report) { compare_with_torch(options, tuned_allocator, report); };
@@ -64,7 +64,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"memory", compare_memory},
       {"start", measure_starts},
       {"workers", compare_workers},
-      // Last: the profiler slows down what comes after it.
+      // Last, since the profiler slows down all later parts.
       {"profile", profile_device}};
   std::exception_ptr failure;
   write_json(options, report);
@@ -82,7 +82,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
         if (!failure) failure = std::current_exception();
       }
     }
-    // What is measured stays, even if a later part never ends.
+    // Keeps the results so far, even if a later part never ends.
     write_json(options, report);
   }
   return failure;
@@ -95,7 +95,7 @@ int run(int argc, char** argv) {
     serve(*options);
     return 0;
   }
-  // A peer that has died is an error of the write to it, not the end of this process.
+  // Writing to a dead peer then fails with an error instead of ending this process.
   signal(SIGPIPE, SIG_IGN);
   print_setting(*options);
   Report report;

@@ -54,7 +54,7 @@ std::unique_ptr<Strategy> make_strategy(const Workload& workload, const Strategy
       options.cluster, cpu_devices(1), strategy_options(workload, options), options.cluster_options);
 }
 
-/// Replicas, and what they train; subclasses give them batches.
+/// Trains replicas of a model; subclasses provide the batches.
 class StrategyLoop : public TrainingLoop {
  public:
   StrategyLoop(const Workload& workload, const StrategyLoopOptions& options)
@@ -86,7 +86,7 @@ class StrategyLoop : public TrainingLoop {
   CudaGraph<decltype(&train_step)> step_;
 };
 
-/// One random batch over and over.
+/// Trains on one random batch over and over.
 class SameBatchLoop : public StrategyLoop {
  public:
   SameBatchLoop(const Workload& workload, const StrategyLoopOptions& options)
@@ -96,7 +96,7 @@ class SameBatchLoop : public StrategyLoop {
         })) {
     if (workload.global_batch_size % options.num_replicas != 0)
       throw std::invalid_argument("[benchmark] expected a global batch that the replicas can share equally");
-    // As a distributed dataset would set them.
+    // A distributed dataset would set them like this.
     batch_.set_batch_sizes({workload.global_batch_size,
                             std::vector<int64_t>(static_cast<size_t>(strategy_->num_local_replicas()),
                                                  workload.global_batch_size / options.num_replicas)});
@@ -109,7 +109,7 @@ class SameBatchLoop : public StrategyLoop {
   PerReplica<Batch> batch_;
 };
 
-/// Images out of files, shuffled.
+/// Trains on shuffled images from files.
 class ImageLoop : public StrategyLoop {
  public:
   ImageLoop(const Workload& workload, const StrategyLoopOptions& options)

@@ -106,7 +106,7 @@ class IndependentLoops : public TrainingLoop {
   }
 
   std::vector<std::unique_ptr<PlainTraining>> trainings_;
-  std::optional<int> steps_;  // written between the barriers' end and begin only; nothing: time to end
+  std::optional<int> steps_;  // written only between end_ and begin_; empty ends the threads
   std::barrier<> begin_;
   std::barrier<> end_;
   std::vector<std::thread> threads_;
@@ -138,8 +138,7 @@ MobileNetV2 make_model(const Workload& workload) {
 }
 
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples) {
-  // Like the thread of a dataset, it starts no pool of threads, which would make those of the loop wait
-  // asleep.
+  // Like a dataset's thread, this starts no thread pool, which would make the loop's threads wait asleep.
   const IntraOpThreadsGuard no_pool(1);
   const torch::Device device = device_of(workload);
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})

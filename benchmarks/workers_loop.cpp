@@ -10,7 +10,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// One of the others. Flags that not every program has are there only where they change something.
+/// Returns the job of another worker. Flags that only some programs have are given only if needed.
 Command worker_job(const Workload& workload, const StrategyLoopOptions& options) {
   Command job = own_job("worker", workload, options.num_replicas);
   auto& flags = job.arguments;
@@ -34,7 +34,7 @@ class WorkersLoop : public TrainingLoop {
   ~WorkersLoop() override { cluster_.close_inputs(); }
 
   void run(int steps) override {
-    // Jobs do their first step before they are asked.
+    // Jobs do their first step without being asked.
     if (std::exchange(has_begun_, true)) {
       cluster_.write_line(std::to_string(steps));
     } else if (steps != 1) {

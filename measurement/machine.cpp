@@ -9,7 +9,7 @@
 namespace lockstep::measurement {
 namespace {
 
-/// What follows `key` and a colon in a file of such lines, or nothing.
+/// Returns the text after `key` and a colon in a file of such lines, or nothing.
 std::string look_up(const char* file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {

@@ -22,8 +22,8 @@ double median(std::vector<double> values) {
 }
 
 int median_interval_rank(int count, double confidence) {
-  double probability = std::pow(0.5, count);  // of B = rank
-  double tail = probability;                  // of B <= rank
+  double probability = std::pow(0.5, count);  // P(B = rank)
+  double tail = probability;                  // P(B <= rank)
   int rank = 0;
   while (rank < count && 1 - 2 * tail >= confidence) {
     ++rank;

@@ -7,8 +7,8 @@ namespace lockstep {
 
 torch::Tensor BatchNormImpl::forward(const torch::Tensor& input) {
   if (is_training() && input.numel() == 0) {
-    // The operator itself leaves running statistics alone here; it is the module's forward that would count a
-    // batch.
+    // Calls the operator, which leaves the running statistics unchanged here; the module's forward would
+    // count a batch.
     return torch::batch_norm(input, weight, bias, running_mean, running_var, /*training=*/true,
                              options.momentum().value_or(0.0), options.eps(), /*cudnn_enabled=*/false);
   }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kDlrm = "Dlrm";
 
-/// Of `count` vectors, as places in the flattened matrix of their products: below its diagonal.
+/// Returns the pairs of `count` vectors as indices into the flattened matrix of their products, below its
+/// diagonal.
 torch::Tensor places_of_pairs(int64_t count, torch::Device device) {
   const auto pairs =
       torch::tril_indices(count, count, /*offset=*/-1, torch::dtype(torch::kLong).device(device));

@@ -31,7 +31,7 @@ while (($#)); do
 done
 library_seconds=${library_seconds:-$seconds}
 
-need_packages "${packages_to_build[@]}" "${packages_to_fuzz[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_sanitize[@]}"
 libtorch=''
 [[ $with_libtorch == OFF ]] || need_libtorch
 mkdir -p $build_folder

@@ -17,7 +17,7 @@ readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboar
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libpng-dev libjpeg-dev libzip-dev zlib1g-dev libjemalloc-dev libgloo-dev libssl-dev)
-readonly packages_to_fuzz=(clang libclang-rt-dev)
+readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux)
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -245,7 +245,7 @@ run_tests() {
   local randomize=()
   mkdir -p build/tests
   printf 'subdirs("%s")\n' "$@" >build/tests/CTestTestfile.cmake
-  # GCC's ThreadSanitizer does not start where the kernel spreads addresses over more bits than these.
+  # ThreadSanitizer does not start where the kernel spreads addresses over more bits than these.
   if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0) > 28)) && setarch -R true 2>/dev/null; then
     randomize=(setarch -R)
   fi

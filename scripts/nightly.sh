@@ -99,7 +99,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || fail "expected tests, load, embedding, accuracy, faults or fuzz, but got '$part'" 2
 done
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch
 for part in "${parts[@]}"; do
   "part_$part"

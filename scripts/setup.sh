@@ -10,7 +10,7 @@ case ${1:-} in
   --no-python) export LOCKSTEP_TEST_PYTHON_PACKAGES=OFF ;;
   *) fail "expected --no-python or nothing, but got '$1'" 2 ;;
 esac
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_fuzz[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch
 need_test_python
 say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda \

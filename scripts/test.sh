@@ -34,7 +34,7 @@ build_tests() {
   build "$preset" "${targets[@]}"
 }
 
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_fuzz[@]}"
+need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch
 need_test_python
 # Starting a process for each test would take longer than most tests.

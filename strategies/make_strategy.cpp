@@ -38,7 +38,7 @@ std::unique_ptr<Strategy> make_multi_worker(const StrategyRequest& request) {
                                                        request.options);
 }
 
-/// Those that are made of a cluster, which they look for in the environment.
+/// Whether the strategy is made from a cluster, which it looks up in the environment.
 bool takes_cluster(const std::string& name) {
   return name == "auto" || name == "multi_worker" || name == "parameter_server";
 }

@@ -13,8 +13,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// The strategies of a round, whose order turns from round to round, so that none always runs in the wake of
-/// the same other one.
+/// Returns the strategies of a round. Every other round reverses their order, so that no strategy always
+/// follows the same other one.
 std::vector<int> order_of_round(int64_t round, size_t num_strategies) {
   std::vector<int> order;
   for (size_t i = 0; i < num_strategies; ++i)

@@ -48,7 +48,7 @@ std::string place_of_data(const ComparedWork& work) {
   return data.path.empty() ? data.why : absolute(data.path);
 }
 
-/// What the flags do not say of the work and the machine.
+/// Facts about the work and the machine that the flags do not state.
 std::vector<std::pair<std::string, std::string>> facts_of(const CompareOptions& options) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   gethostname(host.data(), host.size() - 1);

@@ -15,7 +15,7 @@ namespace lockstep::apps {
 namespace {
 
 void export_weights(const ExportCommandLine& line) {
-  // A link that leads nowhere is there, too.
+  // A dangling link also counts as an existing file.
   if (!line.replaces && std::filesystem::exists(std::filesystem::symlink_status(line.out)))
     throw UsageError(line.out + ": expected no such file yet, but it is there; --force replaces it");
   const NamedTensors weights = load_weights(line.in);

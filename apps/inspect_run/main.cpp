@@ -38,7 +38,7 @@ int run_action(const std::string& /*program*/, const std::vector<std::string>& a
   return static_cast<int>(code);
 }
 
-/// Does without describe_failure(), which needs LibTorch.
+/// Replaces describe_failure(), which needs LibTorch.
 Failure describe_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -14,12 +14,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What --config takes, too.
+// The same limit as --config's.
 constexpr uint64_t kLongestConfiguration = uint64_t{1} << 20;
 constexpr int kDeepest = 8;
 constexpr size_t kLongestLine = size_t{1} << 20;
 
-/// Opens a regular file, and notes why it cannot.
+/// Opens a regular file. If that fails, records the reason in `summary`.
 std::optional<std::ifstream> open_file(const std::string& path, RunSummary& summary) {
   const std::string name = std::filesystem::path(path).filename().string();
   std::error_code error;
@@ -40,26 +40,26 @@ std::optional<std::ifstream> open_file(const std::string& path, RunSummary& summ
   return file;
 }
 
-/// Without what the parser puts in front of its messages.
+/// Returns the parser's message without its prefix.
 std::string parse_message(const Json::exception& error) {
   const std::string message = error.what();
   const size_t start = message.find("] ");
   return start == std::string::npos ? message : message.substr(start + 2);
 }
 
-/// Reads JSON whose arrays and objects lie at most kDeepest inside each other. Returns what is wrong with it,
-/// or nothing.
+/// Reads JSON whose arrays and objects are nested at most kDeepest levels. Returns the problem found, or an
+/// empty string.
 template <typename Input>
 std::string parse_bounded(Input&& input, Json& value) {
   bool is_too_deep = false;
   const auto look = [&](int depth, Json::parse_event_t event, const Json&) {
     is_too_deep = is_too_deep || (depth >= kDeepest && (event == Json::parse_event_t::object_start ||
                                                         event == Json::parse_event_t::array_start));
-    return !is_too_deep;  // what lies deeper is not kept
+    return !is_too_deep;  // deeper values are dropped
   };
   try {
     value = Json::parse(std::forward<Input>(input), look);
-  } catch (const Json::exception& error) {  // a number beyond a double's range is no parse_error
+  } catch (const Json::exception& error) {  // not only parse_error: numbers may exceed a double
     return parse_message(error);
   }
   if (!is_too_deep) return "";
@@ -67,7 +67,7 @@ std::string parse_bounded(Input&& input, Json& value) {
          " arrays and objects inside each other, but got more";
 }
 
-/// As its flag would be typed.
+/// Returns a value as its flag would be typed.
 std::string value_text(const Json& value) {
   if (value.is_null()) return "none";
   if (value.is_string()) return value.get<std::string>();
@@ -82,7 +82,7 @@ std::string text_of(const Json& object, const std::string& key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// {"value": 5, "origin": "file", "name": "a.json"}, or the value alone.
+/// Reads {"value": 5, "origin": "file", "name": "a.json"}, or the value alone.
 ConfigurationEntry configuration_entry(const std::string& name, const Json& entry) {
   if (!entry.is_object() || !entry.contains("value")) {
     return {.name = name, .value = value_text(entry), .origin = "unknown"};
@@ -102,7 +102,7 @@ std::optional<MetricValue> metric_value(const Json& value) {
   return std::nullopt;
 }
 
-/// A line of metrics.jsonl, sorted by its kind. Returns what is wrong with it, or nothing.
+/// Adds a line of metrics.jsonl according to its kind. Returns the problem found, or an empty string.
 std::string add_line(const std::string& line, RunSummary& summary) {
   Json object;
   if (std::string wrong = parse_bounded(line, object); !wrong.empty()) return wrong;
@@ -121,11 +121,11 @@ std::string add_line(const std::string& line, RunSummary& summary) {
   } else if (kind == "end") {
     summary.end = std::move(row);
   }
-  return "";  // other kinds are for other readers
+  return "";  // other kinds are ignored
 }
 
-/// Reads up to a line end. False at the end of the file; `is_whole` tells whether there was a line end, and
-/// a line that is too long is read, but not kept.
+/// Reads a line. Returns false at the end of the file. `is_whole` tells whether a line end followed. The rest
+/// of a line that is too long is read, but not kept.
 bool read_line(std::ifstream& file, std::string& line, bool& is_whole) {
   line.clear();
   is_whole = false;

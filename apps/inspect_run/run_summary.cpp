@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The bytes of a file, or of all files below a folder; links are not followed. What goes while it is read is
-/// not counted.
+/// Returns the bytes of a file, or of all files below a folder. Links are not followed. Files that vanish
+/// meanwhile are not counted.
 uint64_t bytes_of(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(path, error))) {
@@ -31,7 +31,7 @@ uint64_t bytes_of(const fs::path& path) {
   return bytes;
 }
 
-/// What lies right in a folder, by name.
+/// Returns the entries of a folder, sorted by name.
 std::vector<RunFile> files_in(const std::string& folder) {
   std::vector<RunFile> files;
   std::error_code error;
@@ -42,7 +42,7 @@ std::vector<RunFile> files_in(const std::string& folder) {
   return files;
 }
 
-/// Event files at any depth.
+/// Returns the event files at any depth, sorted by name.
 std::vector<RunFile> event_files_in(const std::string& folder) {
   std::vector<RunFile> files;
   std::error_code error;
@@ -79,7 +79,7 @@ RunSummary summarise_run(const std::string& folder) {
   const RunPaths paths{folder};
   check_run_directory(paths);
   RunSummary summary{.folder = folder};
-  // First: who ends meanwhile has written the end of its metrics before it gives the directory up.
+  // Read first: a run that ends meanwhile writes the end of its metrics before it gives up the directory.
   summary.owner = run_directory_owner(paths);
   read_run_configuration(paths.config(), summary);
   read_run_metrics(paths.metrics_jsonl(), summary);

@@ -34,7 +34,7 @@ Json best_json(const RunSummary& summary) {
   const auto best = best_epoch(summary.epochs);
   if (!best) return {};
   const auto number = find_number(summary.epochs[best->index], "epoch");
-  constexpr double kMostEpochs = 1e15;  // a double holds every number up to there; false for NaN
+  constexpr double kMostEpochs = 1e15;  // doubles hold every whole number up to here
   const bool is_number = number && *number >= 0 && *number <= kMostEpochs;
   const auto epoch = is_number ? static_cast<int64_t>(*number) : static_cast<int64_t>(best->index) + 1;
   return {{"epoch", epoch}, {"metric", best->metric}, {"value", best->value}};
@@ -73,7 +73,7 @@ std::string summary_json(const RunSummary& summary) {
   root["report_bytes"] = known(summary.report_bytes);
   root["missing"] = summary.missing;
   root["damages"] = summary.damages;
-  // Names of files need not be UTF-8.
+  // File names need not be UTF-8.
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

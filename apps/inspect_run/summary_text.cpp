@@ -43,7 +43,7 @@ const std::vector<Column>& epoch_columns() {
 
 using Table = std::vector<std::vector<std::string>>;
 
-/// Columns as wide as their widest cells, two spaces in front of each.
+/// Makes columns as wide as their widest cells, with two spaces before each.
 std::string aligned(const Table& rows, bool is_right_aligned) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

@@ -15,7 +15,7 @@ constexpr int64_t kGeneratedToTest = 100'000;
 ClickData generated(const CtrWork& work) {
   const int64_t to_train = work.train_rows > 0 ? work.train_rows : kGeneratedToTrain;
   const int64_t to_test = work.test_rows > 0 ? work.test_rows : kGeneratedToTest;
-  // Of one world, with no row in common.
+  // Training and test rows come from one generated world and have no row in common.
   const GeneratedClicks clicks({.count = to_train + to_test, .seed = work.seed});
   const auto first_to_test = static_cast<size_t>(to_train);
   return {.train = {clicks, 0, first_to_test},

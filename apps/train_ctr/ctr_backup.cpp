@@ -15,7 +15,7 @@ class NoBackup : public CtrBackup {
   void finish(int64_t) override {}
 };
 
-/// Of replicas that step together.
+/// Backs up replicas that step together.
 class ReplicasBackup : public CtrBackup {
  public:
   ReplicasBackup(Strategy& strategy, const CtrOptions& options, const CtrObjects& objects,
@@ -37,7 +37,7 @@ class ReplicasBackup : public CtrBackup {
   }
 
  private:
-  /// Steps are numbered over all epochs: their batches need no other position.
+  /// Steps are numbered over all epochs, so their batches need no other position.
   TrainingProgress progress(int64_t steps) const {
     return {.step = steps, .position = steps, .shuffle_seed = seed_};
   }

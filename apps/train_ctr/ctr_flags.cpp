@@ -106,7 +106,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   options.save_every = given.text("save-every", options.save_every);
   try {
     if (SaveInterval::parse(options.save_every).unit != SaveUnit::kEpochs) return;
-  } catch (const InvalidArgument&) {  // said below
+  } catch (const InvalidArgument&) {  // refused below
   }
   given.refuse("save-every", "N steps or N minutes, N being positive");
 }

@@ -13,8 +13,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// Without it Adagrad's first steps have full size, whatever the gradients are: too far for several workers
-/// whose first steps begin with the same values.
+/// Without it, Adagrad's first steps have full size whatever the gradients are. This is too large if several
+/// workers take their first steps from the same values.
 constexpr double kFirstSquares = 0.01;
 
 torch::Dtype dtype_of(const CtrWork& work) {
@@ -33,7 +33,7 @@ ShardedEmbeddingOptions table_options(const CtrWork& work) {
 CtrModelImpl::CtrModelImpl(const CtrWork& work) : dtype_(dtype_of(work)) {
   auto embeddings = table_options(work);
   embeddings.embedding_dim = work.embedding_dim;
-  // As DLRM's authors do with their tables, but for columns of one size.
+  // DLRM's authors initialize their tables like this, but here all columns have one size.
   const double range = std::sqrt(1 / static_cast<double>(work.table_rows));
   embeddings.initial_values = UniformValues{.low = -range, .high = range, .seed = work.seed};
   embeddings_ = register_module("embeddings", ShardedEmbedding(embeddings));

@@ -10,7 +10,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// 12,345,678
+/// Groups digits as in 12,345,678.
 std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (auto place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3)
@@ -36,7 +36,7 @@ std::string speed_text(const CtrResult& result) {
                      result.seconds);
 }
 
-/// Counts by powers of two beyond a few, as long tails have many.
+/// The count of a range of values. Larger values are binned by powers of two, since long tails have many.
 struct Bin {
   uint64_t least = 0;
   uint64_t most = 0;

@@ -48,7 +48,7 @@ StepOptions<ClickBatch> step_options(Mirrored<CtrModel>& model, bool only_reads)
           .only_reads = only_reads};
 }
 
-/// Scores row by row, in any order.
+/// Accumulates scores row by row, in any order.
 class Scoring {
  public:
   void add(const torch::Tensor& logits, const torch::Tensor& labels) {
@@ -64,7 +64,7 @@ class Scoring {
   Mean log_loss_;
 };
 
-/// Rows of a test's step.
+/// Rows in each step of a test.
 constexpr int64_t kTestRows = 8192;
 
 }  // namespace
@@ -111,7 +111,7 @@ void CtrTraining::train(int64_t first, int64_t end, const Listener& listener) {
   };
   try {
     train_steps_.run(first, end, on_step);
-  } catch (const Enough&) {  // the listener's
+  } catch (const Enough&) {  // the listener ended the training
   }
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -144,7 +144,7 @@ std::optional<CtrScores> CtrTraining::best_scores() const {
 
 std::vector<torch::Tensor> CtrTraining::parameters() {
   const torch::NoGradGuard no_grad;
-  // It begins with the servers' values, where there are servers.
+  // If there are servers, run() begins with their values.
   const auto networks = strategy_.run(
       [](ReplicaContext&, CtrModel& model) {
         std::vector<torch::Tensor> copies;

@@ -31,7 +31,7 @@ void log(const std::string& text) {
   log_line("train_ctr", text);
 }
 
-/// Prints how far a training is.
+/// Prints the progress of a training.
 class Progress {
  public:
   Progress(const CtrOptions& options, bool is_silent) : options_(options), is_silent_(is_silent) {}
@@ -47,7 +47,7 @@ class Progress {
             "\n");
     begin();
   }
-  /// What was done before does not count.
+  /// Leaves out everything done before.
   void begin() {
     begin_ = Clock::now();
     steps_ = 0;
@@ -62,7 +62,7 @@ class Progress {
   double loss_ = 0;
 };
 
-/// Trains to the end, and saves on the way. Throws Stopped if a signal comes.
+/// Trains to the end and saves on the way. Throws Stopped if a signal arrives.
 void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& options, CtrFacts facts,
                   InterruptionGuard& interruption, const std::string& resume) {
   const auto* cluster = strategy.cluster_resolver();
@@ -133,7 +133,7 @@ void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionG
 
 void run_training(const CtrOptions& options, const std::string& resume) {
   if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps") {
-    // It serves as long as anybody is connected, however the signal came: the chief may be about to save.
+    // Despite a signal, the server serves while anyone is connected: the chief may be about to save.
     const InterruptionGuard interruption;
     serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log, .is_leaving = [&] {
                                  return interruption.signal() != 0;

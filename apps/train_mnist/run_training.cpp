@@ -39,12 +39,12 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
   return by_chief;
 }
 
-/// Decides it together with the other workers: two collectives.
+/// Decides the role together with the other workers, by two collectives.
 WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   const ClusterResolver* cluster = strategy.cluster_resolver();
   WorkerRole role;
   role.is_chief = cluster == nullptr || cluster->rank() == 0;
-  role.is_silent = !role.is_chief || options.quiet;  // all workers have the same to tell
+  role.is_silent = !role.is_chief || options.quiet;  // all workers would print the same
   role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
   role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
   return role;

@@ -26,7 +26,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// Keeps the number of the epoch in work.
+/// Tracks the number of the current epoch.
 class EpochCounter : public Callback {
  public:
   explicit EpochCounter(int64_t& epoch) : epoch_(epoch) {}
@@ -36,8 +36,8 @@ class EpochCounter : public Callback {
   int64_t& epoch_;
 };
 
-/// Lets signals be remembered once a fit is about to make steps. It comes after all callbacks that may wait
-/// for other workers before that.
+/// Lets signals be remembered once a fit is about to make steps. Must come after all callbacks that may wait
+/// for other workers before then.
 class BeginSteps : public Callback {
  public:
   explicit BeginSteps(InterruptionGuard& interruption) : interruption_(interruption) {}
@@ -47,7 +47,7 @@ class BeginSteps : public Callback {
   InterruptionGuard& interruption_;
 };
 
-/// Returns what LOCKSTEP_FAULTS asks for, in a build that is made for tests.
+/// Returns the faults that LOCKSTEP_FAULTS asks for, in a build for tests.
 std::vector<Fault> requested_faults() {
   const char* text =
       std::getenv("LOCKSTEP_FAULTS");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
@@ -126,7 +126,7 @@ void TrainingSession::run() {
     fail_record(record_.get(), RunStatus::kFailed, told.what());
     throw told;
   } catch (const PeerLost& error) {
-    // Signals come to all workers; another one may have got two, and ended at once.
+    // All workers get signals; another one may have received two and ended at once.
     const bool was_stopped = run_.interruption.signal() != 0;
     fail_record(record_.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
     if (!was_stopped) throw;

@@ -1,5 +1,5 @@
-// One process of a job of parameter servers, as benchmarks/peers/tensorflow_parameter_server.py is one of
-// TensorFlow's: the same model of clicks, optimizer and batches.
+// One process of a parameter-server job. It uses the same click model, optimizer and batches as its
+// TensorFlow peer, benchmarks/peers/tensorflow_parameter_server.py.
 #include <torch/torch.h>
 
 #include <chrono>
@@ -33,8 +33,8 @@ constexpr size_t kNumBatches = 64;
 constexpr double kLearningRate = 0.05;
 constexpr double kFirstSquares = 0.01;
 
-/// Batches that lie ready in memory, as many ids of each column frequent and rare as in those that train_ctr
-/// draws.
+/// Batches that are ready in memory. Each column has as many frequent and rare ids as in the batches that
+/// train_ctr draws.
 class ReadyBatches {
  public:
   explicit ReadyBatches(const ClickOptions& options) : batch_size_(static_cast<size_t>(options.batch_size)) {
@@ -54,7 +54,7 @@ class ReadyBatches {
   }
 
   std::optional<size_t> size() const { return batches_.size() * batch_size_; }
-  /// For a whole batch, as steps without shuffling ask for.
+  /// Returns a whole batch: steps without shuffling ask for nothing else.
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const { return batches_[indices[0] / batch_size_]; }
 
  private:

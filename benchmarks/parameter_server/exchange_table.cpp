@@ -10,7 +10,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// Of TensorPipe's bandwidth.
+// Share of TensorPipe's bandwidth.
 constexpr Bar kExchangeBar{.value = 0.7};
 
 std::string milliseconds(const std::vector<double>& seconds) {

@@ -1,6 +1,6 @@
-// Parameter servers in processes of their own on this machine, and one worker that pulls rows of embedding
-// tables from them and pushes gradients. Beside it the same bytes, there and back, over TensorPipe with
-// nothing around it: no rows are looked up, copied together or stepped there.
+// Runs parameter servers in separate processes on this machine, and one worker that pulls rows of embedding
+// tables from them and pushes gradients. For comparison, it sends the same bytes back and forth over plain
+// TensorPipe, where no rows are looked up, copied together or stepped.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -35,7 +35,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The tables of a server, as ParameterClient places them: round robin.
+/// Returns how many tables a server has: ParameterClient places them round robin.
 int64_t tables_of(const ExchangeOptions& options, int server, int num_servers) {
   return (options.num_tables - server + num_servers - 1) / num_servers;
 }
@@ -54,8 +54,8 @@ std::vector<at::Tensor> row_values(const ExchangeOptions& options, int64_t num_t
   return values;
 }
 
-/// The parameter server, and those that answer with what is there already: ours and TensorPipe's, for pulling
-/// and for pushing, the latter over both of its channels.
+/// Ports of the parameter server, and of six servers that answer with ready tensors. Our messages and both
+/// channels of TensorPipe have one for pulling and one for pushing each.
 constexpr int kNumPorts = 7;
 
 void serve(const ExchangeOptions& options, int server, int num_servers,
@@ -75,7 +75,7 @@ void serve(const ExchangeOptions& options, int server, int num_servers,
              rpc_push.port()});
 }
 
-/// A worker's connections by TensorPipe to all servers.
+/// A worker's TensorPipe connections to all servers.
 class RawWorker {
  public:
   RawWorker(PipeChannel channel, const ServerProcesses& servers, size_t which_port) {
@@ -91,7 +91,7 @@ class RawWorker {
   std::vector<std::unique_ptr<RawPipeClient>> clients_;
 };
 
-/// The same by our own messages.
+/// A worker's connections to all servers for our own messages.
 class RpcWorker {
  public:
   RpcWorker(const ServerProcesses& servers, size_t which_port) {
@@ -189,7 +189,7 @@ int run(int argc, char** argv) {
   const auto parsed = parse_exchange(argc, argv);
   if (!parsed) return 0;
   const auto& options = *parsed;
-  // All of them before this process has threads, which a child would miss.
+  // Starts all servers before this process has threads, which a forked child would lack.
   std::vector<std::unique_ptr<ServerProcesses>> groups;
   for (const int count : options.servers)
     groups.push_back(std::make_unique<ServerProcesses>(

@@ -12,7 +12,7 @@ namespace {
 
 std::shared_ptr<tensorpipe::Context> make_context(PipeChannel channel) {
   auto context = std::make_shared<tensorpipe::Context>();
-  // The priorities are LibTorch's.
+  // LibTorch uses the same priorities.
   context->registerTransport(0, "uv", tensorpipe::transport::uv::create());
   context->registerChannel(1000, "basic", tensorpipe::channel::basic::create());
   if (channel == PipeChannel::kCrossMemoryAttach)
@@ -31,7 +31,7 @@ tensorpipe::Message message_of(const std::vector<at::Tensor>& tensors) {
   return message;
 }
 
-/// Bytes for what a descriptor announces, and where they are.
+/// Allocates the tensors that a descriptor announces, in `into`.
 tensorpipe::Allocation allocation_of(const tensorpipe::Descriptor& descriptor,
                                      std::vector<at::Tensor>& into) {
   tensorpipe::Allocation allocation;

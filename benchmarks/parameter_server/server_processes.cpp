@@ -33,7 +33,7 @@ ServerProcesses::ServerProcesses(int count, int num_ports, const Serve& serve) {
     if (process < 0) throw std::system_error(errno, std::generic_category(), "fork");
     if (process == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);  // it has ended meanwhile
+      if (getppid() != parent) _exit(1);  // the parent has ended meanwhile
       int code = 0;
       try {
         serve(i, [&](const std::vector<int>& ports) {

@@ -1,5 +1,5 @@
-// The job of reliability_benchmark.py: one worker of a training that is backed up. Its peers are
-// benchmarks/peers/torch_backup.py and keras_backup.py; backup_lines.py says what they print.
+// The job of reliability_benchmark.py: one worker of a training with backups. Its peers are
+// benchmarks/peers/torch_backup.py and keras_backup.py; backup_lines.py describes what they print.
 
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ namespace {
 
 using Batch = torch::data::Example<>;
 
-/// As Python's time.monotonic() has it.
+/// Uses the same clock as Python's time.monotonic().
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -59,14 +59,14 @@ class Job {
     backup->finish();
   }
 
-  /// Blocks of the same steps, without a checkpoint and with one, at the first step, which is on the disk at
-  /// the end; and of as many comparisons of the replicas in place of the steps.
+  /// Times blocks of steps without a checkpoint, with one made at the first step and on disk by the block's
+  /// end, and with a comparison of the replicas in place of each step.
   void measure() {
     step();
     step();
     for (int block = 0; block < options_.blocks; ++block) {
       std::array<std::string, 5> kinds{"none", "synchronous", "asynchronous", "sharded", "comparison"};
-      // No kind always runs in another one's wake.
+      // No kind always follows the same other one.
       std::rotate(kinds.begin(), kinds.begin() + block % 5, kinds.end());
       for (const auto& kind : kinds) {
         const bool is_saved = kind != "none" && kind != "comparison";
@@ -111,7 +111,7 @@ class Job {
     return backup;
   }
 
-  /// BackupAndRestore compares the replicas, too.
+  /// Compares the replicas first, as BackupAndRestore does.
   void save(Backup& backup, const TrainingProgress& progress) {
     compare(progress.step);
     backup.save(progress);

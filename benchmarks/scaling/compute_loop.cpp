@@ -37,8 +37,8 @@ class ComputeLoop::Training {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     set_intra_op_threads(std::max(1, cores / options.num_processes));
     lay_out(reversed(parameters_.size()));
-    // As in the library, the order in which the first step's gradients came is what the buckets have from
-    // then on.
+    // As in the library, the order in which the first step's gradients arrive decides the buckets of all
+    // later steps.
     arrivals_.clear();
     step(options.most_examples);
     lay_out(std::exchange(arrivals_, {}));
@@ -111,10 +111,10 @@ class ComputeLoop::Training {
   FusedAdam optimizer_;
   GradientBuckets buckets_;
   std::vector<size_t> arrivals_;
-  std::vector<double> ready_;  // of each bucket, in this step
+  std::vector<double> ready_;  // by bucket, in this step
   Clock::time_point backward_began_;
   Times sums_;
-  std::optional<GradientHooks> hooks_;  // last, so that nothing calls take_in() while the rest goes
+  std::optional<GradientHooks> hooks_;  // last: destroyed before all that take_in() uses
 };
 
 ComputeLoop::ComputeLoop(const Workload& workload, const ComputeLoopOptions& options)

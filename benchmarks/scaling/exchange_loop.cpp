@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::minutes kTimeout{5};
 
-/// Of all threads of this process.
+/// Returns the CPU time of all threads of this process.
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -75,7 +75,7 @@ ExchangeLoop::~ExchangeLoop() = default;
 
 ExchangeSample ExchangeLoop::run(int64_t bytes, int repetitions) {
   const auto gradients = gradients_of(bytes);
-  channel_->sum(gradients);  // touches the memory, and lets the workers begin together
+  channel_->sum(gradients);  // touches the memory and makes the workers begin together
   const double cpu_before = cpu_seconds();
   const auto begin = Clock::now();
   for (int i = 0; i < repetitions; ++i) channel_->sum(gradients);
@@ -85,7 +85,7 @@ ExchangeSample ExchangeLoop::run(int64_t bytes, int repetitions) {
 
 double ExchangeLoop::conversion_seconds(int64_t bytes, int repetitions) {
   if (channel_->compression() == nullptr) return 0;
-  const IntraOpThreadsGuard one(1);  // as the channel's thread
+  const IntraOpThreadsGuard one(1);  // the channel's thread uses one too
   auto gradients = gradients_of(bytes);
   const auto convert = [&] {
     channel_->compression()->decompress(channel_->compression()->compress(gradients), gradients);

@@ -43,7 +43,7 @@ ExchangeCost cost_of(const std::vector<LoopbackFit>& fits, double conversion_sec
   }
   const Line over_messages = without_bytes.empty() ? Line{} : fit_line(without_bytes);
   const LoopbackFit& first = fits.front();
-  // The first fit's slope has the conversion in it, a byte of the gradients being so many on the ring.
+  // The first fit's slope includes the conversion, which is divided by the ring's bytes for a gradient byte.
   const double conversion = conversion_seconds_per_byte / ring_bytes(first.num_ranks, 1);
   return {.fixed_seconds = over_messages.intercept,
           .message_seconds = over_messages.slope,

@@ -3,7 +3,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-constexpr double kSentShare = 0.5;  // of 16 bits in place of 32
+constexpr double kSentShare = 0.5;  // 16 bits instead of 32
 
 }  // namespace
 

@@ -15,7 +15,7 @@ namespace {
 using measurement::median;
 using measurement::median_with_interval;
 
-/// Values of one thing, a round each.
+/// Values of one quantity, one for each round.
 using Series = std::vector<double>;
 
 struct ComputeSeries {
@@ -26,7 +26,7 @@ struct ComputeSeries {
 struct ExchangeSeries {
   bool compressed = false;
   std::unique_ptr<ExchangeJobs> jobs;
-  std::vector<std::vector<ExchangeSample>> samples;  // of each size, in each round
+  std::vector<std::vector<ExchangeSample>> samples;  // by size, then by round
 };
 
 struct TrainingSeries {
@@ -59,18 +59,18 @@ ComputeSample median_of_compute(const std::vector<ComputeSample>& samples) {
   return result;
 }
 
-/// Small exchanges are repeated more often, so that asking for them is not what is measured.
+/// Small exchanges are repeated more often, so that requesting them does not distort the measurement.
 int repetitions_of(int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>((8 << 20) / bytes, 2, 100));
 }
 
-/// All that is measured with one number of processes.
+/// All measurements with one number of processes.
 class Processes {
  public:
   Processes(const ScalingOptions& options, int count)
       : options_(options), count_(count), compute_jobs_(options, count) {
     std::set<int64_t> sizes{options.batch_size};
-    // The model of compute wants other sizes, too.
+    // The model of compute needs other sizes too.
     if (count == 1) sizes.insert({std::max<int64_t>(1, options.batch_size / 8), options.batch_size / 2});
     for (const int64_t size : sizes) compute_.push_back({size, {}});
     for (const auto& communication : kCommunications) {
@@ -154,7 +154,7 @@ class Processes {
     for (const auto& samples : series.samples) {
       medians.push_back({samples.front().bytes,
                          median_of(samples, [](const ExchangeSample& sample) { return sample.seconds; }),
-                         // A process's clock may be coarser than a small exchange.
+                         // A process's CPU clock may be coarser than a small exchange.
                          std::max(1e-9, median_of(samples, [](const ExchangeSample& sample) {
                                     return sample.cpu_seconds;
                                   }))});

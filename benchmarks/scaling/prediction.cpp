@@ -7,7 +7,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Compressed gradients have half of their bytes.
+/// Compressed gradients have half the bytes.
 constexpr double kCompressedShare = 0.5;
 
 double read_positive(const std::string& text, const std::string& whole) {

@@ -19,7 +19,7 @@ using measurement::describe_machine;
 using measurement::today;
 
 void run_scaling(const ScalingOptions& options) {
-  // A job that has died is an error of the write to it, not the end of this process.
+  // Writing to a dead job then fails with an error instead of ending this process.
   signal(SIGPIPE, SIG_IGN);
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
             << "MobileNetV2 on the CPU, " << options.image_size << 'x' << options.image_size

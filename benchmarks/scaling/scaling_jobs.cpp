@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kJobTimeout{300};
 
-/// A job by name, for `num_processes` processes with a batch of the workers' size each.
+/// Returns a job by name, for `num_processes` processes that each have a batch of options.batch_size.
 Command scaling_job(const ScalingOptions& options, const char* name, int num_processes) {
   Command job = own_job(name, options.workload(options.batch_size * num_processes), num_processes);
   if (options.bucket_bytes) {
@@ -42,7 +42,7 @@ std::vector<double> read_numbers(ChildProcess& process, size_t least) {
                            " numbers from a job, but got '" + line + "'");
 }
 
-/// Returns what follows the word.
+/// Returns the text after "ready".
 std::string wait_until_ready(ChildProcess& process) {
   const std::string line = process.read_line(kJobTimeout);
   const std::string ready = "ready";

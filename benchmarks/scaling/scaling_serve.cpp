@@ -15,7 +15,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Answers each request by what `respond` writes.
+/// Answers each request with the text that `respond` writes.
 void respond_until_the_end(const std::function<void(std::istream& request, std::ostream& answer)>& respond) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream request(line);

@@ -7,13 +7,13 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Backward, which the exchanges beside it slow down.
+/// The backward pass. Exchanges that run beside it slow it down.
 class Backward {
  public:
   explicit Backward(double seconds) : left_(seconds), total_(seconds) {}
 
   double now() const { return now_; }
-  /// Alone, until so much of its work is done.
+  /// Works without an exchange beside it until `done` seconds of its work are done.
   void work_until(double done) {
     const double more = std::max(0.0, std::min(done, total_) - (total_ - left_));
     now_ += more;

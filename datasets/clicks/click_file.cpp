@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-/// Criteo's lines have 250 bytes; what is longer than this is none of its.
+/// Criteo's lines have about 250 bytes; a line longer than this cannot be one of them.
 constexpr size_t kLongestLine = size_t{1} << 16;
 constexpr size_t kReadBytes = size_t{4} << 20;
-/// Rows that lie one after another are read at once, up to so many.
+/// Maximum number of adjacent rows in one read.
 constexpr size_t kRowsAtOnce = 4096;
 
 std::string_view without_carriage_return(std::string_view line) {
@@ -30,7 +30,7 @@ std::string_view without_carriage_return(std::string_view line) {
 
 }  // namespace
 
-/// Where the rows are that are well-formed.
+/// Positions of the well-formed rows.
 class ClickFile::Index {
  private:
   class OpenFile {
@@ -46,7 +46,7 @@ class ClickFile::Index {
     OpenFile(const OpenFile&) = delete;
     OpenFile& operator=(const OpenFile&) = delete;
 
-    /// Fewer bytes only at the file's end.
+    /// Reads fewer bytes only at the file's end.
     size_t read_at(uint64_t offset, char* into, size_t size) const {
       size_t done = 0;
       while (done < size) {
@@ -81,7 +81,7 @@ class ClickFile::Index {
   int64_t num_malformed() const { return num_malformed_; }
   const std::string& first_malformed() const { return first_malformed_; }
 
-  /// Rows `first` to `first` + `count` - 1.
+  /// Appends rows `first` to `first` + `count` - 1.
   void read(size_t first, size_t count, std::vector<ClickRow>& rows) const {
     const uint64_t begin = offset(first);
     const uint64_t end = first + count < size_ ? offset(first + count) : end_;
@@ -97,7 +97,7 @@ class ClickFile::Index {
   }
 
  private:
-  static constexpr size_t kRowsAChunk = 4096;  // of which no two are further apart than 2^32 bytes
+  static constexpr size_t kRowsAChunk = 4096;  // all within 2^32 bytes
 
   uint64_t offset(size_t row) const { return chunks_[row / kRowsAChunk] + offsets_[row]; }
 
@@ -106,9 +106,9 @@ class ClickFile::Index {
   }
 
   void find_rows() {
-    std::string bytes;        // from `begin` on
-    uint64_t begin = 0;       // of the bytes in the file
-    bool is_skipped = false;  // the line that goes on is too long
+    std::string bytes;        // content of the file from `begin` on
+    uint64_t begin = 0;       // offset of `bytes` in the file
+    bool is_skipped = false;  // whether the current line is too long
     for (;;) {
       const size_t had = bytes.size();
       bytes.resize(had + kReadBytes);
@@ -127,7 +127,7 @@ class ClickFile::Index {
         end_ = begin + bytes.size();
         return;
       }
-      if (bytes.size() - at > kLongestLine) {  // it is not kept
+      if (bytes.size() - at > kLongestLine) {  // drop the line
         if (!is_skipped) note_line(begin + at, std::string_view(bytes).substr(at));
         is_skipped = true;
         at = bytes.size();
@@ -163,7 +163,7 @@ class ClickFile::Index {
   std::vector<uint64_t> chunks_;
   std::vector<uint32_t> offsets_;
   size_t size_ = 0;
-  uint64_t end_ = 0;  // of the file
+  uint64_t end_ = 0;  // size of the file
   int64_t num_lines_ = 0;
   int64_t num_malformed_ = 0;
   std::string first_malformed_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kFields = 1 + kClickNumbers + kClickCategories;
 
-/// Printable, and no longer than an error should be.
+/// Returns the field in printable characters, and no longer than an error should be.
 std::string quoted(std::string_view field) {
   constexpr size_t kMost = 24;
   std::string text = "'";
@@ -23,7 +23,7 @@ std::string wrong(int field, const char* expected, std::string_view given) {
   return "field " + std::to_string(field + 1) + ": expected " + expected + ", but got " + quoted(given);
 }
 
-/// All of the text, and nothing else.
+/// Parses the whole text as one number.
 template <typename Number>
 bool parse_number(std::string_view text, int base, Number& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
@@ -90,7 +90,7 @@ float click_feature(std::optional<int64_t> number) {
 }
 
 int64_t click_id(int column, std::optional<uint32_t> category) {
-  // 0 of the column is the missing one.
+  // In each column, 0 stands for a missing category.
   return (int64_t{column} << 33) + (category ? int64_t{*category} + 1 : 0);
 }
 

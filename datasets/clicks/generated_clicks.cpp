@@ -11,26 +11,26 @@
 namespace lockstep {
 namespace {
 
-/// All seeds draw from one world.
+/// All seeds draw from the same world.
 constexpr uint64_t kWorld = 0x636c69636b73ULL;
 constexpr double kBias = -1.6;
-constexpr double kMissing = 0.05;  // of all values
+constexpr double kMissing = 0.05;  // share of missing values
 constexpr double kFewest = 8, kMost = 2000;
 
-/// In (0, 1).
+/// Uniform in (0, 1).
 double uniform(at::philox_engine& engine) {
   const uint64_t high = engine();
   const uint64_t bits = (high << 21) ^ (engine() >> 11);
   return (static_cast<double>(bits & ((uint64_t{1} << 53) - 1)) + 0.5) * 0x1p-53;
 }
 
-/// By the method of Box and Muller (1958).
+/// Standard normal, by the method of Box and Muller (1958).
 double normal(at::philox_engine& engine) {
   const double radius = std::sqrt(-2 * std::log(uniform(engine)));
   return radius * std::cos(2 * std::numbers::pi * uniform(engine));
 }
 
-/// Looks like the hash that a column of real logs has.
+/// Returns a value that looks like the hashes in real logs.
 uint32_t category_of(int column, size_t rank) {
   at::philox_engine engine(kWorld + 1 + static_cast<uint64_t>(column), rank);
   return static_cast<uint32_t>(engine());
@@ -60,7 +60,7 @@ GeneratedClicks::Drawn GeneratedClicks::draw(size_t index) const {
     const double value = std::exp(1.2 * normal(engine));
     if (uniform(engine) < kMissing) continue;
     drawn.row.numbers[i] = static_cast<int64_t>(value);
-    // As far from its mean as can be told: so that the bias is one.
+    // Subtracts the feature's approximate mean, so that kBias stays the bias.
     z += weights_[i] * (static_cast<double>(click_feature(drawn.row.numbers[i])) - 0.7);
   }
   for (size_t column = 0; column < effects_.size(); ++column) {

@@ -26,8 +26,8 @@ bool all_equal(const std::vector<double>& values, double value) {
   return std::all_of(values.begin(), values.end(), [value](double other) { return other == value; });
 }
 
-/// One value a channel, shaped to broadcast over images. Filled in there: to copy it from the host, a GPU
-/// would make the host wait.
+/// Returns one value per channel, shaped to broadcast over images. Fills them in on the device, since a copy
+/// to a GPU would make the host wait.
 at::Tensor per_channel(const std::vector<double>& values, const at::Tensor& images) {
   at::Tensor result = torch::empty({1, static_cast<int64_t>(values.size()), 1, 1}, images.options());
   for (size_t i = 0; i < values.size(); ++i) result.select(1, static_cast<int64_t>(i)).fill_(values[i]);
@@ -65,12 +65,12 @@ at::Tensor ImageTransform::operator()(const at::Tensor& images) const {
                   c10::str(images.sizes()));
   }
   const torch::NoGradGuard no_grad;
-  // float32 before the resize: CUDA resizes no integers, and devices would round them differently.
+  // Converts before the resize: CUDA cannot resize integers, and devices would round them differently.
   at::Tensor result = images.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   if (image_size != 0) result = resize_images(result, image_size, image_size);
   result.div_(255);
 
-  // What treats all channels of a grey image alike is done once, before there are three of them.
+  // If all channels are normalised the same way, a grey image is normalised before it gets three channels.
   const bool expands = result.size(1) != channels;
   const bool one_for_all = mean.size() == 1 && stddev.size() == 1;
   if (!expands || one_for_all) normalise_(result, mean, stddev);

@@ -29,7 +29,7 @@ std::string label_file(MnistSplit split) {
   return split == MnistSplit::kTrain ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte";
 }
 
-/// The path of a file or of its compressed form, or nothing.
+/// Returns the path of a file or of its compressed form, or nothing if neither exists.
 std::optional<std::string> find_file(const std::string& folder, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     const auto path = std::filesystem::path(folder) / (name + suffix);

@@ -22,7 +22,7 @@ namespace {
 at::Tensor gather_rows(const at::Tensor& tensor, c10::ArrayRef<size_t> indices) {
   const auto count = static_cast<int64_t>(indices.size());
   if (tensor.is_cpu() && tensor.is_contiguous()) {
-    // Loader threads come here: index_select would start a team of threads in each of them.
+    // Loader threads call this, and index_select would start a team of threads in each of them.
     std::vector<int64_t> sizes = tensor.sizes().vec();
     sizes[0] = count;
     at::Tensor rows = torch::empty(sizes, tensor.options());

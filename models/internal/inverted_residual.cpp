@@ -35,7 +35,7 @@ void InvertedResidualImpl::reset() {
 
 torch::Tensor InvertedResidualImpl::forward(const torch::Tensor& input) {
   auto output = convolutions_->forward(input);
-  // In place: backward of the normalisation that made `output` does not need it.
+  // In place, since backward of the normalisation that made `output` does not need it.
   if (options_.stride == 1 && options_.in_channels == options_.out_channels) output.add_(input);
   return output;
 }

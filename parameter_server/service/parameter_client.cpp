@@ -27,28 +27,28 @@ int64_t length_of(const std::vector<int64_t>& sizes) {
   return sizes.empty() ? 1 : sizes[0];
 }
 
-/// Puts the parts of an exchange into messages. `Where` says what part of the exchange a part is.
+/// Groups the parts of an exchange into messages. `Where` is a part's position in the exchange.
 template <typename Request, typename Where>
 class Messages {
  public:
   struct Message {
     size_t server = 0;
     Request request;
-    std::vector<Where> places;  // of its parts
+    std::vector<Where> positions;  // one for each part
   };
 
   explicit Messages(size_t num_servers) : open_(num_servers) {}
 
-  /// `bytes` is what the part makes go there or back.
+  /// `bytes` is the traffic that the part causes, there or back.
   void add(size_t server, typename Request::Part part, Where where, uint64_t bytes) {
-    // While one is worked on, the next one is on its way, and the processor's caches hold either.
+    // The processor's caches hold a message of this size, and the next one travels while one is handled.
     constexpr uint64_t kEnough = uint64_t{1} << 21;
     auto& open = open_[server];
     if (!open.message) open = {.message = messages_.size(), .bytes = 0};
     if (*open.message == messages_.size()) messages_.push_back({.server = server});
     auto& message = messages_[*open.message];
     message.request.parts.push_back(std::move(part));
-    message.places.push_back(std::move(where));
+    message.positions.push_back(std::move(where));
     open.bytes += bytes;
     if (open.bytes >= kEnough) open.message.reset();
   }
@@ -113,7 +113,7 @@ std::vector<int> ParameterClient::servers_of(int number) const {
 ParameterClient::CreateSummary ParameterClient::create_shards(
     const Variable& created, const std::function<CreateShard(const Shard&)>& ask) {
   CreateSummary summary;
-  // One after another: of values that are sent, copies of one shard's are enough.
+  // One after another, so that only one shard's copy of sent values exists at a time.
   for (const auto& shard : created.shards) {
     exchange({{static_cast<size_t>(shard.server), encode_request(ask(shard))}},
              [&](size_t, const RpcMessage& reply) {
@@ -193,11 +193,11 @@ std::vector<ParameterClient::Piece> ParameterClient::pieces_of(const Variable& v
 }
 
 std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wanted>& wanted) {
-  struct Place {
+  struct Position {
     size_t wanted = 0;
     Piece piece;
   };
-  Messages<PullShards, Place> messages(servers_.size());
+  Messages<PullShards, Position> messages(servers_.size());
   std::vector<Pulled> pulled(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto& asked = variable(wanted[i].variable);
@@ -216,15 +216,15 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
   exchange(calls, [&](size_t call, const RpcMessage& reply) {
     const auto& message = messages.all()[call];
     const auto parts = decode_pulled(reply);
-    check_count(*servers_[message.server], parts.size(), message.places.size());
+    check_count(*servers_[message.server], parts.size(), message.positions.size());
     for (size_t i = 0; i < parts.size(); ++i) {
-      const auto& [which, piece] = message.places[i];
+      const auto& [which, piece] = message.positions[i];
       auto& into = pulled[which];
       const auto& whole = variable(wanted[which].variable);
       into.versions[piece.shard] = parts[i].version;
       const int64_t num_wanted =
           wanted[which].rows.defined() ? wanted[which].rows.numel() : length_of(whole.sizes);
-      if (piece.size == num_wanted && !wanted[which].pinned) {  // of one shard alone, which needs no copy
+      if (piece.size == num_wanted && !wanted[which].pinned) {  // all from one shard: no copy needed
         into.values = parts[i].values;
         continue;
       }
@@ -250,7 +250,7 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
 
 std::vector<ParameterClient::Pushed> ParameterClient::messages_of(
     const std::vector<Gradient>& gradients) const {
-  struct Nowhere {};  // all answers are of one kind
+  struct Nowhere {};  // every reply is of the same kind, so no place is needed
   Messages<PushShards, Nowhere> messages(servers_.size());
   for (const auto& gradient : gradients) {
     const auto& stepped = variable(gradient.variable);
@@ -304,7 +304,7 @@ ParameterClient::PushSummary ParameterClient::push(const PushId& id, const std::
 
 void ParameterClient::contribute(uint64_t step, uint32_t slot, const std::vector<Gradient>& gradients) {
   auto pushed = messages_of(gradients);
-  // Each server is told when it has all, those that get nothing too.
+  // Tells each server which message is its last; a server without any gets an empty one.
   std::vector<std::optional<size_t>> last(servers_.size());
   for (size_t i = 0; i < pushed.size(); ++i) last[pushed[i].server] = i;
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -343,7 +343,7 @@ void ParameterClient::end_servers() {
   for (const auto& server : servers_) {
     try {
       server->call(encode_request(EndServing{}));
-    } catch (const PeerLost&) {  // it has ended
+    } catch (const PeerLost&) {  // it has already ended
     }
   }
 }
@@ -359,10 +359,10 @@ std::vector<std::string> ParameterClient::save(const std::string& folder) {
 
 void ParameterClient::exchange(const std::vector<Call>& calls, const OnReply& on_reply) {
   std::vector<bool> is_sent(calls.size());
-  std::vector<std::vector<size_t>> unanswered(servers_.size());  // of servers that were lost
+  std::vector<std::vector<size_t>> unanswered(servers_.size());  // calls without a reply, by lost server
   std::vector<bool> is_lost(servers_.size());
   std::exception_ptr error;
-  // The other calls go on where one fails, so that no answer is left to be taken for that of a later call.
+  // If a call fails, the others still run, so that no reply is left to be mistaken for a later call's.
   const auto attempt = [&](size_t call, const std::function<void()>& work) {
     const size_t server = calls[call].server;
     try {
@@ -390,10 +390,10 @@ void ParameterClient::exchange(const std::vector<Call>& calls, const OnReply& on
 
 void ParameterClient::ask_again(size_t server, const std::vector<Call>& calls,
                                 const std::vector<size_t>& unanswered, const OnReply& on_reply) {
-  // One that comes back and is lost each time is not waited for without end.
+  // Gives up on a server that comes back and is lost again each time.
   constexpr int kMaxAttempts = 3;
   for (int attempt = 1;; ++attempt) {
-    // Blocks until it is back, and ends with PeerLost where it does not come in time.
+    // Blocks until the server is back; throws PeerLost if it does not come back in time.
     servers_[server] = std::make_unique<RpcClient>(options_.servers[server]);
     ++num_reconnects_;
     try {

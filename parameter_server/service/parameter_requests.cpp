@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// Takes a message's fields and tensors in the order in which they were put.
+/// Reads a message's fields and tensors in the order in which they were written.
 class MessageReader {
  public:
   explicit MessageReader(const RpcMessage& message) : fields_(message.fields), tensors_(message.tensors) {}
@@ -19,7 +19,7 @@ class MessageReader {
   LittleEndianReader& fields() { return fields_; }
 
   bool read_bool() { return read_choice(2, "0 or 1") == 1; }
-  /// A number below `count`.
+  /// Reads a number below `count`.
   uint8_t read_choice(uint8_t count, const char* what) {
     const auto value = fields_.read<uint8_t>();
     if (value >= count)
@@ -31,7 +31,7 @@ class MessageReader {
       throw InvalidArgument(c10::str("expected more than ", next_, " tensors in the message"));
     return tensors_[next_++];
   }
-  /// How many of something that takes `min_bytes` each, so that a count takes no memory by itself.
+  /// Reads a count of items of at least `min_bytes` each. The limit keeps a forged count from taking memory.
   size_t read_count(size_t min_bytes) {
     const auto count = fields_.read<uint32_t>();
     if (count > fields_.num_left() / min_bytes)
@@ -63,7 +63,7 @@ class MessageWriter {
   std::vector<at::Tensor> tensors_;
 };
 
-// The alternatives of a variant: its index, and their fields in the order of their declaration.
+// Variants: the alternative's index, then its fields in the order of their declaration.
 
 void visit_fields(auto& rule, const auto& visit) requires requires {
   rule.nesterov;
@@ -133,7 +133,7 @@ Variant read_variant(MessageReader& reader, const char* what) {
   return variant;
 }
 
-// The requests; a variant's index is its number.
+// The requests. Each one's number is its index in the variant.
 
 void write_request(MessageWriter& writer, const CreateShard& request) {
   writer.fields().write_text(request.shard);

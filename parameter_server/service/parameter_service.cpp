@@ -24,7 +24,7 @@ void check_shape(const CreateShard& request) {
         c10::str(name, ": expected a row filter with values that the server makes, but got one without"));
 }
 
-/// Of the shard that is asked for.
+/// Sizes of the requested shard.
 std::vector<int64_t> sizes_of(const CreateShard& request) {
   auto sizes = request.values.sizes().vec();
   if (!sizes.empty()) sizes[0] = request.rows.size();
@@ -68,8 +68,8 @@ std::vector<HeldShard> ParameterService::all_shards() const {
   return all;
 }
 
-/// The one that is there with these rows. Without it, gives up what was restored of a variable that is cut
-/// otherwise now.
+/// Returns the shard if it is present with these rows. Otherwise drops the unclaimed restored shards of the
+/// variable, which is partitioned differently now.
 ParameterService::PresentShard ParameterService::present_shard(const CreateShard& request) {
   MutexLock lock(mutex_);
   const auto found = shards_.find(request.shard);
@@ -92,7 +92,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
     present.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
     return encode_created({present.was_restored ? ShardOrigin::kRestored : ShardOrigin::kPresent, source});
   }
-  // Made outside of the lock, since a large one takes its time; of two at once the first one stays.
+  // Made without the lock, since a large shard takes time. If two are made at once, the first one stays.
   const auto saved = storage_ ? storage_->find(variable, rows) : std::nullopt;
   const auto shard = std::make_shared<ParameterShard>(name,
                                                       saved     ? saved->values
@@ -104,9 +104,9 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
   HeldShard held;
   {
     MutexLock lock(mutex_);
-    const auto [place, is_new] = shards_.try_emplace(name, HeldShard{variable, rows, shard});
+    const auto [entry, is_new] = shards_.try_emplace(name, HeldShard{variable, rows, shard});
     if (is_new) return encode_created({saved ? ShardOrigin::kRestored : ShardOrigin::kNew, source});
-    held = place->second;
+    held = entry->second;
   }
   if (held.variable != variable || held.rows != rows)
     throw InvalidArgument(c10::str(name, ": expected rows ", held.rows.begin, " to ", held.rows.end - 1,
@@ -141,7 +141,7 @@ PushResult ParameterService::push(const PushId& id, const PushShards::Part& part
 }
 
 RpcMessage ParameterService::answer(const ContributeShards& request) {
-  for (const auto& part : request.parts) shard(part.shard);  // throws where it is not there
+  for (const auto& part : request.parts) shard(part.shard);  // throws if the shard is missing
   collector_.add(request);
   return {};
 }

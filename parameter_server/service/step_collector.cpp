@@ -15,10 +15,10 @@
 namespace lockstep {
 namespace {
 
-/// So that a wrong number takes no memory.
+/// Limits the memory that a wrong number can take.
 constexpr uint32_t kMaxSlots = uint32_t{1} << 16;
 
-/// Which of them the shard has is its own to check.
+/// The shard itself checks which of these rows it has.
 std::span<const int64_t> checked_rows(const PushShards::Part& part) {
   const auto rows = ascending_row_numbers(part.rows, std::numeric_limits<int64_t>::max(), part.shard + ": ");
   if (std::ssize(rows) != part.gradient.size(0))
@@ -75,7 +75,7 @@ void StepCollector::add(const ContributeShards& contribution) {
   if (contribution.step > step_) slots_.clear();
   step_ = contribution.step;
   auto& slot = slots_[contribution.slot];
-  if (slot.is_whole) slot = {};  // it comes again
+  if (slot.is_whole) slot = {};  // it is sent again
   for (const auto& part : contribution.parts) slot.parts[part.shard] = part;
   slot.is_whole = contribution.is_last;
 }

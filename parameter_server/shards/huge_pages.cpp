@@ -14,8 +14,7 @@ at::Tensor empty_for_random_access(const at::Tensor& like) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr());
   const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (begin + tensor.nbytes()) / kHugePage * kHugePage;
-  // Before anything is written there. Where the system has none to give, pages are small, and nothing is
-  // lost.
+  // This must precede the first write. If the system has no huge pages, small ones do no harm.
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
 #endif
   return tensor;

@@ -17,7 +17,7 @@ namespace {
 ShardOptimizer make_optimizer(const std::string& name, const at::Tensor& values, const UpdateRule& rule) {
   try {
     if (!values.defined()) throw InvalidArgument("expected values, but got none");
-    if (!values.is_cpu()) return {values, rule};  // which it refuses
+    if (!values.is_cpu()) return {values, rule};  // the optimizer refuses them
     auto own = empty_for_random_access(values);
     own.copy_(values.detach());
     return {std::move(own), rule};
@@ -88,7 +88,7 @@ ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
   return {std::move(copies), version_};
 }
 
-/// What is pulled of rows that are to begin anew: they do so with their next update.
+/// Shows the initial values of expired rows, which only their next update resets.
 void ParameterShard::show_expired_anew(const at::Tensor& rows, const at::Tensor& copies) const {
   const auto* row = rows.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < rows.numel(); ++i)

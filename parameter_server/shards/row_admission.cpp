@@ -41,7 +41,7 @@ RowAdmission::Noted RowAdmission::note(std::span<const int64_t> rows, uint64_t v
       updates[row] = 0;
     }
     if (last != nullptr) last[row] = static_cast<int64_t>(version);
-    // It counts no further than it has to.
+    // The count stops at min_frequency.
     if (updates[row] < filtered_.filter.min_frequency) ++updates[row];
     if (updates[row] == 0) updates[row] = 1;
     if (updates[row] >= filtered_.filter.min_frequency) admitted.push_back(static_cast<int64_t>(i));

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// Of the processor that runs this.
+/// Kernels for the processor that runs this.
 const RowKernelSet& kernel_set() {
   static const RowKernelSet& chosen = []() -> const RowKernelSet& {
 #if defined(__x86_64__)

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// Rows of a saved shard.
+/// Some rows of a saved shard.
 struct Slice {
   const SavedShard* part = nullptr;
   RowRange rows;  // of the variable
@@ -23,7 +23,7 @@ template <typename... Parts>
   throw InvalidArgument(c10::str("[assemble_shard] ", parts...));
 }
 
-/// Those of the parts that have some of the rows, in order.
+/// Slices of the parts that cover `rows`, in order.
 std::vector<Slice> slices_of(const std::vector<SavedShard>& parts, const RowRange& rows) {
   std::vector<const SavedShard*> ordered;
   for (const auto& part : parts)
@@ -48,7 +48,7 @@ bool has_rows(const at::Tensor& tensor, const RowRange& rows) {
   return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows.size();
 }
 
-/// The slices of `tensor_of(part)`, one after another.
+/// Concatenates the slices of `tensor_of(part)`.
 template <typename TensorOf>
 at::Tensor joined(const std::string& what, const std::vector<Slice>& slices, const TensorOf& tensor_of) {
   std::vector<at::Tensor> cut;

@@ -60,7 +60,7 @@ void check_lr(double lr) {
   if (!std::isfinite(lr)) refuse("lr: expected a finite number, but got ", lr);
 }
 
-/// Null: any row can be stepped by itself.
+/// Null if each row can be stepped by itself.
 const char* what_changes_all_rows(const UpdateRule& rule) {
   if (const auto* sgd = std::get_if<SgdRule>(&rule); sgd && sgd->momentum != 0) return "momentum";
   return std::visit([](const auto& any) { return any.weight_decay != 0 ? "weight_decay" : nullptr; }, rule);

@@ -37,7 +37,7 @@ void check(const NormalValues& normal) {
     throw InvalidArgument(c10::str("[InitialValues] expected std of 0 or more, but got ", normal.std));
 }
 
-/// From 0 up to 1, by as many bits as a float32 tells apart there.
+/// A number in [0, 1) with 24 random bits, a float32's precision there.
 double next_uniform(at::philox_engine& engine) {
   return (engine() >> 8) * 0x1p-24;
 }
@@ -58,7 +58,7 @@ template <typename T>
 void fill_row(const NormalValues& normal, int64_t row, T* values, int64_t count) {
   at::philox_engine engine(normal.seed, static_cast<uint64_t>(row));
   for (int64_t i = 0; i < count; i += 2) {
-    // The logarithm of zero is left out.
+    // `1 - x` avoids the logarithm of zero.
     const double radius = normal.std * std::sqrt(-2 * std::log(1 - next_uniform(engine)));
     const double angle = 2 * std::numbers::pi * next_uniform(engine);
     values[i] = static_cast<T>(normal.mean + radius * std::cos(angle));

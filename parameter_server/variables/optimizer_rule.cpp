@@ -30,7 +30,7 @@ UpdateRule adam_rule(const Options& options, bool is_decoupled) {
 
 UpdateRule update_rule_of(const torch::optim::Optimizer& optimizer, size_t group) {
   if (const auto* own = dynamic_cast<const HasUpdateRule*>(&optimizer)) return own->update_rule(group);
-  // Each class refuses groups with options of another one.
+  // Each optimizer class refuses groups with another class's options.
   const auto& options = optimizer.param_groups().at(group).options();
   if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options))
     return SgdRule{.momentum = sgd->momentum(),

@@ -14,9 +14,9 @@ class ServedTable;
 
 /// The rows of a table that some ids refer to, on the CPU.
 struct TableRows {
-  at::Tensor rows;    ///< row numbers, an int64 vector, strictly ascending
-  at::Tensor places;  ///< index into `rows` for each id, in the ids' shape
-  at::Tensor values;  ///< a copy of these rows
+  at::Tensor rows;     ///< row numbers, an int64 vector, strictly ascending
+  at::Tensor indices;  ///< index into `rows` for each id, in the ids' shape
+  at::Tensor values;   ///< a copy of these rows
 };
 
 /// Reads rows of tables that are kept elsewhere.

@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// The workers' channel carries the meeting before they connect first.
+// The workers meet over their channel before they connect for the first time.
 constexpr uint64_t kFirstCall = 1;
 
 }  // namespace
@@ -38,7 +38,7 @@ BackendChannel::BackendChannel(BackendChannelConfig config)
     on_host_ = std::make_unique<LocalChannel>(num_ranks_, LocalAlgorithm::kOneDevice, config_.timeout);
   }
   for (size_t local = 0; local < config_.devices.size(); ++local) {
-    checked_.push_back(c10::make_intrusive<CheckedBackend>(place_of(local), order_));
+    checked_.push_back(c10::make_intrusive<CheckedBackend>(rank_info(local), order_));
     backends_.push_back(checked_.back());
   }
   if (workers_) {
@@ -48,19 +48,19 @@ BackendChannel::BackendChannel(BackendChannelConfig config)
   }
 }
 
-RankInfo BackendChannel::place_of(size_t local) const {
-  RankInfo place{.op = config_.op,
-                 .rank = first_rank_ + static_cast<int>(local),
-                 .size = num_ranks_,
-                 .device = config_.devices[local],
-                 .timeout = config_.timeout,
-                 .wire_dtype = config_.wire_dtype};
-  if (!workers_) return place;
-  place.on_joined = [calls = workers_->calls](uint64_t sequence, const std::string& description) {
+RankInfo BackendChannel::rank_info(size_t local) const {
+  RankInfo info{.op = config_.op,
+                .rank = first_rank_ + static_cast<int>(local),
+                .size = num_ranks_,
+                .device = config_.devices[local],
+                .timeout = config_.timeout,
+                .wire_dtype = config_.wire_dtype};
+  if (!workers_) return info;
+  info.on_joined = [calls = workers_->calls](uint64_t sequence, const std::string& description) {
     calls->submit(sequence + kFirstCall, {description, nullptr, nullptr, [](const std::exception_ptr&) {}});
   };
-  place.find_cause = workers_->find_cause;
-  return place;
+  info.find_cause = workers_->find_cause;
+  return info;
 }
 
 BackendChannel::~BackendChannel() {
@@ -79,7 +79,7 @@ BackendChannel::~BackendChannel() {
   } else if (!aborted) {
     abort_all(connected);
   }
-  // The backends that replicas saw may live on, in the history of tensors.
+  // Backends that replicas have seen may outlive the channel, in the history of tensors.
   order_->abort(std::make_exception_ptr(CollectiveAborted("[" + config_.op + "] the channel is closed")));
   for (const auto& checked : checked_) {
     checked->use(nullptr);
@@ -87,7 +87,8 @@ BackendChannel::~BackendChannel() {
   }
 }
 
-/// Whether all workers are done with the channel, on their devices, too. NCCL's communicators end together.
+/// Returns true if all workers have finished with the channel, on their devices too: NCCL's communicators
+/// have to end together.
 bool BackendChannel::close_workers() {
   const auto& calls = workers_->calls;
   try {
@@ -102,7 +103,7 @@ bool BackendChannel::close_workers() {
   }
 }
 
-/// A worker that cannot connect ends the job: the others would wait for it.
+/// A worker that cannot connect ends the job, as the others would wait for it.
 void BackendChannel::connect_workers() {
   const auto calls = workers_->calls;
   watch_ = std::make_unique<FailureWatch>(calls, [this, calls] {
@@ -140,7 +141,7 @@ void BackendChannel::connect() {
   }
   Backends made;
   try {
-    // An abort() that came before the connection could be seen has left its reason.
+    // An abort() before other threads could see the connection has left its reason.
     if (const auto error = order_->abort_error()) connection->abort(error);
     made = connection->connect(config_.factory, generation_++);
   } catch (...) {
@@ -155,7 +156,7 @@ void BackendChannel::connect() {
     connected_ = made;
     aborted_ = false;
   }
-  // The watch acts once, and may have found nothing to abort yet.
+  // The watch acts once, and may have acted before there was anything to abort.
   if (const auto error = order_->abort_error(); error && workers_) {
     abort_all(made);
     std::rethrow_exception(error);
@@ -163,7 +164,7 @@ void BackendChannel::connect() {
 }
 
 void BackendChannel::disconnect() {
-  watch_.reset();  // once what it has begun is done
+  watch_.reset();  // after it has finished
   Backends connected;
   bool aborted = false;
   {
@@ -181,9 +182,9 @@ void BackendChannel::disconnect() {
   }
 }
 
-/// Lets the collectives that all ranks have joined come to their end, and finds out which have. The host
-/// waits for none of them on GPUs: they may be those of a run that went well, and to cut them off would leave
-/// each replica with other sums.
+/// Lets the collectives that all ranks have joined finish, and finds out which have. The host waits for none
+/// of them on GPUs: they may belong to a run that succeeded, and cutting them off would leave each replica
+/// with different sums.
 bool BackendChannel::finish_joined() {
   constexpr auto kLongest = std::chrono::seconds(10);
   const auto deadline =
@@ -196,9 +197,9 @@ bool BackendChannel::finish_joined() {
     is_running = false;
     for (const auto& checked : checked_) {
       const auto open = checked->first_open(end);
-      if (!open.is_running) end = open.place;  // those behind one that has failed may never end
+      if (!open.is_running) end = open.position;  // those after a failed one may never end
       is_running = is_running || open.is_running;
-      num_intact = std::min(num_intact, open.place);
+      num_intact = std::min(num_intact, open.position);
     }
     if (std::chrono::steady_clock::now() >= deadline) break;
     if (is_running) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -244,7 +245,7 @@ void BackendChannel::check_complete() {
   order_->check_complete();
   on_host_->check_complete();
   check_launched();
-  // By then the other workers have called the same.
+  // By then the other workers have made the same call.
   if (workers_) workers_->calls->drain();
 }
 
@@ -263,7 +264,7 @@ void BackendChannel::abort(const std::string& reason) {
   end();
 }
 
-/// Once the order has an error.
+/// Call it once the order has an error.
 void BackendChannel::end() {
   std::shared_ptr<BackendConnection> connecting;
   Backends connected;
@@ -276,7 +277,7 @@ void BackendChannel::end() {
   }
   if (connecting) connecting->abort(order_->abort_error());
   if (!is_first) return;
-  // Where other workers have failed nothing is gone on with, and their ranks may never come.
+  // If other workers have failed, the run cannot continue, and their ranks may never come.
   if (!connected.empty() && !workers_) finish_joined();
   drop_recordings();
   abort_all(connected);
@@ -301,7 +302,7 @@ uint64_t BackendChannel::num_intact() const {
   return num_intact_;
 }
 
-/// NCCL's communicators do not end, nor abort, while a graph has their kernels.
+/// NCCL's communicators neither end nor abort while a graph holds their kernels.
 void BackendChannel::drop_recordings() {
   std::vector<std::weak_ptr<GraphRecording>> recordings;
   {

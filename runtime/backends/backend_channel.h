@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/backends/backend_factory.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/collectives/collective_channel.h"
 #include "lockstep/runtime/devices/device.h"
@@ -23,23 +24,6 @@ class CollectiveOrder;
 class FailureWatch;
 class WorkerChannel;
 class WorkerLayout;
-
-/// Describes one rank for which a factory makes a backend.
-struct BackendRequest {
-  int rank = 0;
-  int size = 1;          ///< Number of ranks in all processes.
-  LogicalDevice device;  ///< Device of this rank.
-  /// Store that all ranks share; this client belongs to this rank alone.
-  c10::intrusive_ptr<c10d::Store> store;
-  std::chrono::milliseconds timeout{};  ///< Limit of connecting and of every collective.
-  int generation = 0;                   ///< How often this channel has connected before.
-};
-
-/// Makes a rank's backend. It is called for all ranks at the same time, each in a thread of its own, in the
-/// process that has the rank, so that it may wait for the others through the store. Anything that these calls
-/// share must be thread-safe. Once all calls have returned, each thread calls eagerConnectSingleDevice() on
-/// its backend with the rank's device. The code that opens the channel gets the errors of both.
-using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
 
 /// Connects a channel over backends with the ranks of other worker processes.
 struct BackendWorkers {
@@ -123,7 +107,7 @@ class BackendChannel : public CollectiveChannel {
   bool close_workers();
   void drop_recordings();
   void end();
-  RankInfo place_of(size_t local) const;
+  RankInfo rank_info(size_t local) const;
 
   BackendChannelConfig config_;
   BackendWorkers* const workers_;  // config_.workers

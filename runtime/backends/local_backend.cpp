@@ -23,7 +23,7 @@ bool have_same_order(const std::vector<Arrival>& arrivals, size_t index) {
          });
 }
 
-/// How many elements make a part of this tensor's reduction.
+/// Number of elements in each part of this tensor's reduction.
 int64_t elements_of_a_part(const std::vector<Arrival>& arrivals, size_t index, LocalAlgorithm algorithm) {
   const at::Tensor& first = arrivals[0].outputs[index];
   const int64_t all = first.numel();
@@ -37,7 +37,7 @@ int64_t elements_of_a_part(const std::vector<Arrival>& arrivals, size_t index, L
     on_one_gpu = on_one_gpu && device == first.device();
   }
   if (on_cpu) return std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first.element_size()));
-  // Each GPU sums a share; one alone would only launch more kernels.
+  // Each GPU sums a share. On a single GPU, shares would only launch more kernels.
   const auto ranks = static_cast<int64_t>(arrivals.size());
   return on_one_gpu ? all : (all + ranks - 1) / ranks;
 }
@@ -90,7 +90,7 @@ ReplicaRendezvous::Work reduction_of(std::vector<Arrival>& arrivals, c10d::Reduc
           }};
 }
 
-/// One part a rank: `copy(arrival)` fills in that rank's outputs.
+/// One part for each rank: `copy(arrival)` fills in that rank's outputs.
 ReplicaRendezvous::Work copies(std::vector<Arrival>& arrivals, DeviceStreams& streams,
                                std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
   return {static_cast<int>(arrivals.size()),

@@ -51,7 +51,7 @@ class RendezvousWork : public c10d::Work {
   std::shared_ptr<StreamFence> finished_;
 };
 
-/// What has been waited for already.
+/// Work that has already been waited for.
 class DoneWork : public c10d::Work {
  public:
   DoneWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)

@@ -50,8 +50,8 @@ class RendezvousBackend : public c10d::Backend {
     int size = 1;
   };
   /// `local` is the rank within the rendezvous.
-  RendezvousBackend(Rank place, int local, std::shared_ptr<ReplicaRendezvous> rendezvous)
-      : Backend(place.rank, place.size), local_(local), rendezvous_(std::move(rendezvous)) {}
+  RendezvousBackend(Rank rank, int local, std::shared_ptr<ReplicaRendezvous> rendezvous)
+      : Backend(rank.rank, rank.size), local_(local), rendezvous_(std::move(rendezvous)) {}
 
   /// Throws InvalidArgument if this backend cannot reduce `tensors` with `op`.
   virtual void check_reduction(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) const;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMostSteps = 1e15;  // so that a count is exact as a double
+constexpr double kMostSteps = 1e15;  // keeps a count exact as a double
 
 bool is_unit(const std::string& text, const std::string& unit) {
   return text == unit || text == unit + "s";

@@ -22,15 +22,15 @@ ClusterMembership membership_from_flags(const std::vector<std::string>& worker_h
                           " to name a host:port, but got none");
   }
   ClusterSpec::Tasks workers;
-  std::map<HostPort, size_t> places;
+  std::map<HostPort, size_t> indices;
   for (size_t i = 0; i < worker_hosts.size(); ++i) {
     const ConfigurationValue value{.source = "flags", .name = kWorkerHosts + ("[" + std::to_string(i) + "]")};
     const HostPort address = parse_host_port(worker_hosts[i], value);
-    const auto [place, is_new] = places.emplace(address, i);
+    const auto [first, is_new] = indices.emplace(address, i);
     if (!is_new) {
       refuse_value(value, "an address of its own",
                    quoted_excerpt(worker_hosts[i]) + " as in " + kWorkerHosts + "[" +
-                       std::to_string(place->second) + "]");
+                       std::to_string(first->second) + "]");
     }
     workers.emplace(static_cast<int>(i), address);
   }

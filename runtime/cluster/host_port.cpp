@@ -27,7 +27,7 @@ bool is_ipv4_address(std::string_view text) {
   return inet_pton(AF_INET, std::string(text).c_str(), &address) == 1;
 }
 
-/// The canonical form, or nothing where `text` is no IPv6 address. A zone (%eth0) is kept.
+/// The canonical form, or nothing if `text` is not an IPv6 address. A zone (%eth0) is kept.
 std::optional<std::string> canonical_ipv6_address(std::string_view text) {
   const size_t percent = std::min(text.find('%'), text.size());
   const std::string_view zone = text.substr(percent);
@@ -43,7 +43,7 @@ std::optional<std::string> canonical_ipv6_address(std::string_view text) {
   return canonical.data() + std::string(zone);
 }
 
-/// Underscores are no part of DNS host names, but of the names of containers.
+/// DNS host names have no underscores, but container names may.
 bool is_host_name(std::string_view text) {
   constexpr size_t kMaxName = 253;
   constexpr size_t kMaxLabel = 63;
@@ -62,7 +62,7 @@ bool is_host_name(std::string_view text) {
   }
 }
 
-/// What a host is, or what is wrong with it.
+/// A host, or else what was expected.
 struct HostReading {
   std::optional<std::string> host;
   std::string expected;
@@ -75,7 +75,7 @@ HostReading read_bracketed(std::string_view inside) {
 }
 
 HostReading read_name_or_ipv4(std::string_view text) {
-  // No name consists of a number only: resolvers would take it for a short form of an address.
+  // No name consists of digits and dots only: resolvers would take it for a short form of an address.
   if (text.find_first_of(kDecimalDigits) != std::string_view::npos &&
       text.find_first_not_of("0123456789.") == std::string_view::npos) {
     if (is_ipv4_address(text)) return {.host = std::string(text), .expected = ""};

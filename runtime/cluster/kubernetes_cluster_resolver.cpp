@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kKubernetes[] = "Kubernetes";
 
-/// Whichever of PyTorchJob's two variables for the same value is there, the newer one first.
+/// Whichever of PyTorchJob's two variables for the same value is set, preferring the newer one.
 std::string either_of(const LauncherVariables& variables, const std::string& name, const std::string& newer) {
   return variables.has(newer) ? newer : name;
 }

@@ -14,7 +14,7 @@ constexpr char kMpiLocalSize[] = "OMPI_COMM_WORLD_LOCAL_SIZE";
 constexpr char kSessionFolder[] = "PMIX_SERVER_TMPDIR";
 constexpr char kPmixJob[] = "PMIX_NAMESPACE";
 
-/// Says what to do where nothing names an address.
+/// Says what to do if nothing names an address.
 [[noreturn]] void refuse_without_master(const std::string& why) {
   throw InvalidArgument(
       "[Open MPI] expected MASTER_ADDR and MASTER_PORT to name where rank 0 listens, for " + why +

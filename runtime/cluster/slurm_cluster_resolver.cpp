@@ -18,7 +18,7 @@ constexpr char kSlurm[] = "Slurm";
 constexpr int kLastPort = 65535;
 constexpr int kMaxSlurmTasks = 1 << 20;
 
-/// The first of `names` that is set, or the first.
+/// The first of `names` that is set, or else the first of all.
 std::string first_set(const LauncherVariables& variables, const std::vector<std::string>& names) {
   const auto found =
       std::find_if(names.begin(), names.end(), [&](const auto& name) { return variables.has(name); });
@@ -30,34 +30,34 @@ std::string num_tasks_variable(const LauncherVariables& variables) {
 }
 
 /// Where a task runs.
-struct TaskPlace {
+struct TaskPosition {
   int node = 0;
   int local_index = 0;
 
-  bool operator==(const TaskPlace&) const = default;
+  bool operator==(const TaskPosition&) const = default;
 };
 
 /// Fills one node after another, or gives one task to each node in turn.
-std::vector<TaskPlace> place_tasks(const std::vector<int>& tasks_per_node, bool is_cyclic) {
-  std::vector<TaskPlace> places;
+std::vector<TaskPosition> place_tasks(const std::vector<int>& tasks_per_node, bool is_cyclic) {
+  std::vector<TaskPosition> positions;
   if (!is_cyclic) {
     for (size_t node = 0; node < tasks_per_node.size(); ++node) {
       for (int i = 0; i < tasks_per_node[node]; ++i) {
-        places.push_back({.node = static_cast<int>(node), .local_index = i});
+        positions.push_back({.node = static_cast<int>(node), .local_index = i});
       }
     }
-    return places;
+    return positions;
   }
   std::vector<int> open_nodes(tasks_per_node.size());
   std::iota(open_nodes.begin(), open_nodes.end(), 0);
   for (int i = 0; !open_nodes.empty(); ++i) {
-    for (const int node : open_nodes) places.push_back({.node = node, .local_index = i});
+    for (const int node : open_nodes) positions.push_back({.node = node, .local_index = i});
     std::erase_if(open_nodes, [&](int node) { return tasks_per_node[node] == i + 1; });
   }
-  return places;
+  return positions;
 }
 
-/// The tasks of a step, as far as all of them know it.
+/// The tasks of a step, as far as every task knows them.
 class SlurmStep {
  public:
   explicit SlurmStep(const LauncherVariables& variables) : variables_(variables) {
@@ -84,19 +84,19 @@ class SlurmStep {
       variables_.refuse(tasks_name, std::to_string(sum) + ", the sum of " + counts_name);
     }
     const std::string distribution = variables_.find_text("SLURM_DISTRIBUTION").value_or("block");
-    places_ =
+    positions_ =
         place_tasks(tasks_per_node_, distribution.substr(0, distribution.find_first_of(":,")) == "cyclic");
   }
 
   int num_tasks() const { return num_tasks_; }
   int num_tasks_of(int node) const { return tasks_per_node_[node]; }
 
-  /// Throws where the place that Slurm gave this task is another.
-  TaskPlace place_of(int rank) const {
-    const TaskPlace given = {
+  /// Throws if Slurm placed this task elsewhere.
+  TaskPosition position_of(int rank) const {
+    const TaskPosition given = {
         .node = variables_.integer("SLURM_NODEID", {.most = static_cast<int>(nodes_.size()) - 1}),
         .local_index = variables_.integer("SLURM_LOCALID", {})};
-    const TaskPlace expected = places_[rank];
+    const TaskPosition expected = positions_[rank];
     if (given == expected) return given;
     throw InvalidArgument("[Slurm] expected SLURM_PROCID=" + std::to_string(rank) +
                           " on SLURM_NODEID=" + std::to_string(expected.node) +
@@ -114,9 +114,9 @@ class SlurmStep {
     }
     ClusterSpec::Tasks workers;
     for (int rank = 0; rank < num_tasks_; ++rank) {
-      const TaskPlace& place = places_[rank];
-      const std::string host = parse_host(nodes_[place.node], {.source = kSlurm, .name = "a node's name"});
-      workers.emplace(rank, HostPort{.host = host, .port = port_base + place.local_index});
+      const TaskPosition& position = positions_[rank];
+      const std::string host = parse_host(nodes_[position.node], {.source = kSlurm, .name = "a node's name"});
+      workers.emplace(rank, HostPort{.host = host, .port = port_base + position.local_index});
     }
     return ClusterSpec({{"worker", std::move(workers)}});
   }
@@ -126,21 +126,21 @@ class SlurmStep {
   int num_tasks_ = 1;
   std::vector<std::string> nodes_;
   std::vector<int> tasks_per_node_;
-  std::vector<TaskPlace> places_;
+  std::vector<TaskPosition> positions_;
 };
 
 ClusterMembership read_slurm(const Environment& environment, const SlurmClusterOptions& options) {
   const LauncherVariables variables(environment, kSlurm);
   const SlurmStep step(variables);
   const int rank = variables.integer("SLURM_PROCID", {.most = step.num_tasks() - 1});
-  const TaskPlace place = step.place_of(rank);
+  const TaskPosition position = step.position_of(rank);
   ClusterMembership membership;
   membership.cluster_spec = step.cluster_spec(options.port_base);
   membership.task_id = rank;
   membership.rank = rank;
   membership.world_size = step.num_tasks();
-  membership.local_rank = place.local_index;
-  membership.local_world_size = step.num_tasks_of(place.node);
+  membership.local_rank = position.local_index;
+  membership.local_world_size = step.num_tasks_of(position.node);
   membership.restart_count = variables.find_integer("SLURM_RESTART_COUNT", {}).value_or(0);
 
   HostPort master = membership.cluster_spec.task_address("worker", 0);
@@ -158,8 +158,7 @@ ClusterMembership read_slurm(const Environment& environment, const SlurmClusterO
   return membership;
 }
 
-/// Steps that Slurm runs for itself, such as a batch script and the shell of salloc, have the highest
-/// numbers.
+/// Slurm's internal steps, such as a batch script or salloc's shell, have the highest numbers.
 bool is_step_of_srun(const std::string& step_id) {
   constexpr uint64_t kFirstSpecialStep = 0xFFFFFFF0;
   uint64_t number = 0;

@@ -39,7 +39,7 @@ std::optional<int> read_digits(const std::string& text) {
   return value;
 }
 
-/// Reads a job's tasks, keeping account of the addresses of all jobs.
+/// Reads a job's tasks, and keeps track of the addresses of all jobs.
 class JobReader {
  public:
   ClusterSpec::Tasks read(const std::string& path, const json& job) {
@@ -136,7 +136,7 @@ int read_task_index(const json& task, const ClusterSpec& cluster, const std::str
   const auto index = task.find("index");
   if (index == task.end()) refuse_tf_config("task.index", expected, kNothing);
 
-  // Numbers above the range of an int are read as text as well, which refuses them.
+  // Numbers are read as text too, which refuses those above the range of an int.
   const bool is_whole = index->is_number_unsigned();
   const auto value = is_whole             ? read_digits(index->dump())
                      : index->is_string() ? read_digits(index->get_ref<const std::string&>())

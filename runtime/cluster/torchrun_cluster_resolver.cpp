@@ -31,7 +31,7 @@ ClusterMembership read_torchrun(const Environment& environment) {
   if (membership.is_master_served_by_launcher) membership.master = variables.master();
   membership.restart_count = variables.find_integer("TORCHELASTIC_RESTART_COUNT", {}).value_or(0);
   membership.job_id = variables.find_text(kRunId).value_or("");
-  // What torchrun says where no --rdzv-id was given.
+  // torchrun's value if no --rdzv-id was given.
   if (membership.job_id == "none") membership.job_id.clear();
   membership.source = "torchrun (RANK=" + std::to_string(rank) +
                       " of WORLD_SIZE=" + std::to_string(membership.world_size) + ")";

@@ -20,11 +20,11 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-// Both nodes sum by the differentiable all_reduce, so that where the gradient is to have one in turn
-// (create_graph) it is recorded like any other operation. They are nodes by themselves and no
-// torch::autograd::Function, whose header takes as long to compile as all the rest here.
+// Both nodes sum with the differentiable all_reduce, so that a gradient of the gradient (create_graph) is
+// recorded like any other operation. They derive from Node instead of torch::autograd::Function, whose header
+// takes as long to compile as everything else here.
 
-/// Other ranks may have a gradient for a result for which this one has none.
+/// Other ranks may have a gradient for a result for which this rank has none.
 void fill_in_zeros(const Node& node, variable_list& gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) gradients[i] = node.input_metadata(i).zeros_like();
@@ -71,7 +71,7 @@ bool is_recorded(const variable_list& tensors) {
   return at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(tensors);
 }
 
-/// Makes a Backward the origin of `results`, whose gradients it turns into those of `tensors`.
+/// Makes a Backward the origin of `results`. It turns their gradients into those of `tensors`.
 template <typename Backward, typename... Args>
 void record(const variable_list& tensors, variable_list& results, Args&&... args) {
   const std::shared_ptr<Node> node(new Backward(std::forward<Args>(args)...), torch::autograd::deleteNode);
@@ -103,7 +103,7 @@ std::vector<at::Tensor> all_reduce(const BackendPointer& backend, ReduceOp op,
   results.reserve(tensors.size());
   for (const auto& tensor : tensors) results.push_back(tensor.detach().clone());
   all_reduce_(*backend, op, results);
-  // Integers have no gradient, and take no part in the sum of the others'.
+  // Integers have no gradients, and take no part in the others' sum.
   variable_list inputs;
   variable_list outputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -124,7 +124,7 @@ at::Tensor all_gather(const ReplicaBackends& channel, const at::Tensor& tensor, 
   const at::Tensor own = tensor.detach().contiguous();
   const BackendPointer& backend = channel.device;
 
-  // On the host, which has to know them: it waits for the other ranks, but for no device.
+  // The host needs the sizes. This waits for the other ranks, but for no device.
   std::vector<at::Tensor> own_size{at::tensor({own.size(axis)}, at::kLong)};
   std::vector<std::vector<at::Tensor>> sizes(1);
   for (int rank = 0; rank < backend->getSize(); ++rank) sizes[0].push_back(at::empty_like(own_size[0]));

@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-// Far below where a deadline on the clock would overflow.
+// Far below the duration at which a deadline on the clock would overflow.
 constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 }  // namespace
 
-/// Guarded by the rendezvous's mutex. Once all ranks are here, arrivals belong to the last one, and once the
-/// work is ready, arrivals and work are read by those who run parts.
+/// Guarded by the rendezvous's mutex. Once all ranks have arrived, the last one owns the arrivals. Once the
+/// work is ready, the ranks that run parts read the arrivals and the work.
 class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> {
  public:
   Meeting(uint64_t sequence, int size)
@@ -97,7 +97,7 @@ std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, 
     meeting->here_[self] = 1;
     last = ++meeting->arrived_ == size_;
     if (last) {
-      // Meetings are entered in order by every rank, so those before this one are complete, too.
+      // Every rank enters meetings in order, so those before this one are complete too.
       while (!open_.empty() && open_.front()->arrived_ == size_) {
         open_.pop_front();
         ++first_open_;
@@ -105,7 +105,7 @@ std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, 
     }
   }
   if (last) {
-    // Outside the lock: it may issue device work, and nobody else can touch the arrivals any more.
+    // Without the lock: this may issue device work, and nobody else can touch the arrivals any more.
     Work work;
     std::exception_ptr error;
     try {
@@ -139,7 +139,7 @@ void ReplicaRendezvous::begin_work(const std::shared_ptr<Meeting>& meeting, Work
   if (!has_parts) end_work(*meeting);
 }
 
-/// All parts are done, and well.
+/// Called once all parts have succeeded.
 void ReplicaRendezvous::end_work(Meeting& meeting) {
   std::function<void(uint64_t, Resume)> then;
   {
@@ -189,7 +189,7 @@ bool ReplicaRendezvous::run_next_part(Meeting& meeting, int rank_share) {
     ++meeting.finished_parts_;
     if (error) fail(meeting, error);
     all_done = !meeting.error_ && meeting.finished_parts_ == meeting.work_.num_parts;
-    // No part begins after an error: this was the last one that the waiting ranks wait for.
+    // No part begins after an error. The waiting ranks wait only for parts that still run: this was the last.
     if (meeting.error_ && meeting.finished_parts_ == meeting.next_part_) changed_.notify_all();
   }
   if (all_done) end_work(meeting);
@@ -215,14 +215,14 @@ void ReplicaRendezvous::wait(Meeting& meeting, std::optional<std::chrono::millis
     while (run_next_part(meeting, -1)) {
     }
     MutexLock lock(mutex_);
-    // A part that still runs writes into the caller's tensors: an error is thrown only once nobody does.
+    // A running part writes to the caller's tensors, so an error is thrown only once no part runs.
     const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
     if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
     if (meeting.done_) return;
     if (meeting.arrived_ == size_) {
-      // All are here: what is left is work, which ends by itself. It is finished even after an abort, or a
-      // rank that gave up would find others writing into its tensors. Another thread may have made the work
-      // ready since: look again under the lock before sleeping.
+      // All ranks have arrived, and the remaining work ends by itself. It is finished even after an abort: a
+      // rank that gave up would find others writing to its tensors. Another thread may have made the work
+      // ready in the meantime, so look again under the lock before sleeping.
       if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
       changed_.wait(mutex_);
       continue;

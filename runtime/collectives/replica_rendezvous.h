@@ -83,7 +83,7 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
-  /// Returns the place of rank 0's next operation.
+  /// Returns the sequence number of rank 0's next operation.
   uint64_t next_sequence();
 
   /// Marks that `rank` joins no further operation until enter(): meetings that wait for it fail, naming it.

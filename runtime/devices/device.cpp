@@ -25,7 +25,7 @@ void drop_prefix(std::string_view& text, std::string_view prefix) {
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
 }
 
-/// Where there is none to use.
+/// Explains why no GPU can be used.
 std::string why_no_gpu() {
 #ifndef LOCKSTEP_WITH_CUDA
   return "this build of Lockstep cannot use any (LOCKSTEP_CUDA=OFF)";

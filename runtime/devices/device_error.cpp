@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// What stands between the two; nothing where one of them is missing.
+/// The text between the two, or nothing if one of them is missing.
 std::optional<std::string> text_between(const std::string& text, const std::string& before,
                                         const std::string& after) {
   const size_t begin = text.find(before);
@@ -30,11 +30,11 @@ std::string free_memory_of_host() {
   return c10::str(bytes, " bytes");
 }
 
-/// Whose memory it is.
+/// Whose memory ran out.
 enum class Memory { kDevice, kHost, kEither };
 
-/// The allocators tell amounts in words only: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total capacity
-/// of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
+/// The allocators report amounts only in words: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total
+/// capacity of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
 [[noreturn]] void throw_out_of_memory(const ErrorSource& source, Memory memory, const std::string& detail) {
   const bool on_gpu = source.device.kind == DeviceKind::kGpu;
   const bool is_hosts = memory == Memory::kHost || !on_gpu;
@@ -56,7 +56,7 @@ enum class Memory { kDevice, kHost, kEither };
                                detail, "\nWork given to the device before may have caused it."));
 }
 
-/// A device that has failed says so whenever it is asked.
+/// A failed device reports its failure whenever it is asked.
 bool has_failed(const LogicalDevice& device) {
   if (device.kind == DeviceKind::kCpu) return false;
   try {
@@ -67,8 +67,8 @@ bool has_failed(const LogicalDevice& device) {
   }
 }
 
-/// cudaErrorMemoryAllocation: of memory that is not the caching allocator's, such as pinned memory, a graph's
-/// or a context's.
+/// cudaErrorMemoryAllocation: memory outside the caching allocator, such as pinned memory, a graph's or a
+/// context's.
 constexpr int kCudaOutOfMemory = 2;
 
 bool has_any_of(const std::string& text, std::initializer_list<const char*> parts) {
@@ -76,17 +76,17 @@ bool has_any_of(const std::string& text, std::initializer_list<const char*> part
                      [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
-/// Errors that LibTorch has no class for; returns where it is none of a device's.
+/// Handles errors that LibTorch has no class for. Returns if the error is not a device's.
 void throw_if_from_device(const ErrorSource& source, const std::string& message) {
   if (has_any_of(message, {"DefaultCPUAllocator"})) throw_out_of_memory(source, Memory::kHost, message);
   if (has_any_of(message, {"CUBLAS_STATUS_ALLOC_FAILED", "INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"}))
     throw_out_of_memory(source, Memory::kDevice, message);
-  // cuDNN's word for either until its version 9.
+  // cuDNN's status for either kind of memory until its version 9.
   if (has_any_of(message, {"CUDNN_STATUS_ALLOC_FAILED"}))
     throw_out_of_memory(source, Memory::kEither, message);
   if (has_any_of(message, {"INTERNAL_ERROR_HOST_ALLOCATION_FAILED"}))
     throw_out_of_memory(source, Memory::kHost, message);
-  // Others of theirs, as CUBLAS_STATUS_INVALID_VALUE, are complaints about what they were given.
+  // Their other errors, such as CUBLAS_STATUS_INVALID_VALUE, are complaints about the arguments.
   if (has_any_of(message, {"CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_MAPPING_ERROR",
                            "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL_ERROR",
                            "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_EXECUTION_FAILED",
@@ -121,7 +121,7 @@ void rethrow_from_devices(const std::exception_ptr& error, const std::string& wh
     named = std::find_if(devices.begin(), devices.end(), &has_failed);
     if (named == devices.end()) named = devices.begin();
   } catch (...) {
-    // It does not say whose.
+    // The error does not say which device failed.
   }
   const int local = static_cast<int>(named - devices.begin());
   rethrow_from_device(error, {who, first_replica + local, *named});

@@ -16,8 +16,8 @@ struct ErrorSource {
 };
 
 /// Rethrows `error`: as OutOfMemory if memory could not be allocated, and as DeviceFailure if LibTorch,
-/// cuBLAS or cuDNN report that a device failed, each naming the place. Other errors are rethrown unchanged.
-[[noreturn]] void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& place);
+/// cuBLAS or cuDNN report that a device failed, each naming the source. Other errors are rethrown unchanged.
+[[noreturn]] void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& source);
 /// The same for work on the devices of several replicas, whose results go to the first device. Names the
 /// device that reports a failure, or the first if none does, since its memory was needed.
 [[noreturn]] void rethrow_from_devices(const std::exception_ptr& error, const std::string& who,

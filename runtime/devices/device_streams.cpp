@@ -33,7 +33,7 @@ void DeviceStreams::join_current() {
       given.record(stream);
       given.block(current_stream(stream.device()));
     } catch (const c10::Error&) {
-      // Whatever the device was given, it does no more.
+      // The device has failed and does no more work.
     }
   }
 }

@@ -15,7 +15,7 @@ BucketOrder::BucketOrder(size_t num_parameters) : current_(num_parameters) {
 }
 
 void BucketOrder::reset() {
-  // Backward reaches the parameters roughly in the reverse of the order that forward used them in.
+  // Backward reaches the parameters roughly in the reverse order of their use in forward.
   std::iota(current_.rbegin(), current_.rend(), size_t{0});
   next_.clear();
   is_final_ = false;

@@ -70,9 +70,9 @@ void BucketedAllReduce::note_summed() {
   next_bucket_ = progress_.size();
 }
 
-/// For each parameter whether a gradient arrived and whether it is sparse, then for each replica whether it
-/// wants the sums. Summed, they tell every replica what the others have. They are no part of the last bucket,
-/// since to read them there the host would have to wait for the device.
+/// Flags for each parameter (whether a gradient arrived, and whether it is sparse), then for each replica
+/// (whether it wants the sums). Their sums tell every replica what the others have. They are separate from
+/// the last bucket, because reading them there would make the host wait for the device.
 at::Tensor BucketedAllReduce::flags(bool is_wanted) const {
   const size_t count = gradients_.size();
   const at::Tensor flags = at::zeros({static_cast<int64_t>(2 * count) + channel_.host->getSize()}, at::kInt);

@@ -21,7 +21,7 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
   if (gradients.empty()) return at::zeros({});
   std::vector<at::Tensor> norms;
   for (const auto& gradient : gradients) {
-    // Rows that came twice count by their sum.
+    // Rows that appear twice count by their sum.
     const at::Tensor values = gradient.is_sparse() ? coalesced_rows(gradient)._values() : gradient;
     norms.push_back(at::linalg_vector_norm(values).to(gradients[0].device()));
   }

@@ -43,7 +43,7 @@ void GradientReducer::describe(Fingerprint& fingerprint) const {
 void GradientReducer::prepare() {
   const bool current = is_laid_out();
   if (phase_ == Phase::kCollecting) {
-    if (current) return;  // backward was in an earlier run, its sums are still awaited
+    if (current) return;  // an earlier run's backward, whose sums are still awaited
     drop_gradients();
     drain();
   }
@@ -59,7 +59,7 @@ void GradientReducer::refuse_old_sum(size_t index) const {
 }
 
 void GradientReducer::on_gradient(size_t index) {
-  if (!parameters_[index].grad().defined()) return;  // backward came by with nothing
+  if (!parameters_[index].grad().defined()) return;  // backward passed without a gradient
   if (at::GradMode::is_enabled()) {
     throw InvalidArgument(
         "[gradients] backward with create_graph is not supported for parameters whose gradients are "
@@ -67,8 +67,8 @@ void GradientReducer::on_gradient(size_t index) {
   }
   if (old_sums_.contain(index, parameters_[index].grad(), /*own_writes=*/1)) {
     if (phase_ == Phase::kSummed) refuse_old_sum(index);
-    // No fault yet: a backward that passes through another optimizer's parameters on its way, as a GAN's
-    // does, leaves gradients that nobody asks for. finish() refuses them.
+    // Not an error yet: a backward that passes through another optimizer's parameters, as a GAN's does,
+    // leaves gradients that nobody asks for. finish() refuses them.
     old_sums_.remember(index, parameters_[index].grad());
     return;
   }
@@ -116,8 +116,8 @@ void GradientReducer::begin_step() {
   all_reduce_.begin_step();
 }
 
-/// Whether all gradients collected so far have been made undefined since, but for the one that `newcomer`
-/// just got: nobody will ask for their sums.
+/// Whether all gradients collected so far, except the one that `newcomer` just got, have been made undefined
+/// since, so that nobody will ask for their sums.
 bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
   const auto& arrivals = all_reduce_.arrivals();
   if (arrivals.empty()) return false;
@@ -128,8 +128,8 @@ bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
   });
 }
 
-/// Ends a step whose sums nobody will ask for. Its other buckets leave too, so that all replicas have
-/// launched the same ones, and all are waited for, since others read and write them.
+/// Ends a step whose sums nobody will ask for. Launches its other buckets too, so that all replicas have
+/// launched the same ones, and waits for all of them, since other replicas read and write them.
 void GradientReducer::drain() {
   statistics_.launched_at_end += all_reduce_.launch_rest();
   all_reduce_.wait(/*is_wanted=*/false);
@@ -173,8 +173,8 @@ void GradientReducer::finish() {
   phase_ = Phase::kSummed;
 }
 
-/// A gradient whose bucket has left belongs to the sum: others read it just now, and what is done to it here
-/// would reach some replicas' sums and not others'. Sparse ones leave in finish() only.
+/// A gradient whose bucket was launched belongs to the sum: other replicas are reading it, and a change here
+/// would reach some replicas' sums and not others'. Sparse gradients are launched only in finish().
 void GradientReducer::check_left_alone(size_t index) const {
   const at::Tensor& gradient = parameters_[index].grad();
   const TensorMark& left = all_reduce_.mark(index);
@@ -189,7 +189,7 @@ void GradientReducer::check_left_alone(size_t index) const {
                                  "replica.reduce_gradients(optimizer) first, then change the sum"));
 }
 
-/// What did not come by a hook, or was zeroed or exchanged since.
+/// Takes in gradients that did not arrive by a hook, or were zeroed or replaced since.
 void GradientReducer::take_in_rest() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
@@ -202,7 +202,7 @@ void GradientReducer::take_in_rest() {
       if (all_reduce_.mark(i).is(parameters_[i].grad())) continue;
       all_reduce_.withdraw(i);
     }
-    // Gradients of held backwards arrive only here, where the last backward did not reach the parameter.
+    // Gradients of held backwards arrive only here if the last backward did not reach the parameter.
     if (has_gradient) {
       if (old_sums_.contain(i, parameters_[i].grad(), /*own_writes=*/0)) refuse_old_sum(i);
       take_in(i);
@@ -249,7 +249,7 @@ void GradientReducer::reset() {
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
   order_.reset();
-  hooks_.reset();  // prepare() lays the buckets out anew
+  hooks_.reset();  // prepare() lays the buckets out again
 }
 
 }  // namespace lockstep

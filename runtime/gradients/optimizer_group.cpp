@@ -127,7 +127,7 @@ void OptimizerGroup::check_parameters(int replica) const {
                                      ", which joined after scope made the optimizer: its gradients would not "
                                      "be summed; make a new optimizer in scope"));
     }
-    break;  // a known one in another place: one before it is gone, or the order has changed
+    break;  // a known one that moved: an earlier one is gone, or the order has changed
   }
   for (size_t i = 0; i < known.size(); ++i) {
     if (contains(given.begin(), given.end(), known[i])) continue;
@@ -156,7 +156,7 @@ void OptimizerGroup::check_steps() {
   const uint64_t gradients = channel_->num_intact();
   const uint64_t others = collectives_ != nullptr ? collectives_->num_intact() : 0;
   for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
-    const Joined joined = std::exchange(joined_at_step_[replica], {});  // the channels count anew
+    const Joined joined = std::exchange(joined_at_step_[replica], {});  // the channels restart their counts
     if (joined.gradients > gradients || joined.others > others) was_cut_off_[replica] = 1;
   }
 }

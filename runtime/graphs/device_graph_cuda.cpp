@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-/// Each graph registers itself with its device's default generator as well, whose list of graphs LibTorch
-/// does not guard against replicas that capture, or end, at the same time.
+/// Each graph also registers with its device's default generator. LibTorch does not guard the generator's
+/// list of graphs against replicas that capture, or destroy graphs, at the same time.
 std::mutex& registration() {
   static std::mutex mutex;
   return mutex;
@@ -22,11 +22,11 @@ std::mutex& registration() {
 
 class Graph : public at::cuda::CUDAGraph {
  public:
-  /// CUDAGraph leaves where a broken capture throws: the allocators would go on asking this graph where
-  /// memory belongs, and the generators would take themselves for captured.
+  /// Cleans up after a broken capture, which CUDAGraph does not do: the allocators would keep asking this
+  /// graph where memory belongs, and the generators would still consider themselves captured.
   void give_up() {
     if (capture_ended_ || capture_dev_ == UNDEFINED_DEVICE) return;
-    // Refused before it came to that, for another current stream.
+    // capture_end() refuses before it ends the capture if another stream is current.
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(capture_stream_, &status) == cudaSuccess &&
         status != cudaStreamCaptureStatusNone) {
@@ -39,7 +39,7 @@ class Graph : public at::cuda::CUDAGraph {
       try {
         undo();
       } catch (const c10::Error&) {
-        // It had not come so far.
+        // The capture did not get this far.
       }
     };
     namespace allocator = c10::cuda::CUDACachingAllocator;
@@ -64,7 +64,7 @@ class CapturedWork final : public DeviceGraph {
     graph_.reset();
   }
 
-  // Of this thread only: replicas capture at the same time, and others may allocate meanwhile.
+  // Captures this thread only: replicas capture at the same time, and others may allocate meanwhile.
   void begin_capture() override {
     const std::lock_guard<std::mutex> lock(registration());
     try {

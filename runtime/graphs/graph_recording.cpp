@@ -67,7 +67,7 @@ void GraphRecording::end_part() {
 void GraphRecording::interrupt(Action action) {
   end_part();
   action();
-  after_launch(std::move(action));  // in replays: the call's part has ended
+  after_launch(std::move(action));  // for replays, after the part that just ended
   begin_part();
 }
 
@@ -93,7 +93,7 @@ void GraphRecording::end() {
     known.after = known.parameter.grad();
     if (!known.before.defined()) continue;
     if (known.before.is_same(known.after) || known.before._version() != known.version) known.is_needed = true;
-    if (!known.is_needed) known.before.reset();  // its memory is not the graph's
+    if (!known.is_needed) known.before.reset();  // the graph does not own its memory
   }
 }
 
@@ -104,7 +104,7 @@ void GraphRecording::abandon() {
     try {
       parts_.back().graph->end_capture();
     } catch (const c10::Error&) {
-      // What broke the capture is on its way to the caller.
+      // The error that broke the capture is already on its way to the caller.
     }
   }
   drop_graphs();

@@ -19,11 +19,11 @@ AutocastGuard::AutocastGuard(c10::DeviceType device, c10::ScalarType dtype)
   }
   at::autocast::set_autocast_enabled(device, casts);
   if (casts) at::autocast::set_autocast_dtype(device, dtype);
-  // LibTorch can keep each weight's copy in the shorter type for its next use. All threads share these
-  // copies, and the first thread that clears them takes the others' too: a weight that is used twice would
-  // now have one copy, now two, by chance, and its gradient be added up in the shorter type or in float32.
-  // Without copies runs are bit-equal, no replica waits for another's lock, and a captured CUDA graph holds
-  // no memory that a clearing frees. It costs a cast for each further use of a weight in one forward.
+  // LibTorch can keep a copy of each weight in the shorter type for later uses. All threads share these
+  // copies, and the first thread that clears them also clears the others'. A weight used twice would then
+  // have one copy or two by chance, its gradient added up in the shorter type or in float32. Without copies,
+  // runs are bit-equal, no replica waits for another's lock, and a captured CUDA graph holds no memory that
+  // clearing frees. The cost is a cast for each further use of a weight in a forward.
   at::autocast::set_autocast_cache_enabled(false);
 }
 

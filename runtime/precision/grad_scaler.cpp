@@ -29,7 +29,7 @@ void require_scale(const char* name, double scale) {
           scale);
 }
 
-/// One call of the operator that unscales takes gradients of one device and dtype.
+/// Gradients of one device and dtype, for one call of the operator that unscales.
 struct GradientList {
   c10::Device device;
   at::ScalarType dtype;
@@ -76,7 +76,7 @@ GradScaler::GradScaler(c10::Device device, const GradScalerOptions& options) : o
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
-  // Not a copy: where update() comes before this loss's backward, autograd refuses the changed scale.
+  // Not a copy: if update() comes before this loss's backward, autograd refuses the changed scale.
   return options_.enabled ? loss.mul(scale_.to(loss.device())) : loss;
 }
 
@@ -88,7 +88,7 @@ GradScaler::Record* GradScaler::find(const torch::optim::Optimizer& optimizer) {
 
 at::Tensor GradScaler::unscale_gradients(const torch::optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
-  // A float32 reciprocal may be a bit off where the compiler trades accuracy for speed.
+  // A float32 reciprocal may be a bit off if the compiler trades accuracy for speed.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor any_found = at::zeros({}, scale_.options());
   for (const auto& list : gradients_of(optimizer)) {
@@ -133,7 +133,7 @@ void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<vo
   } else if (found_inf.item<float>() == 0) {
     step_now();
   }
-  // Only now: a step that threw leaves no note that its gradients, which are made anew, were unscaled.
+  // Only now: a step that threw must not record its gradients, which will be made again, as unscaled.
   if (Record* record = find(optimizer)) {
     record->has_stepped = true;
   } else {

@@ -115,7 +115,7 @@ std::vector<bool> training_flags(const torch::nn::Module& module) {
 
 void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flags) {
   size_t next = 0;
-  // train() sets a whole subtree; parents come first here, so that each module ends with its own flag.
+  // train() sets a whole subtree. Parents come first here, so that each module ends with its own flag.
   const std::function<void(torch::nn::Module&)> visit = [&](torch::nn::Module& current) {
     current.train(flags.at(next++));
     for (const auto& child : current.children()) visit(*child);
@@ -146,7 +146,7 @@ void average_buffers(const std::vector<ModulePointer>& replicas) {
 }
 
 ModulePointer clone_module(const ModulePointer& module, torch::Device device) {
-  const RandomStateGuard random_state(device);  // clone() initialises the copy once more before it copies
+  const RandomStateGuard random_state(device);  // clone() initialises the copy before it copies
   ModulePointer copy;
   try {
     copy = module->clone(device);

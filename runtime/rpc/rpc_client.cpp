@@ -42,7 +42,7 @@ StreamSocket RpcClient::connect(const RpcClientOptions& options) {
     } catch (const ClusterError& error) {
       throw ClusterError(c10::str(name_, ": ", error.what()));
     } catch (const std::system_error& error) {
-      // It may be about to start, also again.
+      // The server may be about to start, or to restart.
       if (StreamSocket::Clock::now() + pause >= deadline)
         throw PeerLost(c10::str(name_, ": expected it to answer within ",
                                 std::chrono::duration<double>(options.connect_timeout).count(),
@@ -54,7 +54,7 @@ StreamSocket RpcClient::connect(const RpcClientOptions& options) {
 
 void RpcClient::fail(const std::string& what) {
   is_lost_ = true;
-  socket_.shut();  // what still comes belongs to nothing
+  socket_.shut();  // replies that still arrive belong to no call
   throw PeerLost(c10::str(name_, ": ", what));
 }
 
@@ -63,7 +63,7 @@ RpcMessage RpcClient::call(RpcMessage request) {
   return receive();
 }
 
-/// What `work` gives. Whatever goes wrong, what is left of the conversation belongs to nothing.
+/// Returns the result of `work`. After any failure the connection is lost: later replies belong to no call.
 template <typename Work>
 auto RpcClient::attempt(const Work& work) {
   if (is_lost_) fail("the connection was lost before");
@@ -74,7 +74,7 @@ auto RpcClient::attempt(const Work& work) {
   } catch (const InvalidArgument& error) {
     fail(error.what());
   } catch (...) {
-    is_lost_ = true;  // such as for want of memory
+    is_lost_ = true;  // such as when memory runs out
     throw;
   }
 }

@@ -39,7 +39,7 @@ ErrorClass class_of(const std::exception_ptr& error) {
   }
 }
 
-/// The number of the system's error, which it takes off the text: whoever throws it again adds it.
+/// Returns the system error's number, and removes its message from the text: a rethrow adds it.
 int take_system_error(const std::exception_ptr& error, std::string& text) {
   try {
     std::rethrow_exception(error);

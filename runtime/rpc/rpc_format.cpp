@@ -82,7 +82,7 @@ RpcFrame decode_frame(std::span<const uint8_t> bytes) {
 
 uint64_t RpcTensorShape::num_bytes() const {
   uint64_t bytes = element_bytes(dtype);
-  // A size of 0 makes all of it nothing, however large the others are.
+  // A size of 0 empties the tensor, however large the other sizes are.
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) bytes = 0;
   for (const int64_t size : sizes)
     if (bytes > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) bytes = UINT64_MAX;

@@ -18,10 +18,10 @@ using Deadline = StreamSocket::Clock::time_point;
 
 constexpr uint32_t kHandshakeMagic = 0x4850534C;  // "LSPH"
 constexpr uint16_t kHandshakeVersion = 1;
-// What either end says first: magic, version, nonce.
+// Each end's first message: magic, version, nonce.
 constexpr size_t kGreetingBytes = 4 + 2 + std::tuple_size_v<Nonce>;
 constexpr size_t kTagBytes = std::tuple_size_v<JobToken::Tag>;
-// What the server ends with: whether it takes the client, how much it takes at once, tag.
+// The server's last message: whether it accepts the client, how much it accepts at once, tag.
 constexpr size_t kAnswerBytes = 1 + 8 + kTagBytes;
 
 std::vector<uint8_t> greeting() {
@@ -32,7 +32,7 @@ std::vector<uint8_t> greeting() {
   return writer.take();
 }
 
-/// Throws InvalidArgument where it is none.
+/// Throws InvalidArgument if the bytes are not a greeting.
 void check_greeting(std::span<const uint8_t> bytes) {
   LittleEndianReader reader(bytes);
   if (reader.read<uint32_t>() != kHandshakeMagic)
@@ -47,7 +47,7 @@ void receive_all(StreamSocket& socket, std::span<uint8_t> bytes, Deadline deadli
     throw std::system_error(std::make_error_code(std::errc::connection_reset), "handshake");
 }
 
-/// Of all that was said: either end's proves the other's words, too.
+/// Everything said so far, so that each end's tag also proves the other's words.
 std::vector<uint8_t> said(std::string_view who, std::initializer_list<std::span<const uint8_t>> parts) {
   std::vector<uint8_t> bytes(who.begin(), who.end());
   for (const auto& part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
@@ -65,7 +65,7 @@ bool admit_client(StreamSocket& socket, const JobToken& token, uint64_t max_mess
   const auto own = greeting();
   socket.send({own}, deadline);
   std::array<uint8_t, kGreetingBytes + kTagBytes> hello{};
-  // A foreign client may have less to say than that, and wait.
+  // A foreign client may send less than a whole hello, and wait. So check the greeting first.
   receive_all(socket, std::span(hello).first(kGreetingBytes), deadline);
   const auto theirs = std::span<const uint8_t>(hello).first(kGreetingBytes);
   check_greeting(theirs);
@@ -97,7 +97,7 @@ uint64_t meet_server(StreamSocket& socket, const JobToken& token, Deadline deadl
   const auto fields = std::span<const uint8_t>(answer).first(kAnswerBytes - kTagBytes);
   const auto proof = std::span<const uint8_t>(answer).subspan(kAnswerBytes - kTagBytes);
   LittleEndianReader reader(fields);
-  // A server of another token may take nobody, or anybody: neither says that it is ours.
+  // A server with another token may accept nobody, or anybody: neither shows that it is ours.
   if (reader.read<uint8_t>() != 1 || !token.verify(said("server", {theirs, own, fields}), proof))
     throw ClusterError("expected the job's token, but got another (LOCKSTEP_JOB_TOKEN)");
   return reader.read<uint64_t>();

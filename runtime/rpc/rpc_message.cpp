@@ -34,14 +34,14 @@ RpcDtype dtype_of(const at::Tensor& tensor) {
 at::ScalarType scalar_type_of(RpcDtype dtype) {
   for (const auto& [number, type] : kDtypes)
     if (number == dtype) return type;
-  throw InvalidArgument("expected the number of a dtype");  // decode_head() lets none through
+  throw InvalidArgument("expected the number of a dtype");  // decode_head() lets none of these through
 }
 
 std::span<uint8_t> bytes_of(const at::Tensor& tensor) {
   return {static_cast<uint8_t*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// A link that carries less than a megabyte a second is as good as none.
+/// A link slower than a megabyte a second counts as broken.
 StreamSocket::Clock::time_point deadline_of(std::chrono::milliseconds timeout, uint64_t num_bytes) {
   return StreamSocket::Clock::now() + timeout + std::chrono::microseconds(num_bytes);
 }

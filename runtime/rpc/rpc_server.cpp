@@ -1,6 +1,6 @@
 #include "lockstep/runtime/rpc/rpc_server.h"
 
-// It takes types from the headers of the C library.
+// C library headers, for their types.
 #include <sys/socket.h>
 
 #include <c10/util/StringUtil.h>
@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kBacklog = 256;
-// A client that takes no bytes for so long is gone.
+// A client that takes no bytes for this long is gone.
 constexpr std::chrono::minutes kReplyTimeout{1};
 constexpr std::chrono::seconds kLastReplies{1};
 
@@ -79,7 +79,7 @@ void RpcServer::accept_clients() {
     }
     if (descriptor < 0) {
       lock.unlock();
-      // Clients that went away meanwhile are no reason to wait; a lack of descriptors or memory is.
+      // Clients that have gone away are no reason to wait; a lack of descriptors or memory is.
       if (error != ECONNABORTED && error != EINTR)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       continue;
@@ -92,7 +92,7 @@ void RpcServer::accept_clients() {
     try {
       start(*connection);
     } catch (const std::system_error&) {
-      ++counts_.excess_connections;  // the system has no thread to give
+      ++counts_.excess_connections;  // the system has no thread left
       continue;
     }
     connections_.push_back(std::move(connection));
@@ -100,8 +100,8 @@ void RpcServer::accept_clients() {
 }
 
 void RpcServer::start(Connection& connection) {
-  // A request is handled by its connection's thread alone: teams of threads for each would outnumber the
-  // cores, which makes all of them slower.
+  // Each request runs only on its connection's thread: a team of threads for each would outnumber the cores
+  // and slow all of them down.
   connection.thread = start_thread(1, [this, &connection] { serve(connection); });
 }
 
@@ -135,7 +135,7 @@ void RpcServer::serve(Connection& connection) {
       count(&Counts::wrong_tokens);
     }
   } catch (const std::system_error&) {
-    // Whoever was admitted is just gone.
+    // An admitted client has simply gone away.
     if (!is_admitted) count(&Counts::foreign_messages);
   } catch (const std::exception&) {
     count(&Counts::foreign_messages);

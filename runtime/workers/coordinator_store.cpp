@@ -10,13 +10,13 @@ namespace {
 
 class CoordinatorStore : public c10d::TCPStore {
  public:
-  /// By connect() only.
+  /// Only for connect().
   CoordinatorStore(const std::string& host, bool is_address, const c10d::TCPStoreOptions& options)
       : TCPStore(host, options), is_address_(is_address) {}
 
   static c10::intrusive_ptr<c10d::Store> connect(const std::string& host, bool is_address,
                                                  const c10d::TCPStoreOptions& options) {
-    // A name may need the name server itself.
+    // Resolving a name may need the real name server.
     std::optional<NameServerGuard> without_name_server;
     if (is_address) without_name_server.emplace();
     return c10::make_intrusive<CoordinatorStore>(host, is_address, options);

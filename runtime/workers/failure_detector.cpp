@@ -5,10 +5,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Well above what a busy machine makes of a wait, and well below the shortest silence that counts.
+// Well above the delay that a busy machine adds to a wait, and well below the shortest silence that counts.
 constexpr milliseconds kLeastPause{500};
 
-// What was sent to a process before or while it did not run has arrived by then.
+// Messages sent to a process before or during a pause have arrived by then.
 constexpr milliseconds kLongestDelay{1000};
 
 }  // namespace
@@ -32,7 +32,7 @@ void FailureDetector::wake(TimePoint now) {
 }
 
 milliseconds FailureDetector::recent_pause(TimePoint now) const {
-  // All that the pause could make anyone believe shows within this time.
+  // Every wrong conclusion that the pause could cause shows within this time.
   return now - resumed_ <= options_.lost_after + options_.interval ? pause_ : milliseconds{0};
 }
 
@@ -53,7 +53,7 @@ FailureDetector::Hearing FailureDetector::hear(const HeartbeatMessage& message, 
   if (message.lost != HeartbeatMessage::kNoRank) {
     hear_verdict(message, now);
   } else if (now - resumed_ > kLongestDelay) {
-    // Whatever happened to this process, the sender has not given it up.
+    // Whatever happened to this process, the sender has not given up on it.
     pause_ = milliseconds{0};
   }
   if (message.kind == HeartbeatKind::kLeaving && sender.state == State::kAlive) sender.state = State::kLeft;
@@ -73,7 +73,7 @@ void FailureDetector::hear_verdict(const HeartbeatMessage& message, TimePoint no
     return;
   }
   if (message.lost == message.sender) return give_up(message.sender, message.reason, now);
-  // The hub is the judge of all but itself.
+  // The hub judges every rank but itself.
   if (message.lost != options_.rank) return;
   if (recent_pause(now) >= options_.lost_after / 2) {
     note_loss(options_.rank, LossReason::kFencedOff, now);
@@ -84,7 +84,7 @@ void FailureDetector::hear_verdict(const HeartbeatMessage& message, TimePoint no
 
 void FailureDetector::refuse(int rank) {
   if (!watches(rank)) return;
-  // A peer not yet heard from may not have held the port yet.
+  // A peer not yet heard from may not have held its port yet.
   if (peer(rank).state == State::kUnheard && !options_.are_ports_held && !leaving_) return;
   if (!peer(rank).refused) refused_.push_back(rank);
   peer(rank).refused = true;
@@ -92,7 +92,7 @@ void FailureDetector::refuse(int rank) {
 
 bool FailureDetector::tick(TimePoint now) {
   for (const int rank : refused_) {
-    if (peer(rank).state == State::kUnheard) peer(rank).state = State::kAlive;  // it was
+    if (peer(rank).state == State::kUnheard) peer(rank).state = State::kAlive;  // it was alive before
     give_up(rank, LossReason::kEnded, now);
   }
   refused_.clear();
@@ -103,7 +103,7 @@ bool FailureDetector::tick(TimePoint now) {
     }
   }
   next_tick_ += options_.interval;
-  // After a late tick nothing is made up for: the peers need a message from time to time, not a number.
+  // A late tick is not made up for: the peers need a message from time to time, not a number of them.
   if (next_tick_ <= now) next_tick_ = now + options_.interval;
   return true;
 }
@@ -131,7 +131,7 @@ HeartbeatMessage FailureDetector::message_to(int receiver, HeartbeatKind kind) {
   message.sender = options_.rank;
   message.receiver = receiver;
   if (has_given_up(receiver)) {
-    // A rank that hears of its own loss is fenced off; the hub that hears of its own knows who is cut off.
+    // A rank that hears of its own loss is fenced off; a hub that hears of its own loss knows who is cut off.
     message.lost = receiver;
     message.reason = peer(receiver).reason;
   } else if (failed_) {

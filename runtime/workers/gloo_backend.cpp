@@ -1,5 +1,5 @@
-// The one source that sees Gloo's headers: those of Debian, which are older than the Gloo within LibTorch.
-// Only functions that both have alike are called, and no object of Gloo's is made or laid out here.
+// The only source that includes Gloo's headers. They are Debian's, which are older than the Gloo within
+// LibTorch. Only functions that both versions share are called, and no Gloo object is made or laid out here.
 #include "lockstep/runtime/workers/gloo_backend.h"
 
 #include <gloo/context.h>
@@ -15,11 +15,11 @@
 
 namespace gloo::transport::tcp {
 
-// Debian's package lacks a header that the one with this class needs. The function is no virtual one, and
+// Debian's package lacks a header that this class's own header needs. The function is not virtual, and
 // gloo::transport::Pair is the class's first base, so that a pointer to one is a pointer to the other.
 class Pair {
  public:
-  /// Fails all that waits on the connection, with this message, and closes it.
+  /// Fails everything that waits on the connection, with this message, and closes it.
   std::exception_ptr signalExceptionExternal(const std::string& message);
 };
 
@@ -28,8 +28,8 @@ class Pair {
 namespace lockstep {
 namespace {
 
-/// LibTorch's record of collectives, one for the process, is written without a lock where groups in several
-/// threads launch at once.
+/// Guards LibTorch's process-wide record of collectives, which is written without a lock when groups in
+/// several threads launch at once.
 Mutex& launch_mutex() {
   static Mutex mutex;
   return mutex;
@@ -80,7 +80,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
                                                     const GlooOptions& options) {
   const SignalGuard without_broken_pipes(SIGPIPE);
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-  gloo->threads = 1;  // collectives come one after another
+  gloo->threads = 1;  // collectives run one after another
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
   return c10::make_intrusive<GlooBackend>(store, options.rank, options.size, gloo);
 }

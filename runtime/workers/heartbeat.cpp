@@ -15,16 +15,16 @@ namespace {
 using HeartbeatClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A verdict comes before the next interval, and is repeated there for as long as this process lives.
+// A verdict is sent before the next interval, and repeated at each interval while this process lives.
 constexpr int kVerdictCopies = 3;
 
 constexpr milliseconds kGoodbyeLimit{1000};
 constexpr milliseconds kGoodbyeInterval{40};
 
-// Foreign messages, however many, must not keep the thread from sending its own.
+// Foreign messages, however many, must not keep the thread from sending its own messages.
 constexpr int kMostMessagesBetweenTicks = 4096;
 
-/// "3.5 s"
+/// Formats a duration as "3.5 s".
 std::string heartbeat_seconds_text(milliseconds duration) {
   const auto tenths = (duration.count() + 50) / 100;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -127,7 +127,7 @@ void Heartbeat::run() {
   bool told = false;
   while (!stopping_) {
     socket_.wait_until(detector_->next_tick());
-    // One reading for all: a pause of this process after it shows at the next wake(), before the next tick().
+    // One clock reading for all: a pause after it shows at the next wake(), before the next tick().
     const auto now = HeartbeatClock::now();
     detector_->wake(now);
     receive(now);
@@ -174,7 +174,7 @@ void Heartbeat::receive(HeartbeatClock::time_point now) {
                                       [&](const Contact& each) { return each.address == *address; });
     if (contact != contacts_.end()) detector_->refuse(contact->rank);
   }
-  // One byte more than a packet, so that a longer one shows.
+  // One byte more than a packet, so that a longer one is noticed.
   std::array<uint8_t, std::tuple_size_v<HeartbeatPacket> + 1> buffer{};
   for (int i = 0; i < kMostMessagesBetweenTicks; ++i) {
     const auto size = socket_.receive(buffer);
@@ -196,13 +196,14 @@ void Heartbeat::answer(const HeartbeatMessage& message) {
   if (message.kind == HeartbeatKind::kLeaving) {
     send(sender, HeartbeatKind::kLeavingHeard);
   } else if (options_.rank == 0 && detector_->has_given_up(message.sender)) {
-    // It did not run, and is to learn of that now. Only the hub answers, or two would answer each other.
+    // The sender did not run, and learns of its loss now. Only the hub answers, or two would answer each
+    // other.
     send(sender, HeartbeatKind::kBeat);
   }
 }
 
 const Heartbeat::Contact& Heartbeat::contact_of(int rank) const {
-  // The hub's contacts are all ranks from 1 on; that of another rank is the hub.
+  // The hub's contacts are all ranks from 1 on. Any other rank's only contact is the hub.
   return contacts_[static_cast<size_t>(options_.rank == 0 ? rank - 1 : 0)];
 }
 

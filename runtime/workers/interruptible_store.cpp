@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// A connection takes tens of milliseconds at least: so short a pause costs nothing that could be noticed.
+// A connection takes at least tens of milliseconds, so such a short pause is not noticeable.
 constexpr std::chrono::milliseconds kPause{1};
 
 }  // namespace

@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Counts the questions where everybody is.
+// Counts the questions to all workers about where they are.
 constexpr const char* kAskedKey = "stall/asked";
 constexpr const char* kNumEndedKey = "ended";
-// Two looks of the others, and some.
+// Two polls of the other workers, and some slack.
 constexpr milliseconds kPatience{2000};
 constexpr milliseconds kAnswerPoll{20};
 
@@ -28,9 +28,9 @@ std::string ended_key(int rank) {
   return c10::str("ended/", rank);
 }
 
-/// Its last answer: the number of the newest question then, and where it was.
+/// A rank's last answer: the number of the newest question at that time, and its position.
 std::string position_key(int rank) {
-  return c10::str("stall/place/", rank);
+  return c10::str("stall/position/", rank);
 }
 
 std::string in_seconds(milliseconds time) {
@@ -61,8 +61,7 @@ Answer decode(const std::vector<uint8_t>& bytes) {
   return answer;
 }
 
-/// The collective that it has waited in for the longest time, else where it is in the channel that it used
-/// last.
+/// The collective waited in for the longest time, or else the position in the most recently used channel.
 CollectivePosition main_position(const std::vector<CollectivePosition>& positions) {
   CollectivePosition found;
   bool is_found = false;
@@ -94,7 +93,7 @@ std::string joined(const std::vector<int>& workers, const std::function<std::str
 
 }  // namespace
 
-/// What the thread has, which may outlive the watch where the store does not answer: its clients have no
+/// State of the thread, which may outlive the detector if the store does not answer: its clients have no
 /// timeout for that.
 struct StallDetector::State {
   explicit State(Options given) : options(std::move(given)) {}
@@ -104,13 +103,13 @@ struct StallDetector::State {
   ConditionVariable changed;
   bool is_over LOCKSTEP_GUARDED_BY(mutex) = false;
 
-  // Of the thread.
+  // Used only by the thread.
   int64_t answered = 0;
-  std::map<int, std::vector<uint64_t>> ended;  // how many collectives each had come through then
+  std::map<int, std::vector<uint64_t>> ended;  // how many collectives each ended rank completed, by channel
   int num_reports = 0;
   CollectivePosition reported;
 
-  /// False: it is over.
+  /// Returns false if the detector is over.
   bool pause() {
     MutexLock lock(mutex);
     const auto deadline = Clock::now() + options.period;
@@ -136,7 +135,7 @@ struct StallDetector::State {
         look_for_the_end(position);
         report_stall(position);
       }
-    } catch (const std::exception&) {  // The store is gone: what that means is the heartbeat's affair.
+    } catch (const std::exception&) {  // The store is gone; the heartbeat handles that.
     }
   }
 
@@ -147,7 +146,7 @@ struct StallDetector::State {
     options.store->set(position_key(options.rank), encode({asked, position}));
   }
 
-  /// Those that have ended without the collective; one that took part in it may have sent what is on its way.
+  /// Fails if workers ended without the collective. Those that took part may have sent data still on its way.
   void look_for_the_end(const CollectivePosition& position) {
     if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
     std::vector<int> without;
@@ -181,7 +180,7 @@ struct StallDetector::State {
     if (position.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
     ++num_reports;
     const auto positions = ask(position);
-    // Of all that wait there one tells it.
+    // Only the lowest rank of those that wait there reports it.
     for (int rank = 0; rank < options.rank; ++rank) {
       const auto& other = positions[static_cast<size_t>(rank)];
       if (other && is_same_collective(*other, position)) return;
@@ -189,14 +188,14 @@ struct StallDetector::State {
     call([&] { options.log(stall_report(position, positions, options.name_of)); });
   }
 
-  /// Where each worker is; none: it has not answered.
+  /// Each worker's position, or none if it has not answered.
   std::vector<std::optional<CollectivePosition>> ask(const CollectivePosition& own) {
     const int64_t question = options.store->add(kAskedKey, 1);
     std::vector<std::optional<CollectivePosition>> positions(static_cast<size_t>(options.size));
     positions[static_cast<size_t>(options.rank)] = own;
     const auto deadline = Clock::now() + kPatience;
     while (true) {
-      answer(own);  // Others may ask meanwhile.
+      answer(own);  // Others may ask in the meantime.
       bool are_all_here = true;
       for (int rank = 0; rank < options.size; ++rank) {
         auto& position = positions[static_cast<size_t>(rank)];

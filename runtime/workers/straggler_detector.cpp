@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// What a window of observation is: so many collectives, and so long a time of the slowest worker.
+// Least size of an observation window: the number of collectives, and the slowest worker's time.
 constexpr int64_t kMinCollectives = 50;
 constexpr int64_t kMinMicroseconds = 2'000'000;
 constexpr double kTimes = 2;
@@ -28,12 +28,12 @@ std::optional<StragglerDetector::Straggler> StragglerDetector::add(
   std::nth_element(others.begin(), middle, others.end());
   const double times = static_cast<double>(*slowest) / static_cast<double>(std::max<int64_t>(*middle, 1));
   const Straggler straggler{static_cast<int>(slowest - totals_.begin()), times};
-  // What was long ago says nothing of now.
+  // Old times say nothing about now.
   std::fill(totals_.begin(), totals_.end(), 0);
   count_ = 0;
   const auto before =
       std::exchange(suspect_, times > kTimes ? std::optional(straggler.worker) : std::nullopt);
-  // One long pause makes one window look bad.
+  // One long pause can make only one window look bad.
   if (!suspect_ || before != suspect_) return std::nullopt;
   has_told_ = true;
   return straggler;

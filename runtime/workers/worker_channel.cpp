@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-// What a worker is shown of another's call where the two differ.
+// How much of another worker's call is shown if the two differ.
 constexpr int64_t kTextBytes = 1024;
 
-/// FNV-1a: the same on every machine, which std::hash need not be.
+/// FNV-1a is the same on every machine; std::hash may not be.
 int64_t hash_of(const std::string& text) {
   uint64_t hash = 14695981039346656037U;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
@@ -30,7 +30,7 @@ int64_t hash_of(const std::string& text) {
 }  // namespace
 
 WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
-  // Threads of its own for operators, such as a compression's casts, would spin on the replicas' cores.
+  // More threads for operators, such as a compression's casts, would spin on the replicas' cores.
   thread_ = start_thread(1, [this] { carry_on(); });
 }
 
@@ -186,11 +186,11 @@ void WorkerChannel::carry_on() {
   }
 }
 
-/// Returns what went wrong, of which all workers have been told, or null.
+/// Returns the error, of which all workers have been told, or null.
 std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& exchange,
                                         std::chrono::microseconds busy) {
   const at::NoGradGuard no_grad;
-  bool is_own = false;  // what fails is this worker's own doing, of which the others know nothing
+  bool is_own = false;  // whether a failure is this worker's own, of which the others know nothing
   try {
     check_same(sequence, exchange.description, busy);
     if (!exchange.start) return nullptr;
@@ -213,11 +213,11 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
   }
 }
 
-/// The backend matches calls by their order alone, and would add up what does not belong together.
+/// The backend matches calls only by their order, and would add up tensors that do not belong together.
 void WorkerChannel::check_same(uint64_t sequence, const std::string& description,
                                std::chrono::microseconds busy) {
   c10d::Backend& backend = *options_.backend;
-  // Beside it travels how long this worker took to come here.
+  // The second value is how long this worker took to get here.
   const at::Tensor own = at::empty({2}, at::kLong);
   own.mutable_data_ptr<int64_t>()[0] = hash_of(description);
   own.mutable_data_ptr<int64_t>()[1] = busy.count();
@@ -242,7 +242,7 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   const auto text_of = [&](size_t worker) {
     return std::string(reinterpret_cast<const char*>(texts.const_data_ptr<uint8_t>()) + worker * kTextBytes);
   };
-  // Every worker names the same two.
+  // Every worker names the same two workers.
   size_t other = 1;
   while (other + 1 < hashes.size() && hashes[other] == hashes[0]) ++other;
   throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", sequence, ": ", options_.name_of(0),

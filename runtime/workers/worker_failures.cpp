@@ -16,14 +16,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the cause of a broken connection is looked for: a killed process is known for one within this.
+// How long to look for the cause of a broken connection. A killed process is noticed within this time.
 constexpr milliseconds kCauseSearch{1000};
 constexpr milliseconds kSearchPoll{10};
 
 }  // namespace
 
-/// Looks for what a worker has reported, in a thread that is left behind where the store does not answer: its
-/// clients have no timeout for that.
+/// Looks for a worker's report, in a thread that is left behind if the store does not answer: its clients
+/// have no timeout for that.
 struct WorkerFailures::Search {
   std::atomic<bool> is_over{false};
   std::atomic<bool> is_store_gone{false};
@@ -67,7 +67,7 @@ void WorkerFailures::report(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const PeerLost&) {
     return;
-  } catch (...) {  // any other is this one's own
+  } catch (...) {  // any other error is this worker's own
   }
   {
     MutexLock lock(mutex_);
@@ -77,7 +77,7 @@ void WorkerFailures::report(const std::exception_ptr& error) {
   const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
   try {
     store_->append(kKey, {line.begin(), line.end()});
-    // It looks for no other cause from now on.
+    // This worker looks for no other cause from now on.
     if (rank_ != 0 && !is_counted_->exchange(true)) store_->add(kReadKey, 1);
   } catch (const std::exception&) {  // nobody is left to be told
   }
@@ -90,7 +90,7 @@ std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exc
     return error;
   } catch (const CollectiveAborted&) {
     return error;
-  } catch (...) {  // the backend's
+  } catch (...) {  // the backend's error
   }
   const auto [cause, is_store_gone] = search_cause();
   if (cause) return cause;

@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long worker 0 keeps its store after a failure of its own, for the others to read of it.
+// How long worker 0 keeps its store after its own failure, so that the others can read about it.
 constexpr milliseconds kLinger{2000};
 
 constexpr milliseconds kConnectPoll{5};
 
-// For what this worker finds out by itself of a failure that another one has told of: it may know it better.
+// Time for this worker to find out about a failure that another reported: it may know the cause better.
 constexpr milliseconds kOwnFinding{100};
 
 }  // namespace
@@ -39,12 +39,12 @@ WorkerGroup::~WorkerGroup() {
   if (cause_search_.joinable()) cause_search_.join();
 }
 
-/// What is still on its way to a worker would be lost where its sender cuts the connection, and worker 0 has
-/// the store, in which the others look for the cause of a failure.
+/// Ends together with the other workers. If a sender cut its connections early, data on its way would be
+/// lost, and worker 0 holds the store in which the others look for the cause of a failure.
 void WorkerGroup::finish_together() {
   const bool is_failure = failures_->has_failed();
   if (is_failure && !(rank_ == 0 && failures_->is_origin())) return;
-  // In a thread of its own: a store whose machine is cut off answers no more, and it has no timeout for that.
+  // In a separate thread: a store whose machine is cut off does not answer, and has no timeout for that.
   const auto is_done = std::make_shared<std::atomic<bool>>(false);
   const auto has_ended_badly = std::make_shared<std::atomic<bool>>(false);
   const auto meet = [store = store_, size = size_, rank = rank_, completed = num_completed(), is_failure,
@@ -74,7 +74,7 @@ void WorkerGroup::finish_together() {
           wait_for("left", size - 1, std::chrono::seconds(5));
         }
       }
-    } catch (const std::exception&) {  // a store that is gone: nobody is left to wait for
+    } catch (const std::exception&) {  // the store is gone: nobody is left to wait for
     }
     *is_done = true;
   };
@@ -85,7 +85,7 @@ void WorkerGroup::finish_together() {
   if (is_failure) return;
   auto cause = failures_->lost();
   if (!cause && (*has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
-  // A destructor has no other way to tell it.
+  // A destructor has no other way to report it.
   if (cause) TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
 }
 
@@ -110,8 +110,8 @@ void WorkerGroup::Connections::cut() {
   for (const auto& backend : backends_) backend->abort();
 }
 
-/// Gloo cannot be told that a worker is gone while it connects, and has its thread left behind then. As long
-/// as it looks for the others' keys it finds that out by itself.
+/// Gloo cannot be told that a worker is gone while it connects, and its thread is left behind then. While
+/// Gloo looks for the others' keys, it finds that out by itself.
 c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
   std::promise<c10::intrusive_ptr<c10d::Backend>> promise;
   auto backend = promise.get_future();
@@ -129,7 +129,7 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
   return backend.get();
 }
 
-/// What tells the other workers of a failure in every way there is. It does not hold the group.
+/// Returns a function that reports a failure to the others in every possible way, without owning the group.
 std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
   return [failures = failures_, connections = connections_,
           heartbeat = std::weak_ptr(heartbeat_)](const std::exception_ptr& error) {
@@ -146,7 +146,7 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
     backend = connect();
     backend->setTimeout(timeout_);
   } catch (const std::exception&) {
-    // A CollectiveAborted, too, has a cause here that others know.
+    // Even a CollectiveAborted has a cause here that others know.
     const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
     std::rethrow_exception(failures_->explain(op, broken));
   }
@@ -158,7 +158,7 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
     number = static_cast<int>(completed_.size());
     completed_.push_back(completed);
   }
-  // None of these holds the group: a channel's thread must not be the last to let it go.
+  // None of these owns the group: a channel's thread must not be its last owner.
   auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
       op, number, completed, std::move(backend),
       [failures = failures_](int worker) { return failures->name_of(worker); },

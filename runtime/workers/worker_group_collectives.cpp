@@ -1,4 +1,4 @@
-// What the workers agree on between runs.
+// Collectives of the workers between runs.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_complex.h>
@@ -63,7 +63,7 @@ std::vector<std::vector<at::Tensor>> WorkerGroup::gather_tensors(const std::vect
       std::vector<int64_t> sizes(dim);
       for (int64_t& size : sizes) header >> size;
       const at::Tensor tensor = at::empty(sizes, static_cast<at::ScalarType>(dtype));
-      // An empty tensor may have no memory at all.
+      // An empty tensor may have no memory.
       if (tensor.nbytes() > 0)
         std::memcpy(tensor.mutable_data_ptr(), of_worker.data() + offset, tensor.nbytes());
       offset += tensor.nbytes();
@@ -74,7 +74,7 @@ std::vector<std::vector<at::Tensor>> WorkerGroup::gather_tensors(const std::vect
 }
 
 void WorkerGroup::check_same(const std::string& what, const std::vector<std::string>& lines) {
-  WorkerInfo own{.num_replicas = 1};  // of a info only the lines are wanted
+  WorkerInfo own{.num_replicas = 1};  // only the info's lines are used
   for (const auto& line : lines) own.facts.emplace_back("", line);
   const auto texts = gather(own.text());
   for (int worker = 1; worker < size_; ++worker) {
@@ -91,18 +91,19 @@ void WorkerGroup::check_same(const std::string& what, const std::vector<std::str
 
 void WorkerGroup::broadcast_(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  const ByteLayout places(tensors);
-  if (places.total() == 0) return;
-  const at::Tensor buffer = at::empty({places.total()}, at::kByte);
+  const ByteLayout byte_layout(tensors);
+  if (byte_layout.total() == 0) return;
+  const at::Tensor buffer = at::empty({byte_layout.total()}, at::kByte);
   for (size_t i = 0; rank_ == 0 && i < tensors.size(); ++i)
-    places.of(buffer, i, tensors[i]).copy_(tensors[i]);
-  between_runs_->exchange(c10::str("broadcast of ", places.total(), " bytes"), [&](c10d::Backend& backend) {
-    std::vector<at::Tensor> one{buffer};
-    return WorkerChannel::Works{backend.broadcast(one)};
-  });
+    byte_layout.of(buffer, i, tensors[i]).copy_(tensors[i]);
+  between_runs_->exchange(c10::str("broadcast of ", byte_layout.total(), " bytes"),
+                          [&](c10d::Backend& backend) {
+                            std::vector<at::Tensor> one{buffer};
+                            return WorkerChannel::Works{backend.broadcast(one)};
+                          });
   for (size_t i = 0; rank_ != 0 && i < tensors.size(); ++i) {
     at::Tensor tensor = tensors[i];
-    tensor.copy_(places.of(buffer, i, tensor));
+    tensor.copy_(byte_layout.of(buffer, i, tensor));
   }
 }
 

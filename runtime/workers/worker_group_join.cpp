@@ -1,4 +1,4 @@
-// How the workers of a job come together.
+// How the workers of a job meet.
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -22,8 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long beyond the join timeout a coordinator is waited for that does not answer: one that does has said
-// by then what is wrong.
+// How long beyond the join timeout to wait for a coordinator that does not answer. One that does has reported
+// its error by then.
 constexpr milliseconds kConnectSlack{1000};
 constexpr milliseconds kMeetSlack{3000};
 
@@ -32,7 +32,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
 }
 
-std::string place_of(const JoinOptions& options) {
+std::string address_of(const JoinOptions& options) {
   return c10::str(options.master_host, ":", options.master_port);
 }
 
@@ -40,7 +40,7 @@ double seconds(milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-/// Those who know no token cannot write this; it does not tell the token.
+/// Only those who know the token can write this prefix; it does not reveal the token.
 std::string prefix_of(const JoinOptions& options) {
   std::string prefix = c10::str("lockstep/", options.restart_count, "/");
   if (options.token.empty()) return prefix;
@@ -98,14 +98,14 @@ void WorkerGroup::open_store(const JoinOptions& options) {
   store.timeout = join_timeout_;
   store.isServer = rank_ == 0 && !options.is_master_served;
   if (store.isServer) {
-    // A socket of our own: TCPStore's would listen on every address of the machine.
+    // Our own socket: TCPStore's would listen on every address of the machine.
     auto listener = options.listening_socket
                         ? TcpListener::adopt(*options.listening_socket, options.master_port)
                         : TcpListener(options.master_host, options.master_port);
     store.masterListenFd = listener.release();
   }
   const auto no_coordinator = [&](const std::string& why) {
-    return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", place_of(options),
+    return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", address_of(options),
                                  " within ", seconds(join_timeout_), " s: ", why));
   };
   std::optional<c10::intrusive_ptr<c10d::Store>> opened;
@@ -117,7 +117,7 @@ void WorkerGroup::open_store(const JoinOptions& options) {
   } catch (const std::exception&) {
     throw no_coordinator(error_line(std::current_exception()));
   }
-  // Something listens there, or nothing answers at all.
+  // Something else listens there, or nothing answers at all.
   if (!opened) throw no_coordinator("it does not answer");
   server_ = std::move(*opened);
   store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
@@ -132,7 +132,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
   struct Met {
     std::vector<WorkerInfo> infos;
-    // Clients of their own, since one that waits for an answer keeps others waiting.
+    // Separate clients, since a client that waits for an answer keeps others waiting.
     c10::intrusive_ptr<c10d::Store> failures;
     c10::intrusive_ptr<c10d::Store> stalls;
     c10::intrusive_ptr<c10d::Store> connecting;
@@ -142,16 +142,16 @@ void WorkerGroup::meet(const JoinOptions& options) {
     met = call_with_timeout(
         join_timeout_ + kMeetSlack,
         [store = store_, own,
-         meeting = WorkerRendezvousOptions{rank_, size_, place_of(options), join_timeout_}] {
+         meeting = WorkerRendezvousOptions{rank_, size_, address_of(options), join_timeout_}] {
           auto infos = meet_workers(*store, own, meeting);
           return Met{std::move(infos), store->clone(), store->clone(), store->clone()};
         });
   } catch (const c10::Error&) {
-    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options), ": ",
-                                error_line(std::current_exception())));
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options),
+                                ": ", error_line(std::current_exception())));
   }
   if (!met) {
-    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", place_of(options),
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options),
                                 ": it has stopped answering"));
   }
   std::vector<std::string> names;

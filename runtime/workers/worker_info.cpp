@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-// Lines of a name, a tab and a value; the first ones are the info's own fields.
+// Lines of a name, a tab and a value. The first ones are the info's own fields.
 constexpr size_t kNumFields = 4;
 constexpr int kLastPort = 65535;
-// Of one worker; those of all workers are added up.
+// Limit for one worker; the counts of all workers are added up.
 constexpr int kMostReplicas = 65536;
 
 void append_escaped(std::string& to, const std::string& text) {
@@ -94,7 +94,7 @@ WorkerInfo WorkerInfo::parse(const std::string& text) {
                   .heartbeat_port = card_number(lines[2].second, 0, kLastPort),
                   .num_replicas = card_number(lines[3].second, 1, kMostReplicas)};
   info.facts.assign(lines.begin() + kNumFields, lines.end());
-  // Such as 007 for a number, or an escape of a character that needs none.
+  // Refuses other spellings, such as 007 for a number, or an escape that its character does not need.
   if (info.text() != text) refuse_info();
   return info;
 }

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kMeetPoll{10};
 constexpr milliseconds kLastWord{2000};
 
-// Why worker 0 has given up.
+// Key of worker 0's reason for giving up.
 constexpr const char* kGivenUp = "given up";
 
 class Meeting {
@@ -28,7 +28,7 @@ class Meeting {
     for (int worker = 0; worker < options_.size; ++worker) {
       wait_for(worker);
       infos.push_back(WorkerInfo::parse(read(key_of(worker))));
-      // This one's info is compared with worker 0's before those are waited for that may never come.
+      // Compares this worker's info with worker 0's before waiting for workers that may never come.
       refuse_difference(options_.rank, own, infos[0]);
       refuse_difference(worker, infos.back(), infos[0]);
     }
@@ -46,7 +46,7 @@ class Meeting {
   void show(const WorkerInfo& own) {
     const std::string key = key_of(options_.rank);
     if (store_.add(key + "/claims", 1) > 1) {
-      throw ClusterError(c10::str("[join] another process has come to ", options_.place, " as worker ",
+      throw ClusterError(c10::str("[join] another process has come to ", options_.address, " as worker ",
                                   options_.rank, " already: each needs a task index, or rank, of its own"));
     }
     store_.set(key, own.text());
@@ -58,7 +58,7 @@ class Meeting {
       if (store_.check({kGivenUp})) leave(read(kGivenUp));
       if (Clock::now() >= deadline_) {
         const std::string text =
-            c10::str("[join] worker ", worker, " of ", options_.size, " did not come to ", options_.place,
+            c10::str("[join] worker ", worker, " of ", options_.size, " did not come to ", options_.address,
                      " within ", std::chrono::duration<double>(options_.timeout).count(),
                      " s: is it running, with the same cluster and job token?");
         if (options_.rank == 0) store_.set(kGivenUp, text);
@@ -77,7 +77,7 @@ class Meeting {
                    worker_name(worker, info), " has ", shown(difference->here)));
   }
 
-  /// The others have to read what worker 0 has written, which goes with its store.
+  /// Leaves time for the others to read worker 0's reason, which is lost with its store.
   [[noreturn]] void leave(const std::string& reason) {
     store_.add("refused", 1);
     const auto end = Clock::now() + kLastWord;

@@ -13,7 +13,7 @@ namespace lockstep {
 struct WorkerRendezvousOptions {
   int rank = 0;
   int size = 1;
-  std::string place;  ///< address of the store, for messages
+  std::string address;  ///< address of the store, for messages
   std::chrono::milliseconds timeout{};
 };
 

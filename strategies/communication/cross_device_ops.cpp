@@ -55,8 +55,7 @@ std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(
     ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   check_destinations("batch_reduce", destinations);
   std::vector<std::vector<torch::Tensor>> results;
-  // One value a replica is nothing to pack, and neither are values of a single replica, which stay
-  // themselves.
+  // A single value needs no packing, and values of a single replica are returned as they are.
   bool packable = num_packs_ > 0 && values.size() > 1 && values[0].size() > 1;
   for (const auto& value : values) {
     check_values(value);
@@ -106,7 +105,7 @@ std::vector<torch::Tensor> CrossDeviceOps::broadcast(const torch::Tensor& value,
   std::vector<torch::Tensor> copies;
   for (const auto& device : destinations) {
     const torch::Tensor there = value.to(device.torch_device());
-    // Logical devices share their memory, so that the second one needs a copy of its own.
+    // Logical devices share memory, so the second one needs a separate copy.
     const bool shared = std::any_of(copies.begin(), copies.end(),
                                     [&](const torch::Tensor& other) { return other.is_alias_of(there); });
     copies.push_back(shared ? there.clone() : there);

@@ -59,23 +59,23 @@ using StoredInClosure =
                        std::conditional_t<std::is_integral_v<T>, int64_t,
                                           std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
 
-/// Throws InvalidArgument with both kinds and the place, such as "as argument 1".
+/// Throws InvalidArgument with both kinds and the position, such as "as argument 1".
 [[noreturn]] void refuse_closure_value(const ClosureValue& expected, const ClosureValue& given,
-                                       const std::string& place);
+                                       const std::string& position);
 
 /// Returns the value as a `T`. An integer is accepted as a floating-point number. Throws InvalidArgument for
 /// a value of another kind, and for an integer that `T` cannot represent.
 template <typename T>
-T closure_value_as(const ClosureValue& value, const std::string& place) {
+T closure_value_as(const ClosureValue& value, const std::string& position) {
   using Stored = StoredInClosure<T>;
   if constexpr (std::is_floating_point_v<T>)
     if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<T>(*integer);
   const auto* stored = std::get_if<Stored>(&value);
-  if (!stored) refuse_closure_value(Stored(), value, place);
+  if (!stored) refuse_closure_value(Stored(), value, position);
   if constexpr (std::is_same_v<Stored, int64_t>)
     if (!std::in_range<T>(*stored))
-      throw InvalidArgument("closure: expected a number of " + std::to_string(sizeof(T)) + " bytes " + place +
-                            ", but got " + std::to_string(*stored));
+      throw InvalidArgument("closure: expected a number of " + std::to_string(sizeof(T)) + " bytes " +
+                            position + ", but got " + std::to_string(*stored));
   return static_cast<T>(*stored);
 }
 

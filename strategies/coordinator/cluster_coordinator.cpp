@@ -33,7 +33,7 @@ std::string worker_names(const ClusterSpec& spec) {
   return names.empty() ? "any worker" : c10::Join(", ", names);
 }
 
-/// A call of a function, at once.
+/// Calls a function, without a prepare or finish phase.
 class FunctionCall : public ClosureWork {
  public:
   FunctionCall(const ClosureFunction& function, ClosureValues arguments)
@@ -45,7 +45,7 @@ class FunctionCall : public ClosureWork {
   const ClosureValues arguments_;
 };
 
-/// Tells which closure runs.
+/// Records which closure runs.
 class NumberedWork : public ClosureWork {
  public:
   NumberedWork(std::unique_ptr<ClosureWork> work, uint64_t closure, uint64_t& current)
@@ -164,7 +164,7 @@ void ClusterCoordinator::cancel() {
   queue.fail_waiting(std::make_exception_ptr(ClosureCancelled(c10::str(kPrefix, "closures were cancelled"))));
   try {
     queue.join();
-  } catch (const ClosureCancelled&) {  // those that were to be
+  } catch (const ClosureCancelled&) {  // the closures cancelled above
   }
 }
 

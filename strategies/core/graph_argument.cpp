@@ -99,7 +99,7 @@ int64_t version_of(const torch::Tensor& tensor) {
 torch::Tensor copy_of(const torch::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
   const auto strides = tensor.strides();
-  // Elements that share their memory cannot be written one by one.
+  // Elements that share memory cannot be written separately.
   if (std::find(strides.begin(), strides.end(), 0) != strides.end()) return tensor.detach().clone();
   return torch::empty_strided(tensor.sizes(), strides, tensor.options()).copy_(tensor);
 }

@@ -1,4 +1,4 @@
-// Strategy::run() of a CudaGraph: what a run hangs on, and one replica's call while it is captured.
+// Strategy::run() of a CudaGraph: the facts that a run depends on, and the capture of one replica's call.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-/// All of CUDA's errors about captures have it in them.
+/// All of CUDA's errors about captures contain this text.
 bool is_capture_error(const std::string& message) {
   return message.find("captur") != std::string::npos;
 }
@@ -32,7 +32,7 @@ void refresh(const std::vector<torch::optim::Optimizer*>& optimizers) {
 
 }  // namespace
 
-/// While it lives, a replica's collectives, gradients and steps belong to a recording.
+/// While alive, makes a replica's collectives, gradients and steps part of a recording.
 class Strategy::Recorder {
  public:
   Recorder(Core& core, int replica, const std::shared_ptr<GraphRecording>& recording)
@@ -44,8 +44,8 @@ class Strategy::Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Throws InvalidArgument where the function has begun what only a later run would end: a replay does
-  /// nothing on the host that the later run could go by.
+  /// Throws InvalidArgument if the function began a step that only a later run would end: a replay leaves
+  /// nothing on the host that the later run could continue from.
   void check_steps_ended() const {
     for (size_t i = 0; i < optimizers_.size(); ++i) {
       if (phase_of(*optimizers_[i]) == phases_[i]) continue;
@@ -76,7 +76,7 @@ class Strategy::Recorder {
   Core& core_;
   const int replica_;
   const std::vector<std::shared_ptr<OptimizerGroup>> optimizers_;
-  std::vector<GradientReducer::Phase> phases_;  // when the call began
+  std::vector<GradientReducer::Phase> phases_;  // phases when the call began
 };
 
 bool Strategy::has_graphs() const {
@@ -107,13 +107,13 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
   }
 }
 
-/// A graph also holds what other workers brought, such as their part of a sum on the host, so that it hangs
-/// on what theirs do: it is replayed where all are. Returns whether they can be, apart from what `now` tells.
+/// A graph also contains contributions of other workers, such as their part of a sum on the host, so it is
+/// replayed only if all workers replay theirs. Returns whether all are ready, and adds their facts to `now`.
 bool Strategy::compare_graphs(Fingerprint& now, bool is_ready) const {
   const auto& workers = core_->config.workers;
   if (!workers) return is_ready;
   core_->check_caller("run");
-  // Of 48 bits, so that the sum over many workers is one of 64.
+  // 48 bits, so that the sum over many workers fits in 64.
   const auto digest = static_cast<int64_t>(now.digest() >> 16);
   const auto sums = workers->sum(torch::tensor({digest, int64_t{is_ready}, int64_t{now.is_settled()}}));
   const auto* values = sums.const_data_ptr<int64_t>();

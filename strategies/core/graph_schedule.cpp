@@ -24,7 +24,7 @@ GraphUse GraphSchedule::next(const Fingerprint& now, bool may_replay) {
     has_replayed_ = true;
     return GraphUse::kReplay;
   }
-  // A recording that was never replayed uses gradients that do not come back, and so would the next one.
+  // A recording that was never replayed uses gradients that do not recur, and the next one would, too.
   const bool is_futile = is_same && !has_replayed_;
   if (runs_ == warm_up_runs_ && !is_futile) return GraphUse::kCapture;
   runs_ = std::min(runs_ + 1, warm_up_runs_);

@@ -18,12 +18,11 @@
 namespace lockstep {
 namespace {
 
-// Soon enough for those who are given half a minute to end, seldom enough for a store with a thousand
-// clients.
+// Often enough for processes that have 30 s to end, seldom enough for a store with a thousand clients.
 constexpr std::chrono::milliseconds kRequestPoll{100};
 constexpr std::chrono::milliseconds kLimitPoll{10};
 constexpr std::chrono::milliseconds kLossPoll{500};
-// For an exchange with the store that answers.
+// Enough for one exchange with a store that answers.
 constexpr std::chrono::milliseconds kLeaving{300};
 
 std::string limit_key(int worker) {
@@ -32,10 +31,9 @@ std::string limit_key(int worker) {
 
 }  // namespace
 
-/// Once a worker knows of a request, it says by which step it will wait: its limit, the one after the step it
-/// is in. The largest limit is where all stop. Nobody goes beyond its own before it knows those of all, and
-/// threads of their own learn them, so that a worker which waits in a step for another one keeps nobody from
-/// getting there.
+/// Once a worker knows of a request, it publishes its limit: the step after its current one, at which it will
+/// wait. All workers stop at the largest limit. No worker passes its own limit before it knows those of all.
+/// A separate thread learns them, so that a worker that waits for another one within a step blocks nobody.
 class StopAgreement::Workers {
  public:
   Workers(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const WorkerLayout> layout,
@@ -48,7 +46,7 @@ class StopAgreement::Workers {
   int should_stop() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++steps_;
-    // The store may be that of the worker that is lost, and then answer nothing.
+    // If the lost worker hosts the store, the store may never answer.
     const auto is_over = [this] { return stop_ || is_failed_; };
     while (limit_ && steps_ >= *limit_ && !changed_.wait_for(lock, kLossPoll, is_over)) {
       lock.unlock();
@@ -59,12 +57,12 @@ class StopAgreement::Workers {
     return stop_ && steps_ >= *stop_ ? agreed_reason_ : 0;
   }
 
-  /// The thread's work.
+  /// Runs in the separate thread.
   void agree() {
     try {
       if (await_request()) find_stop();
     } catch (const std::exception&) {
-      // A worker or the store is gone, which whoever needs it says better.
+      // A worker or the store is gone; the next call that needs it reports that better.
       const std::lock_guard<std::mutex> lock(mutex_);
       is_failed_ = true;
     }
@@ -73,7 +71,8 @@ class StopAgreement::Workers {
     changed_.notify_all();
   }
 
-  /// Lets the thread come to its end. A store whose machine does not answer any more may hold it for good.
+  /// Lets the thread end and waits briefly. If the store's machine no longer answers, the thread may never
+  /// end.
   void leave() {
     std::unique_lock<std::mutex> lock(mutex_);
     is_over_ = true;
@@ -83,11 +82,11 @@ class StopAgreement::Workers {
   }
 
  private:
-  /// False: the training has come to its end without one. Then there is a limit, too, for those who hear of a
-  /// request later than this one ends.
+  /// Returns false if the training has ended without a request. Then it sets a limit, too, for workers that
+  /// learn of a request after this one has ended.
   bool await_request() {
     for (;;) {
-      // Whoever is first: all others then find that it is there.
+      // The first worker sets the request, and all others find it.
       if (const int reason = own_reason(); reason != 0) {
         const std::string text = std::to_string(reason);
         store_->compareSet("request", std::vector<uint8_t>(), std::vector<uint8_t>(text.begin(), text.end()));
@@ -128,7 +127,7 @@ class StopAgreement::Workers {
     return *limit_;
   }
 
-  /// Nothing: nobody needs it any more.
+  /// Returns nothing if the training is over and nobody needs the limit any more.
   std::optional<int64_t> await_limit(int worker) {
     while (!store_->check({limit_key(worker)})) {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -145,7 +144,7 @@ class StopAgreement::Workers {
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<const WorkerLayout> layout_;
   const std::function<std::exception_ptr()> find_cause_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::function<int()> reason_;
   int64_t steps_ = 0;

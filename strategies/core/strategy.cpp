@@ -21,7 +21,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     throw InvalidArgument(c10::str("[", config.name, "] expected 0 or more threads a replica, but got ",
                                    config.intra_op_threads));
   }
-  // Before anything that is ours starts a thread: NCCL's settings are in the environment.
+  // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
       config.cross_device_ops
           ? std::vector<CrossDeviceCandidate>{{config.cross_device_ops, config.cross_device_ops_reason}}
@@ -38,11 +38,11 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
       config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
                                        [](const auto& device) { return device.kind != DeviceKind::kCpu; });
   if (config.workers) {
-    // Collectives within a graph would have to be captured in the same run everywhere, too.
+    // Collectives within a graph would also have to be captured in the same run on all workers.
     core_->has_graphs = core_->has_graphs && !core_->collectives->is_capturable();
     const auto num_with = config.workers->sum(torch::tensor({int64_t{core_->has_graphs}}));
     core_->has_graphs = num_with.item<int64_t>() == config.workers->layout()->num_workers();
-    // Replicas' streams differ by their ids, so that all start from one seed: worker 0's.
+    // Random streams differ by replica id, so all workers start from the same seed: worker 0's.
     const auto shared = torch::tensor({static_cast<int64_t>(seed)}, torch::kLong);
     config.workers->broadcast_({shared});
     seed = static_cast<uint64_t>(shared.item<int64_t>());
@@ -50,7 +50,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   for (int local = 0; local < count; ++local) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(local)];
     const int replica = first_replica_ + local;
-    // The first that is asked of the device.
+    // This is the first use of the device.
     with_device_errors(config.name.c_str(), replica, device, [&] {
       core_->states.push_back(
           {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});

@@ -39,7 +39,7 @@ std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerRep
   const Devices devices = parse_destinations(destinations);
   const auto& ops = strategy_.cross_device_ops();
   if (!has_other_workers(strategy_)) return ops.reduce(op, value.local_values(), devices);
-  if (devices.empty()) return ops.broadcast({}, devices);  // which says that it expects some
+  if (devices.empty()) return ops.broadcast({}, devices);  // throws
   return ops.broadcast(strategy_.reduce(op, value), devices);
 }
 
@@ -58,7 +58,7 @@ std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(
 Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& value) const {
   if (has_other_workers(strategy_)) return strategy_.scope([&](ReplicaContext&) { return value; });
   auto copies = strategy_.cross_device_ops().broadcast(value, strategy_.devices());
-  // The first copy may be the given tensor itself: a mirrored value is the strategy's own.
+  // The first copy may be the given tensor itself, but the strategy must own a mirrored value.
   for (auto& copy : copies) {
     if (copy.is_alias_of(value)) copy = copy.clone();
   }

@@ -1,4 +1,4 @@
-// Strategy::reduce() and gather(): the replicas' results brought together.
+// Strategy::reduce() and gather(), which combine the replicas' results.
 
 #include <c10/util/StringUtil.h>
 

@@ -4,11 +4,11 @@
 #include <exception>
 #include <utility>
 
-#include "lockstep/runtime/gradients/gradient_clipping.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/replicas/module_state.h"
+#include "lockstep/strategies/core/internal/gradient_step.h"
 #include "lockstep/strategies/core/internal/run_failure.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
@@ -96,11 +96,11 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     if (!failure.happened()) {
       for (auto* channel : channels) channel->check_complete();
     }
-  } catch (...) {  // a channel's, or a device's that has failed for good
+  } catch (...) {  // from a channel, or from a device that has failed for good
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) return;
-  for (auto* channel : channels) channel->abort(failure.reason());  // where no replica has
+  for (auto* channel : channels) channel->abort(failure.reason());  // if no replica has done so
   core.reset_after_failure(channels, optimizers);
   failure.rethrow(name(), devices(), sizes);
 }
@@ -134,18 +134,7 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
     const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
     reducer->finish();
   }
-  torch::Tensor norm;
-  const auto clip = [&] {
-    if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
-  };
-  if (options.scaler != nullptr) {
-    if (options.scaler->is_enabled()) group->note_scaler(local);
-    // Every replica's scaler looks at the same sums, bit by bit, so that all of them decide alike.
-    options.scaler->step(optimizer, clip);
-  } else {
-    clip();
-    optimizer.step();
-  }
+  auto norm = clip_and_step(*group, local, optimizer, options);
   if (reducer != nullptr) reducer->mark_applied();
   if (recording == nullptr) {
     group->count_step(local);

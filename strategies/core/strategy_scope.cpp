@@ -1,4 +1,4 @@
-// Strategy::scope() and mirror(): objects once a replica.
+// Strategy::scope() and mirror(), which make one object per replica.
 
 #include <c10/util/StringUtil.h>
 
@@ -33,8 +33,8 @@ std::string describe_tensor(const torch::Tensor& tensor) {
 
 }  // namespace
 
-// Nothing here is worth more than one thread, and a pool of the caller's would slow the replicas' own:
-// OpenMP's threads wait for work by spinning only while the process has no more of them than cores.
+// Nothing here needs more than one thread, and a pool for the caller would slow down the replicas' pools:
+// OpenMP's threads spin while they wait for work only if the process has no more of them than cores.
 void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   core_->check_caller("scope");
   const IntraOpThreadsGuard no_pool(1);
@@ -94,7 +94,7 @@ std::function<void(const std::vector<ModulePointer>&)> Strategy::average_buffers
   if (!workers) return lockstep::average_buffers;
   return [workers](const std::vector<ModulePointer>& modules) {
     const torch::NoGradGuard no_grad;
-    std::vector<std::vector<torch::Tensor>> buffers;  // of each local replica
+    std::vector<std::vector<torch::Tensor>> buffers;  // by local replica
     std::vector<torch::Tensor> here;
     for (const auto& module : modules) {
       auto& own = buffers.emplace_back();
@@ -104,7 +104,7 @@ std::function<void(const std::vector<ModulePointer>&)> Strategy::average_buffers
       here.insert(here.end(), own.begin(), own.end());
     }
     const size_t count = buffers.front().size();
-    if (count == 0) return;  // on every worker: their models are the same
+    if (count == 0) return;  // on every worker, since their models are the same
     const auto everywhere = workers->gather_tensors(here);
     for (size_t i = 0; i < count; ++i) {
       std::vector<torch::Tensor> values;

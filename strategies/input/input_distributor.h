@@ -29,11 +29,12 @@ class InputDistributor {
   template <typename Fn>
   requires std::invocable<const Fn&, const ValueContext&>
   auto distribute_values_from_function(const Fn& make) const {
-    const InputPlacement place = placement();
+    const InputPlacement placed = placement();
     std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
-    for (size_t local = 0; local < place.devices->size(); ++local)
-      values.push_back(make(ValueContext{place.first_replica + static_cast<int>(local), place.num_replicas}));
-    return PerReplica(std::move(values), place.devices);
+    for (size_t local = 0; local < placed.devices->size(); ++local)
+      values.push_back(
+          make(ValueContext{placed.first_replica + static_cast<int>(local), placed.num_replicas}));
+    return PerReplica(std::move(values), placed.devices);
   }
 
   /// Cuts a dataset with size() and get_batch() into global batches, and each batch into the replicas'

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// What is to be the same on all workers.
+/// Describes the options that must be the same on all workers.
 std::vector<std::string> describe_stream(const DistributeStreamOptions& options) {
   std::vector<std::string> lines{"batches of " + std::to_string(options.global_batch_size) + " of a stream" +
                                  (options.drop_remainder ? ", a short one dropped" : "") + ", auto_shard " +
@@ -18,7 +18,7 @@ std::vector<std::string> describe_stream(const DistributeStreamOptions& options)
   return lines;
 }
 
-/// Throws on all workers where one of them would draw nothing.
+/// Throws on all workers if one of them would get no examples.
 void check_shares(int64_t here, const DistributeStreamOptions& options, const InputPlacement& placement) {
   const auto shares = placement.gather ? placement.gather(here) : std::vector{here};
   for (size_t worker = 0; worker < shares.size(); ++worker) {

@@ -16,7 +16,7 @@ Devices one_place(const std::string& strategy, const LogicalDevice& device, cons
 
 MirroredStrategy::MirroredStrategy(std::vector<std::string> devices, StrategyOptions options)
     : Strategy(single_process_config(
-          "MirroredStrategy", places_of_replicas("MirroredStrategy", devices, options.replicas_per_device),
+          "MirroredStrategy", devices_of_replicas("MirroredStrategy", devices, options.replicas_per_device),
           options)) {}
 
 std::vector<std::string> cpu_devices(int num_replicas) {

@@ -95,7 +95,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.timeout = options.timeout;
   config.num_processes_here = resolver.local_world_size();
   if (resolver.task_type() == "evaluator") return config;
-  resolver.rank();  // refuses a ps
+  resolver.rank();  // throws for a parameter server
   if (resolver.world_size() == 1) return config;
   check_over_workers(kName, config.devices, options.communication, config.cross_device_ops);
   config.workers = join_workers(resolver, cluster, options, config);

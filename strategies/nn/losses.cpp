@@ -36,11 +36,11 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
         c10::str("[compute_average_loss] expected sample weights that broadcast to the losses' shape ",
                  losses.sizes(), ", but got ", weight.sizes()));
   }
-  // Under autocast losses may come in a type too short to add many of them.
+  // Under autocast, losses may have a type too short to add many of them.
   const torch::Tensor exact =
       at::isReducedFloatingType(losses.scalar_type()) ? losses.to(torch::kFloat) : losses;
   const torch::Tensor weighted = weight.defined() ? exact * weight : exact;
-  // Nothing at all, on any replica: the sum of nothing, rather than 0/0.
+  // Without examples on any replica, the result is the empty sum rather than 0/0.
   return weighted.sum() / std::max<int64_t>(examples, 1);
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-/// Of the table's shape, with the memory of one number.
+/// Returns a tensor with the table's shape and the memory of one number.
 torch::Tensor stand_in(const ShardedEmbeddingOptions& options, torch::Device device) {
   return torch::zeros({1, 1}, torch::TensorOptions(options.dtype).device(device))
       .expand({options.num_embeddings, options.embedding_dim});
@@ -31,14 +31,14 @@ ShardedEmbeddingOptions checked(const ShardedEmbeddingOptions& options) {
   return options;
 }
 
-/// The finalizer of MurmurHash3 (Appleby, 2011), whose every bit depends on every bit of the id.
+/// The finalizer of MurmurHash3 (Appleby, 2011): every bit of the hash depends on every bit of the id.
 uint64_t hash_of(uint64_t id) {
   id = (id ^ (id >> 33)) * 0xff51afd7ed558ccdULL;
   id = (id ^ (id >> 33)) * 0xc4ceb9fe1a85ec53ULL;
   return id ^ (id >> 33);
 }
 
-/// The row of each id's hash, less its highest bit. On the CPU.
+/// Returns the row of each id: its hash without the highest bit, modulo the number of rows. CPU only.
 torch::Tensor hashed_on_cpu(const torch::Tensor& ids, int64_t num_rows) {
   const auto from = ids.contiguous();
   auto rows = torch::empty_like(from);
@@ -51,7 +51,7 @@ torch::Tensor hashed_on_cpu(const torch::Tensor& ids, int64_t num_rows) {
   return rows;
 }
 
-/// The same on any device.
+/// Same as hashed_on_cpu(), on any device.
 torch::Tensor hashed(const torch::Tensor& ids, int64_t num_rows) {
   const auto mix = [](const torch::Tensor& value) {
     return value.bitwise_xor(value.bitwise_right_shift(33).bitwise_and((int64_t{1} << 31) - 1));
@@ -144,17 +144,17 @@ torch::Tensor ShardedEmbeddingImpl::gather(const torch::Tensor& ids, const torch
   RowGather gather{.table = weight, .is_mean = options_.mode == EmbeddingMode::kMean};
   if (is_made_) {
     gather.values = weight;
-    gather.places = rows_of(ids.to(weight.device()));
+    gather.indices = rows_of(ids.to(weight.device()));
   } else {
     const auto read = reader_->look_up(*this, ids);
     gather.values = read.values.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
-    gather.places = read.places;
+    gather.indices = read.indices;
     gather.rows = read.rows;
   }
   const auto on_device = [&](const torch::Tensor& numbers) {
     return pinned_for(numbers, weight.device()).to(weight.device(), /*non_blocking=*/true);
   };
-  gather.places = on_device(gather.places).flatten().contiguous();
+  gather.indices = on_device(gather.indices).flatten().contiguous();
   const bool has_gradient = torch::GradMode::is_enabled() && weight.requires_grad();
   if (gather.rows.defined() && has_gradient) gather.rows = on_device(gather.rows);
   if (offsets.defined()) gather.offsets = on_device(offsets);

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// [replicas, n]: every replica's `own` [n]. Blocks.
+/// Returns every replica's `own` [n] as [replicas, n]. Blocks.
 at::Tensor gather(c10d::Backend& backend, const at::Tensor& own, WaitClock& waits) {
   const at::Tensor all = at::empty({backend.getSize(), own.size(0)}, own.options());
   std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
@@ -23,8 +23,8 @@ at::Tensor gather(c10d::Backend& backend, const at::Tensor& own, WaitClock& wait
   return all;
 }
 
-/// Values a channel over all replicas, or a number above 1 where `own` shows by itself that there are as
-/// many: what the others have would have to be read from the device, which takes a wait.
+/// Returns the number of values per channel over all replicas, or only `own` if that is above 1: reading the
+/// others' counts from the device requires a wait.
 int64_t total_count(const at::Tensor& gathered, int64_t own) {
   return own > 1 ? own : gathered.select(1, gathered.size(1) - 1).sum().to(at::kLong).item<int64_t>();
 }
@@ -35,8 +35,8 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   _check_input_dim(input);
   if (is_training() && replica_ != nullptr && replica_->num_replicas() > 1) return forward_on_replicas(input);
   if (is_training() && input.numel() == 0) {
-    // The operator itself leaves running statistics alone here; it is the module's forward that would count a
-    // batch.
+    // Calls the operator, which leaves the running statistics unchanged here; the module's forward would
+    // count a batch.
     return torch::batch_norm(input, weight, bias, running_mean, running_var, /*training=*/true,
                              options.momentum().value_or(0.0), options.eps(), /*cudnn_enabled=*/false);
   }
@@ -75,7 +75,7 @@ torch::Tensor SyncBatchNormImpl::forward_on_replicas(const torch::Tensor& input)
 double SyncBatchNormImpl::count_batch() {
   if (!num_batches_tracked.defined()) return options.momentum().value_or(0.0);
   num_batches_tracked += 1;
-  // Without a momentum the running statistics are the mean over all batches.
+  // Without a momentum, the running statistics are the mean over all batches.
   return options.momentum() ? *options.momentum() : 1.0 / num_batches_tracked.item<double>();
 }
 

@@ -9,7 +9,7 @@ namespace lockstep {
 
 void TableLookups::add(const ServedTable& table, const at::Tensor& ids) {
   auto numbers = table.rows_of(ids.cpu());
-  // Tables that the same ids are looked up in often have the same rows.
+  // If the same ids are looked up in several tables, their rows are often the same, too.
   const auto alike = std::find_if(lookups_.begin(), lookups_.end(), [&](const Lookup& other) {
     return other.ids.is_same(ids) && other.numbers.equal(numbers);
   });
@@ -22,7 +22,7 @@ void TableLookups::add(const ServedTable& table, const at::Tensor& ids) {
 }
 
 bool TableLookups::Lookup::is_of(const at::Tensor& given_parameter, const at::Tensor& given) const {
-  // Of ids without gaps the shape does not matter: the same ones follow one another.
+  // If both are contiguous, the shape does not matter: the ids follow in the same order.
   const bool is_laid_out_alike = (given.sizes() == ids.sizes() && given.strides() == ids.strides()) ||
                                  (given.is_contiguous() && ids.is_contiguous());
   return parameter.is_same(given_parameter) && given.data_ptr() == ids.data_ptr() &&

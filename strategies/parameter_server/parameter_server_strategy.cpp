@@ -12,8 +12,8 @@
 
 #include "lockstep/parameter_server/variables/optimizer_rule.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
-#include "lockstep/runtime/gradients/gradient_clipping.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/strategies/core/internal/gradient_step.h"
 #include "lockstep/strategies/mirrored/internal/single_process_config.h"
 #include "lockstep/strategies/parameter_server/internal/parameter_server_step_work.h"
 #include "lockstep/strategies/parameter_server/internal/served_variables.h"
@@ -23,10 +23,10 @@ namespace {
 
 constexpr const char* kParameterServerStrategy = "ParameterServerStrategy";
 
-/// Steps that wait for a worker, so that none of them waits for the chief.
+/// Number of steps that may wait for a worker, so that no worker waits for the chief.
 constexpr size_t kScheduledSteps = 256;
 constexpr std::chrono::milliseconds kSaveTimeout = std::chrono::hours(1);
-/// After so many steps the servers are told which of them are done.
+/// Number of steps after which the chief tells the servers which of them are done.
 constexpr int64_t kForgetEvery = 64;
 
 std::shared_ptr<const ClusterResolver> with_servers(std::shared_ptr<const ClusterResolver> resolver) {
@@ -60,8 +60,8 @@ ParameterClientOptions client_options(const ClusterResolver& resolver,
   return options;
 }
 
-/// The workers, this one included, that compute on this process's machine. The chief computes while they do
-/// not.
+/// Returns the number of workers, this one included, that compute on this process's machine. The chief
+/// computes only while they do not.
 int num_workers_here(const ClusterResolver& resolver) {
   if (resolver.task_type() != "worker") return 1;
   const auto spec = resolver.cluster_spec();
@@ -76,13 +76,13 @@ StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std
                           const StrategyOptions& options) {
   auto config = single_process_config(
       kParameterServerStrategy,
-      places_of_replicas(kParameterServerStrategy, devices, options.replicas_per_device), options);
+      devices_of_replicas(kParameterServerStrategy, devices, options.replicas_per_device), options);
   config.has_graphs = false;  // gradients go through the host
   config.num_processes_here = num_workers_here(resolver);
   return config;
 }
 
-/// Another one at each call, also where the chief was started again.
+/// Returns a different number at each call, even after a restart of the chief.
 int64_t number_of_run() {
   return std::chrono::system_clock::now().time_since_epoch().count();
 }
@@ -124,7 +124,7 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
       is_leaving_(parameters.is_leaving) {
   slots_per_step_ = checked_slots(parameters, *resolver);
   CoordinatorOptions coordinator{.on_message = parameters.on_message};
-  // Steps that are made together are the chief's to keep together.
+  // The chief keeps together the steps that workers take together.
   if (!is_synchronous_) coordinator.max_staleness = parameters.max_staleness;
   coordinator_ = std::make_unique<ClusterCoordinator>(resolver, coordinator, cluster);
   client_options_ = std::make_unique<ParameterClientOptions>(client_options(*resolver, parameters, cluster));
@@ -145,7 +145,7 @@ void ParameterServerStrategy::on_modules(const std::vector<ModulePointer>& modul
 }
 
 void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Optimizer*>& optimizers) {
-  std::vector<std::vector<torch::Tensor>> parameters;  // of each local replica
+  std::vector<std::vector<torch::Tensor>> parameters;  // for each local replica
   for (const auto* optimizer : optimizers) parameters.push_back(parameters_of(*optimizer));
   size_t position = 0;
   const auto& groups = optimizers.front()->param_groups();
@@ -167,7 +167,7 @@ void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Opti
   }
 }
 
-/// Null: the parameter stands for no table.
+/// Returns null if the parameter stands for no table.
 const ServedTable* ParameterServerStrategy::table_of(const torch::Tensor& parameter) const {
   for (const auto& weak : tables_) {
     const auto module = weak.lock();
@@ -194,21 +194,10 @@ torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
                                    " slots per step, whose sum only the servers know: take one slot"));
   const auto group = optimizer_group(optimizer);
   reduce_gradients(replica, optimizer);
-  torch::Tensor norm;
-  const auto clip = [&] {
-    if (options.clip_norm) norm = clip_gradients(parameters_of(optimizer), *options.clip_norm);
-  };
   const int local = replica.local_replica_id();
-  const auto take = [&] {
+  auto norm = clip_and_step(*group, local, optimizer, options, [&] {
     if (local == 0) variables_->note_gradients(optimizer);
-  };
-  if (is_scaled) {
-    group->note_scaler(local);
-    options.scaler->step(optimizer, clip, take);
-  } else {
-    clip();
-    take();
-  }
+  });
   if (auto* reducer = group->reducer(local)) reducer->mark_applied();
   return norm;
 }
@@ -258,7 +247,7 @@ void ParameterServerStrategy::run_steps(const std::string& name, int64_t begin, 
     is_synchronous_ && !only_reads ? run_together(name, begin, end, on_step)
                                    : run_apart(name, begin, end, on_step);
   } catch (...) {
-    if (is_chief()) coordinator_->cancel();  // and throws what was the cause, where a step was
+    if (is_chief()) coordinator_->cancel();  // throws the cause if a step has failed
     throw;
   }
 }

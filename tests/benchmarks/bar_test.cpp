@@ -5,7 +5,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// The rule is the project's own: the interval reaches the bar, and the median is within 0.02 of it.
+// The project's own rule: the interval reaches the bar, and the median is within 0.02 of it.
 
 TEST(Bar, IsMetWhereTheIntervalReachesItAndTheMedianIsNear) {
   const Bar bar{Bar::Side::kAtLeast, 0.98};

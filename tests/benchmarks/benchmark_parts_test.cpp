@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// What `speed_benchmark flags` writes as JSON.
+/// Returns the JSON that `speed_benchmark flags` writes.
 nlohmann::json run_benchmark(const std::string& flags) {
   const std::string file = testing::TempDir() + "benchmark_parts_test.json";
   std::remove(file.c_str());

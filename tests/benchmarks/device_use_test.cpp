@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 TEST(DeviceUse, CountsTheTimeBetweenKernelsAsIdle) {
-  // 100 us, of which 10 to 20 and 50 to 80 without a kernel.
+  // 100 us, with no kernel from 10 to 20 and from 50 to 80.
   const auto use = measure_device_use({.kernels = {{0, 10}, {20, 50}, {80, 100}}});
   EXPECT_DOUBLE_EQ(use.microseconds, 100);
   EXPECT_DOUBLE_EQ(use.idle_share, 0.4);
@@ -24,7 +24,7 @@ TEST(DeviceUse, CountsTheTimeBetweenKernelsAsIdle) {
 }
 
 TEST(DeviceUse, CountsKernelsOnSeveralStreamsOnce) {
-  // In no order; 1000 to 1060 and 1080 to 1100 are covered, the latter by three kernels, one within another.
+  // Unordered. 1000 to 1060 and 1080 to 1100 are covered, the latter by three nested kernels.
   const auto use =
       measure_device_use({.kernels = {{1085, 1090}, {1000, 1040}, {1030, 1060}, {1080, 1100}, {1095, 1100}}});
   EXPECT_DOUBLE_EQ(use.microseconds, 100);
@@ -39,7 +39,7 @@ TEST(DeviceUse, HasNoIdleTimeWhereOneKernelFollowsTheOther) {
 }
 
 TEST(DeviceUse, SaysWhichShareOfTheCopiesIsMadeBesideKernels) {
-  // 40 us of copies: 10 beside the first kernel, 5 and 5 beside the second and third, 20 beside none.
+  // 40 us of copies: 10 beside the first kernel, 5 and 5 beside the second and third, 20 beside no kernel.
   const auto use = measure_device_use(
       {.kernels = {{0, 20}, {40, 45}, {50, 60}}, .copies_from_host = {{5, 15}, {40, 55}, {60, 75}}});
   ASSERT_TRUE(use.copy_overlap_share);
@@ -53,7 +53,7 @@ TEST(DeviceUse, RefusesAProfileWithoutKernels) {
 }
 
 TEST(ChromeTrace, HasKernelsAndCopiesOfOneDevice) {
-  // As LibTorch 2.11 writes them, but for the numbers.
+  // As LibTorch 2.11 writes them, except for the numbers.
   std::istringstream trace(R"json({
     "schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1700000000000000000,
     "traceEvents": [

@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// torchvision's mobilenet_v2 has so many parameters with num_classes=10.
+// Parameters of torchvision's mobilenet_v2 with num_classes=10.
 constexpr int64_t kNumParameters = 2236682;
 // The parameters themselves, their gradients and Adam's two moments, in float32.
 constexpr int64_t kBytesOfATraining = kNumParameters * 4 * 4;
@@ -49,12 +49,12 @@ TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
       job.seconds_for(1);
       return job.peak_memory_bytes();
     };
-    // The batch is shared: what its activations take does not grow.
+    // The replicas share the batch, so the memory of its activations does not grow.
     EXPECT_GE(peak(4) - peak(1), 3 * kBytesOfATraining * 3 / 4) << name;
   }
 }
 
-// Worker 0 and the worker that it has started wait for each other's end.
+// Worker 0 and the worker that it started wait for each other to end.
 TEST_F(OwnJob, WorkersEndWithTheirInput) {
   ChildProcess job(command("workers", 2));
   EXPECT_THAT(job.read_line(std::chrono::seconds(120)), HasSubstr("ready"));

@@ -1,4 +1,4 @@
-// A strategy of a user's own, as docs/custom_strategy.md shows it.
+// A user's own strategy, as in docs/custom_strategy.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "lockstep/lockstep.h"
 
-// In train.cpp.
+// Defined in train.cpp.
 std::vector<double> train(const std::string& strategy_name, const torch::Tensor& x, const torch::Tensor& y);
 
 namespace {
@@ -35,7 +35,7 @@ TEST(CustomStrategy, RunsTheProgramThatOtherStrategiesRunAndLeavesOutStepsThatAr
     EXPECT_NEAR(weights[1], second, 1e-5) << name;
     EXPECT_NEAR(weights[2], third, 1e-5) << name;
   }
-  // The last example of the second batch lies on replica 1: replica 0 must leave the step out as well.
+  // The last example of the second batch lies on replica 1: replica 0 must skip the step as well.
   y[7][0] = std::numeric_limits<float>::quiet_NaN();
   const auto weights = train("finite_steps", x, y);
   EXPECT_NEAR(weights[0], first, 1e-5);

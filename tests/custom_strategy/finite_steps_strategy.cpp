@@ -22,21 +22,21 @@ bool all_finite(const torch::optim::Optimizer& optimizer) {
   return true;
 }
 
-/// Mirrors a training over devices, and leaves out every step whose gradients are not all finite.
+/// Mirrors a training over devices, and skips every step whose gradients are not all finite.
 class FiniteStepsStrategy : public lockstep::Strategy {
  public:
   explicit FiniteStepsStrategy(const lockstep::StrategyRequest& request) : Strategy(configure(request)) {}
 
   torch::Tensor apply_gradients(lockstep::ReplicaContext& replica, torch::optim::Optimizer& optimizer,
                                 const lockstep::ApplyOptions& options) override {
-    // The sums are bit-equal on every replica, so all of them decide alike without asking each other.
+    // The sums are bit-equal on every replica, so all decide the same without communication.
     reduce_gradients(replica, optimizer);
     if (!all_finite(optimizer)) return {};
     return Strategy::apply_gradients(replica, optimizer, options);  // does not sum again
   }
 };
 
-// Before main, so that the name is there when flags are read.
+// Before main, so that the name is known when flags are parsed.
 const bool registered = lockstep::register_strategy(
     "finite_steps",
     [](const lockstep::StrategyRequest& request) { return std::make_unique<FiniteStepsStrategy>(request); });

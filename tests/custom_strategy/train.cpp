@@ -17,7 +17,7 @@ void train_step(ReplicaContext& replica, torch::nn::Linear& model, FusedSgd& opt
 
 }  // namespace
 
-/// Fits y = w x by steps of 4 examples under a strategy taken by its name. Returns w after each step.
+/// Fits y = w x in steps of 4 examples under the named strategy. Returns w after each step.
 std::vector<double> train(const std::string& strategy_name, const torch::Tensor& x, const torch::Tensor& y) {
   const auto [strategy, reason] = make_strategy(strategy_name);
   auto model = strategy->scope([](ReplicaContext&) {

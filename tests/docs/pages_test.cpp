@@ -1,4 +1,4 @@
-// The programs that pages of docs/ show compute what they say, and what a bare LibTorch loop does.
+// The programs shown in docs/ compute what they claim, and the same as a bare LibTorch loop.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,14 +17,14 @@ struct Examples {
   torch::Tensor target = torch::randint(10, {300}, torch::kLong);
 };
 
-constexpr uint64_t kSeed = 7;  // of the initial values
+constexpr uint64_t kSeed = 7;  // for the initial values
 
 struct Losses {
   double batch = 0;  ///< the mean over the last batch before its step
   double epoch = 0;  ///< the mean over all examples of the last epoch, each before its step
 };
 
-/// 5 epochs by hand.
+/// Trains 5 epochs by hand.
 Losses train_by_hand(const Examples& examples, double momentum, std::optional<uint64_t> shuffle_seed) {
   torch::manual_seed(kSeed);
   torch::nn::Linear model(8, 10);
@@ -118,7 +118,7 @@ TEST(Pages, ParameterServersProgramTrainsWithoutServersToTheSameOnAnyNumberOfRep
     losses.push_back(parameter_servers::train(*strategy, kSteps));
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-4);
-  // Below what the best prediction loses that is the same for all rows: the entropy of the share of clicks.
+  // Better than the best constant prediction, whose loss is the entropy of the share of clicks.
   const lockstep::GeneratedClicks clicks({.count = 20'000});
   double share = 0;
   for (size_t i = 0; i < 20'000; ++i) share += clicks.probability(i) / 20'000;

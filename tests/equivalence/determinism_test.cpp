@@ -18,8 +18,7 @@ namespace {
 
 constexpr int kTrainings = 10;
 
-/// Whose sums and random numbers depend on their order: [n, 6] to [n, 3] by way of images of 12x12 in
-/// float32.
+/// A float32 net whose sums and random numbers depend on their order: [n, 6] to [n, 3] through 12x12 images.
 struct NoisyNetImpl : public torch::nn::Cloneable<NoisyNetImpl> {
   NoisyNetImpl() { reset(); }
 
@@ -48,7 +47,7 @@ class Determinism : public ::testing::TestWithParam<int> {};
 TEST_P(Determinism, TheSameSeedGivesTheSameBitsTenTimes) {
   const auto data = examples_of_three_classes();
   const auto train = [&] {
-    torch::manual_seed(5);  // a strategy draws its replicas' seeds from it
+    torch::manual_seed(5);  // the strategy draws its replicas' seeds from this
     return trained_on_replicas<NoisyNet>(
         {GetParam(), "auto"}, [] { return NoisyNet(); }, data, momentum_sgd(), plain_step<NoisyNet>);
   };

@@ -1,5 +1,5 @@
-// Replicas with a GradScaler equal LibTorch alone that leaves out the steps with an overflow, and their
-// scales follow torch.amp's rule; an overflow on one replica skips the step on all.
+// Training with a GradScaler equals LibTorch alone without the overflowing steps, and scales follow
+// torch.amp's rule. An overflow on one replica skips the step on all.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -41,7 +41,7 @@ class GradScalerParity : public testing::TestWithParam<std::tuple<int, std::stri
 };
 
 TEST_P(GradScalerParity, AnOverflowOnOneReplicaSkipsTheStepOnAll) {
-  // Batches of 4 of 13 examples: the last of each pass leaves most replicas an empty shard.
+  // Batches of 4 of 13 examples: the last of each pass gives most replicas an empty shard.
   constexpr int64_t kBatch = 4;
   constexpr int64_t kSteps = 20;
   const std::set<int64_t> overflows{0, 1, 6, 12, 13};
@@ -89,7 +89,7 @@ TEST_P(GradScalerParity, AnOverflowOnOneReplicaSkipsTheStepOnAll) {
   while (step < kSteps) {
     for (const auto& batch : batches) {
       const bool overflow = overflows.count(step) > 0;
-      // Another replica each time, and one with an empty shard too.
+      // A different replica each time, including one with an empty shard.
       const int64_t culprit = step % strategy.num_replicas_in_sync();
       strategy.run(
           [&](ReplicaContext& replica, TanhNet& own, OptimizerPointer& own_optimizer, GradScaler& own_scaler,
@@ -111,7 +111,7 @@ TEST_P(GradScalerParity, AnOverflowOnOneReplicaSkipsTheStepOnAll) {
   EXPECT_EQ(step, kSteps);
   const double tolerance = dtype_ == torch::kDouble ? 1e-12 : 1e-6;
   EXPECT_LE(largest_difference(model.primary()->parameters(), alone->parameters()), tolerance);
-  // Skipped steps are finished ones.
+  // Skipped steps count as finished.
   for (const int64_t steps : strategy.optimizer_group(*optimizer.primary())->finished_steps())
     EXPECT_EQ(steps, kSteps);
 }
@@ -203,7 +203,7 @@ TEST_F(GradScalerOnTwoReplicas, ASumThatOverflowsIsAnOverflow) {
 TEST_F(GradScalerOnTwoReplicas, ClipsByTheNormOfTheUnscaledSums) {
   const auto norms = strategy_.run(
       [](ReplicaContext& replica, torch::Tensor& weight, FusedSgd& optimizer, GradScaler& scaler) {
-        // Sums of 30 and 40, with the norm 50.
+        // Sums of 30 and 40, whose norm is 50.
         const auto x =
             replica.replica_id() == 0 ? torch::tensor({10.0F, 40.0F}) : torch::tensor({20.0F, 0.0F});
         scaler.scale((weight * x).sum()).backward();
@@ -249,7 +249,7 @@ TEST_F(GradScalerOnTwoReplicas, HeldGradientsAreSummedAndUnscaledOnce) {
     EXPECT_TRUE(torch::equal(weight, torch::full({2}, -6.0F)));
 }
 
-// As a GAN's: one scale for two losses and two optimizers.
+// As in a GAN: one scale for two losses and two optimizers.
 TEST_F(GradScalerOnTwoReplicas, TwoOptimizersShareAScaleThatChangesOnceAStep) {
   auto other_weight = make_weight();
   auto other_optimizer = make_optimizer(other_weight);
@@ -293,7 +293,7 @@ TEST_F(GradScalerOnTwoReplicas, AForgottenUpdateIsRefusedInTheNextStep) {
 }
 
 TEST_F(GradScalerOnTwoReplicas, RestoreConsistencyCopiesTheScale) {
-  // Replica 0 finishes a step and updates its scale; replica 1 fails before.
+  // Replica 0 finishes a step and updates its scale; replica 1 fails before that.
   std::latch first_has_updated(1);
   EXPECT_THROW(
       strategy_.run(

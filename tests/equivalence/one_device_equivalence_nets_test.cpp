@@ -1,5 +1,5 @@
-// Training under a strategy equals a plain loop over LibTorch on one device, whatever is trained: nets with
-// unused parameters, with sparse gradients, and two nets at once.
+// Training under a strategy equals a plain loop over LibTorch on one device, for nets with unused parameters,
+// nets with sparse gradients, and two nets at once.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -11,8 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// Uses `branch` only where some x[0] is above 1, so that some replicas do not reach it, and `never` at no
-/// time.
+/// Uses `branch` only if some x[0] is above 1, so that some replicas do not reach it, and never uses `never`.
 struct BranchingNetImpl : public torch::nn::Module {
   BranchingNetImpl() {
     base = register_module("base", torch::nn::Linear(6, 3));
@@ -33,7 +32,7 @@ TORCH_MODULE(BranchingNet);
 TEST_P(OneDeviceEquivalence, ParametersUnusedOnSomeReplicasCountAsZerosAndUnusedOnAllAreNotTouched) {
   const auto data = examples_of_three_classes();
   const auto make_net = [] { return BranchingNet(); };
-  // Weight decay would move a parameter whose gradient were zero instead of undefined.
+  // Weight decay would move a parameter whose gradient is zero instead of undefined.
   const MakeOptimizer decaying = [](const auto& parameters) {
     return std::make_unique<torch::optim::SGD>(parameters,
                                                torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
@@ -72,8 +71,8 @@ TEST_P(OneDeviceEquivalence, SparseGradientsAreSummedToo) {
       1e-12);
 }
 
-// Two nets that train against each other, each with an optimizer of its own and two backwards a step: the
-// first net learns to imitate 1.5 x, the second to tell the imitation from it.
+// Two nets that train against each other, each with its own optimizer and two backwards a step: the first net
+// learns to imitate 1.5 x, the second to tell the imitation from it.
 
 template <typename Average, typename Apply>
 void adversarial_step(torch::nn::Linear& generator, torch::nn::Linear& critic,
@@ -86,7 +85,7 @@ void adversarial_step(torch::nn::Linear& generator, torch::nn::Linear& critic,
       .backward();
   apply(critic_opt);
   generator_opt.zero_grad();
-  // This backward reaches the critic as well, and adds to the sums of its last step what nobody will ask for.
+  // This backward also reaches the critic, and adds to the sums of its last step; nobody uses the result.
   average(torch::softplus(-critic(fake)).squeeze(1)).backward();
   apply(generator_opt);
 }

@@ -1,4 +1,4 @@
-// Training under a strategy equals a plain loop over LibTorch on one device, whatever a step is made of.
+// Training under a strategy equals a plain loop over LibTorch on one device, for every kind of step.
 #include "lockstep/tests/support/one_device_equivalence.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +49,7 @@ TEST_P(OneDeviceEquivalence, AccumulatedMicroBatchesEqualTheBigBatch) {
   const auto step = [](ReplicaContext& replica, TanhNet& model, OptimizerPointer& optimizer,
                        const Example& shard) {
     optimizer->zero_grad();
-    // Pieces of one, of which a replica has as many as its shard is long, and then one more: an empty last
-    // piece.
+    // Pieces of one example, as many as the replica's shard has, and then an empty last piece.
     const int64_t size = shard.data.size(0);
     {
       auto hold = replica.accumulate();
@@ -84,7 +83,7 @@ TEST_P(OneDeviceEquivalence, ClippingTheSumEqualsClippingOnOneDevice) {
     compute_average_loss(replica, example_losses(model, shard)).backward();
     replica.reduce_gradients(*optimizer);
     const double norm = torch::nn::utils::clip_grad_norm_(model->parameters(), 0.2);
-    // What apply reports afterwards is the clipped norm: it has not summed again.
+    // apply_gradients() does not sum again, so it reports the clipped norm.
     const auto reported =
         replica.apply_gradients(*optimizer, {.clip_norm = std::numeric_limits<double>::infinity()});
     EXPECT_NEAR(reported.item<double>(), std::min(norm, 0.2), 1e-5);

@@ -18,7 +18,7 @@ namespace {
 using ::testing::Each;
 using ::testing::Gt;
 
-/// Workers, replicas of each, shards, and when rows are read.
+/// Numbers of workers, replicas of each, and shards; and when rows are read.
 class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int, Reads>> {};
 
 TEST_P(ServedTableTest, TrainsAsADenseTable) {
@@ -74,7 +74,7 @@ TEST(ServedEmbedding, AStepReadsAllRowsByOneMessageToEachServer) {
 }
 
 TEST(ServedEmbedding, ServersTrainTheRowsThatItsFilterTakes) {
-  // Ids 0 to 3 come in every batch, the others in one each.
+  // Ids 0 to 3 occur in every batch, the others in one each.
   const auto ids = torch::stack({torch::arange(kExamples) % 4, torch::arange(kExamples) + 4}, 1);
   ParameterServerJob job({.num_workers = 1, .parameters = {.max_staleness = 0}});
   std::mutex one_at_a_time;
@@ -117,7 +117,7 @@ TEST(ServedEmbedding, ServersTrainTheRowsThatItsFilterTakes) {
       },
       training->table);
   job.end();
-  // Each time that a row comes in a batch its gradient is 1, and the rate 0.5.
+  // A row's gradient is 1 each time that it occurs in a batch, and the rate is 0.5.
   auto expected = initial_table(EmbeddingMode::kSum);
   for (int64_t row = 0; row < kTableRows; ++row) {
     int64_t batches = 0, times = 0;

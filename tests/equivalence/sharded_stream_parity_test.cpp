@@ -46,7 +46,7 @@ TEST(ShardedStreamByData, TrainsAsOneDevice) {
 
 TEST(ShardedStreamByFile, TakesTheGradientOverAllExamplesOfAStep) {
   constexpr double kRate = 0.01, kStart = 0.5;
-  // Each worker draws 2 of 4: worker 1 is at its end after one and a half batches, worker 0 after three.
+  // Each worker draws 2 of 4: worker 1's stream ends after one and a half batches, worker 0's after three.
   const std::vector<Numbers> steps{{1, 2, 7, 8}, {3, 4, 9}, {5, 6}};
   // The loss is the mean of (w x - 1)^2.
   double weight = kStart;

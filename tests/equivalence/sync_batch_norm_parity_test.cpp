@@ -74,8 +74,8 @@ TEST_P(SyncBatchNormParity, TwentyStepsOfAConvolutionalNetEqualLibTorchAlone) {
   EXPECT_LE(difference, tolerance_);
 }
 
-// Two steps in float64. Freshly initialised, the net magnifies rounding: LibTorch alone with two threads
-// instead of one differs by as much after them, and in float32 by 0.05.
+// Two steps in float64. A freshly initialised net magnifies rounding: after two steps, LibTorch alone differs
+// by as much between one thread and two, and by 0.05 in float32.
 TEST(SyncBatchNormMobileNetV2, TwoStepsEqualOneDevice) {
   const IntraOpThreadsGuard one_thread(1);
   torch::manual_seed(21);

@@ -1,4 +1,4 @@
-// How long replicas wait for each other, as ReplicaContext::seconds_waited() tells it.
+// How long replicas wait for each other, as ReplicaContext::seconds_waited() reports it.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -15,12 +15,12 @@ namespace {
 
 constexpr double kLateness = 0.2;
 
-/// Replica 1 comes so much later to what follows.
+/// Makes replica 1 kLateness seconds late.
 void be_late(ReplicaContext& replica) {
   if (replica.replica_id() == 1) std::this_thread::sleep_for(std::chrono::duration<double>(kLateness));
 }
 
-/// What each replica waited in one run of `fn`, after another that made what is made once.
+/// Returns how long each replica waited in one run of `fn`, after a first run that did the one-time set-up.
 template <typename Fn>
 std::vector<double> waits_of(Strategy& strategy, const Fn& fn) {
   const auto waited = [](ReplicaContext& replica) { return replica.seconds_waited(); };
@@ -35,7 +35,7 @@ std::vector<double> waits_of(Strategy& strategy, const Fn& fn) {
   return waits;
 }
 
-/// The replica in time has waited for the late one, which has waited for nobody.
+/// The punctual replica waits for the late one, which waits for nobody.
 void expect_waits_for_the_late_one(const std::vector<double>& waits) {
   ASSERT_EQ(waits.size(), 2U);
   EXPECT_GT(waits[0], kLateness * 0.8);

@@ -14,7 +14,7 @@ void write_file(const std::string& path, std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// What is read of a folder whose manifest.json is `text`, with the checksum that it should have.
+/// Reads a folder whose manifest.json is `text`, with a correct checksum.
 CheckpointManifest read_text(const std::string& folder, std::string_view text) {
   write_file(folder + "/manifest.json", text);
   write_file(folder + "/manifest.sha256", sha256(text) + "  manifest.json\n");
@@ -23,7 +23,7 @@ CheckpointManifest read_text(const std::string& folder, std::string_view text) {
 
 }  // namespace
 
-/// Behind the checksum, which would make most changes end there.
+/// Fuzzes what comes after the checksum, which would reject most changes.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const testing::TemporaryFolder folder;
   const auto manifest = accepted<CheckpointError>(
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect(file.name.find('/') == std::string::npos && file.name != "..", "names of files in the folder");
   const auto again = read_text(folder.path(), manifest_text(*manifest));
   expect(again == *manifest, "the same manifest out of what was written of it");
-  // It is not there, or not as the manifest has it.
+  // The file is missing or differs from the manifest.
   for (const auto& file : manifest->files)
     accepted<CheckpointError>([&] { return read_checkpoint_file(folder.path(), file); }, expect_plain_line);
   return 0;

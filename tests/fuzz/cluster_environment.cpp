@@ -5,7 +5,7 @@
 #include "lockstep/tests/fuzz/fuzz.h"
 #include "lockstep/tests/support/environment_of.h"
 
-// The variables that launchers set, one NAME=VALUE a line.
+// The variables that launchers set, one NAME=VALUE per line.
 
 namespace lockstep::fuzz {
 namespace {
@@ -16,7 +16,7 @@ Variables variables_of(std::string_view text) {
     const auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const size_t sign = line.find('=');
-    // The system's variables end at a zero byte.
+    // A zero byte ends the value of a real environment variable.
     if (sign == std::string_view::npos || line.find('\0') != std::string_view::npos) continue;
     variables[std::string(line.substr(0, sign))] = line.substr(sign + 1);
   }

@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect(again.texts.size() == read->texts.size(), "as many values as were written");
   for (const auto& [name, text] : again.texts) {
     const std::string& before = read->texts.at(name);
-    // A whole number beyond a double's precision is rounded where a number is asked for.
+    // A whole number beyond a double's precision is rounded if a floating-point number is expected.
     const bool is_same =
         name == "rate" ? number_in<double>(text) == number_in<double>(before) : text == before;
     expect(is_same, "the same values out of what was written of them");

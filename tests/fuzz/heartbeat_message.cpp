@@ -13,7 +13,7 @@ const JobToken& token() {
   return token;
 }
 
-/// Nobody without the secret can write a packet: no change of one is accepted, and what is was sealed.
+/// Only holders of the secret can write a packet: changed packets are refused, accepted ones were sealed.
 void check_packet(std::span<const uint8_t> packet) {
   const auto message = open_heartbeat(packet, token());
   if (!message) return;
@@ -38,7 +38,7 @@ void check_token(const std::string& digits) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_packet({data, size});
   check_token(std::string(text_of(data, size)));
-  // What a process with the secret sends that is none of Lockstep's.
+  // A packet from a process that has the secret but sends fields that Lockstep would not.
   std::vector<uint8_t> sealed(data, data + size);
   const auto tag = token().tag(sealed);
   sealed.insert(sealed.end(), tag.begin(), tag.end());

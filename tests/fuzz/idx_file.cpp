@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const IdxOptions options{.num_dimensions = num_dimensions, .max_bytes = kMaxBytes};
     const PeakMemory memory;
     const auto array = accepted<DataError>([&] { return read_idx(file.path(), options); });
-    // zlib's window is among them.
+    // The base includes zlib's window.
     memory.expect_at_most(2, size, 2 * kMaxBytes);
     if (!array) continue;
     expect(array->dimensions.size() == static_cast<size_t>(num_dimensions),

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span bytes(data, size);
   const PeakMemory memory;
   const auto image = accepted<DataError>([&] { return decode_jpeg(bytes, "fuzz.jpg", kLimits); });
-  // A progressive image's coefficients are kept: up to four components of two bytes, with padded blocks.
+  // The coefficients of a progressive image are kept: up to four components of two bytes, with padded blocks.
   memory.expect_at_most(4, size, 64 * static_cast<size_t>(kLimits.max_pixels));
   if (!image) return 0;
   expect(image->height >= 1 && image->width >= 1 && image->height <= kLimits.max_side &&
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect(image->channels == 1 || image->channels == 3, "grey or RGB");
   expect(image->pixels.size() == static_cast<size_t>(image->height * image->width * image->channels),
          "all pixels");
-  // Pixels that nobody wrote would differ.
+  // Uninitialised pixels would differ.
   expect(decode_jpeg(bytes, "fuzz.jpg", kLimits).pixels == image->pixels, "the same image a second time");
   const auto again = decode_image(testing::encode_jpeg(*image), "fuzz.jpg", kLimits);
   expect(again.height == image->height && again.width == image->width && again.channels == image->channels,

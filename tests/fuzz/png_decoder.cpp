@@ -24,7 +24,7 @@ uint32_t big_endian(const uint8_t* bytes) {
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
-/// Most damages would go no further than a chunk's checksum: it is made right after seven of eight.
+/// Most damage would get no further than a chunk's checksum, so seven of eight mutations correct it.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
   constexpr size_t kSignature = 8;
   constexpr size_t kAroundChunk = 12;  // length, type and checksum
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect(image->channels == 1 || image->channels == 3, "grey or RGB");
   expect(image->pixels.size() == static_cast<size_t>(image->height * image->width * image->channels),
          "all pixels");
-  // Pixels that nobody wrote would differ.
+  // Uninitialised pixels would differ.
   expect(is_same(decode_png(bytes, "fuzz.png", kLimits), *image), "the same image a second time");
   expect(is_same(decode_image(testing::encode_png(*image), "fuzz.png", kLimits), *image),
          "the same image out of what was written of it");

@@ -22,10 +22,10 @@ void expect_plain_text(const std::string& text) {
         byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
     expect(!is_late_control, "text without control characters beyond ASCII");
   }
-  nlohmann::json(text).dump();  // throws where it is no UTF-8
+  nlohmann::json(text).dump();  // throws if it is not UTF-8
 }
 
-/// What is read again of rows that JsonLinesLog writes.
+/// Writes rows with JsonLinesLog and reads them again.
 std::vector<MetricRow> written_and_read(const std::vector<MetricRow>& rows) {
   static const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";
@@ -40,7 +40,7 @@ std::vector<MetricRow> written_and_read(const std::vector<MetricRow>& rows) {
 
 }  // namespace
 
-/// Nothing is thrown, whatever the files hold.
+/// Nothing is thrown, whatever the files contain.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const MemoryFile file(std::span(data, size));
   RunSummary summary{.folder = "run", .program = "", .version = ""};

@@ -7,8 +7,8 @@
 #include "lockstep/tests/fuzz/fuzz.h"
 #include "lockstep/training/formats/internal/tensor_size.h"
 
-// Two bytes with the number of bytes after the header, and the header's JSON: its length in front would make
-// most changes end there.
+// The input is two bytes with the number of bytes after the header, then the header's JSON. It leaves out the
+// JSON's length, because most changes would be rejected there.
 
 namespace lockstep::fuzz {
 namespace {
@@ -19,7 +19,7 @@ std::vector<SafetensorsEntry> by_name(std::vector<SafetensorsEntry> tensors) {
 }
 
 bool is_same(const SafetensorsHeader& one, const SafetensorsHeader& other) {
-  // Tensors without bytes may change places.
+  // Tensors without bytes may swap places.
   const auto first = by_name(one.tensors);
   const auto second = by_name(other.tensors);
   const auto fields = [](const SafetensorsEntry& entry) {

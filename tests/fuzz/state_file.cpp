@@ -9,13 +9,13 @@
 #include "lockstep/tests/fuzz/fuzz.h"
 #include "lockstep/tests/support/test_files.h"
 
-// The one program that takes LibTorch, which is not instrumented: what it would read out of bounds is looked
-// for here.
+// The only fuzz program that uses LibTorch. LibTorch is not instrumented, so this program checks for itself
+// whether LibTorch would read out of bounds.
 
 namespace lockstep::fuzz {
 namespace {
 
-/// All memory that the tensor can reach is its storage's.
+/// Expects that all memory the tensor can reach lies in its storage.
 void expect_within_storage(const torch::Tensor& tensor) {
   expect(!tensor.requires_grad() && tensor.device().is_cpu(), "a plain tensor on the CPU");
   if (tensor.numel() == 0) return;
@@ -41,7 +41,7 @@ void expect_sound(const StateValue& value, size_t input_bytes) {
   }
 }
 
-/// With NaNs of the same bits equal.
+/// NaNs with the same bits compare equal.
 bool is_same(const StateValue& one, const StateValue& other);
 
 bool are_same(const std::vector<StateValue>& one, const std::vector<StateValue>& other) {
@@ -53,7 +53,7 @@ bool is_same(const StateValue& one, const StateValue& other) {
   if (const auto* tensor = one.get_if<torch::Tensor>()) {
     const auto& second = *other.get_if<torch::Tensor>();
     if (tensor->scalar_type() != second.scalar_type() || tensor->sizes() != second.sizes()) return false;
-    // A copy: one element is contiguous whatever its stride, by which its bytes could not be viewed.
+    // Copies the tensor: one element is contiguous whatever its stride, but some strides prevent a byte view.
     const auto bytes_of = [](const torch::Tensor& t) {
       return t.flatten().clone(torch::MemoryFormat::Contiguous).view(torch::kUInt8);
     };

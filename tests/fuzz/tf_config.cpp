@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect(again.cluster == config->cluster && again.task_type == config->task_type &&
              again.task_id == config->task_id,
          "the same cluster and task out of what was written of them");
-  // What was accepted is a task of the cluster: this throws for any other.
+  // An accepted task belongs to the cluster: this throws for any other.
   const auto membership = make_membership("fuzz", config->cluster, config->task_type, config->task_id);
   if (membership.rank)
     expect(*membership.rank >= 0 && *membership.rank < membership.world_size, "a rank within the world");

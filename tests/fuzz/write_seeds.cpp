@@ -1,7 +1,7 @@
-// Writes inputs for the fuzz programs, made by the project's own writers and those of its tests: valid ones,
-// and some that lie in one way each, which chance would hardly hit upon:
+// Writes inputs for the fuzz programs, made by the project's own writers and those of its tests. Some are
+// valid; others are wrong in one way each, which random changes would rarely produce:
 //   write_seeds <folder>    each as <folder>/<program>/<name>
-// What they make is the same each time. Inputs that are text, and those that once failed, lie in corpus/.
+// The output is the same each time. Text inputs and those that once failed are in corpus/.
 
 #include <zlib.h>
 
@@ -72,12 +72,12 @@ void append_png_chunk(Bytes& out, std::string_view type, const Bytes& content) {
 
 struct PngKind {
   uint8_t depth;
-  uint8_t colour;  ///< as in its header: 0 grey, 2 RGB, 3 palette, 4 and 6 with alpha
+  uint8_t colour;  ///< as in the PNG header: 0 grey, 2 RGB, 3 palette, 4 and 6 with alpha
   bool is_interlaced = false;
 };
 
-/// Eight pixels by eight, of any kind. Their bytes are as many as the kind needs at the most, which a decoder
-/// takes with a warning.
+/// Eight by eight pixels of any kind. The image has as many bytes as the kind may need; a decoder accepts
+/// spare ones with a warning.
 Bytes png_of(const PngKind& kind) {
   Bytes bytes = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   Bytes header;
@@ -90,7 +90,7 @@ Bytes png_of(const PngKind& kind) {
   const auto row_bytes = [&](size_t width) { return 1 + (width * channels * kind.depth + 7) / 8; };
   Bytes rows;
   if (kind.is_interlaced) {
-    // Width and number of the rows of Adam7's passes over eight by eight pixels.
+    // Width and number of rows of each Adam7 pass over eight by eight pixels.
     constexpr std::pair<size_t, size_t> kPasses[] = {{1, 1}, {1, 1}, {2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 4}};
     for (const auto& [width, count] : kPasses) rows.resize(rows.size() + count * row_bytes(width));
   } else {
@@ -127,7 +127,7 @@ void write_image_seeds(const SeedFolder& folder) {
     folder.write("png_decoder/kind_" + std::to_string(number++), png_of(kind));
 }
 
-/// A state of one tensor. A zero for a checksum stands for none: changes reach what comes behind it.
+/// A state of one tensor. Checksums of zero mean that there is no checksum: changes reach the code behind it.
 Bytes checkpoint_of(PickledTensor tensor) {
   tensor.storage = "0";
   const Bytes content(tensor.storage_bytes, 1);
@@ -145,7 +145,7 @@ void write_archive_seeds(const SeedFolder& folder) {
   const Bytes image = testing::encode_png(testing::make_image(2, 2, 1));
   const Bytes text = testing::to_bytes(std::string(300, 'a'));
   Bytes raw = deflated(text);
-  raw = Bytes(raw.begin() + 2, raw.end() - 4);  // a zip has neither zlib's head nor its checksum
+  raw = Bytes(raw.begin() + 2, raw.end() - 4);  // a zip entry has neither zlib's header nor its checksum
   const Bytes classes = testing::make_raw_zip(
       {testing::stored_entry("train/0/a.png", image),
        {.name = "train/1/b.png",
@@ -167,7 +167,7 @@ void write_archive_seeds(const SeedFolder& folder) {
       checkpoint_of({.dtype = "uint16", .storage_bytes = 12, .offset = 1, .shape = {5}, .strides = {1}}));
 }
 
-/// The directory's second entry says that it lies where the first one does.
+/// The directory's second entry points to the place of the first one.
 Bytes overlapping(Bytes archive) {
   constexpr std::array<uint8_t, 4> kEntry = {'P', 'K', 1, 2};
   constexpr ptrdiff_t kPlace = 42;
@@ -203,8 +203,7 @@ void write_lying_archives(const SeedFolder& folder) {
   }
 }
 
-/// A list that repeats a text at two bytes a time, one that does so at each of many levels, and one in
-/// itself.
+/// A list that repeats a text at two bytes each time, lists that do so at many levels, and a list in itself.
 void write_repeating_pickles(const SeedFolder& folder) {
   const std::string begin = "\x80\x02";
   std::string list =
@@ -261,7 +260,7 @@ void write_message_seeds(const SeedFolder& folder) {
                                       .reason = LossReason::kSilent},
                                      JobToken::from_text("a secret of the job's processes"));
   folder.write("heartbeat_message/packet", Bytes(packet.begin(), packet.end()));
-  // The program seals what it is given.
+  // The program seals its input.
   folder.write("heartbeat_message/fields",
                Bytes(packet.begin(), packet.end() - std::tuple_size_v<JobToken::Tag>));
   folder.write("worker_info/card", WorkerInfo{.host = "node\t1",

@@ -19,7 +19,7 @@ void expect_inside(const std::string& name) {
   for (const auto& part : path) expect(part != ".." && part != ".", "a name inside the archive's folder");
 }
 
-/// The entries that can be read, as they are.
+/// The entries that can be read, unchanged.
 std::vector<testing::RawZipEntry> read_entries(const std::string& path,
                                                const std::vector<ZipEntry>& entries) {
   std::vector<testing::RawZipEntry> read;

@@ -1,4 +1,4 @@
-// CudaGraph: gradients and steps that reach over the ends of a captured function.
+// CudaGraph: gradients and steps that extend beyond a captured function.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -100,7 +100,7 @@ TEST(CudaGraphGradients, OfEarlierRunsAreAddedTo) {
     auto& [strategy, model, adam] = training;
     CudaGraph last(backward_and_step, options);
     for (int step = 0; step < 12; ++step) {
-      // Two parts of a batch by calls, the third and the step by the graph.
+      // Calls compute two parts of a batch; the graph computes the third and the step.
       for (int part = 0; part < 2; ++part) strategy.run(backward, model, rows(strategy, step + part));
       strategy.run(last, model, adam, rows(strategy, step + 2));
     }
@@ -219,7 +219,7 @@ void step_and_fail_on_replica_1(ReplicaContext& replica, torch::nn::Linear& mode
   if (fails_after_the_step && replica.replica_id() == 1) throw std::domain_error("planted");
 }
 
-// In a capture nothing is computed until it ends: a replica that fails before has not stepped.
+// A capture computes nothing until it ends: a replica that fails before that has not stepped.
 TEST(CudaGraphGradients, AStepThatIsCapturedCountsOnceItsGraphIsLaunched) {
   LOCKSTEP_NEEDS_GPUS(1);
   std::optional<int64_t> captured_step;

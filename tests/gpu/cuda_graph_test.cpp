@@ -55,12 +55,12 @@ TEST(CudaGraphStep, HoldsCollectivesOfTheFunctionItself) {
   };
   const auto called = run(false);
   EXPECT_TRUE(bit_equal(run(true), called));
-  // 2 * (i + i + 10), the second replica's one more.
+  // The sums are 2 * (i + i + 10); the second replica gathers one more.
   EXPECT_EQ(called[0].sum().item<int64_t>(), 2 * 2 * 10 * 2 + 2);
   expect_no_races();
 }
 
-// Without a distributed batch nobody knows the size of the global one but the replicas together.
+// Without a distributed batch, only the replicas together know the size of the global one.
 TEST(CudaGraphStep, AverageLossesCountTheirExamplesWithoutWaitingForTheDevice) {
   LOCKSTEP_NEEDS_GPUS(1);
   const auto step = [](ReplicaContext& replica, const torch::Tensor& losses) {
@@ -68,7 +68,7 @@ TEST(CudaGraphStep, AverageLossesCountTheirExamplesWithoutWaitingForTheDevice) {
   };
   MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
   CudaGraph graph(step, {.warm_up_runs = 1});
-  // One more example on replica 1, and one more each from the fourth run on.
+  // Replica 1 has one example more than replica 0, and both have one more from the fourth run on.
   for (int i = 0; i < 6; ++i) {
     const int64_t fewest = i < 3 ? 2 : 3;
     const auto losses = strategy.distribute_values_from_function([&](const ValueContext& context) {
@@ -290,11 +290,11 @@ TEST(CudaGraphStep, ForgetsAFailedCapture) {
   LOCKSTEP_NEEDS_GPUS(1);
   MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
   auto state = strategy.scope([](ReplicaContext& replica) { return torch::zeros({2}, replica.device()); });
-  // On the host, so that the calls and the capture differ.
+  // Counted on the host, so that the calls and the capture differ.
   static int calls = 0;
   static int failing = 0;
   calls = 0;
-  failing = 7;  // the capture after three runs of two replicas
+  failing = 7;  // the capture, after three runs of two replicas
   CudaGraph graph([](ReplicaContext& replica, torch::Tensor& x) {
     static std::mutex mutex;
     {

@@ -1,4 +1,4 @@
-// CudaGraph: a captured training gives what calling the function gives.
+// CudaGraph: a captured training gives the same as calling the function.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -208,7 +208,7 @@ TEST_P(CudaGraphTraining, FollowsModulesAndOptimizersThatAreChangedBetweenRuns) 
     training->model->train(false);  // no dropout, running statistics
     run(8);
     training->model->train();
-    for (auto& adam : training->optimizer->local_values()) {  // moments in other memory
+    for (auto& adam : training->optimizer->local_values()) {  // moves the moments to other memory
       std::stringstream stream;
       torch::save(adam, stream);
       torch::load(adam, stream);

@@ -24,7 +24,7 @@ struct Current {
   std::array<int64_t, kNumDevices> streams{};
 };
 
-// CUDA keeps them a thread, too.
+// Per thread, as in CUDA.
 thread_local Current current;
 
 std::array<std::atomic<bool>, kNumDevices> failed_devices{};
@@ -40,8 +40,8 @@ StreamName name_of(const c10::Stream& stream) {
 
 struct Event {
   Clock clock;
-  std::shared_ptr<Capture> capture;  // in which it was recorded
-  size_t number = 0;                 // there
+  std::shared_ptr<Capture> capture;  // the capture in which it was recorded
+  size_t number = 0;                 // its number in that capture
 };
 
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -138,7 +138,7 @@ class Generator final : public c10::GeneratorImpl {
         inner_(at::detail::createCPUGenerator()) {}
 
   const at::Generator& inner() const { return inner_; }
-  // CUDA's, too, has none of these done or asked where it would have to be done again at each replay.
+  // Like CUDA's generator, refuses calls in a capture if every replay would have to repeat them.
   void set_current_seed(uint64_t seed) override {
     refuse_in_capture(device(), "set_current_seed");
     inner_.set_current_seed(seed);
@@ -224,7 +224,7 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 namespace lockstep::fake_gpu {
 
 StreamOrder& order() {
-  static auto* const order = new StreamOrder;  // tensors with static lifetime give memory back after main
+  static auto* const order = new StreamOrder;  // tensors with static lifetime free memory after main
   return *order;
 }
 

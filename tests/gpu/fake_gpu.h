@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runtime/backends/backend_channel.h"
+#include "lockstep/runtime/backends/backend_factory.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
-// Operators for batch normalisation over several GPUs, which LibTorch has for CUDA only: the formulas of its
-// documentation, in float64. The fake GPU's fallback calls them on the CPU.
+// Operators for batch normalisation over several GPUs, which LibTorch implements only for CUDA: the formulas
+// of its documentation, in float64. The fake GPU's fallback calls them on the CPU.
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -9,14 +9,14 @@
 namespace lockstep::fake_gpu {
 namespace {
 
-/// A value a channel, shaped to broadcast over `like`.
+/// One value per channel, shaped to broadcast over `like`.
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
   std::vector<int64_t> shape(static_cast<size_t>(like.dim()), 1);
   shape[1] = -1;
   return values.view(shape);
 }
 
-/// All dimensions but the channels'.
+/// All dimensions except the channels'.
 std::vector<int64_t> others(const at::Tensor& input) {
   std::vector<int64_t> dimensions{0};
   for (int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);

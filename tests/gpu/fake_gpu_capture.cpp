@@ -17,7 +17,7 @@ struct Captures {
 };
 
 Captures& captures() {
-  static auto* const captures = new Captures;  // asked by tensors with static lifetime, too
+  static auto* const captures = new Captures;  // also used by tensors with static lifetime
   return *captures;
 }
 
@@ -121,7 +121,7 @@ bool Capture::has_unjoined_work() const {
 }
 
 Captured Capture::finish() {
-  // A graph captured later may read them before this one is replayed.
+  // Keeps the contents: a graph captured later may read them before this one is replayed.
   for (auto& [serial, copy] : copies_) {
     const auto block = copy.original.lock();
     if (block && block->is_held && block->owner == BlockOwner::kGraph)
@@ -210,7 +210,7 @@ bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& captu
     if (waiting) waiting->invalidate();
     capture->fail(is_running(capture) ? kUnjoined : kCapturedEvent);
   }
-  // CUDA refuses, be the event's work done or not.
+  // CUDA refuses, whether or not the event's work is done.
   if (waiting) waiting->fail(kIsolation);
   return false;
 }

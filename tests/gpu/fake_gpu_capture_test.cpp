@@ -1,4 +1,4 @@
-// What a capture on the fake GPU allows, and what breaks it: CUDA's rules.
+// Captures on the fake GPU follow CUDA's rules on what is allowed and what breaks them.
 #include <torch/cuda.h>
 
 #include <functional>
@@ -158,7 +158,7 @@ TEST_F(FakeGpuCapture, AnEventOfItIsItsOwn) {
   EXPECT_THAT([&] { capturing.end(); }, throws_error(kPreviousError));
 }
 
-// As NCCL's stream does.
+// Like NCCL's stream.
 TEST_F(FakeGpuCapture, AStreamThatMayJoinsByWaitingAndHasToBeWaitedForInTurn) {
   const c10::Stream joining(c10::Stream::UNSAFE, kGpu0, kFirstJoiningStream + 77);
   const auto value = torch::ones({2}, kGpu0);

@@ -1,4 +1,4 @@
-// The operators of dropout that LibTorch has for CUDA only, by their definitions.
+// The operators of dropout that LibTorch implements only for CUDA, by their definitions.
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -18,7 +18,7 @@ at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double s
   return self * mask * scale;
 }
 
-/// The CPU's own draws from the CPU's generator.
+/// Draws as the CPU does, from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
   if (!train.value_or(true) || p == 0) return {input.clone(), at::ones_like(input, at::kBool)};

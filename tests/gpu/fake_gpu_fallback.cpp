@@ -1,5 +1,5 @@
-// The fake GPU's operators that need no words of their own: on copies of their arguments, by the CPU's
-// kernels.
+// The fake GPU's operators without a special implementation: the CPU's kernels compute them on copies of
+// their arguments.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
@@ -20,7 +20,7 @@ namespace {
 
 using torch::jit::Stack;
 
-/// `value` with `function` of each tensor in place of it.
+/// Returns `value` with `function(tensor)` in place of each tensor.
 template <typename Function>
 c10::IValue with_tensors(const c10::IValue& value, const Function& function) {
   if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(function(value.toTensor())) : value;
@@ -47,7 +47,7 @@ void for_each_tensor(const c10::IValue& value, const Function& function) {
   });
 }
 
-/// Operators whose results' shapes the host must know.
+/// Operators whose results, or results' shapes, the host must know.
 bool waits_for_device(const std::string& name, const Stack& arguments) {
   static const std::set<std::string> names{
       "aten::_local_scalar_dense", "aten::nonzero",  "aten::masked_select", "aten::_unique2",
@@ -60,7 +60,7 @@ bool waits_for_device(const std::string& name, const Stack& arguments) {
   return waits;
 }
 
-/// These two write their running statistics, which their schemas do not tell.
+/// These two operators write running statistics, although their schemas do not say so.
 bool writes_running_statistics(const std::string& name, const Stack& arguments) {
   return name == "aten::batch_norm_gather_stats_with_counts" ||
          (name == "aten::native_batch_norm" && arguments.at(5).toBool());
@@ -72,7 +72,7 @@ bool is_written(const c10::OperatorHandle& op, size_t argument, const Stack& arg
   return (argument == 3 || argument == 4) && writes_running_statistics(op.schema().name(), arguments);
 }
 
-/// The argument that the operator returns as its result with this number, or none.
+/// Returns the argument that the operator returns as this result, if any.
 std::optional<size_t> returned_argument(const c10::OperatorHandle& op, size_t result) {
   const auto* const alias = op.schema().returns().at(result).alias_info();
   if (alias == nullptr || !alias->isWrite()) return std::nullopt;
@@ -88,7 +88,7 @@ bool takes_generator(const c10::Argument& argument) {
   return argument.type()->isSubtypeOf(*generator);
 }
 
-/// Of the tensors; where there are none, the one that is asked for.
+/// Returns the tensors' device; without tensors, the one asked for.
 std::optional<c10::Device> device_of(const Stack& arguments) {
   std::optional<c10::Device> device;
   std::optional<c10::Device> asked_for;
@@ -104,13 +104,13 @@ std::optional<c10::Device> device_of(const Stack& arguments) {
 
 /// One call on the CPU.
 struct Computed {
-  std::vector<at::Tensor> written;  // copies of the arguments that were written, in their order
-  std::vector<at::Tensor> made;     // results that are no arguments
+  std::vector<at::Tensor> written;  // copies of the arguments that were written, in order
+  std::vector<at::Tensor> made;     // results that are not arguments
   Stack results;
 };
 
-/// Calls `op` on copies of the tensors, which are the CPU's. They lie as LibTorch's allocator aligns them,
-/// for results that are the same bits wherever the tensors themselves are.
+/// Calls `op` on CPU copies of the tensors, aligned as LibTorch's allocator aligns them, so that the results
+/// are bit-equal wherever the tensors themselves lie.
 Computed compute(const c10::OperatorHandle& op, const Stack& arguments) {
   Computed computed;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -145,7 +145,7 @@ class Call {
   Stack run();
 
  private:
-  /// The arguments with `view` of each tensor, and with `generator` of each generator that is drawn from.
+  /// Returns the arguments with `view` of each tensor, and with `generator` of each generator drawn from.
   template <typename View, typename GeneratorFunction>
   Stack host_arguments(const View& view, const GeneratorFunction& generator) const;
   Computed compute_eagerly() const;
@@ -189,7 +189,7 @@ Computed Call::compute_eagerly() const {
 Computed Call::compute_in(Capture& capture) const {
   const auto view = [&](const at::Tensor& tensor) {
     if (tensor.is_cuda()) return capture.view(tensor);
-    // A number goes along with the call, other values are copied first.
+    // A number travels with the call; other values must be copied first.
     if (tensor.dim() > 0) capture.fail(kNotPermitted);
     return tensor;
   };

@@ -18,15 +18,15 @@ namespace {
 std::atomic<int> num_captured{0};
 std::atomic<int> num_replays{0};
 
-/// Branches of a graph are on no stream of the device's: on one of these.
+/// Returns the first of the streams for a graph's branches, none of which is a stream of the device.
 int64_t reserve_branches() {
   constexpr int64_t kMostBranches = 64;
   static std::atomic<int64_t> next{int64_t{1} << 32};
   return next.fetch_add(kMostBranches);
 }
 
-/// Stands for the memory that the graphs of a pool share: each replay is a write to it, so that replays which
-/// nothing orders are a race.
+/// Stands for the memory that the graphs of a pool share: each replay writes to it, so that unordered replays
+/// are a race.
 class SharedMemory {
  public:
   explicit SharedMemory(c10::Device device) { order().reserve({device.index(), 0}, range()); }
@@ -44,7 +44,8 @@ class Graph final : public DeviceGraph {
  public:
   Graph(c10::Device device, at::Generator generator, std::shared_ptr<SharedMemory> shared)
       : device_(device), generator_(std::move(generator)), shared_(std::move(shared)) {}
-  // As CUDA's, which leaves the stream capturing: whoever begins has to end. Here the next operator says so.
+  // Like CUDA's, leaves the stream capturing: the code that began must end. Here the next operator reports
+  // it.
   ~Graph() override {
     if (capture_) capture_->invalidate();
   }
@@ -74,7 +75,7 @@ class Graph final : public DeviceGraph {
       for (const auto& memory : work.memory)
         TORCH_CHECK(!memory.expired(), "memory that ", work.name, " uses was freed after the capture");
     }
-    // CUDA has a graph's launches one after the other, whatever their streams.
+    // CUDA runs a graph's launches one after the other, whatever their streams.
     order().wait(stream, last_replay_);
     order().launch(stream, "a graph's replay", {}, {shared_->range()});
     std::vector<Clock> events(captured_.num_events);
@@ -95,7 +96,7 @@ class Graph final : public DeviceGraph {
     }
     last_replay_ = order().record(stream);
     for (const auto& block : captured_.memory) block->before_replay.clear();
-    // Whatever else is of this pool may be on this memory by now.
+    // Other graphs of this pool may use this memory by now.
     for (const auto& block : unkept_) fill_with_garbage(*block);
     ++num_replays;
   }
@@ -122,7 +123,7 @@ class GraphPool final : public DeviceGraphPool {
   std::unique_ptr<DeviceGraph> make_graph() override {
     return std::make_unique<Graph>(device_, generator_, shared_);
   }
-  // Everything is computed as it is launched.
+  // Everything is computed when it is launched.
   std::function<bool()> watch_stream() override {
     return [] { return true; };
   }

@@ -1,4 +1,4 @@
-// The memory of the fake GPU's graphs, and the order that replays have with other work.
+// The memory of the fake GPU's graphs, and the order of replays and other work.
 #include "lockstep/tests/gpu/fake_gpu_graph_support.h"
 
 namespace lockstep {

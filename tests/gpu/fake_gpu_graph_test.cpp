@@ -1,4 +1,4 @@
-// What graphs of the fake GPU compute.
+// Results of the fake GPU's graphs.
 #include <ATen/ops/_fused_dropout.h>
 #include <ATen/ops/batch_norm_gather_stats_with_counts.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -1,4 +1,4 @@
-// The fake GPU's operators that are of memory and its shapes rather than of values.
+// The fake GPU's operators on memory and shapes rather than values.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -42,8 +42,8 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                                            c10::dtype_or_default(dtype));
 }
 
-/// From one GPU to another. As CUDA's: on the source's stream, with the destination's stream before and
-/// after it.
+/// Copies between GPUs as CUDA does: on the source's stream, after the destination's earlier work and before
+/// its later work.
 void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   const StreamName source = current_stream(from.device());
   const StreamName destination = current_stream(to.device());
@@ -64,15 +64,15 @@ void note_copy(Capture& capture, const at::Tensor& to, const at::Tensor& from) {
   }
   work.compute = [to = host_view(to), from = host_view(from)] { to.copy_(from); };
   capture.note(current_stream((to.is_cuda() ? to : from).device()), std::move(work));
-  // The host sees its memory, which therefore stays as it is.
+  // The host can see its own memory, so the capture must not change it.
   if (to.is_cuda()) capture.writable_view(to).copy_(from.is_cuda() ? capture.view(from) : from);
 }
 
-/// A copy to pinned memory, for which the host does not wait: until it does it finds garbage there.
+/// Copies to pinned memory without making the host wait: until the host does wait, it finds garbage there.
 void show_later(StreamName stream, const at::Tensor& to, const at::Tensor& from) {
   const auto values = at::empty_like(to).copy_(host_view(from));
   std::memset(to.mutable_data_ptr(), 0xff, to.nbytes());
-  // Below autograd, as a GPU writes.
+  // Bypasses autograd, as a GPU's writes do.
   order().show_on_host(stream, [to, values, data = to.mutable_data_ptr()] {
     std::memcpy(data, values.const_data_ptr(), values.nbytes());
   });

@@ -32,11 +32,11 @@ struct Memory {
 };
 
 Memory& memory() {
-  static auto* const memory = new Memory;  // tensors with static lifetime give memory back after main
+  static auto* const memory = new Memory;  // tensors with static lifetime free memory after main
   return *memory;
 }
 
-/// As CUDA's allocator writes it.
+/// Formats a size as CUDA's allocator does.
 std::string size_text(int64_t bytes) {
   const bool is_large = bytes > int64_t{1} << 30;
   const double value = static_cast<double>(bytes) / static_cast<double>(int64_t{1} << (is_large ? 30 : 20));
@@ -121,7 +121,7 @@ class PinnedAllocator final : public c10::Allocator {
 Block::Block(StreamName stream, size_t size, BlockOwner whose)
     : bytes(size), device(stream.device), owner(whose), serial(next_serial()) {
   take(device, bytes);
-  // Not zeroed, as on a GPU; at least one byte, so that every block has an address of its own.
+  // Not zeroed, as on a GPU; at least one byte, so that every block has its own address.
   data = static_cast<char*>(std::malloc(bytes == 0 ? 1 : bytes));
   if (owner == BlockOwner::kGraph) {
     order().reserve(stream, {data, bytes});
@@ -160,7 +160,7 @@ c10::Allocator& pinned_allocator() {
 
 std::shared_ptr<Block> block_at(const void* address) {
   const auto* const byte = static_cast<const char*>(address);
-  std::shared_ptr<Block> block;  // may be the last one, whose end takes the lock
+  std::shared_ptr<Block> block;  // may be the last reference, whose end takes the lock
   const std::lock_guard<std::mutex> lock(memory().mutex);
   const auto next = memory().blocks.upper_bound(byte);
   if (next == memory().blocks.begin()) return nullptr;

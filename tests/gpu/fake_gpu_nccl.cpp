@@ -1,4 +1,4 @@
-// NCCL's manners on fake GPUs.
+// Mimics NCCL on fake GPUs.
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -53,10 +53,10 @@ struct Part {
   std::vector<at::Tensor> outputs;
 };
 
-/// What is computed once the parts of all ranks are there.
+/// Computes the results once the parts of all ranks are there.
 using Kernel = std::function<void(const std::vector<Part>& parts)>;
 
-/// What the ranks share. Thread-safe.
+/// State that the ranks share. Thread-safe.
 class Communicator {
  public:
   explicit Communicator(int size) : size_(size) {}
@@ -70,7 +70,7 @@ class Communicator {
     require(!aborted_ && is_connected(), "not all ranks connected");
   }
 
-  /// Blocks until all ranks have brought theirs. Throws where they do not fit together, or stay away.
+  /// Blocks until all ranks have brought their parts. Throws if the parts do not match or a rank stays away.
   void exchange(int rank, Part part, const Kernel& kernel) {
     std::unique_lock lock(mutex_);
     const auto number = next_[rank]++;
@@ -93,7 +93,7 @@ class Communicator {
     require(is_done || aborted_, "a rank has not launched its collective");
   }
 
-  /// Collectives under way end, and what they leave in the tensors means nothing.
+  /// Ends the collectives under way, which leave garbage in the tensors.
   void abort() {
     const std::lock_guard lock(mutex_);
     aborted_ = true;
@@ -119,7 +119,7 @@ class Communicator {
   bool aborted_ = false;
 };
 
-/// The communicator of this name, the same for all who ask.
+/// Returns the communicator of this name, the same for every caller.
 std::shared_ptr<Communicator> communicator_named(const std::string& id, int size) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<Communicator>> known;
@@ -155,7 +155,7 @@ class NcclWork final : public c10d::Work {
   bool isCompleted() override { return end_.query(); }
   bool wait(std::chrono::milliseconds) override {
     end_.block(lockstep::current_stream(device_));
-    tensors_.clear();  // whose memory is taken again after that stream's work only
+    tensors_.clear();  // their memory is reused only after that stream's work
     return true;
   }
 
@@ -179,7 +179,7 @@ class Nccl final : public c10d::Backend {
   const std::string getBackendName() const override { return "fake_gpu_nccl"; }
 
   void eagerConnectSingleDevice(at::Device) override {
-    // As NCCL's unique id: rank 0 makes it and the store hands it on.
+    // Like NCCL's unique id: rank 0 makes it and the store hands it on.
     static std::atomic<int> next_id{0};
     if (getRank() == 0) request_.store->set("id", std::to_string(next_id++));
     const auto communicator = communicator_named(request_.store->get_to_str("id"), getSize());
@@ -281,7 +281,7 @@ class Nccl final : public c10d::Backend {
   const BackendRequest request_;
   const c10::Device device_;
   const c10::Stream stream_;
-  const std::shared_ptr<char> in_graphs_ = std::make_shared<char>();  // kept by each of the graphs' kernels
+  const std::shared_ptr<char> in_graphs_ = std::make_shared<char>();  // every kernel in a graph holds it
   std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;
   std::atomic<bool> has_ended_{false};

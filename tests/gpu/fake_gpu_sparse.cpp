@@ -1,4 +1,4 @@
-// The fake GPU's sparse tensors: numbers of rows and values, which are dense tensors on it.
+// The fake GPU's sparse tensors: row numbers and values, which are dense tensors on the fake GPU.
 #include <ATen/ops/_coalesced_native.h>
 #include <ATen/ops/_indices_native.h>
 #include <ATen/ops/_nnz_native.h>
@@ -19,7 +19,7 @@
 namespace lockstep::fake_gpu {
 namespace {
 
-/// Of one sparse dimension, as gradients of tables are.
+/// Handles one sparse dimension, as in gradients of tables.
 at::Tensor coalesce(const at::Tensor& sparse) {
   const auto values = sparse._values();
   const auto [rows, places, counts] =

@@ -1,4 +1,4 @@
-// The fake GPU itself: what the tests on it rely on.
+// The fake GPU's own behaviour, which the tests on it rely on.
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_graph_support.h"
 

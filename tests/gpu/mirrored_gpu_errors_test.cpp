@@ -1,4 +1,4 @@
-// What MirroredStrategy makes of GPUs that are not there, have no memory left, or fail.
+// How MirroredStrategy handles GPUs that are missing, out of memory or failing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +31,8 @@ TEST(MirroredGpuErrors, ReplicasPerDeviceMustBeOneOrMore) {
               testing::ThrowsMessage<InvalidArgument>(HasSubstr("1 or more replicas a device, but got 0")));
 }
 
-/// Within a second, which none of the strategies' timeouts is, `call` throws an `Error` whose message has
-/// `parts` in it.
+/// Expects `call` to throw, within a second (far below the strategies' timeouts), an `Error` whose message
+/// contains `parts`.
 template <typename Error, typename Call, typename... Parts>
 void expect_soon(const Call& call, const Parts&... parts) {
   const auto begin = std::chrono::steady_clock::now();
@@ -40,7 +40,7 @@ void expect_soon(const Call& call, const Parts&... parts) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
-/// Fake GPUs have as much memory as they are told; real ones have less than a tebibyte.
+/// Limits a fake GPU's memory; real GPUs have less than a tebibyte.
 class MemoryLimit {
  public:
 #ifdef LOCKSTEP_WITH_CUDA
@@ -105,7 +105,7 @@ TEST(MirroredGpuErrors, OutOfMemoryWhileABatchIsMadeNamesTheReplicaItIsFor) {
 }
 
 #ifndef LOCKSTEP_WITH_CUDA
-// A real GPU that has failed is of no use to the process any more.
+// After a real GPU has failed, the process cannot use it any more.
 class FailedDevice {
  public:
   explicit FailedDevice(int device) : device_(device) { fake_gpu::fail_device(device_, true); }
@@ -131,7 +131,7 @@ TEST(MirroredGpuErrors, ADeviceThatFailsIsNamedAndTheOtherReplicasAreReleased) {
   }
 }
 
-// Work is done later than it is launched: whoever reads its results first may be the one to be told.
+// Work finishes later than it is launched, so the first reader of its results may be the one that fails.
 TEST(MirroredGpuErrors, ADeviceThatFailsAfterTheRunIsNamedByWhoeverReadsResults) {
   MirroredStrategy strategy({"gpu:0", "gpu:1"},
                             {.cross_device_ops = make_cross_device_ops("hierarchical_copy")});
@@ -152,7 +152,7 @@ TEST(MirroredGpuErrors, ADeviceThatFailsAfterTheRunIsNamedByWhoeverReadsResults)
   EXPECT_THAT([] { MirroredStrategy({"gpu:0", "gpu:1"}); }, names_replica_1);
 }
 
-// They are under way on a stream that no replica has waited for.
+// The sums are under way on a stream that no replica has waited for.
 TEST(MirroredGpuErrors, TheSumsOfAFailedRunAreDoneBeforeTheirMemoryIsUsedAgain) {
   forget_races();
   MirroredStrategy strategy(

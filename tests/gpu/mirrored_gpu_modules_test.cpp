@@ -1,4 +1,4 @@
-// What modules and optimizers do together with the replicas, on GPUs: SyncBatchNorm, GradScaler.
+// Modules and optimizers that work across replicas, on GPUs: SyncBatchNorm, GradScaler.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -86,8 +86,7 @@ TEST_P(SyncBatchNormGpu, EqualsLibTorchsBatchNormOfTheWholeBatch) {
   expect_no_races();
 }
 
-// With a scale that overflows on one replica only, all of them leave the step out, and nobody reads the
-// device.
+// If the scale overflows on one replica only, all replicas skip the step, and nobody reads the device.
 TEST(GradScalerGpu, SkipsOnEveryReplicaWithoutMakingTheHostWait) {
   LOCKSTEP_NEEDS_GPUS(1);
   forget_races();

@@ -58,7 +58,7 @@ TEST_P(MirroredGpu, EqualsLibTorchAloneOnTheCpu) {
   }
   const auto trained = on_host(model.primary()->parameters());
   EXPECT_LT(largest_difference(trained, trained_alone<TanhNet>(make_tanh_net, data, momentum_sgd())), 1e-12);
-  // Steps of different kinds of devices may round differently.
+  // Steps may round differently on different kinds of devices.
   const double largest = placement.ops == "auto" && placement.devices.size() > 1 ? 1e-12 : 0;
   for (const auto& replica : model.local_values())
     EXPECT_LE(largest_difference(on_host(replica->parameters()), trained), largest);
@@ -99,7 +99,7 @@ TEST(MirroredGpuStreams, OrderTheCallersWorkBeforeAndAfterARun) {
 TEST(MirroredGpuStreams, CollectivesInBackwardOfReplicasOnOneGpuMeet) {
   LOCKSTEP_NEEDS_GPUS(1);
   forget_races();
-  // In a thread that the replicas share, the first one's backward would wait for a second that cannot begin.
+  // In a thread that the replicas share, the first backward would wait for a second that cannot begin.
   MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2, .timeout = std::chrono::seconds(20)});
   const auto gradients = strategy.run([](ReplicaContext& replica) {
     auto x = torch::full({3}, replica.replica_id() + 1.0, replica.device()).requires_grad_();
@@ -107,7 +107,7 @@ TEST(MirroredGpuStreams, CollectivesInBackwardOfReplicasOnOneGpuMeet) {
     (sum * (replica.replica_id() + 1)).sum().backward();
     return x.grad();
   });
-  // d/dx of (1 + 2) * sum(x^2): the losses of both replicas hang on each x.
+  // d/dx of (1 + 2) * sum(x^2): the losses of both replicas depend on each x.
   EXPECT_EQ(gradients.local_values()[0].cpu()[0].item<double>(), 2 * 1 * 3);
   EXPECT_EQ(gradients.local_values()[1].cpu()[0].item<double>(), 2 * 2 * 3);
   expect_no_races();

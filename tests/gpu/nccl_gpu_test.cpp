@@ -1,4 +1,4 @@
-// NCCL, as far as one GPU goes: connecting, collectives, graphs, failed runs. Two GPUs train over it in
+// NCCL as far as one GPU allows: connecting, collectives, graphs, failed runs. Two GPUs train over it in
 // mirrored_gpu_test.cpp and cuda_graph_training_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,13 +28,13 @@ class NcclGpu : public testing::Test {
     expect_no_races();
   }
 
-  /// Twice the value, by way of each collective.
+  /// Returns twice the value, passed through each collective.
   static torch::Tensor by_all_collectives(ReplicaContext& replica, const torch::Tensor& value) {
     const auto sum = replica.all_reduce(ReduceOp::kSum, value + value);
     const auto mean = replica.all_reduce(ReduceOp::kMean, sum * 3);
     const auto all = replica.all_gather(mean - sum);
     replica.broadcast_(all, 0);
-    // Several tensors, and one that is not contiguous, are packed.
+    // Several tensors, one of them not contiguous, are packed.
     const auto matrix = torch::stack({all, all}).t();
     replica.all_reduce_(ReduceOp::kSum, std::vector<torch::Tensor>{matrix, sum});
     return matrix.sum(1) - sum * 3;

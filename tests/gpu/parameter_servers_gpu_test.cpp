@@ -57,7 +57,7 @@ TEST_P(ParameterServersGpu, TrainAsADenseTableOnTheCpu) {
   }
 }
 
-// Meanwhile the next steps' values are read, and the last step's gradients are sent.
+// Meanwhile the workers read the next steps' values and send the last step's gradients.
 TEST_P(ParameterServersGpu, StepEachByItselfWithoutRaces) {
   LOCKSTEP_NEEDS_GPUS(gpus_needed_by(GetParam()));
   forget_races();

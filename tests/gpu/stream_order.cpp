@@ -76,7 +76,7 @@ void StreamOrder::know_on_host(const std::function<void()>& note) {
     known.assign(std::make_move_iterator(first), std::make_move_iterator(unseen_.end()));
     unseen_.erase(first, unseen_.end());
   }
-  for (const auto& unseen : known) unseen.show();  // which frees memory, and that is noted here
+  for (const auto& unseen : known) unseen.show();  // frees memory, which calls this StreamOrder again
 }
 
 void StreamOrder::allocate(StreamName stream, Range block) {
@@ -171,7 +171,7 @@ void StreamOrder::access(StreamName stream, uint64_t time, const std::string& wh
                      earlier.what + (earlier.is_write ? " writes" : " reads") + " on " +
                      text_of(earlier.stream));
   }
-  // What this one comes after, and touches all of, says nothing more that this one does not.
+  // An earlier access that this one follows and covers can reveal nothing that this one does not.
   std::erase_if(accesses, [&](const Access& earlier) {
     return covers(range, earlier.range) && is_before(earlier, clock) && (is_write || !earlier.is_write);
   });

@@ -1,4 +1,4 @@
-// GPUs of several workers.
+// CudaGraph on the GPUs of several workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kRuns = 12;
 
-/// Captured after a sole call that was alike, and replayed as often as the workers say.
+/// The results of a graph that is captured after one matching call.
 struct Averages {
-  std::vector<double> values;  // over all workers, of each run
+  std::vector<double> values;  // over all workers, for each run
   CudaGraphStatistics statistics;
 };
 
@@ -22,7 +22,7 @@ torch::Tensor average_step(ReplicaContext& replica, const torch::Tensor& losses)
   return compute_average_loss(replica, losses);
 }
 
-/// Runs of two workers, in which replica r has so many losses of `run + 10 r`.
+/// Runs two workers, in which replica r has `num_losses(run, r)` losses of `run + 10 r`.
 std::vector<Averages> averages_of(const std::function<int64_t(int run, int replica)>& num_losses,
                                   const std::vector<std::vector<std::string>>& devices) {
   std::vector<Averages> averages(2);
@@ -53,10 +53,11 @@ std::vector<Averages> averages_of(const std::function<int64_t(int run, int repli
   return averages;
 }
 
-// The losses' number is summed on the host, which no replay does again.
+// The number of losses is summed on the host, which a replay does not repeat.
 TEST(WorkerGpus, ReplayAGraphOnlyWhereAllWorkersBringWhatTheyDidAtItsCapture) {
   LOCKSTEP_NEEDS_GPUS(1);
-  // Worker 0 always brings as many; worker 1 more from the fifth run on, and the old number in the last.
+  // Worker 0 always brings as many losses; worker 1 more from the fifth run on, and as at first in the last
+  // run.
   const auto averages =
       averages_of([](int run, int replica) { return replica == 0                  ? 2
                                                     : run < 4 || run == kRuns - 1 ? 3

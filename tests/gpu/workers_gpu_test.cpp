@@ -1,4 +1,4 @@
-// MultiWorkerMirroredStrategy with a GPU for each worker, by way of the host and over NCCL. The workers are
+// MultiWorkerMirroredStrategy with a GPU for each worker, through the host and over NCCL. The workers are
 // threads of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class WorkersOnGpus : public testing::TestWithParam<std::string> {
   }
   void TearDown() override { expect_no_races(); }
 
-  /// Each of two workers on a GPU of its own.
+  /// Gives each of two workers its own GPU.
   static void set_up(int rank, WorkerSetUp& worker) {
     worker.devices = {"gpu:" + std::to_string(rank)};
     if (GetParam() == "nccl") {
@@ -73,7 +73,7 @@ TEST_P(WorkersOnGpus, CapturedFunctionsGiveWhatCallsGive) {
       const auto sums = strategy.run(graph, values);
       EXPECT_EQ(sums.local_values()[0][3].item<double>(), 2.0 * (run + run + 1) + 1) << "run " << run;
     }
-    // Over NCCL nothing is captured.
+    // Nothing is captured over NCCL.
     EXPECT_EQ(graph.statistics().replays > 0, GetParam() == "ring");
   });
 }

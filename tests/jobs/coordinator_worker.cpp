@@ -1,5 +1,5 @@
-// A task of a coordinated job: coordinator_worker CLOSURES MILLISECONDS. Each closure squares its number, and
-// takes so long; the chief says what the squares add up to.
+// A task of a coordinated job: coordinator_worker CLOSURES MILLISECONDS. Each closure squares its number and
+// takes MILLISECONDS; the chief prints the sum of the squares.
 #include <chrono>
 #include <cstdint>
 #include <exception>

@@ -1,5 +1,5 @@
-// A worker of cluster_mistakes_test.py: does in its cluster what its mode says, by mistake or by ill luck,
-// and ends as a program of Lockstep's. Worker 1 is the one that differs.
+// A worker of cluster_mistakes_test.py: makes the mistake or has the failure that its mode names, and ends as
+// Lockstep's programs do. Worker 1 is the one that differs.
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -28,8 +28,8 @@ void log(const std::string& text) {
   std::cout << text << std::endl;
 }
 
-/// Reads the images of a folder again and again, none of which it keeps. Of each batch worker 1 has the
-/// second half.
+/// Reads the images of a folder again and again, without keeping any. Worker 1 gets the second half of each
+/// batch.
 void read_images(Strategy& strategy, const std::string& folder) {
   auto batches =
       strategy.distribute_dataset(ImageFolder(folder, {.cache_bytes = 0}), {.global_batch_size = 4});
@@ -61,7 +61,7 @@ void call_another(Strategy& strategy, bool is_other, const std::string& operatio
   });
 }
 
-/// Two layers, of equal shapes unless they are not to be.
+/// Two layers, of equal shapes unless `difference` asks for others.
 Sequential make_model(bool is_other, const std::string& difference) {
   if (!is_other) return Sequential({{"in", Linear(3, 3)}, {"out", Linear(3, 3)}});
   if (difference == "shape") return Sequential({{"in", Linear(3, 3)}, {"out", Linear(3, 4)}});

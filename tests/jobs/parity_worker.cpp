@@ -1,4 +1,4 @@
-// A worker of cluster_test.py: trains a small net in float64 for a few epochs, on so many logical CPUs, in
+// A worker of cluster_test.py: trains a small net in float64 for a few epochs, on REPLICAS logical CPUs, in
 // the cluster that its environment names, and writes the trained values.
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

@@ -1,4 +1,4 @@
-// WideAndDeep and Dlrm: what they share is tested alike.
+// WideAndDeep and Dlrm: shared behaviour is tested in the same way for both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -56,7 +56,7 @@ Dlrm make_dlrm() {
   return model;
 }
 
-/// Dense layers by ATen alone, with ReLU between them.
+/// Dense layers written with ATen alone, with ReLU between them.
 torch::Tensor plain_layers(const torch::nn::Module& model, const std::string& name, int count,
                            torch::Tensor values) {
   const auto parameters = model.named_parameters();
@@ -86,7 +86,7 @@ torch::Tensor plain_dlrm(const Dlrm& model, const Inputs& inputs) {
   return plain_layers(*model, "top", 3, torch::cat(features, 1)).select(1, 0);
 }
 
-/// Logits and all gradients of the one are those of the other.
+/// Expects that logits and all gradients agree.
 void expect_equal(const torch::nn::Module& model, const torch::Tensor& logits, const torch::Tensor& expected,
                   const std::vector<torch::Tensor>& inputs) {
   EXPECT_TRUE(torch::allclose(logits, expected, 0, 1e-12));

@@ -1,4 +1,4 @@
-// The models under autocast on a CPU: they train, and stay near their results in float32.
+// The models under autocast on a CPU train and stay near their float32 results.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/optim/adam.h>
@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-// Float16 loses the smallest gradients without.
+// Without a scale, float16 loses the smallest gradients.
 constexpr double kLossScale = 256;
 
-// Without dropout, whose masks are drawn in the type of its input.
+// Has no dropout, because its masks are drawn in the type of its input.
 MobileNetV2 make_mobilenet() {
   return MobileNetV2(MobileNetV2Options{.num_classes = 10, .dropout = 0, .in_channels = 1});
 }
@@ -74,9 +74,9 @@ TEST_P(MixedPrecision, SimpleCnnsGradientsPointWhereTheyDoInFloat32) {
   expect_near_float32(make_simple_cnn(), GetParam(), 28, 0.99);
 }
 
-// Without the statistics of the batch, which magnify every rounding on their way through 52 layers: PyTorch's
-// own operators give a cosine of 0.4 in bfloat16 with them, and 0.999 without. In float16 it is 0.94, because
-// the last layers' values are too small for it at first.
+// In evaluation mode: batch statistics magnify every rounding through 52 layers. With them PyTorch's own
+// operators give a cosine of 0.4 in bfloat16, and 0.999 without. In float16 it is 0.94, because the last
+// layers' values are too small for it at first.
 TEST_P(MixedPrecision, MobileNetV2sGradientsPointWhereTheyDoInFloat32) {
   auto model = make_mobilenet();
   model->eval();
@@ -111,8 +111,8 @@ TEST_P(MixedPrecision, ModelsTrainOnAnEmptyShard) {
   expect_zeros(make_mobilenet(), 64);
 }
 
-// A convolution of 1x1 is a product here, and a depthwise one over small maps is padded beforehand: both in
-// the shorter type, as LibTorch's own convolution would be.
+// A 1x1 convolution is a matrix product here, and a depthwise one over small maps is padded beforehand. Both
+// run in the shorter type, like LibTorch's own convolution.
 TEST_P(MixedPrecision, ConvolutionsComputeInTheTypeOfLibTorchsOwn) {
   for (const auto& options :
        {ConvolutionOptions{.in_channels = 8, .out_channels = 16},
@@ -129,7 +129,7 @@ TEST_P(MixedPrecision, ConvolutionsComputeInTheTypeOfLibTorchsOwn) {
   }
 }
 
-// In bfloat16 only: float16 takes ten times as long on a CPU.
+// Only in bfloat16: float16 takes ten times as long on a CPU.
 TEST(MixedPrecisionTraining, MobileNetV2LearnsImagesByHeartAsInFloat32) {
   torch::manual_seed(11);
   const auto images = torch::randn({16, 1, 40, 40});
@@ -150,7 +150,7 @@ TEST(MixedPrecisionTraining, MobileNetV2LearnsImagesByHeartAsInFloat32) {
   };
   const double exact = loss_after_training(torch::kFloat);
   const double given = loss_after_training(torch::kBFloat16);
-  EXPECT_LT(exact, 1.2);  // from log(10) = 2.3
+  EXPECT_LT(exact, 1.2);  // starts at log(10) = 2.3
   EXPECT_NEAR(given, exact, 0.3);
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Many small operators: on a machine whose cores are busy, waiting for a second thread takes longer than the
+// The model has many small operators: on a busy machine, waiting for a second thread takes longer than the
 // work.
 class OneThread : public testing::Environment {
  public:
@@ -80,7 +80,7 @@ TEST(MobileNetV2Test, FlattenedDenseHeadPoolsFlattensAndAppliesTwoDenseLayers) {
     const auto images = torch::randn({3, 3, image_size, image_size});
     const auto state = state_of(*model);
     auto features = model->named_children()["features"]->as<torch::nn::Sequential>()->forward(images);
-    // Average pooling 2x2 without at::avg_pool2d: complete 2x2 blocks, an odd last row and column dropped.
+    // Average pooling 2x2 without at::avg_pool2d: complete 2x2 blocks without an odd last row or column.
     const int64_t pooled = features.size(2) / 2;
     features = features.slice(2, 0, 2 * pooled).slice(3, 0, 2 * pooled).contiguous();
     features =
@@ -121,7 +121,7 @@ TEST(MobileNetV2Test, TrainsOnOneExampleWhereFeatureMapsHaveSeveralPixels) {
   for (const auto& item : model->named_parameters()) {
     EXPECT_TRUE(torch::isfinite(item.value().grad()).all().item<bool>()) << item.key();
   }
-  EXPECT_ANY_THROW(model->forward(torch::randn({1, 3, 32, 32})));  // one value a channel has no variance
+  EXPECT_ANY_THROW(model->forward(torch::randn({1, 3, 32, 32})));  // one value per channel has no variance
 }
 
 TEST(MobileNetV2Test, GradientsHaveTheLayoutOfTheirParameters) {
@@ -146,7 +146,7 @@ TEST(MobileNetV2Test, CloneIsDeepAndComputesTheSame) {
       EXPECT_EQ(tensor.strides(), original_state.at(name).strides()) << name;
       EXPECT_TRUE(torch::equal(tensor, original_state.at(name))) << name;
     }
-    // The clone computes with what it registered.
+    // The clone computes with the parameters it registered.
     torch::NoGradGuard no_grad;
     for (auto& parameter : clone->parameters()) parameter.zero_();
     EXPECT_EQ(clone->forward(images).abs().max().item<float>(), 0);
@@ -165,7 +165,7 @@ TEST(MobileNetV2Test, SavedAndLoadedComputesTheSame) {
   EXPECT_TRUE(torch::equal(loaded->forward(images), model->forward(images)));
 }
 
-/// A normalisation of the test's own, with other names.
+/// A custom normalisation layer with other parameter names.
 struct ScaleImpl : public torch::nn::Cloneable<ScaleImpl> {
   explicit ScaleImpl(int64_t num_features) : channels(num_features) { reset(); }
   void reset() override { scale = register_parameter("scale", torch::full({channels, 1, 1}, 2.0)); }
@@ -182,7 +182,7 @@ TEST(MobileNetV2Test, TakesAnotherNormalizationInEachOfItsPlaces) {
                                          asked.push_back(channels);
                                          return torch::nn::AnyModule(Scale(channels));
                                        }});
-  // As many, as wide and under the same names as BatchNorm's weights.
+  // The same number, widths and module names as BatchNorm's weights.
   std::map<std::string, int64_t> expected;
   for (const auto& [name, tensor] : state_of(*MobileNetV2(MobileNetV2Options{.num_classes = 10}))) {
     const auto norm = name.substr(0, name.rfind('.'));
@@ -198,7 +198,7 @@ TEST(MobileNetV2Test, TakesAnotherNormalizationInEachOfItsPlaces) {
   const auto images = torch::randn({2, 3, 33, 33});
   MobileNetV2 clone(std::dynamic_pointer_cast<MobileNetV2Impl>(model->clone()));
   EXPECT_TRUE(torch::equal(clone->forward(images), model->forward(images)));
-  // The module computes with what it has registered.
+  // The module computes with the parameters it registered.
   const auto before = clone->forward(images);
   torch::NoGradGuard no_grad;
   clone->named_parameters()["features.18.1.scale"].zero_();

@@ -146,7 +146,7 @@ TEST_P(MobileNetV2TrainingTest, GivesTheSameInSinglePrecision) {
   exact->forward(images_by_formula(4, reference.image_size, torch::kFloat64));
   const auto exact_state = state_of(*exact);
   for (const auto& item : model->named_buffers()) {
-    // Looser than for logits: a variance squares what single precision has rounded in all layers before.
+    // Looser than for logits: a variance squares the single-precision rounding of all layers before it.
     const auto expected = exact_state.at(item.key()).to(torch::kFloat64);
     EXPECT_TRUE(torch::allclose(item.value().to(torch::kFloat64), expected, 1e-4, 1e-5)) << item.key();
   }

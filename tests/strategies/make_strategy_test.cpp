@@ -47,7 +47,7 @@ TEST(MakeStrategy, AutoPicksByTheClusterAndSaysWhy) {
     return StrategyRequest{.cluster_resolver =
                                std::make_shared<SimpleClusterResolver>(ClusterSpec(jobs), task, 0)};
   };
-  // A server's own process has no strategy, which the picked one says.
+  // A server's own process has no strategy, and the error of the picked one says so.
   EXPECT_THAT(message_of<InvalidArgument>([&] {
                 make_strategy("auto", in_cluster({{"chief", {{0, {"127.0.0.1", 1}}}},
                                                   {"worker", {{0, {"127.0.0.1", 2}}}},

@@ -48,10 +48,10 @@ struct Program {
 
 struct Trained {
   std::vector<torch::Tensor> parameters;
-  std::vector<int64_t> sizes;  // of the batches
+  std::vector<int64_t> sizes;  // for each batch
 };
 
-/// The whole training, in parts that end at these steps.
+/// Runs the whole training, in parts that end at these steps.
 Trained train(Strategy& strategy, Program& program, const std::vector<int64_t>& ends) {
   EXPECT_FALSE(strategy.serve());
   EXPECT_EQ(program.train.steps_per_epoch(), kStepsPerEpoch);
@@ -64,7 +64,7 @@ Trained train(Strategy& strategy, Program& program, const std::vector<int64_t>& 
       trained.sizes.push_back(std::get<int64_t>(slots.at(0).at(1)));
     });
   }
-  strategy.run([](ReplicaContext&, TanhNet&) {}, program.model);  // which reads what servers have
+  strategy.run([](ReplicaContext&, TanhNet&) {}, program.model);  // reads the servers' values
   trained.parameters = values_of(program.model.primary()->parameters());
   strategy.end();
   return trained;
@@ -72,7 +72,7 @@ Trained train(Strategy& strategy, Program& program, const std::vector<int64_t>& 
 
 Trained trained_by_servers(int workers, const std::vector<int64_t>& ends) {
   ParameterServerJob job({.num_workers = workers, .parameters = {.max_staleness = 0}});
-  std::mutex one_at_a_time;  // of the process's random state
+  std::mutex one_at_a_time;  // guards the process's random state
   const auto make = [&](ParameterServerStrategy& strategy) {
     const std::lock_guard<std::mutex> lock(one_at_a_time);
     return std::make_shared<Program>(strategy);
@@ -119,7 +119,7 @@ TEST(TrainingSteps, AStepTakesItsBatchWhateverCameBefore) {
     return batches;
   };
   const auto all = run(0, 2 * kStepsPerEpoch);
-  EXPECT_FALSE(all[0].equal(all[kStepsPerEpoch]));  // each epoch has an order of its own
+  EXPECT_FALSE(all[0].equal(all[kStepsPerEpoch]));  // each epoch has its own order
   const auto some = run(kStepsPerEpoch, kStepsPerEpoch + 2);
   EXPECT_TRUE(some[0].equal(all[kStepsPerEpoch]));
   EXPECT_TRUE(some[1].equal(all[kStepsPerEpoch + 1]));

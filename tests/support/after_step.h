@@ -28,7 +28,7 @@ inline std::shared_ptr<Callback> after_step(int64_t step, std::function<void(Fit
   return std::make_shared<AfterStep>(step, std::move(act));
 }
 
-/// As a signal does.
+/// Interrupts the fit as a signal does.
 inline std::shared_ptr<Callback> interrupt_after(int64_t step) {
   return after_step(step, [](FitState& state) { state.interrupt("enough"); });
 }

@@ -15,7 +15,7 @@ inline std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// What `call` throws as an `Error`; "no error" if nothing.
+/// Returns the message of the `Error` that `call` throws, or "no error".
 template <typename Error>
 std::string error_of(const std::function<void()>& call) {
   try {

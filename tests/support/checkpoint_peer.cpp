@@ -1,10 +1,10 @@
-// What the tests in Python have Lockstep do:
+// Commands that the tests in Python run:
 //
 //   checkpoint_peer copy IN OUT                  reads a .safetensors file and writes it again
 //   checkpoint_peer shards STATE FOLDER          cuts a training state into the files of two workers
-//   checkpoint_peer logits WEIGHTS IMAGES OUT    what mobilenet_v2 makes of the tensor "images"
+//   checkpoint_peer logits WEIGHTS IMAGES OUT    writes mobilenet_v2's outputs for the tensor "images"
 //
-// and what run() lists besides.
+// and the others that run() lists.
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -51,7 +51,7 @@ void copy_each(const std::vector<std::string>& files) {
       copy(file, file + ".copy");
       std::cout << file << std::endl;
     } catch (const CheckpointError&) {
-      // told by its absence
+      // the caller sees that its line is missing
     }
   }
 }
@@ -77,9 +77,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   return std::make_unique<torch::optim::SGD>(groups, 1.0);
 }
 
-/// IN holds "groups" (lists of parameters), "state" and "steps" (a list of gradients, or None, for each);
-/// OUT the same groups and the state afterwards. The new optimizer has default options. A SparseAdam gets the
-/// rows of the gradients that are not 0.
+/// IN holds "groups" (lists of parameters), "state" and "steps" (a list of gradients, or None, for each). OUT
+/// gets the same groups and the state afterwards. The new optimizer has default options. A SparseAdam gets
+/// the rows of the gradients that are not 0.
 void step_optimizer(const std::string& kind, const std::string& in, const std::string& out) {
   const StateValue state = load_state_file(in);
   const StateView view(state, in);
@@ -113,8 +113,8 @@ void step_optimizer(const std::string& kind, const std::string& in, const std::s
   save_state_file(out, result);
 }
 
-/// A linear layer and BatchNorm on two replicas. OUT holds the parameters, each replica's running mean, the
-/// parameters after one more step with gradients of 0.5, and what replica 1 draws next.
+/// A linear layer and BatchNorm on two replicas. OUT gets the parameters, each replica's running mean, the
+/// parameters after one more step with gradients of 0.5, and replica 1's next random numbers.
 void train(const std::string& path, const std::string& out) {
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
   torch::manual_seed(5);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Workers of a ClosureServer, and what tests ask of both.
+// Workers of a ClosureServer, and helpers for tests of both.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace lockstep {
 
 using RunClosure = std::function<ClosureValues(uint64_t, const std::string&, const ClosureValues&)>;
 
-/// What a server says, kept instead of shown.
+/// Keeps a server's messages instead of showing them.
 class MessageLines {
  public:
   std::function<void(const std::string&)> sink() {
@@ -55,7 +55,7 @@ inline RpcClientOptions client_of(int port) {
           .connect_timeout = std::chrono::milliseconds(5'000)};
 }
 
-/// Closures that call the function.
+/// A closure that calls a function.
 class CallWork : public ClosureWork {
  public:
   explicit CallWork(std::function<ClosureValues()> call) : call_(std::move(call)) {}
@@ -72,7 +72,7 @@ inline auto calling(const RunClosure& run) {
   };
 }
 
-/// A worker in a thread.
+/// A worker in its own thread.
 class WorkerThread {
  public:
   WorkerThread(int port, const std::string& name, RunClosure run)
@@ -81,14 +81,14 @@ class WorkerThread {
               {.coordinator = client_of(port), .name = name, .beat_interval = std::chrono::milliseconds(20)},
               calling(run));
         })) {}
-  /// Waits for its end, and throws what it threw.
+  /// Waits until the worker ends, and rethrows its error.
   void get() { end_.get(); }
 
  private:
   std::future<void> end_;
 };
 
-/// A worker of the test's own: it asks once, says nothing else, and lives as long as its beats come.
+/// A worker that the test controls: it asks once, says nothing else, and lives as long as its beats arrive.
 class QuietWorker {
  public:
   QuietWorker(int port, uint64_t session) : client_(client_of(port)), session_(session) {}
@@ -107,7 +107,7 @@ class QuietWorker {
                   .ended = {.coordinator = coordinator_, .closure = closure, .results = {result}}}));
   }
   void pretend_to_be_of(uint64_t coordinator) { coordinator_ = coordinator; }
-  /// Asks until there is one.
+  /// Asks until the server gives a closure.
   GivenClosure closure() {
     for (;;) {
       auto given = ask();

@@ -10,7 +10,7 @@ namespace lockstep {
 
 using Variables = std::map<std::string, std::string>;
 
-/// An environment that has `variables` only.
+/// An environment with `variables` only.
 inline Environment environment_of(Variables variables) {
   return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);

@@ -101,8 +101,8 @@ class FailingChannel : public CollectiveChannel {
   const std::function<void()>& before_abort_;
 };
 
-/// An op whose all-reduces fail inside runs on one replica, where `fault` says. Otherwise it does what the op
-/// of that name does.
+/// An op whose all-reduces fail in runs on one replica, as `fault` says. Otherwise it does the same as the op
+/// of that name.
 class FailingOps : public CrossDeviceOps {
  public:
   explicit FailingOps(const std::string& name) : CrossDeviceOps(0), inner_(make_cross_device_ops(name)) {}

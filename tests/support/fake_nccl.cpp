@@ -117,7 +117,7 @@ void FakeNccl::eagerConnectSingleDevice(at::Device) {
     while (world_->faults_.count(getRank()) > 0 && world_->faults_[getRank()] == Fault::kDeaf)
       world_->healed_.wait(world_->mutex_);
   }
-  // As NCCL's unique id: rank 0 makes it and the store hands it on.
+  // Like NCCL's unique id: rank 0 makes it and the store hands it on.
   std::string id;
   if (getRank() == 0) {
     {

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runtime/backends/backend_channel.h"
+#include "lockstep/runtime/backends/backend_factory.h"
 #include "lockstep/runtime/base/mutex.h"
 
 namespace lockstep {
 
 class FakeCommunicator;
 
-/// What tests see of the fake and tell it. Thread-safe.
+/// The tests' view and control of the fake. Thread-safe.
 class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
  public:
   enum class Fault {
@@ -32,7 +32,7 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
   };
 
   BackendFactory factory();
-  /// From now on, until heal().
+  /// Lasts until heal().
   void set_fault(int rank, Fault fault);
   void heal();
 
@@ -40,7 +40,7 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
   /// `all_reduce Double[12]`, in order.
   std::vector<std::string> calls(int rank) const;
   void clear_calls();
-  /// Communicators that have connected, and backends that exist.
+  /// Connected communicators, and existing backends.
   int num_connected() const;
   int num_alive() const { return alive_; }
 
@@ -61,12 +61,12 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
   std::atomic<int> alive_{0};
 };
 
-/// NCCL's manners on CPU tensors. Launches return at once, and a thread of the rank's own (its stream)
-/// executes them in order. Ranks are matched by that order alone: where they call different collectives the
-/// results are garbage, and a missing rank means waiting until abort() or the timeout. Refused are, as
-/// ProcessGroupNCCL refuses them or because it gives wrong results, two ranks on one device (when
-/// connecting), several tensors a call, tensors that are not contiguous, complex ones, none without elements,
-/// means of integers, gathers of unequal sizes, and everything after abort(). Sums are made in rank order.
+/// Mimics NCCL on CPU tensors. Launches return at once, and each rank's own thread (its stream) executes them
+/// in order. Ranks are matched by that order alone: if they call different collectives, the results are
+/// garbage, and if a rank is missing, the others wait until abort() or the timeout. Refuses cases that
+/// ProcessGroupNCCL refuses or computes wrongly: two ranks on one device (when connecting), several tensors a
+/// call, tensors that are not contiguous, complex or empty tensors, means of integers, gathers of unequal
+/// sizes, and everything after abort(). Sums are made in rank order.
 class FakeNccl : public c10d::Backend {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& request);

@@ -8,7 +8,7 @@ void execute(const FakeNccl::Call& own, const std::vector<FakeNccl::Call>& all) 
     if (other.type == own.type && other.input.numel() == own.input.numel() &&
         other.input.scalar_type() == own.input.scalar_type())
       continue;
-    std::memset(output.data_ptr(), 0xA5, output.nbytes());  // what NCCL makes of it is anybody's guess
+    std::memset(output.data_ptr(), 0xA5, output.nbytes());  // NCCL's result would be arbitrary
     return;
   }
   if (own.type == c10d::OpType::BROADCAST) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the fake NCCL is made of; fake_nccl.cpp alone includes it.
+// Internals of the fake NCCL; only its own sources include them.
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -55,7 +55,7 @@ class FakeNccl::Work : public c10d::Work {
     return true;
   }
 
-  /// As on a GPU, whose streams wait instead of the host.
+  /// Makes wait() return at once, as on a GPU, where streams wait instead of the host.
   void leave_host_free() { leaves_host_free_ = true; }
 
   void end(const std::string& error = "", bool late = false) {
@@ -70,13 +70,13 @@ class FakeNccl::Work : public c10d::Work {
   bool leaves_host_free_ = false;  // set before the launch
 };
 
-/// Where the ranks' calls meet: call number n of each.
+/// Matches the ranks' calls: call number n of each.
 class FakeCommunicator {
  public:
   explicit FakeCommunicator(int size)
       : size_(size), next_(static_cast<size_t>(size), 0), aborted_(static_cast<size_t>(size), 0) {}
 
-  /// Blocks until all ranks are here; whether they are.
+  /// Blocks until all ranks are here; returns whether they are.
   bool connect(int rank, const std::string& device, std::chrono::steady_clock::time_point deadline) {
     MutexLock lock(mutex_);
     if (!devices_.insert(device).second) throw std::runtime_error("Duplicate GPU detected: " + device);
@@ -88,7 +88,7 @@ class FakeCommunicator {
     return !aborted_[self];
   }
 
-  /// Blocks until all ranks have brought their call of this number; nothing where that cannot happen.
+  /// Blocks until all ranks have brought their call of this number; returns nothing if that cannot happen.
   std::vector<FakeNccl::Call> exchange(int rank, const FakeNccl::Call& call,
                                        std::chrono::steady_clock::time_point deadline) {
     FakeNccl::Call brought = call;
@@ -108,7 +108,7 @@ class FakeCommunicator {
     return all;
   }
 
-  /// Ends this rank's waits; the others' go on.
+  /// Ends this rank's waits; the others keep waiting.
   void abort(int rank) {
     MutexLock lock(mutex_);
     aborted_[static_cast<size_t>(rank)] = 1;
@@ -125,10 +125,10 @@ class FakeCommunicator {
   std::vector<char> aborted_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-/// What one rank's stream does once all ranks have come.
+/// Executes one rank's part once all ranks have come.
 void execute(const FakeNccl::Call& own, const std::vector<FakeNccl::Call>& all);
 
-/// Executes one rank's calls in their order.
+/// Executes one rank's calls in order.
 class FakeNccl::Stream {
  public:
   Stream(int rank, std::shared_ptr<FakeCommunicator> communicator, std::chrono::milliseconds timeout)
@@ -142,7 +142,7 @@ class FakeNccl::Stream {
     thread_.join();
   }
 
-  /// `fault`: how the call fails, at `when`; empty: it does not.
+  /// `fault` says how the call fails, at `when`; if empty, it succeeds.
   void push(Call call, std::string fault, FakeNcclWorld::Fault when) {
     MutexLock lock(mutex_);
     queue_.push_back({std::move(call), std::move(fault), when, std::chrono::steady_clock::now() + timeout_});

@@ -4,8 +4,8 @@
 
 namespace lockstep::testing {
 
-/// Files of this process cannot grow beyond `bytes` until it is destroyed: as on a full disk, a write takes
-/// what fits and the next one fails.
+/// Keeps files of this process from growing beyond `bytes` during its lifetime: as on a full disk, a write
+/// takes what fits and the next one fails.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// A loop by hand, as docs/checkpoints.md shows it.
+/// A loop by hand, as in docs/checkpoints.md.
 struct LoopByHand {
   LoopByHand(Strategy& made_by, const BackupOptions& options) : strategy(made_by), backup(made_by, options) {
-    // Drawn once: workers are threads of one process in some tests, and share its generator.
+    // Drawn once: in some tests workers are threads of one process, and share its generator.
     static const auto initial = [] {
       torch::manual_seed(17);
       return values_of(TanhNet()->parameters());
@@ -35,7 +35,7 @@ struct LoopByHand {
     if (restored) progress = restored->progress;
   }
 
-  /// Trains until so many steps are done; returns the parameters.
+  /// Trains until `last_step` steps are done; returns the parameters.
   std::vector<torch::Tensor> run_to(int64_t last_step) {
     static const auto data = examples_of_three_classes();
     auto batches = strategy.distribute_dataset(TensorDataset(data.data, data.target),
@@ -62,7 +62,7 @@ struct LoopByHand {
   std::optional<Mirrored<OptimizerPointer>> optimizer;
 };
 
-/// A checkpoint after each step.
+/// Options that save a checkpoint after each step.
 inline BackupOptions every_step(const std::string& folder, std::vector<std::string>* messages = nullptr) {
   return {.folder = folder,
           .save_every = SaveInterval::steps(1),

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The message of the `Error` that `call` throws; records a failure, and returns what came instead, for
-/// anything else.
+/// Returns the message of the `Error` that `call` throws. For anything else, records a failure and returns
+/// what came instead.
 template <typename Error, typename Fn>
 std::string message_of(const Fn& call) {
   try {

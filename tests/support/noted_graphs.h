@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// Notes what is asked of its graphs: `(0` begin of the first one's capture, `0)` end, `0!` replay, `0x` its
+/// Notes the calls to its graphs: `(0` begin of the first one's capture, `0)` its end, `0!` replay, `0x`
 /// destruction.
 class NotedGraphs : public DeviceGraphPool {
  public:
-  /// The device has done all that it was given while `is_idle`.
+  /// The device has finished all its work while `is_idle`.
   explicit NotedGraphs(std::string& notes, std::shared_ptr<const std::atomic<bool>> is_idle = {})
       : notes_(notes), is_idle_(std::move(is_idle)) {}
 

@@ -21,13 +21,13 @@ inline Numbers numbers_from(int64_t first, int64_t count, int64_t step = 1) {
   return numbers;
 }
 
-/// Examples that have these numbers, as those of numbered_dataset() have theirs.
+/// Examples with these numbers, like those of numbered_dataset().
 inline Example numbered_examples(const Numbers& numbers) {
   const auto targets = torch::tensor(numbers, torch::kLong);
   return {targets.to(torch::kDouble).unsqueeze(1), targets};
 }
 
-/// Gives numbers one after another. It fails the test if it is asked for more after its end.
+/// Gives numbers one after another. Fails the test if asked for more after its end.
 class NumberStream {
  public:
   explicit NumberStream(Numbers numbers) : numbers_(std::move(numbers)) {}
@@ -46,7 +46,7 @@ class NumberStream {
   bool has_ended_ = false;
 };
 
-/// What stands in a file of this name: "100+3" has 100, 101 and 102.
+/// The numbers in a file of this name: "100+3" has 100, 101 and 102.
 inline Numbers numbers_in_file(const std::string& name) {
   return numbers_from(std::stoll(name), std::stoll(name.substr(name.find('+') + 1)));
 }
@@ -60,8 +60,8 @@ inline Numbers numbers_in_files(const std::vector<std::string>& names) {
   return numbers;
 }
 
-/// Each replica's examples in each global batch, where these numbers are one stream: pieces of
-/// ceil(n / replicas) of each batch of n.
+/// Each replica's examples in each global batch if these numbers are one stream: pieces of ceil(n / replicas)
+/// of each batch of n.
 inline std::vector<std::vector<Numbers>> cut_stream(const Numbers& numbers, size_t batch_size,
                                                     size_t num_replicas) {
   std::vector<std::vector<Numbers>> steps;

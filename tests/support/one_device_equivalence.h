@@ -24,12 +24,13 @@ namespace lockstep {
 using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
 using MakeOptimizer = std::function<OptimizerPointer(const std::vector<torch::Tensor>&)>;
 
-/// 13 examples: batches of 5 end with one of 3, which three or four replicas cut unevenly or to nothing.
+/// 13 examples: batches of 5 end with one of 3, which three or four replicas cut unevenly, even into empty
+/// shards.
 inline constexpr int64_t kExamples = 13;
 inline constexpr int64_t kBatchSize = 5;
 inline constexpr int kEpochs = 4;
 
-/// How many replicas there are, and the name of the cross-device op between them.
+/// The number of replicas, and the name of the cross-device op between them.
 using ReplicasAndOps = std::tuple<int, std::string>;
 
 struct Schedule {
@@ -53,7 +54,7 @@ struct AloneOptions {
   std::vector<double>* losses = nullptr;  ///< gets the mean loss of each step
 };
 
-/// The oracle: no strategy, no replica, LibTorch alone.
+/// The oracle: LibTorch alone, without a strategy.
 template <typename Net, typename MakeNet>
 std::vector<torch::Tensor> trained_alone(const MakeNet& make_net, const Example& data,
                                          const MakeOptimizer& make, const AloneOptions& options = {}) {

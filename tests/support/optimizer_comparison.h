@@ -35,7 +35,7 @@ inline std::vector<torch::Tensor> make_parameters(torch::Dtype dtype) {
   return parameters;
 }
 
-/// Gives every parameter the gradient of `step`; parameter 1 has none in every third step, parameter 2 never
+/// Gives every parameter the gradient of `step`. Parameter 1 has none in every third step, parameter 2 never
 /// has one.
 inline void set_gradients(const std::vector<torch::Tensor>& parameters, int step) {
   auto generator = at::detail::createCPUGenerator(100 + step);
@@ -44,7 +44,7 @@ inline void set_gradients(const std::vector<torch::Tensor>& parameters, int step
     const auto gradient =
         torch::randn(parameter.sizes(), generator, torch::kFloat64).to(parameter.scalar_type());
     const bool missing = (index == 1 && step % 3 == 0) || index == 2;
-    // Gradients come contiguous here, channels_last parameters included.
+    // Gradients are contiguous here, even those of channels_last parameters.
     parameter.mutable_grad() = missing ? torch::Tensor() : gradient;
   }
 }
@@ -66,7 +66,7 @@ inline double tolerance(torch::Dtype dtype) {
   return dtype == torch::kFloat64 ? 1e-12 : 1e-6;
 }
 
-/// Steps both optimizers 20 times, each with a learning rate schedule of its own if asked for.
+/// Steps both optimizers 20 times, each with its own learning rate schedule if asked for.
 template <typename Fused, typename Plain>
 void expect_equal_steps(Fused& fused, const std::vector<torch::Tensor>& fused_parameters, Plain& plain,
                         const std::vector<torch::Tensor>& plain_parameters, bool scheduled = false) {
@@ -113,9 +113,9 @@ inline bool bit_equal(const torch::Tensor& left, const torch::Tensor& right) {
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-/// Steps an optimizer through steps with and without an infinity, the first and the second of all with one,
-/// and another through those without only: `state_tensors(optimizer, parameter)` and the parameters must be
-/// the same bits, in other layouts too.
+/// Steps one optimizer through steps with and without an infinity, the first two with one, and another only
+/// through those without. `state_tensors(optimizer, parameter)` and the parameters must be bit-equal, in
+/// other layouts too.
 template <typename Fused, typename Options, typename StateTensors>
 void expect_skips(const Options& options, const StateTensors& state_tensors) {
   for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
@@ -129,7 +129,7 @@ void expect_skips(const Options& options, const StateTensors& state_tensors) {
         EXPECT_TRUE(bit_equal(skipping_parameters[i], plain_parameters[i])) << "step " << step;
         const auto given = state_tensors(skipping, skipping_parameters[i]);
         const auto expected = state_tensors(plain, plain_parameters[i]);
-        // Before its first step, one of them may have zeros where the other has nothing yet.
+        // Before its first step, one optimizer may have zeros and the other nothing yet.
         if (given.empty() || expected.empty()) continue;
         ASSERT_EQ(given.size(), expected.size());
         for (size_t k = 0; k < given.size(); ++k)
@@ -164,8 +164,8 @@ std::vector<torch::optim::OptimizerParamGroup> two_groups(const std::vector<torc
   return groups;
 }
 
-/// Steps `trained` five times, hands its state and parameters to `resumed`, made anew, and expects that both
-/// go on alike.
+/// Steps `trained` five times, hands its state and parameters to the new `resumed`, and expects both to
+/// continue equally.
 template <typename Trained, typename Resumed>
 void expect_resumes(Trained& trained, const std::vector<torch::Tensor>& trained_parameters, Resumed& resumed,
                     const std::vector<torch::Tensor>& resumed_parameters, double tolerated) {

@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Runs `act` in a process of its own, and kills that one at the end.
+/// Runs `act` in its own process, and kills that process at the end.
 class OtherProcess {
  public:
   explicit OtherProcess(const std::function<void()>& act) {

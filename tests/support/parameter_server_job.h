@@ -18,14 +18,14 @@
 
 namespace lockstep {
 
-/// Parameter servers, a chief and workers, each in threads of its own, as processes are.
+/// Parameter servers, a chief and workers, each in its own threads, as processes would be.
 class ParameterServerJob {
  public:
   struct Options {
     int num_servers = 2;
     int num_workers = 1;
     int replicas_per_worker = 1;
-    /// Of the chief and each worker; none: a CPU for each replica.
+    /// For the chief and each worker. If empty, a CPU for each replica.
     std::vector<std::string> devices{};
     std::chrono::milliseconds join_timeout = std::chrono::seconds(30);
     ParameterServerOptions parameters;
@@ -44,7 +44,7 @@ class ParameterServerJob {
     chief_ = make("chief", 0, socket_.release());
   }
 
-  /// Workers serve until then.
+  /// Ends the chief; workers serve until then.
   ~ParameterServerJob() { chief_->coordinator().end(); }
   ParameterServerJob(const ParameterServerJob&) = delete;
   ParameterServerJob& operator=(const ParameterServerJob&) = delete;
@@ -52,12 +52,12 @@ class ParameterServerJob {
   ParameterServerStrategy& chief() { return *chief_; }
   const ClusterSpec& spec() const { return spec_; }
   ParameterService& service(int server) { return services_.at(static_cast<size_t>(server)); }
-  /// That it has answered since it was started.
+  /// The number of requests that the server has answered since it started.
   uint64_t num_requests(int server) const {
     return servers_.at(static_cast<size_t>(server))->counts().requests;
   }
   void stop_server(int server) { servers_.at(static_cast<size_t>(server)).reset(); }
-  /// All connections are lost, its shards are not.
+  /// Loses all connections, but keeps the server's shards.
   void restart_server(int server) {
     const int port = servers_.at(static_cast<size_t>(server))->port();
     stop_server(server);
@@ -74,8 +74,8 @@ class ParameterServerJob {
         options_.parameters, StrategyOptions{.intra_op_threads = 1, .seed = 5}, cluster);
   }
 
-  /// Starts all workers, whose program `prepare(strategy)` makes its model and defines its steps, and returns
-  /// what these need.
+  /// Starts all workers. Each one's `prepare(strategy)` makes its model, defines its steps, and returns what
+  /// these need.
   template <typename Prepare>
   void start_workers(const Prepare& prepare) {
     for (int task = 0; task < options_.num_workers; ++task) {
@@ -86,7 +86,7 @@ class ParameterServerJob {
       }));
     }
   }
-  /// Ends the chief, and throws what a worker has thrown.
+  /// Ends the chief, and rethrows a worker's error.
   void end() {
     chief_->coordinator().end();
     for (auto& worker : workers_) worker.get();

@@ -58,7 +58,7 @@ Channel make_terminal() {
   _exit(kCannotRun);
 }
 
-/// Adds what can be read to `text`; false at the end.
+/// Appends what can be read to `text`; returns false at the end.
 bool drain(int file, std::string& text) {
   char bytes[4096];
   const ssize_t count = read(file, bytes, sizeof(bytes));

@@ -40,7 +40,7 @@ class Reducers {
     });
   }
 
-  /// As a strategy does: prepare(), then the function, and reset() after a failure.
+  /// Runs `function` as a strategy does: prepare() first, and reset() after a failure.
   std::vector<std::exception_ptr> errors_of(const std::function<void(int)>& function) {
     auto errors = group_.errors_of([&](int rank) {
       reducer(rank).prepare();
@@ -55,7 +55,7 @@ class Reducers {
     for (const auto& error : errors_of(function)) EXPECT_EQ(message_of<std::exception>(error), "no error");
   }
 
-  /// The first error that is no consequence of another replica's.
+  /// The first error that is not a consequence of another replica's.
   std::string cause_of(const std::function<void(int)>& function) {
     for (const auto& error : errors_of(function)) {
       if (message_of<CollectiveAborted>(error) == "another replica failed") continue;
@@ -80,7 +80,7 @@ class Reducers {
     }
     loss.backward();
   }
-  /// Every replica holds this value, bit for bit.
+  /// Expects this value on every replica, bit for bit.
   void expect_gradients(const std::vector<double>& values) {
     for (int rank = 0; rank < ranks(); ++rank) {
       for (size_t i = 0; i < values.size(); ++i) {
@@ -98,7 +98,7 @@ class Reducers {
  private:
   ReplicaGroup group_;
   std::vector<std::vector<at::Tensor>> parameters_;
-  std::vector<char> holds_;  // each entry is used by its own replica's thread only
+  std::vector<char> holds_;  // only its own replica's thread uses an entry
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
 };
 

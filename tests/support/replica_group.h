@@ -27,7 +27,7 @@ class ReplicaGroup {
   CollectiveChannel& channel() { return channel_; }
   const c10::intrusive_ptr<c10d::Backend>& backend(int replica) const { return channel_.backend(replica); }
 
-  /// What each replica threw, null where it returned. The channel is usable again afterwards.
+  /// Returns each replica's error, null if it returned. The channel is usable again afterwards.
   std::vector<std::exception_ptr> errors_of(const std::function<void(int)>& function) {
     channel_.enter();
     auto errors = threads_.run(
@@ -46,7 +46,7 @@ class ReplicaGroup {
     return errors;
   }
 
-  /// Runs and throws the first error that is no consequence of another one.
+  /// Runs, and throws the first error that is not a consequence of another one.
   void run(const std::function<void(int)>& function) {
     std::exception_ptr consequence;
     for (const auto& error : errors_of(function)) {
@@ -65,7 +65,7 @@ class ReplicaGroup {
   LocalChannel channel_;
 };
 
-/// The text of an error that is expected to be an Error.
+/// The message of an error that is expected to be an `Error`.
 template <typename Error>
 std::string message_of(const std::exception_ptr& error) {
   if (!error) return "no error";

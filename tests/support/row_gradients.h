@@ -10,13 +10,13 @@ namespace lockstep {
 inline constexpr int64_t kTableRows = 11;
 inline constexpr int64_t kTableColumns = 3;
 
-/// The same in every call.
+/// Makes the same table in every call.
 inline torch::Tensor make_table(torch::Dtype dtype) {
   auto generator = at::detail::createCPUGenerator(1);
   return torch::randn({kTableRows, kTableColumns}, generator, torch::kFloat64).to(dtype).requires_grad_();
 }
 
-/// Of some rows of it, others in each step, one of which comes twice.
+/// A gradient of some rows of the table, different ones in each step; one of them occurs twice.
 inline torch::Tensor sparse_gradient(torch::Dtype dtype, int step) {
   auto generator = at::detail::createCPUGenerator(100 + static_cast<uint64_t>(step));
   auto rows = torch::randint(0, kTableRows, {5}, generator, torch::kLong);

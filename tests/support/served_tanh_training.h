@@ -1,6 +1,6 @@
 #pragma once
 
-// The training of one_device_equivalence.h by parameter servers.
+// The training of one_device_equivalence.h with parameter servers.
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -52,7 +52,7 @@ struct TanhTraining {
   Mirrored<OptimizerPointer> optimizer;
 };
 
-/// In a job of threads the random state is all of theirs, so that the models are made one after another.
+/// Makes one training at a time, because all threads of a job share the random state.
 inline std::shared_ptr<TanhTraining> make_training(ParameterServerStrategy& strategy,
                                                    const MakeOptimizer& make) {
   static std::mutex one_at_a_time;

@@ -32,7 +32,7 @@ inline SocketPair connected_sockets() {
   return {std::move(client), StreamSocket(accepted)};
 }
 
-/// What a call fails with; no error where it does not.
+/// Returns the error that a call fails with, if any.
 template <typename Call>
 std::error_code code_of(const Call& call) {
   try {

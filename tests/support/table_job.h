@@ -44,7 +44,8 @@ struct TableTraining {
   StepOptions<Example> options;
 };
 
-/// A job that trains tables, made for one thread at a time: the process's random state is all of theirs.
+/// A job that trains tables. Its threads make them one at a time, because they share the process's random
+/// state.
 class TableJob {
  public:
   /// Defines further steps of a process.
@@ -67,7 +68,8 @@ class TableJob {
   }
   void train(int64_t begin, int64_t end) { run("train", begin, end); }
 
-  /// What the servers have, on the CPU, in the order of the network's parameters, read as an evaluation does.
+  /// The servers' values on the CPU, in the order of the network's parameters, read as an evaluation reads
+  /// them.
   std::vector<torch::Tensor> served() {
     std::vector<torch::Tensor> served;
     job_.chief().run(

@@ -1,6 +1,6 @@
 #pragma once
 
-// A network of embedding tables, and what to train it with.
+// A network of embedding tables, and data to train it with.
 
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
@@ -33,7 +33,7 @@ inline torch::Tensor initial_table(EmbeddingMode mode) {
                      torch::empty({0, kTableColumns}, torch::kDouble));
 }
 
-/// The same lookups by three tables of LibTorch's, whose gradients are dense.
+/// The same lookups with three of LibTorch's tables, whose gradients are dense.
 struct DenseNetImpl : public torch::nn::Module {
   DenseNetImpl() {
     for (const auto mode : {EmbeddingMode::kNone, EmbeddingMode::kSum, EmbeddingMode::kMean}) {
@@ -80,7 +80,7 @@ Net seeded() {
   return Net();
 }
 
-/// Bags of four ids, some of which come several times, and most of which no batch has in common.
+/// Bags of four ids. Some ids occur several times, and most are not in every batch.
 inline Example bags() {
   torch::manual_seed(3);
   return {torch::randint(0, kTableRows, {kExamples, 4}), torch::randint(0, 3, {kExamples})};

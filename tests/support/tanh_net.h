@@ -36,7 +36,7 @@ inline std::vector<torch::Tensor> values_of(const std::vector<torch::Tensor>& pa
   return values;
 }
 
-/// The largest difference between two lists of tensors of the same shapes; NaN where one of them is NaN.
+/// The largest difference between two lists of tensors of the same shapes; NaN if either has a NaN.
 inline double largest_difference(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   TORCH_CHECK(a.size() == b.size(), "lists of different lengths");
   double largest = 0;
@@ -48,7 +48,7 @@ inline double largest_difference(const std::vector<torch::Tensor>& a, const std:
   return largest;
 }
 
-/// Of CPU tensors. Unlike torch::equal it tells 0 from -0 and finds a NaN equal to itself.
+/// For CPU tensors. Unlike torch::equal, tells 0 from -0 and finds a NaN equal to itself.
 inline bool bit_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -34,7 +34,7 @@ class TemporaryFolder {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
   }
 
-  /// Writes a file in the folder, with the folders on its way, and returns its path.
+  /// Writes a file in the folder, makes its parent folders, and returns its path.
   std::string write(const std::string& name, std::string_view bytes) const {
     const std::filesystem::path path = file(name);
     std::filesystem::create_directories(path.parent_path());
@@ -51,7 +51,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A file in a folder of its own, removed with it at the end.
+/// A file in its own folder, removed with it at the end.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string_view text, const std::string& name = "config.json")

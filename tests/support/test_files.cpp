@@ -27,7 +27,7 @@ void append(Bytes& out, std::string_view text) {
   out.insert(out.end(), text.begin(), text.end());
 }
 
-/// What the local header of a zip entry and its line in the directory have in common.
+/// Appends the fields that a zip entry's local header and its directory line share.
 void append_zip_fields(Bytes& out, const RawZipEntry& entry) {
   append(out, 20, 2);  // version needed
   append(out, entry.is_encrypted ? 1 : 0, 2);

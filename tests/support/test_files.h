@@ -15,7 +15,7 @@ using Bytes = std::vector<uint8_t>;
 
 Bytes to_bytes(std::string_view text);
 
-/// An image whose pixels all differ from their neighbours; `seed` gives another one.
+/// An image whose pixels all differ from their neighbours. Each `seed` gives another image.
 DecodedImage make_image(int64_t height, int64_t width, int64_t channels, uint64_t seed = 0);
 
 /// Encodes with libpng, 8 bits a value, not interlaced.
@@ -32,10 +32,10 @@ struct ArchiveFile {
 /// A zip archive made by libzip.
 Bytes make_zip(const std::vector<ArchiveFile>& files);
 
-/// One entry of a zip archive made by hand, so that it can lie.
+/// One entry of a zip archive made by hand, so that its fields may be false.
 struct RawZipEntry {
   std::string name;
-  Bytes content;          ///< as it lies in the archive, after compression
+  Bytes content;          ///< as stored in the archive, after compression
   uint64_t size = 0;      ///< declared size when inflated
   uint32_t checksum = 0;  ///< CRC-32 of the inflated bytes
   bool is_deflated = false;

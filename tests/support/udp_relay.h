@@ -15,15 +15,15 @@
 
 namespace lockstep::testing {
 
-/// What happens to each datagram, drawn anew for every one.
+/// Faults of the link, drawn for each datagram.
 struct RelayFaults {
   int lost_percent = 0;
   int duplicated_percent = 0;
-  std::chrono::milliseconds most_delay{0};  ///< from none to this, so that datagrams overtake each other
+  std::chrono::milliseconds most_delay{0};  ///< drawn from 0 to this, so that datagrams overtake each other
 };
 
-/// One direction of a bad link: forwards what comes to its port on 127.0.0.1 to another, with faults drawn
-/// by a seeded generator. Runs a thread of its own while it lives. Thread-safe.
+/// One direction of a bad link: forwards datagrams from its port on 127.0.0.1 to another, with faults drawn
+/// by a seeded generator. Runs its own thread. Thread-safe.
 class UdpRelay {
  public:
   UdpRelay(int receiver_port, RelayFaults faults, uint64_t seed);
@@ -38,7 +38,7 @@ class UdpRelay {
   struct Counters {
     int64_t arrived = 0;
     int64_t lost = 0;
-    int64_t overtaken = 0;  ///< datagrams that were forwarded after one that had come later
+    int64_t overtaken = 0;  ///< datagrams forwarded after one that arrived later
   };
   Counters counters() const;
 

@@ -22,14 +22,14 @@ struct WorkerSetUp {
   std::vector<std::string> devices;  ///< empty: as many logical CPUs as replicas
 };
 
-/// The workers of one job, each a thread of this process with a strategy of its own on so many logical CPUs,
-/// connected over loopback. Returns what each threw, null where it came to its end. `change` may alter how a
-/// worker is set up.
+/// Runs the workers of one job, each in a thread of this process with its own strategy on as many logical
+/// CPUs, connected over loopback. Returns what each threw, null if it finished. `change` may alter a worker's
+/// set-up.
 inline std::vector<std::exception_ptr> run_strategies(
     const std::vector<int>& num_replicas, const std::function<void(MultiWorkerMirroredStrategy&)>& work,
     const std::function<void(int rank, WorkerSetUp&)>& change = [](int, WorkerSetUp&) {}) {
   TcpListener listener("127.0.0.1", 0);
-  // Only worker 0's address is listened on; the others have to differ.
+  // Only worker 0's address is used to listen; the others only have to differ.
   std::vector<std::string> hosts{c10::str("127.0.0.1:", listener.port())};
   for (size_t rank = 1; rank < num_replicas.size(); ++rank) hosts.push_back(c10::str("127.0.0.1:", rank));
   const int descriptor = listener.release();
@@ -55,7 +55,7 @@ inline std::vector<std::exception_ptr> run_strategies(
   return errors;
 }
 
-/// Its message, "none" for no error.
+/// The error's message, or "none" for no error.
 inline std::string text_of(const std::exception_ptr& error) {
   if (!error) return "none";
   try {

@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-/// The workers of one job, each a thread of this process with connections of its own, on loopback. Returns
-/// what each threw, null where it came to its end. `change` may alter how a worker joins.
+/// Runs the workers of one job, each in a thread of this process with its own connections, on loopback.
+/// Returns what each threw, null if it finished. `change` may alter how a worker joins.
 inline std::vector<std::exception_ptr> run_workers(
     const std::vector<int>& num_replicas, const std::function<void(WorkerGroup&)>& work,
     const std::function<void(JoinOptions&)>& change = [](JoinOptions&) {}) {
@@ -57,8 +57,8 @@ class WorkerReplicas {
         threads_(layout_->num_local(), 1),
         channel_(layout_, group.open_channel("test"), std::chrono::seconds(60)) {}
 
-  /// Runs `function(replica, backend)` on each, with its id among all, and throws the first error that is no
-  /// consequence of another one's.
+  /// Runs `function(replica, backend)` on each replica, with its id among all, and throws the first error
+  /// that is not a consequence of another one.
   void run(const std::function<void(int, c10d::Backend&)>& function) {
     channel_.enter();
     std::exception_ptr first;

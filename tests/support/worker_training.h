@@ -22,7 +22,7 @@ inline TanhNet tanh_net_of(const std::vector<torch::Tensor>& values) {
   return net;
 }
 
-/// What worker 0 starts from; the others make something else, which is to be overwritten.
+/// The net that worker 0 starts from. The other workers make another one, which must be overwritten.
 inline TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worker) {
   std::vector<torch::Tensor> own;
   for (const auto& value : values) own.push_back(worker == 0 ? value : torch::full_like(value, 99));
@@ -30,14 +30,14 @@ inline TanhNet net_of_worker(const std::vector<torch::Tensor>& values, int worke
 }
 
 struct WorkersTraining {
-  std::vector<int> num_replicas;  ///< of each worker
+  std::vector<int> num_replicas;  ///< for each worker
   std::vector<torch::Tensor> start;
   std::function<DistributedDataset<Example>(Strategy&)> distribute;  ///< null: examples_of_three_classes()
   std::function<void(int rank, WorkerSetUp&)> change = [](int, WorkerSetUp&) {};
   int epochs = kEpochs;
 };
 
-/// The parameters after it. All replicas of all workers must have the same after every step.
+/// Returns the trained parameters. All replicas of all workers must agree after every step.
 inline std::vector<torch::Tensor> trained_by_workers(const WorkersTraining& training) {
   const auto data = examples_of_three_classes();
   std::vector<std::vector<torch::Tensor>> results(training.num_replicas.size());

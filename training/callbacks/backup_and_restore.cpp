@@ -27,7 +27,7 @@ void BackupAndRestore::restore(FitState&, const StateView& saved) {
   best_step_ = saved.at("step").integer();
 }
 
-/// Whether an epoch has just come to its end, and is better than all before.
+/// Returns whether an epoch has just ended and is the best so far.
 bool BackupAndRestore::has_improved(const FitState& state) {
   if (!best_ || state.epochs_done() == epochs_seen_) return false;
   epochs_seen_ = state.epochs_done();
@@ -59,14 +59,15 @@ void BackupAndRestore::on_test_step_end(FitState&) {
 
 void BackupAndRestore::on_save_point(FitState& state) {
   backup_->commit_written();
-  // Now rather than in on_fit_end(), where other callbacks may change the model, such as EarlyStopping.
+  // Saves now rather than in on_fit_end(), where other callbacks, such as EarlyStopping, may change the
+  // model.
   const bool ends = state.stop_reason().has_value() || state.epochs_done() == state.epochs;
   const bool is_removed = ends && options_.delete_on_success && !state.is_interrupted();
   const bool is_best = has_improved(state);
-  const bool is_best_step = state.global_step == best_step_;  // may be saved once more
-  // A collective where it goes by minutes: all workers ask, or none does.
+  const bool is_best_step = state.global_step == best_step_;  // the best step may be saved a second time
+  // is_due() is a collective if checkpoints are timed in minutes: all workers call it or none does.
   if (is_removed || (!ends && !is_best && !backup_->is_due(state.progress()))) return;
-  // What is broken must not take the place of what is not.
+  // A broken state must not replace a sound one.
   check_equal(require_finite(state), state.global_step);
   if (ends) {
     backup_->save_and_wait(state.progress(), state.resume_state(), is_best_step);

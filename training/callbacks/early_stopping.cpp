@@ -21,7 +21,7 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
 }
 
 void EarlyStopping::on_fit_begin(FitState& state) {
-  if (state.global_step > 0) return;  // the run goes on
+  if (state.global_step > 0) return;  // a resumed run
   monitor_ = Monitor("EarlyStopping", options_.monitor);
   best_epoch_ = epochs_without_ = 0;
   best_.clear();
@@ -77,7 +77,7 @@ void EarlyStopping::restore(FitState& fit, const StateView& saved) {
     const auto replicas = weights.size() / std::max<size_t>(size, 1);
     const bool is_same_number = static_cast<int>(replicas) == fit.strategy().num_replicas_in_sync();
     for (size_t local = 0; local < fit.objects().modules.size(); ++local) {
-      // With another number of replicas all take those of replica 0.
+      // If the number of replicas changed, all take the weights of replica 0.
       const size_t replica =
           is_same_number ? local + static_cast<size_t>(fit.strategy().first_local_replica()) : 0;
       auto& copies = best_.emplace_back();

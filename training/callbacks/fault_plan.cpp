@@ -15,7 +15,7 @@ namespace {
 struct KindName {
   std::string_view name;
   FaultKind kind;
-  std::string_view place;  // what happens to
+  std::string_view place;  // the fault's target
 };
 
 constexpr std::array<KindName, 7> kKindNames{{{"kill", FaultKind::kKill, "rank"},
@@ -26,7 +26,7 @@ constexpr std::array<KindName, 7> kKindNames{{{"kill", FaultKind::kKill, "rank"}
                                               {"nan", FaultKind::kNan, "replica"},
                                               {"ulp", FaultKind::kUlp, "replica"}}};
 
-/// The number in "rank12", where the word is "rank".
+/// Reads the number in "rank12", if the word is "rank".
 template <typename Number>
 bool read_number(std::string_view text, std::string_view word, Number& number) {
   if (!text.starts_with(word)) return false;

@@ -49,7 +49,7 @@ StepRecord StepRecorder::next(const FitState& state) {
                    .examples = state.examples,
                    .roll_backs = state.num_roll_backs};
   const auto examples = static_cast<double>(now.examples - last_.examples);
-  // What was undone meanwhile is in neither of the two, or in one of them only.
+  // Steps undone since may count in only one of the two totals.
   const bool are_comparable = now.losses > last_.losses && now.roll_backs == last_.roll_backs;
   if (are_comparable) step.loss = (now.loss_sum - last_.loss_sum) / (now.losses - last_.losses);
   if (now.seconds > last_.seconds) step.images_per_second = examples / (now.seconds - last_.seconds);

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A signal handler reaches nothing but globals.
+// A signal handler can reach only globals.
 std::atomic<int> received{0};
 std::atomic<int64_t> received_at{0};  // milliseconds
 std::atomic<bool> is_remembered{false};
@@ -30,7 +30,7 @@ int64_t milliseconds_now() {
 
 extern "C" void lockstep_remember_signal(int signal) {
   constexpr int kExitBySignal = 128;
-  const int error = errno;  // of what was interrupted
+  const int error = errno;  // errno of the interrupted code
   const int64_t now = milliseconds_now();
   const int before = received;
   if (!is_remembered) _exit(kExitBySignal + signal);

@@ -110,7 +110,7 @@ ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)
 }
 
 void ReduceOnPlateau::on_fit_begin(FitState& state) {
-  if (state.global_step > 0) return;  // the run goes on
+  if (state.global_step > 0) return;  // a resumed run
   monitor_ = Monitor("ReduceOnPlateau", options_.monitor);
   epochs_without_ = cooldown_left_ = 0;
 }

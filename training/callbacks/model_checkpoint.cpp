@@ -21,7 +21,7 @@ ModelCheckpoint::ModelCheckpoint(const ModelCheckpointOptions& options) : option
 
 void ModelCheckpoint::on_fit_begin(FitState& state) {
   if (state.is_chief()) std::filesystem::create_directories(options_.folder);
-  if (state.global_step == 0) {  // else the run goes on
+  if (state.global_step == 0) {  // else the run is resumed
     monitor_.reset();
     resumed_best_.reset();
     best_epoch_ = 0;
@@ -76,14 +76,14 @@ void ModelCheckpoint::restore(FitState&, const StateView& saved) {
 }
 
 void ModelCheckpoint::on_fit_end(FitState& state) {
-  // Of an epoch that was cut short nothing is saved: the file would say that it was finished.
+  // An epoch that was cut short is not saved: the file would claim that it was finished.
   if (options_.save_last && last_epoch_ != ended_epoch_ && state.epoch == ended_epoch_) save(state, {"last"});
-  state.strategy().extended().gather_tensors({});  // the files are there where fit() returns, on all workers
+  state.strategy().extended().gather_tensors({});  // all workers find the files when fit() returns
 }
 
 void ModelCheckpoint::save(FitState& state, const std::vector<std::string>& names) {
   TrainingProgress progress = state.progress();
-  progress.epoch = state.epoch;  // at whose end this is
+  progress.epoch = state.epoch;  // the epoch at whose end this is saved
   const StateValue::Dict snapshot = training_->snapshot(progress);
   if (!state.is_chief()) return;
   NamedTensors weights;

@@ -42,7 +42,7 @@ void NanGuard::on_epoch_trained(FitState& state) {
   look(state);
 }
 
-/// Whether everything was finite.
+/// Returns whether everything was finite.
 bool NanGuard::look(FitState& state) {
   const int64_t undone_before = num_undone_;
   require_finite(state);
@@ -58,7 +58,7 @@ void NanGuard::keep(FitState& state) {
 
 bool NanGuard::undo(FitState& state, const NotFinite& error) {
   const int64_t num_steps = state.global_step - kept_step_;
-  // Without a step it is what was kept that is not finite.
+  // If no step was made since, the kept state itself is not finite.
   if (num_steps == 0 || num_consecutive_ == options_.max_consecutive) return false;
   ++num_consecutive_;
   num_undone_ += num_steps;

@@ -76,7 +76,7 @@ void Profiler::end() {
   const auto profile = torch::autograd::profiler::disableProfiler();
   if (options_.output == ProfilerOutput::kNvtx) return;
   profile->save(options_.path);
-  // save() says nothing where it fails.
+  // save() does not report failures.
   if (!std::filesystem::exists(options_.path))
     throw std::system_error(EIO, std::generic_category(), "cannot write the profile " + options_.path);
 }

@@ -10,13 +10,13 @@
 namespace lockstep {
 namespace {
 
-/// TensorBoard's HPARAMS tab finds a session's metrics in the session's own event file alone, whatever folder
-/// --logdir names; so what the validation came to stands there once more.
+/// TensorBoard's HPARAMS tab reads a session's metrics only from the session's own event file, whatever
+/// folder --logdir names, so the validation results are repeated there.
 std::string session_tag(const std::string& name) {
   return "hparams/" + name;
 }
 
-/// Float32 and float64 parameters; others have no histogram that says something.
+/// Returns nothing for parameters that are not floating-point: their histogram would say little.
 std::optional<ValueHistogram> histogram_of(const torch::Tensor& tensor) {
   if (!tensor.is_floating_point() || tensor.numel() == 0) return std::nullopt;
   const auto values = tensor.detach().to(torch::kCPU, torch::kFloat).contiguous();

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-/// Workers ask worker 0 for its clock, which takes an exchange, after so many steps.
+/// Steps between exchanges in which workers ask worker 0 for its clock.
 constexpr int64_t kStepsBetweenClocks = 10;
 constexpr const char* kGoesOn = ", the training goes on";
 
@@ -66,20 +66,20 @@ void Backup::take_folder() {
   store_ = std::make_unique<CheckpointStore>(store_options(strategy_, options_));
   const auto there = list_checkpoints(options_.folder);
   const ClusterResolver* cluster = strategy_.cluster_resolver();
-  // A job that is started again goes on from where its earlier start came to.
+  // A restarted job resumes from its earlier start's checkpoints.
   if (!there.empty() && cluster != nullptr && cluster->restart_count() > 0) options_.resume = "auto";
   if (there.empty() || options_.resume != "never") return;
   throw CheckpointError("[Backup] expected a folder without checkpoints, as nothing is to be resumed, but " +
                         there.front() + " is there: resume from it, or take another folder");
 }
 
-/// A checkpoint that cannot be written is no reason to end a training.
+/// A failure to write a checkpoint must not end the training.
 template <typename Act>
 void Backup::attempt(const Act& act, const char* consequence) {
   try {
     act();
   } catch (const std::system_error& error) {
-    // Of a sharded checkpoint all workers know.
+    // If the checkpoint is sharded, the failure is thrown on all workers.
     if (!is_chief_) return;
     log(c10::str("a checkpoint could not be saved", consequence, ": ", error.what()));
   }
@@ -102,7 +102,7 @@ void Backup::log(const std::string& line) const {
   }
 }
 
-/// The newest one that is whole, or the one that was asked for. An empty path: none is there.
+/// Returns the newest whole checkpoint, or the requested one. An empty path means that none exists.
 Backup::Loaded Backup::find_checkpoint() {
   const bool is_automatic = options_.resume == "auto";
   const std::string& where = is_automatic ? options_.folder : options_.resume;
@@ -115,7 +115,7 @@ Backup::Loaded Backup::find_checkpoint() {
     try {
       return {path, read_checkpoint(path)};
     } catch (const CheckpointUnreadable&) {
-      throw;  // it may be whole
+      throw;  // the checkpoint may be whole
     } catch (const CheckpointError& error) {
       if (is_one) throw;
       if (damage.empty()) damage = error.what();
@@ -127,7 +127,7 @@ Backup::Loaded Backup::find_checkpoint() {
   return {};
 }
 
-/// What worker 0 has found, which the others get from it.
+/// Reads the checkpoint on worker 0, which sends it to the others.
 Backup::Loaded Backup::read_from_chief() {
   Loaded loaded;
   std::string refusal;
@@ -236,7 +236,7 @@ void Backup::save_shard(const CheckpointManifest& manifest, const StateValue::Di
   if (!in_background) commit_shards(true);
 }
 
-/// Whatever comes of it, there is another one to begin.
+/// Drops the checkpoint even on failure, so that another one can begin.
 void Backup::commit_shards(bool waits) {
   if (!shards_) return;
   try {

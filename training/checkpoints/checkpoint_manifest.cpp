@@ -12,9 +12,10 @@
 namespace lockstep {
 namespace {
 
-/// Of checkpoints of several files, each with a part of the state; one of a single file is of format 1.
+/// Format of checkpoints of several files, each with a part of the state; those of a single file have format
+/// 1.
 constexpr int64_t kManifestFormat = 2;
-// Of a file; sums of sizes up to it do not overflow.
+// Limit for one file; sums of sizes up to it do not overflow.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
 constexpr size_t kDigestDigits = 64;
 
@@ -29,13 +30,13 @@ std::string read_whole(const std::string& path, uint64_t most) {
   return text;
 }
 
-/// A name that stays within the folder.
+/// Returns whether the name stays within the folder.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
 }
 
-/// Of text whose checksum was right: what is wrong with it was written so.
+/// Reads text whose checksum was right, so any error in it was written that way.
 class ManifestReader {
  public:
   explicit ManifestReader(std::string path) : path_(std::move(path)) {}

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// Those of the manifest that hold the state, in the order of the shards. Others are none of ours.
+/// Returns the manifest's files that hold the state, in the order of the shards. Other files are ignored.
 std::vector<std::string> state_files(const CheckpointManifest& manifest, const std::string& source) {
   std::vector<std::string> names;
   const auto is_there = [&](const std::string& name) {
@@ -25,7 +25,7 @@ std::vector<std::string> state_files(const CheckpointManifest& manifest, const s
   return names;
 }
 
-/// Throws CheckpointError unless it is the part that is expected there.
+/// Returns the part without its mark. Throws CheckpointError unless it is the expected part.
 StateValue::Dict without_mark(StateValue::Dict part, const StateShard& expected, const std::string& path) {
   const auto name_of = [](int64_t index, int64_t count) {
     return "part " + std::to_string(index) + " of " + std::to_string(count);

@@ -27,9 +27,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
-// So that names in their order are in the order of steps.
+// Zero-padded, so that names sort in the order of steps.
 constexpr size_t kStepDigits = 12;
-// What is being made, or removed: nobody reads it.
+// Prefix of folders that are being made or removed: nobody reads them.
 constexpr std::string_view kUnfinished = ".unfinished-";
 constexpr std::string_view kSetAside = "set-aside-";
 
@@ -47,7 +47,7 @@ bool is_checkpoint_name(const std::string& name) {
          name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
 }
 
-/// Of a checkpoint's folder.
+/// Returns the step in the name of a checkpoint's folder.
 int64_t step_of(const std::string& path) {
   constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
   const std::string name = fs::path(path).filename().string();
@@ -56,7 +56,7 @@ int64_t step_of(const std::string& path) {
   return step;
 }
 
-/// So that the names in it outlive a power failure.
+/// Makes the names in the folder survive a power failure.
 void synchronize(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw_store_error("open", folder, errno);
@@ -81,7 +81,7 @@ class CheckpointFileWriter : public PartSink {
     size_ = 0;
   }
 
-  /// The parts, once all is on the disk.
+  /// Returns the parts once all of them are on disk.
   std::vector<CheckpointPart> commit() {
     if (size_ > 0) end_part("end");
     file_.commit();
@@ -127,7 +127,7 @@ bool is_checkpoint(const std::string& folder) {
 std::vector<std::string> list_checkpoints(const std::string& folder) {
   std::vector<std::string> names = names_in_folder(folder);
   std::erase_if(names, [](const auto& name) { return !is_checkpoint_name(name); });
-  // Longer numbers are larger ones.
+  // Longer numbers are larger.
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return a.size() != b.size() ? a.size() > b.size() : a > b; });
   for (auto& name : names) name.insert(0, folder + "/");
@@ -160,7 +160,7 @@ CheckpointStore::CheckpointStore(const CheckpointStoreOptions& options) : option
   }
   for (const auto& name : names_in_folder(options.folder))
     if (name.starts_with(kUnfinished) || name.starts_with("lock.generation-"))
-      abandon(options.folder + "/" + name);  // a process of an earlier start may still be at it
+      abandon(options.folder + "/" + name);  // a process of an earlier start may still write there
 }
 
 CheckpointStore::~CheckpointStore() = default;
@@ -174,8 +174,9 @@ void CheckpointStore::check_owned() const {
 
 std::string CheckpointStore::begin() {
   check_owned();
-  // Who writes there need not be this process: no other start of the job, whose process may have the same
-  // number in a container of its own, is to take the folder for its own.
+  // Other processes may write there too, so the name is random rather than made of a process id: another
+  // start of the job, whose process may have the same id in its own container, must not take the folder for
+  // its own.
   std::random_device random;
   const uint64_t bits = uint64_t{random()} << 32 | random();
   std::string begun = options_.folder + "/" + std::string(kUnfinished) + std::to_string(options_.generation) +
@@ -185,7 +186,7 @@ std::string CheckpointStore::begin() {
 }
 
 std::string CheckpointStore::commit(const std::string& begun, CheckpointManifest manifest) {
-  check_owned();  // who has taken the folder has removed what was begun
+  check_owned();  // a later owner of the folder has removed `begun`
   const std::string name = name_of_step(manifest.step);
   manifest.generation = options_.generation;
   const std::string text = manifest_text(manifest);
@@ -220,8 +221,8 @@ std::string CheckpointStore::removed_name(const std::string& name) const {
   return options_.folder + "/" + std::string(kUnfinished) + "removed-" + name;
 }
 
-/// Gives `made` its name. Another checkpoint of that name is exchanged for it, at once where the system can.
-/// Any failure leaves that one where it is.
+/// Gives `made` its name. An existing checkpoint of that name is exchanged for it, atomically if the system
+/// can. If anything fails, the existing one stays.
 void CheckpointStore::publish(const std::string& made, const std::string& name) const {
   const std::string path = options_.folder + "/" + name;
   const auto rename_with = [&](unsigned flags) {
@@ -241,7 +242,7 @@ void CheckpointStore::publish(const std::string& made, const std::string& name) 
   synchronize(options_.folder);
 }
 
-/// On a file system without those flags.
+/// For file systems without those flags.
 void CheckpointStore::publish_by_two_steps(const std::string& made, const std::string& name) const {
   const std::string path = options_.folder + "/" + name;
   const std::string old = removed_name(name);
@@ -255,7 +256,7 @@ void CheckpointStore::publish_by_two_steps(const std::string& made, const std::s
   if (is_there) remove(old);
 }
 
-/// Under its name until it is gone, half of it would look like a damaged one.
+/// Renames the folder first: half of it under its own name would look like a damaged checkpoint.
 void CheckpointStore::remove(const std::string& path) const {
   std::string target = path;
   if (!fs::path(path).filename().string().starts_with(kUnfinished)) {
@@ -275,7 +276,8 @@ void CheckpointStore::remove_superfluous() const {
   int64_t kept = 0;
   bool has_best = false;
   for (const auto& path : paths) {
-    // Of a damaged one nothing is known, and somebody may want to look at it: it counts as any other.
+    // A damaged checkpoint counts like any other: nothing is known of it, and somebody may want to look at
+    // it.
     bool is_best = false;
     if (!has_best) {
       try {

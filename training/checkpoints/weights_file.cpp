@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-/// Under which dicts of more keep the weights.
+/// Keys under which dicts with other entries keep the weights.
 constexpr std::array<const char*, 3> kWeightsKeys{"model", "state_dict", "model_state_dict"};
 
 bool is_zip_archive(const std::string& path) {
@@ -58,7 +58,7 @@ NamedTensors state_weights(const StateValue& state, const std::string& path) {
 }  // namespace
 
 NamedTensors load_weights(const std::string& path) {
-  std::error_code ignored;  // what cannot be looked at is told as it is read
+  std::error_code ignored;  // reading the file reports the error
   if (std::filesystem::is_directory(path, ignored) && is_checkpoint(path))
     return state_weights(load_checkpoint(path), path);
   return is_zip_archive(path) ? state_weights(load_state_file(path), path) : load_safetensors(path).tensors;

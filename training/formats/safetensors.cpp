@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Tensors go between memory and file as they are.
+// Tensors are copied between memory and file byte by byte.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::array<std::pair<const char*, torch::ScalarType>, 19> kDtypes{{

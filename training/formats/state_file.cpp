@@ -26,7 +26,7 @@
 namespace lockstep {
 namespace {
 
-// Tensors go between memory and file as they are.
+// Tensors are copied between memory and file byte by byte.
 static_assert(std::endian::native == std::endian::little);
 constexpr const char* kByteOrder = "little";
 
@@ -53,8 +53,8 @@ constexpr std::array<std::pair<const char*, torch::ScalarType>, 20> kDtypesByNam
     {"float8_e8m0fnu", torch::kFloat8_e8m0fnu},
 }};
 
-/// Gives each memory that tensors lie in a record, and one for each dtype that they see in it: Python gives
-/// all tensors of a record the dtype of the first.
+/// Gives each memory that tensors share one record per dtype they view it as: Python gives all tensors of a
+/// record the dtype of the first.
 class StorageTable {
  public:
   PickledTensor add(const std::string& name, const torch::Tensor& tensor) {
@@ -71,7 +71,7 @@ class StorageTable {
     const auto [place, is_new] =
         places_.emplace(Key(whole.storage().unsafeGetStorageImpl(), whole.scalar_type()), storages_.size());
     if (is_new) {
-      // The copy has the same bytes in the same order: of a tensor without gaps strides are preserved.
+      // The copy has the same bytes in the same order: to() preserves the strides of a tensor without gaps.
       storages_.push_back(whole.to(torch::kCPU));
       kept_.push_back(whole);
       names_.push_back(name);
@@ -85,13 +85,13 @@ class StorageTable {
   }
 
   const std::vector<torch::Tensor>& storages() const { return storages_; }
-  /// Of each storage's first tensor.
+  /// Names of each storage's first tensor.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
   using Key = std::pair<const c10::StorageImpl*, torch::ScalarType>;
 
-  /// The tensor itself where it fills its memory, else a copy that does.
+  /// Returns the tensor itself if it fills its memory, else a copy that does.
   static torch::Tensor whole_of(const torch::Tensor& tensor) {
     const torch::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
     const bool is_whole = plain.is_non_overlapping_and_dense() && plain.storage().nbytes() == plain.nbytes();
@@ -101,10 +101,10 @@ class StorageTable {
   std::map<Key, size_t> places_;
   std::vector<torch::Tensor> storages_;
   std::vector<std::string> names_;
-  std::vector<torch::Tensor> kept_;  // so that no address comes again
+  std::vector<torch::Tensor> kept_;  // so that no address is reused
 };
 
-/// A file whose parts nobody asks for.
+/// Writes to a file and ignores where parts end.
 class FileSink : public PartSink {
  public:
   explicit FileSink(ReplacedFile& file) : file_(file) {}
@@ -172,7 +172,7 @@ class StateReader {
     return text;
   }
 
-  /// All bytes of a record, read once.
+  /// Returns all bytes of a record, which is read only once.
   const torch::Tensor& storage_of(const PickledTensor& tensor) {
     const auto known = storages_.find(tensor.storage);
     if (known != storages_.end()) return known->second;
@@ -206,7 +206,7 @@ class StateReader {
     return result;
   }
 
-  /// One after the last element, or as much as never fits.
+  /// Returns one past the last element, or a number that no storage reaches.
   static uint64_t end_of(const PickledTensor& tensor) {
     constexpr auto kNever = static_cast<uint64_t>(-1);
     uint64_t end = static_cast<uint64_t>(tensor.offset);
@@ -242,7 +242,7 @@ void write_state_archive(const StateValue& state, PartSink& sink) {
   const std::string pickle = write_pickle(map_tensors<PickledTensor>(
       state, [&](const torch::Tensor& tensor) { return table.add(names[place++], tensor); }));
   std::exception_ptr failure;
-  // The archive's destructor must not meet a failure: after one, it is told that all goes well.
+  // The archive's destructor must not fail: after a failure, the archive is told that all writes succeed.
   const auto guarded = [&](const auto& act) {
     try {
       if (!failure) act();

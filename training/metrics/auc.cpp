@@ -28,8 +28,8 @@ double Auc::value(const MetricState& state) const {
   if (all.select(1, 0).isnan().any().item<bool>()) return kUndefined;
   const auto sorted = all.index_select(0, all.select(1, 0).argsort()).contiguous();
   const auto row = sorted.accessor<double, 2>();
-  // From the lowest score up: an example of class 1 beats all of class 0 below it, and half of those beside
-  // it.
+  // Goes from the lowest score up: an example of class 1 beats all of class 0 below it, and half of those
+  // with the same score.
   double negatives_below = 0, positives = 0, beaten = 0;
   for (int64_t i = 0; i < sorted.size(0);) {
     double tied_negatives = 0, tied_positives = 0;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// [n, 1] outputs beside [n] targets would quietly be broadcast to n * n differences.
+// Outputs of [n, 1] and targets of [n] would silently broadcast to n * n differences.
 void check_same_shape(const char* loss, const torch::Tensor& outputs, const torch::Tensor& targets) {
   if (targets.defined() && outputs.sizes() == targets.sizes()) return;
   throw InvalidArgument(targets.defined()
@@ -16,7 +16,7 @@ void check_same_shape(const char* loss, const torch::Tensor& outputs, const torc
                             : c10::str("[", loss, "] expected targets, but got a batch without"));
 }
 
-/// Under autocast outputs may come in a type too short for targets.
+/// Autocast may produce outputs of a type too short for the targets.
 torch::Tensor in_full(const torch::Tensor& outputs) {
   return at::isReducedFloatingType(outputs.scalar_type()) ? outputs.to(torch::kFloat) : outputs;
 }

@@ -18,7 +18,7 @@ void check_alike(StateMerge merge, const MetricState& first, const MetricState& 
   if (!alike) throw InvalidArgument("[metric] expected states of the same shapes on every replica");
 }
 
-/// All tensors of a state in one, so that workers exchange it at once.
+/// Packs all tensors of a state into one, so that workers exchange them in one step.
 torch::Tensor packed(const MetricState& state) {
   std::vector<torch::Tensor> flat;
   flat.reserve(state.size());
@@ -42,7 +42,7 @@ void clear_state(torch::Tensor& state) {
   const torch::NoGradGuard no_grad;
   if (!state.defined()) return;
   if (state.is_inference()) {
-    state.reset();  // made under InferenceMode, where alone it may be changed
+    state.reset();  // made under InferenceMode, and can be changed only there
   } else {
     state.zero_();
   }

@@ -87,7 +87,7 @@ void TopKCategoricalAccuracy::update(const torch::Tensor& logits, const torch::T
     matches_.update(logits.argmax(1).eq(expected), weights);
     return;
   }
-  // Stable, so that equal logits keep the order of their classes: topk() promises none.
+  // A stable sort keeps equal logits in the order of their classes; topk() does not promise this.
   const auto order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
   const auto best = order.narrow(1, 0, std::min(k_, logits.size(1)));
   matches_.update(best.eq(expected.unsqueeze(1)).any(1), weights);

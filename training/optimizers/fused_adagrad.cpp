@@ -74,7 +74,7 @@ FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>&
 FusedAdagrad::FusedAdagrad(std::vector<torch::Tensor> parameters, const FusedAdagradOptions& defaults)
     : FusedAdagrad(std::vector<torch::optim::OptimizerParamGroup>{std::move(parameters)}, defaults) {}
 
-// Every step is made: Adagrad is no SkippableStep.
+// Never skips a step: Adagrad is not a SkippableStep.
 void FusedAdagrad::step_group(size_t group, const torch::Tensor& /*found_inf*/) {
   const auto& options = fused_options<FusedAdagradOptions>(param_groups_, group, kAdagrad);
   const auto& parameters = param_groups_[group].params();

@@ -63,7 +63,7 @@ void prepare_state(FusedAdamParamState& state, const torch::Tensor& parameter, b
                            : torch::zeros_like(parameter));
 }
 
-/// `found_inf`: undefined, or on the call's device.
+/// `found_inf` is undefined or on the call's device.
 void count_step(const FusedCall& call, const torch::Tensor& found_inf) {
   if (!call.device.is_cpu()) {
     if (found_inf.defined()) {
@@ -74,7 +74,7 @@ void count_step(const FusedCall& call, const torch::Tensor& found_inf) {
     return;
   }
   const float steps = found_inf.defined() ? 1 - *found_inf.data_ptr<float>() : 1;
-  // A dispatched addition for every scalar would take longer than the update of a small parameter.
+  // A dispatched addition for every scalar would take longer than updating a small parameter.
   for (const auto& step : call.states[kStep]) *step.data_ptr<float>() += steps;
 }
 
@@ -115,7 +115,7 @@ void FusedAdamWOptions::serialize(InputArchive& archive) {
   read_options(*this, archive);
 }
 
-// torch::optim::AdamParamState counts steps in an int64_t, and the archive does here too.
+// The archive counts steps in an int64_t, as torch::optim::AdamParamState does.
 void FusedAdamParamState::serialize(OutputArchive& archive) const {
   archive.write("step",
                 torch::IValue(step().defined() ? static_cast<int64_t>(step().item<float>()) : int64_t{0}));

@@ -76,7 +76,7 @@ void FusedSgd::step_group(size_t group, const torch::Tensor& found_inf) {
                              const ParameterPosition& position) -> FusedCall& {
     if (rule.momentum == 0) return fused_call_for(calls, parameter);
     auto& state = fused_state_of<FusedSgdParamState>(state_, parameter);
-    // The operator writes a first step's buffer before it reads one.
+    // On a first step the operator writes the buffer before reading it.
     const bool first_step = !state.momentum_buffer().defined();
     torch::Tensor buffer =
         first_step ? torch::empty_like(parameter) : fused_state(state.momentum_buffer(), parameter, position);
@@ -87,8 +87,8 @@ void FusedSgd::step_group(size_t group, const torch::Tensor& found_inf) {
   };
   for (const auto& call : fused_calls(param_groups_[group].params(), name(), group, add_state)) {
     const auto skips = fused_found_inf(found_inf, call.device);
-    // A skipped first step writes no buffer, and the host has to know which step is the first. Waiting for
-    // the device until one step is done costs less than a rule of its own for buffers without values.
+    // A skipped first step writes no buffer, and the host must know which step is the first. Waiting for the
+    // device until one step is done costs less than special handling of buffers without values.
     if (call.first_step && skips && skips->item<float>() != 0) {
       is_first_step_due_ = true;
       continue;
@@ -98,7 +98,7 @@ void FusedSgd::step_group(size_t group, const torch::Tensor& found_inf) {
                          rule.momentum, rate, rule.dampening, rule.nesterov, rule.maximize, call.first_step,
                          /*grad_scale=*/{}, skips);
     });
-    // A first buffer is kept only now that it is written: a refused step leaves none without values behind.
+    // First buffers are kept only once written, so that a refused step leaves none without values behind.
     for (size_t i = 0; call.first_step && i < call.parameters.size(); ++i) {
       fused_state_of<FusedSgdParamState>(state_, call.parameters[i])
           .momentum_buffer(call.states[kMomentumBuffer][i]);

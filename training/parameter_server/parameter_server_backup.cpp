@@ -25,7 +25,7 @@ ParameterServerBackupOptions checked(const ParameterServerStrategy& strategy,
   return options;
 }
 
-/// The checkpoint that training goes on from; none: it begins.
+/// Returns the checkpoint that training resumes from, or nothing if it starts from the beginning.
 std::optional<std::string> checkpoint_of_servers(const ParameterServerStrategy& strategy,
                                                  const std::string& folder) {
   const auto& counts = strategy.variable_counts();
@@ -35,7 +35,7 @@ std::optional<std::string> checkpoint_of_servers(const ParameterServerStrategy& 
                           ", since files of the other are damaged: set the newer one aside");
   const auto checkpoints = list_checkpoints(folder);
   if (counts.sources.empty()) {
-    // The servers hold what an earlier chief had begun, or nothing was ever saved.
+    // The servers still hold the variables of an earlier chief, or nothing was ever saved.
     if (counts.num_new > 0 || checkpoints.empty()) return std::nullopt;
     return checkpoints.front();
   }

@@ -28,7 +28,7 @@ class ServingEnd {
     has_come_ = true;
     changed_.notify_all();
   }
-  /// Whether it has come by then.
+  /// Returns whether the end has come by `deadline`.
   bool wait_until(steady_clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (!has_come_)
@@ -51,7 +51,7 @@ std::shared_ptr<const ClusterResolver> resolver_of_server(std::shared_ptr<const 
                : "no cluster, such as by TF_CONFIG"));
 }
 
-/// Returns once the job has ended, or the server can leave it.
+/// Returns once the job has ended or the server may leave it.
 void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::milliseconds timeout,
                   const std::function<bool()>& is_leaving) {
   constexpr auto kInterval = std::chrono::milliseconds(200);

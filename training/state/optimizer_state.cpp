@@ -34,10 +34,10 @@ double steps_of(const StateView& saved) {
   return step;
 }
 
-/// The optimizers that Python's torch.optim has, too; the fused ones are the same to it.
+/// Optimizers that Python's torch.optim has too; it makes no difference between plain and fused ones.
 enum class Family { kAdam, kAdamW, kSgd, kAdagrad, kSparseAdam };
 
-/// An optimizer's types, and what Python's state_dict() of its family holds.
+/// An optimizer's types, and the contents of Python's state_dict() for its family.
 template <Family kFamily, typename OptimizerOf, typename OptionsOf, typename StateOf>
 struct StateKind {
   using Class = OptimizerOf;
@@ -62,7 +62,7 @@ struct StateKind {
     if constexpr (requires { options.maximize(); }) visit("maximize", options.maximize());
   }
 
-  /// Adds what else Python's group holds.
+  /// Adds the remaining entries of Python's group.
   static void add_constants([[maybe_unused]] StateValue::Dict& group) {
     if constexpr (kFamily != Family::kSparseAdam) {
       if (group.find("maximize") == nullptr) group.add("maximize", false);
@@ -74,7 +74,7 @@ struct StateKind {
     }
   }
 
-  /// Python has one state for Adam and AdamW.
+  /// Python's Adam and AdamW share one state format.
   static void check_constants([[maybe_unused]] const StateView& group) {
     if constexpr (kIsAdam) {
       constexpr bool kIsDecoupled = kFamily == Family::kAdamW;
@@ -84,7 +84,7 @@ struct StateKind {
     }
   }
 
-  /// Returns what Python holds of one parameter: nothing if that is nothing yet. `state` may be null.
+  /// Returns Python's state of one parameter, empty if there is none yet. `state` may be null.
   static StateValue::Dict save(const State* state, [[maybe_unused]] const Options& options,
                                [[maybe_unused]] const torch::Tensor& parameter) {
     StateValue::Dict saved;
@@ -92,7 +92,7 @@ struct StateKind {
       if (state != nullptr && state->momentum_buffer().defined())
         saved.add("momentum_buffer", state->momentum_buffer());
     } else if constexpr (kFamily == Family::kAdagrad) {
-      // Python has it for each parameter from the beginning.
+      // Python's Adagrad has this state from the beginning.
       saved.add("step", torch::tensor(static_cast<float>(state == nullptr ? 0 : state->step())));
       saved.add("sum", state != nullptr && state->sum().defined()
                            ? state->sum()
@@ -111,7 +111,7 @@ struct StateKind {
     return saved;
   }
 
-  /// Returns the state of one parameter, or null if nothing was saved of it.
+  /// Returns the state of one parameter, or null if none was saved.
   static std::unique_ptr<State> load(const StateView& saved, [[maybe_unused]] const Options& options,
                                      const torch::Tensor& parameter) {
     auto state = std::make_unique<State>();
@@ -139,7 +139,7 @@ struct StateKind {
   }
 };
 
-/// Calls `work` with the kind of the optimizer.
+/// Calls `work` with the optimizer's StateKind.
 template <typename Work>
 auto with_kind(const Optimizer& optimizer, const Work& work) {
   namespace optim = torch::optim;
@@ -170,7 +170,7 @@ auto with_kind(const Optimizer& optimizer, const Work& work) {
       "torch::optim's Adam, AdamW, SGD or Adagrad, but got another optimizer");
 }
 
-/// The options of a group, which the caller may have made for another optimizer.
+/// Returns a group's options. Throws if the caller made the group for another optimizer.
 template <typename Options>
 const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
   const auto* options = dynamic_cast<const Options*>(&group.options());
@@ -233,7 +233,7 @@ StateValue::Dict save_as(const Optimizer& optimizer) {
   return result;
 }
 
-/// By the checks that the optimizer itself makes when it is constructed.
+/// Uses the checks that the optimizer makes when it is constructed.
 template <typename Kind>
 void check_loaded_options(const typename Kind::Options& options, const StateView& saved) {
   const std::string expected = "options that the optimizer takes";
@@ -247,7 +247,7 @@ void check_loaded_options(const typename Kind::Options& options, const StateView
   }
 }
 
-/// The options of one group, of a copy.
+/// Returns a copy of a group's options with the saved values.
 template <typename Kind>
 std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim::OptimizerParamGroup& group,
                                                              const StateView& saved) {
@@ -257,7 +257,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> load_options(const torch::optim:
   bool can_maximize = false;
   Kind::visit_options(*options, [&](const std::string& name, auto& option) {
     can_maximize = can_maximize || name == "maximize";
-    // A state of an older Python lacks the options that came later.
+    // A state from an older Python lacks options that were added later.
     const auto view = name == "betas" || name == "momentum" ? saved.at(name) : saved.find(name);
     if (view) read_option(*view, option);
   });
@@ -275,10 +275,9 @@ void load_as(Optimizer& optimizer, const StateView& state) {
     state.at("param_groups")
         .fail(std::to_string(groups.size()) + " groups", std::to_string(saved_groups.size()));
   }
-  // Everything is read before anything is changed.
+  // Reads everything before changing anything.
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
-  std::map<int64_t, std::pair<torch::Tensor, size_t>>
-      parameters;  // by their number in the file, with their group
+  std::map<int64_t, std::pair<torch::Tensor, size_t>> parameters;  // by number in the file, with their group
   for (size_t index = 0; index < groups.size(); ++index) {
     options.push_back(load_options<Kind>(groups[index], saved_groups[index]));
     const auto view = saved_groups[index].at("params");

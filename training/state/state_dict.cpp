@@ -46,7 +46,7 @@ std::map<std::string, torch::Tensor> by_name(const NamedTensors& tensors, const 
   return result;
 }
 
-/// Compares without loading, and throws if `strict`.
+/// Compares without loading; throws on a mismatch if `strict`.
 LoadReport compare(const NamedTensors& targets, const std::map<std::string, torch::Tensor>& given,
                    const NamedTensors& given_in_order, const LoadStateOptions& options) {
   LoadReport report;
@@ -114,7 +114,7 @@ LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, const Nam
 
 LoadReport load_state_dict(torch::nn::Module& module, const NamedTensors& tensors,
                            const LoadStateOptions& options) {
-  // Of a module that somebody else owns, perhaps not by a shared_ptr.
+  // A pointer without ownership: the caller may not hold the module by a shared_ptr.
   return load_state_dict(std::vector<ModulePointer>{ModulePointer(&module, [](torch::nn::Module*) {})},
                          tensors, options);
 }

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-/// Of files as described in docs/checkpoints.md. A reader takes files of its own and earlier formats; what a
-/// file has besides, it ignores.
+/// Format of the files that docs/checkpoints.md describes. A reader takes its own and earlier formats, and
+/// ignores unknown entries.
 constexpr int64_t kFormat = 1;
 
 StateValue::Dict dict_of(const NamedTensors& tensors) {
@@ -58,7 +58,7 @@ TrainingProgress load_progress(const StateView& view) {
   return progress;
 }
 
-/// What all replicas have alike.
+/// Returns the tensors that are equal on all replicas.
 NamedTensors parameters_of(const torch::nn::Module& module) {
   std::set<std::string> buffers;
   for (const auto& item : module.named_buffers()) buffers.insert(item.key());
@@ -67,7 +67,7 @@ NamedTensors parameters_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-/// The model as it is evaluated: those parameters of replica 0 that are here, and the mean of the buffers.
+/// Returns the model as it is evaluated: the given parameters of replica 0, and the mean of the buffers.
 StateValue::Dict save_model(const torch::nn::Module& module, const StateValue::Dict& parameters,
                             const NamedTensors& stacked_buffers) {
   std::map<std::string, torch::Tensor> tensors;
@@ -81,7 +81,7 @@ StateValue::Dict save_model(const torch::nn::Module& module, const StateValue::D
   return model;
 }
 
-/// States differ in size between kinds of devices, which then have nothing to go on with.
+/// Ignores a state of another size, which is from another kind of device.
 void set_stream(at::Generator& generator, const StateView& saved) {
   const torch::Tensor& state = saved.tensor();
   if (state.scalar_type() != torch::kUInt8 || state.dim() != 1) saved.fail("bytes");
@@ -103,7 +103,7 @@ void TrainingState::add_model(std::vector<ModulePointer> replicas) {
 
 void TrainingState::add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> optimizers) {
   for (const auto* optimizer : optimizers)
-    optimizer_state(*optimizer);  // refuses other kinds now, not after an epoch
+    optimizer_state(*optimizer);  // refuses unsupported optimizers now, not after an epoch
   if (!optimizers_.emplace(name, std::move(optimizers)).second)
     throw InvalidArgument("[TrainingState] expected a name for each optimizer, but got '" + name + "' twice");
 }
@@ -128,8 +128,8 @@ StateValue::Dict TrainingState::save_shared() const {
   return shared;
 }
 
-/// Each worker cuts its own state: a tensor that one has and another has not would be in no shard, or in two.
-/// A collective.
+/// Each worker cuts its own state: a tensor that only some workers have would be in no shard or in two. A
+/// collective.
 void TrainingState::check_same_tensors(const StateValue::Dict& shared) const {
   std::string list;
   visit_tensors(StateValue(shared), [&](const std::string& name, const torch::Tensor& tensor) {
@@ -232,7 +232,7 @@ void TrainingState::load_gradient_orders(const StateView& saved) {
     const StateView of_optimizer = saved.at(name);
     std::vector<int64_t> order;
     for (const auto& item : of_optimizer.items()) order.push_back(item.integer());
-    if (order.empty()) continue;  // not known yet then
+    if (order.empty()) continue;  // was not known when saved
     try {
       strategy_->extended().set_gradient_order(*of_replicas[0], order);
     } catch (const InvalidArgument& error) {
@@ -266,7 +266,7 @@ StateValue::Dict TrainingState::save_replicas() {
 
 void TrainingState::load_replicas(const StateView& saved) {
   const int count = strategy_->num_replicas_in_sync();
-  if (saved.at("count").count() != count) return;  // the model's own buffers are the mean
+  if (saved.at("count").count() != count) return;  // keeps the model's own buffers, which hold the mean
   const auto first = strategy_->first_local_replica();
   const StateView buffers = saved.at("buffers");
   const auto generators = saved.at("generators").items();

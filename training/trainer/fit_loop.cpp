@@ -26,7 +26,7 @@ void add_results(const std::string& prefix, const Evaluation& results, FitState&
   for (const auto& [name, value] : results.tensors) state.tensors.emplace_back(prefix + name, value);
 }
 
-/// Each worker has a clock of its own; what callbacks decide by must be the same on all.
+/// Clocks differ between workers, but callbacks must decide by the same values on all of them.
 double of_first_worker(Strategy& strategy, double value) {
   return strategy.reduce(ReduceOp::kSum,
                          strategy.distribute_values_from_function([&](const ValueContext& replica) {
@@ -34,7 +34,7 @@ double of_first_worker(Strategy& strategy, double value) {
                          }));
 }
 
-/// Each with a name of its own: the second EarlyStopping is "EarlyStopping 2".
+/// Gives each callback a unique name: the second EarlyStopping is "EarlyStopping 2".
 std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named_callbacks(const Callbacks& callbacks) {
   std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named;
   std::map<std::string, int> counts;
@@ -126,7 +126,7 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
   if (!was_trained && !run_steps(callbacks)) return false;
   if (step == 0) throw InvalidArgument("[fit] expected a dataset with at least one batch, but got none");
   stage_ = Stage::kTrained;
-  log_training();  // reads the devices: the steps are done after it
+  log_training();  // reads the devices, which finishes the steps
   if (!was_trained) seconds = seconds_before + seconds_since(begin);
   return true;
 }
@@ -134,7 +134,7 @@ bool FitLoop::train_epoch(const Callbacks& callbacks) {
 void FitLoop::log_training() {
   tensors.clear();
   Evaluation results = training_results();
-  // Where all steps were undone there is nothing to tell: 0 would be the best loss of all.
+  // If all steps were undone there is nothing to report: 0 would be the best loss of all.
   if (meters().front()->finite.steps() == 0) {
     for (const auto& [name, value] : Logs(results.logs)) results.logs.set(name, std::nan(""));
     results.tensors.clear();
@@ -144,7 +144,7 @@ void FitLoop::log_training() {
 }
 
 void FitLoop::keep_state() {
-  kept_.reset();  // first: there is no room for two everywhere
+  kept_.reset();  // first, since memory may not hold two snapshots
   kept_ = std::make_unique<StepSnapshot>(objects(), meters());
 }
 
@@ -236,7 +236,7 @@ void FitLoop::resume(const Callbacks& callbacks) {
   const StateView steps_then = saved.at("dataset_steps");
   const auto steps_now = dataset_steps();
   if (progress.position > 0 && steps_now && !steps_then.is_none() && steps_then.count() != *steps_now) {
-    // The place in a pass is counted in batches.
+    // The position in a pass is counted in batches.
     throw CheckpointError(
         source, "dataset_steps",
         "to go on within an epoch with as many batches in it: " + std::to_string(steps_then.count()),

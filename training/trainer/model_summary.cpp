@@ -15,7 +15,7 @@ struct Row {
   std::string module, kind, shapes, parameters;
 };
 
-/// `1,234,567`
+/// Returns text such as `1,234,567`.
 std::string with_commas(int64_t number) {
   std::string text = std::to_string(number);
   for (auto at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
@@ -33,7 +33,7 @@ std::string bytes_text(int64_t bytes) {
   return text.data();
 }
 
-/// `lockstep::SimpleCnnImpl` is a SimpleCnn, `torch::nn::Conv2dImpl` a Conv2d.
+/// Turns `lockstep::SimpleCnnImpl` into SimpleCnn, and `torch::nn::Conv2dImpl` into Conv2d.
 std::string module_kind(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const size_t at = name.rfind("::"); at != std::string::npos) name = name.substr(at + 2);

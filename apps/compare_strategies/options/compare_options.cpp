@@ -42,14 +42,14 @@ constexpr const char* kExamples =
     "written, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
     "strategy that failed; the others are compared all the same.\n";
 
-/// Those of the flags that are named.
+/// Appends the flags of `from` that `names` lists.
 void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
   for (const auto& flag : from) {
     if (std::find(names.begin(), names.end(), long_name(flag)) != names.end()) flags.push_back(flag);
   }
 }
 
-/// Of models of clicks; those that train_mnist has, too, are of both kinds of models.
+/// Appends flags of click models. A flag that train_mnist also has gets the texts of both kinds of models.
 void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
                     const std::vector<std::string>& names) {
   std::vector<Flag> taken;
@@ -116,7 +116,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
   take(table.flags, strategy_flags(strategies),
        {"cross-device-ops", "threads", "communication", "gradient-compression"});
   for (auto& flag : common_flags()) table.flags.push_back(flag);
-  // The program gives these to itself; a group without a name is not listed.
+  // The program passes these to its own processes; a group without a name is not listed.
   for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});
   for (const char* name : {"measure-result", "measure-parameters"})
     table.flags.push_back({"", name, "PATH", ""});
@@ -204,7 +204,7 @@ void read_servers(const Arguments& given, const ComparedWork& work, CompareOptio
     given.refuse_beside("ps", "expected parameter_server among --strategies beside it");
 }
 
-/// Refuses flags of the other kind of models.
+/// Refuses flags that only the other kind of models takes.
 void check_kind(const Arguments& given, const std::vector<std::string>& flags,
                 const std::vector<std::string>& models, const std::string& model) {
   for (const auto& flag : flags) {

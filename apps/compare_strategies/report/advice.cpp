@@ -9,7 +9,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// The rows that trained, the simplest first.
+/// Returns the indices of the rows that trained, simplest first.
 std::vector<size_t> candidates(const std::vector<ComparisonRow>& rows) {
   std::vector<size_t> indices;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -40,7 +40,7 @@ double median_ratio(const ComparisonRow& row, const ComparisonRow& other) {
   return measurement::median(speed_ratios(row, other));
 }
 
-/// The one that is furthest ahead of `chosen`, which may be itself.
+/// Returns the row furthest ahead of `chosen`, or `chosen` if none is ahead.
 size_t furthest_ahead(const std::vector<ComparisonRow>& rows, const std::vector<size_t>& among,
                       size_t chosen) {
   size_t ahead = chosen;

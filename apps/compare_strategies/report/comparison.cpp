@@ -10,7 +10,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// What measurement::median_with_interval() takes.
+/// measurement::median_with_interval() needs at least this many values.
 constexpr size_t kFewestForAnInterval = 6;
 
 template <typename Get>

@@ -29,7 +29,7 @@ std::string text_of(const SettingValue& value) {
   if (const auto* number = std::get_if<uint64_t>(&value)) return std::to_string(*number);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* number = std::get_if<double>(&value)) {
-    std::array<char, 32> digits{};  // the fewest that give the number back
+    std::array<char, 32> digits{};  // the fewest that read back as the same number
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), *number).ptr;
     return {digits.data(), end};
   }
@@ -49,7 +49,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-/// Throws CheckpointError with the first line in which they differ.
+/// Throws CheckpointError with the first line that differs.
 void check_same(const std::string& path, std::string_view expected, std::string_view actual) {
   const auto wanted = lines_of(expected), got = lines_of(actual);
   for (size_t i = 0; i < std::max(wanted.size(), got.size()); ++i) {
@@ -61,7 +61,7 @@ void check_same(const std::string& path, std::string_view expected, std::string_
   }
 }
 
-/// The content of each part of the file, by the parts' names.
+/// Returns the content of each part of the checkpoint by its name.
 std::map<std::string, std::string> read_parts(const std::string& checkpoint) {
   std::map<std::string, std::string> parts;
   for (const auto& file : read_manifest(checkpoint).files) {
@@ -105,7 +105,7 @@ ComparisonBackup::ComparisonBackup(const CompareOptions& options, std::string id
     : identity_(std::move(identity)),
       log_(std::move(log)),
       num_strategies_(static_cast<int64_t>(options.strategies.size())),
-      // All are kept.
+      // Keeps every checkpoint.
       store_(std::make_unique<CheckpointStore>(CheckpointStoreOptions{
           .folder = options.backup_dir, .keep_last = std::numeric_limits<int64_t>::max(), .job = {}})) {
   if (options.resume == "never") {
@@ -137,7 +137,7 @@ void ComparisonBackup::read(const std::string& folder) {
       number = read_manifest(checkpoint).step;
       parts = read_parts(checkpoint);
     } catch (const CheckpointUnreadable&) {
-      throw;  // it may be whole
+      throw;  // the checkpoint may be intact
     } catch (const CheckpointError& error) {
       log_(std::string("measured again, as it is damaged: ") + error.what());
       continue;

@@ -42,14 +42,14 @@ std::string loss_figure(const ComparisonReport& report) {
   return line_plot_figure(plot);
 }
 
-/// Intervals with a dash, which takes less room than a word.
+/// Writes an interval with a dash, which takes less room than a word.
 std::string dashed(const std::string& cell) {
   const std::string word = " to ";
   const size_t at = cell.find(word);
   return at == std::string::npos ? cell : cell.substr(0, at) + "\u2013" + cell.substr(at + word.size());
 }
 
-/// Without the column of errors, which are lines of text.
+/// Leaves out the column of errors, which are lines of text.
 std::string table_of(const ComparisonReport& report) {
   const ComparisonTable table = comparison_table(report);
   HtmlTable html;

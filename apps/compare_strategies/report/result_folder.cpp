@@ -47,7 +47,7 @@ std::string make_result_folder(const std::string& out) {
   const std::string base = "comparisons/" + time_text();
   std::error_code error;
   fs::create_directories("comparisons", error);
-  // Two comparisons may begin in the same second: whoever makes a folder has it.
+  // Two comparisons may begin in the same second: the one that creates a folder owns it.
   for (int number = 1; !error; ++number) {
     std::string path = number == 1 ? base : fmt::format("{}-{}", base, number);
     if (fs::create_directory(path, error)) return path;

@@ -41,7 +41,7 @@ std::vector<char*> texts_of(std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// What a child needs, made before it is: between fork and exec nothing may allocate.
+/// Everything a child needs, prepared before the fork: nothing may allocate between fork and exec.
 struct Launch {
   explicit Launch(const ChildCommand& command)
       : arguments(command.arguments),
@@ -60,7 +60,7 @@ struct Launch {
 };
 
 [[noreturn]] void become(const Launch& launch, pid_t parent) {
-  // Whatever ends the parent ends the child; it may have ended already.
+  // The child dies with its parent, which may have ended already.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kCannotStart);
   setpgid(0, 0);
   const int output = open(launch.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -89,7 +89,7 @@ int exit_code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kExitBySignal + WTERMSIG(status);
 }
 
-/// Where a program starts with SIGCHLD ignored, its children's ends are lost: for a while they are not.
+/// Restores SIGCHLD's default for a while: if a program ignores SIGCHLD, its children's exit codes are lost.
 class ChildSignalGuard {
  public:
   ChildSignalGuard() {
@@ -106,7 +106,7 @@ class ChildSignalGuard {
   struct sigaction before_ {};
 };
 
-/// The children that run, killed and waited for at the end.
+/// Running children. The destructor kills them and waits for them.
 class Children {
  public:
   explicit Children(const std::vector<ChildCommand>& commands) : ends_(commands.size()) {
@@ -121,13 +121,13 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
-  /// Takes note of those that have ended.
+  /// Records which children have ended.
   void look() {
     for (size_t i = 0; i < processes_.size(); ++i) {
       int status = 0;
       if (processes_[i] < 0) continue;
       const pid_t ended = waitpid(processes_[i], &status, WNOHANG);
-      const bool is_lost = ended < 0 && errno == ECHILD;  // nobody can say how it ended
+      const bool is_lost = ended < 0 && errno == ECHILD;  // its exit code is unknown
       if (ended != processes_[i] && !is_lost) continue;
       processes_[i] = -1;
       ends_[i].exit_code = is_lost ? kUnknownEnd : exit_code_of(status);
@@ -159,7 +159,7 @@ class Children {
     }
   }
 
-  std::vector<pid_t> processes_;  // -1: ended
+  std::vector<pid_t> processes_;  // -1 if ended
   std::vector<ChildEnd> ends_;
   int first_failed_ = -1;
 };

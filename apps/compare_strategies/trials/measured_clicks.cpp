@@ -21,10 +21,10 @@ MeasuredTraining memory_alone() {
   return {.run = run, .parameters = {}};
 }
 
-/// How replicas have spent their time so far, on average, in seconds.
+/// Seconds that replicas have spent so far, on average.
 struct MeanTimes {
-  double waiting = 0;    ///< for others; of parameter servers not known
-  double computing = 0;  ///< of parameter servers alone
+  double waiting = 0;    ///< for other replicas; unknown with parameter servers
+  double computing = 0;  ///< only with parameter servers
 };
 
 MeanTimes mean_times(Strategy& strategy, int num_workers) {
@@ -82,12 +82,12 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
   const MeanTimes times_after = mean_times(strategy, num_processes);
   run.communication_seconds = times_after.waiting - times_before.waiting;
   if (after.serving) {
-    // A worker that had no step at all reports nothing, and has waited all the same.
+    // Not a sum of reported waits: a worker without any step reports nothing, but has waited too.
     run.communication_seconds = std::max(0.0, run.seconds - (times_after.computing - times_before.computing));
     run.replicas *= num_processes;
     run.description += staleness_text(*after.serving);
   }
-  run.peak_memory_bytes = measurement::peak_memory_bytes();  // before tables are read into this process
+  run.peak_memory_bytes = measurement::peak_memory_bytes();  // before this process reads the tables
   std::vector<double> parameters_at_end = doubles_of(training.parameters());
   run.parameters = static_cast<int64_t>(parameters_at_end.size());
   strategy.end();

@@ -40,7 +40,7 @@ torch::Tensor measured_step(ReplicaContext& replica, Model& model, Optimizer& op
   return loss.detach();
 }
 
-/// What all replicas of this process gave back, step by step.
+/// Losses that the replicas of this process returned, step by step.
 class StepLosses {
  public:
   explicit StepLosses(size_t num_replicas) : losses_(num_replicas) {}
@@ -50,14 +50,14 @@ class StepLosses {
     devices_ = losses.devices();
   }
 
-  /// Until the devices have done all steps.
+  /// Waits until the devices have done all steps.
   void wait() const {
     for (const auto& losses : losses_) {
       if (!losses.empty()) losses.back().item<double>();
     }
   }
 
-  /// Of the global batches. A collective of all workers.
+  /// Returns the losses of the global batches. A collective of all workers.
   std::vector<double> sums(Strategy& strategy) const {
     std::vector<torch::Tensor> stacked;
     for (const auto& losses : losses_) stacked.push_back(torch::stack(losses).to(torch::kDouble));
@@ -67,7 +67,7 @@ class StepLosses {
   }
 
  private:
-  std::vector<std::vector<torch::Tensor>> losses_;  // of each replica
+  std::vector<std::vector<torch::Tensor>> losses_;  // by replica, then by step
   std::shared_ptr<const Devices> devices_;
 };
 

@@ -38,7 +38,7 @@ MeasuredRun parse_measured_run(const std::string& text, const std::string& sourc
                     .communication_seconds = root.at("communication_seconds").get<double>(),
                     .peak_memory_bytes = root.at("peak_memory_bytes").get<int64_t>(),
                     .losses = {}};
-    // JSON has no number for a loss that is none.
+    // JSON has no NaN: such a loss is null.
     for (const auto& loss : root.at("losses"))
       run.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
     return run;

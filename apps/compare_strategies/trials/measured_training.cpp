@@ -13,14 +13,14 @@
 namespace lockstep::apps {
 namespace {
 
-/// What the process is told of its strategy's devices.
+/// Sets the devices of one of the strategy's processes.
 void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoice& choice) {
   choice.strategy = strategy.name;
   const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
   if (!has_workers) {
     choice.replicas = strategy.replicas;
   } else if (num_gpus() > 0) {
-    // Each worker has its GPU; as many as there are share the rest, which NCCL refuses and says so.
+    // One GPU for each worker. If there are too few, workers share them, which NCCL refuses with a message.
     const int worker = has_servers(strategy) ? process - 1 : process;
     choice.devices = {worker < 0 ? "cpu:0" : c10::str("gpu:", worker % num_gpus())};
   }

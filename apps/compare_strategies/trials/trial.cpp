@@ -21,7 +21,7 @@ namespace {
 constexpr int kPeerLost = 5;
 constexpr int kTimedOut = 124;
 
-/// What launchers say about a job that this process may be part of, which its children are not.
+/// Launchers set these for a job that this process may belong to; its children do not belong to it.
 constexpr std::array<const char*, 14> kLauncherVariables{
     "TF_CONFIG",     "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_JOB_ID",  "LOCKSTEP_RESTART_COUNT",
     "RANK",          "WORLD_SIZE",         "MASTER_ADDR",        "MASTER_PORT",      "OMPI_COMM_WORLD_RANK",
@@ -40,7 +40,7 @@ struct Task {
   int index = 0;
 };
 
-/// In the order of the processes, the first of which knows most of the training.
+/// Returns the tasks in the order of the processes. The first process knows most about the training.
 std::vector<Task> tasks_of(const ComparedStrategy& strategy) {
   std::vector<Task> tasks;
   if (has_servers(strategy)) tasks.push_back({"chief", 0});
@@ -49,7 +49,7 @@ std::vector<Task> tasks_of(const ComparedStrategy& strategy) {
   return tasks;
 }
 
-/// Gives the tasks' commands addresses on loopback, whose sockets they inherit.
+/// Gives the tasks' commands loopback addresses. Each command inherits its listening socket.
 std::vector<TcpListener> connect(const std::vector<Task>& tasks, std::vector<ChildCommand>& commands) {
   std::vector<TcpListener> listeners;
   std::map<std::string, std::vector<std::string>> addresses;  // by type
@@ -74,7 +74,7 @@ std::vector<TcpListener> connect(const std::vector<Task>& tasks, std::vector<Chi
   return listeners;
 }
 
-/// The last line that a process printed, without what every error begins with.
+/// Returns the last line that a process printed, without the prefix of errors.
 std::string last_line(const std::string& path) {
   std::ifstream file(path);
   std::string last;
@@ -85,7 +85,7 @@ std::string last_line(const std::string& path) {
   return last.starts_with(prefix) ? last.substr(prefix.size()) : last;
 }
 
-/// The one whose failure the others' follow from: the first that was not lost by its peers.
+/// Returns the process that made the others fail: the first that failed other than by losing a peer.
 size_t cause_of(const ChildEnds& ends) {
   for (size_t i = 0; i < ends.ends.size(); ++i) {
     const int code = ends.ends[i].exit_code;
@@ -125,7 +125,7 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
                          .parameters = trial.wants_parameters && i == 0 ? base + ".parameters" : ""});
     std::filesystem::remove(processes.back().result);
     ChildCommand command{.arguments = {setup.program}, .output = fmt::format("{}_{}.log", base, i)};
-    // First: behind a "--" among the user's arguments flags would be none.
+    // These come first: after a "--" among the user's arguments they would not count as flags.
     const auto flags = measuring_flags(processes.back());
     command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
     command.arguments.insert(command.arguments.end(), setup.arguments.begin(), setup.arguments.end());

@@ -14,7 +14,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// The optimal string alignment distance.
+/// Returns the optimal string alignment distance.
 size_t edits(const std::string& from, const std::string& to) {
   std::vector<std::vector<size_t>> cost(from.size() + 1, std::vector<size_t>(to.size() + 1));
   for (size_t i = 0; i <= from.size(); ++i) cost[i][0] = i;
@@ -37,7 +37,7 @@ std::optional<std::string> closest_name(std::string_view given, const std::vecto
   constexpr size_t kShortestPart = 3;
   const std::string typed = lower(given);
   std::optional<std::string> closest;
-  std::pair<size_t, size_t> fewest;  // with parts of names counted as one edit, and as they are
+  std::pair<size_t, size_t> fewest;  // a name's beginning counts as one edit; then the real distance
   for (const auto& name : names) {
     const std::string candidate = lower(name);
     const size_t distance = edits(typed, candidate);

@@ -33,7 +33,7 @@ struct CloseFile {
   throw UsageError(path + ": expected a configuration file that can be read, but: " + reason);
 }
 
-/// At most one byte more than is allowed, whatever kind of file it is.
+/// Reads at most one byte more than allowed, whatever kind of file it is.
 std::string read_text(const std::string& path) {
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse_file(path);
@@ -43,13 +43,13 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-/// A value of the file, by its place.
+/// The place of a value in a file.
 struct Place {
   const std::string& file;
   std::string path;
 };
 
-/// A value fit for one line.
+/// Returns a value as text short enough for one line.
 std::string shown(const json& value) {
   constexpr size_t kLongest = 80;
   const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -74,7 +74,7 @@ std::string joined(const std::vector<std::string>& texts, const std::string& bet
   return text;
 }
 
-/// The fewest digits that read back as the same number.
+/// Returns the fewest digits that read back as the same number.
 std::string shortest_text(double value) {
   std::array<char, 32> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
@@ -90,7 +90,7 @@ std::string list_text(const Place& place, const json& value) {
   return joined(value.get<std::vector<std::string>>(), ",");
 }
 
-/// The value as the flag would be typed.
+/// Returns the value as the flag would be typed.
 std::string flag_text(const Place& place, const Flag& flag, const json& value) {
   if (flag.value.empty()) {
     if (!value.is_boolean()) refuse_json(place, "true or false", value);
@@ -230,7 +230,7 @@ std::string configuration_json(const Configuration& configuration) {
   root["version"] = configuration.version;
   root["values"] = settings_json(configuration.values);
   root["resolved"] = settings_json(configuration.resolved);
-  // A path need not be UTF-8, which JSON is.
+  // A path need not be UTF-8, but JSON must be.
   return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -18,8 +18,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// LibTorch appends where in its sources an error arose, and the library what a program may change in its
-/// code: nothing that this program's user could do.
+/// LibTorch appends the place in its sources that raised an error, and the library appends advice on changing
+/// the code. Neither helps the user of this program.
 std::string first_line(const std::string& message) {
   return message.substr(0, message.find('\n'));
 }
@@ -32,9 +32,9 @@ Failure out_of_memory(const std::string& detail) {
   return failure(ExitCode::kResources, "out of memory; a smaller batch or image size needs less" + detail);
 }
 
-/// Errors that have no class of their own.
+/// Describes errors without a specific class.
 Failure describe_other(const std::string& message) {
-  // LibTorch's allocator on the CPU says so in words only.
+  // LibTorch's CPU allocator reports a lack of memory only in its message.
   const size_t allocator = message.find("DefaultCPUAllocator");
   if (allocator != std::string::npos) return out_of_memory(": " + message.substr(allocator));
   return {1, first_line(message)};

@@ -11,7 +11,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// The number that the whole text spells.
+/// Returns the number if it takes up the whole text.
 template <typename Number>
 std::optional<Number> read(const std::string& text) {
   Number value{};

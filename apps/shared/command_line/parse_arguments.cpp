@@ -18,7 +18,7 @@ bool takes_value(const FlagTable& table, const std::string& argument) {
   });
 }
 
-/// Throws UsageError for a flag without its value, or in the place of another's.
+/// Throws UsageError if a flag lacks its value or has another flag in its place.
 void check_values(const FlagTable& table, const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!takes_value(table, arguments[i])) continue;
@@ -31,7 +31,7 @@ void check_values(const FlagTable& table, const std::vector<std::string>& argume
   }
 }
 
-/// Throws UsageError for an argument that is no flag of the program's, but looks like one.
+/// Throws UsageError if an argument looks like a flag, but is not one of the program's.
 void check_flag(const FlagTable& table, const std::string& argument) {
   if (argument.size() < 2 || argument[0] != '-') return;
   const std::string flag = argument.substr(0, argument.find('='));

@@ -27,7 +27,7 @@ std::string resume_command(const std::string& program, const std::vector<std::st
   std::string command = quoted_word(program);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--resume") {
-      ++i;  // its value
+      ++i;  // skips its value
     } else if (!arguments[i].starts_with("--resume=")) {
       command += " " + quoted_word(arguments[i]);
     }

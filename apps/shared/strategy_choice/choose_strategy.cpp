@@ -11,7 +11,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// An error of the library's, without the part of it that it came from.
+/// Returns a message of the library without the "[name] " of its origin.
 std::string without_origin(const std::string& message) {
   const size_t end = message.find("] ");
   return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
@@ -51,7 +51,7 @@ std::vector<std::string> requested_devices(const StrategyChoice& choice) {
   return {};
 }
 
-/// Of a program that trains without parameter servers.
+/// Refuses ps tasks for a program that trains without parameter servers.
 void refuse_servers(const StrategyRequest& request, const std::string& program) {
   const auto* cluster = request.cluster_resolver.get();
   if (cluster != nullptr && cluster->cluster_spec().has_job("ps"))

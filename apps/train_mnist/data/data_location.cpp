@@ -20,7 +20,7 @@ constexpr const char* kVariable = "LOCKSTEP_MNIST_DIR";
 constexpr const char* kExpected =
     "MNIST's IDX files, or train/ and test/ with one folder of images a class (or a zip of them)";
 
-/// What lies at a path, if it looks like data.
+/// Returns the kind of data at a path, if it looks like data.
 std::optional<DataKind> kind_of(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
@@ -28,7 +28,7 @@ std::optional<DataKind> kind_of(const std::string& path) {
     if (fs::is_directory(fs::path(path) / "train", ignored)) return DataKind::kClassFolders;
     return std::nullopt;
   }
-  // A zip, or a folder inside one.
+  // The path may be a zip, or a folder inside one.
   for (fs::path file = path; !file.empty() && file != file.parent_path(); file = file.parent_path()) {
     if (fs::is_regular_file(file, ignored)) return DataKind::kClassFolders;
   }

@@ -9,7 +9,7 @@
 namespace lockstep::apps {
 namespace {
 
-// Of MNIST's training pixels.
+// Statistics of MNIST's training pixels.
 constexpr double kMean = 0.1307;
 constexpr double kStddev = 0.3081;
 

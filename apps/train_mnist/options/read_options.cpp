@@ -8,12 +8,12 @@
 namespace lockstep::apps {
 namespace {
 
-// The product of two counts is an int64_t.
+// The product of two counts fits into int64_t.
 constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
-// A profile is kept in memory, some 100 kB a step.
+// A profile is kept in memory: about 100 kB a step.
 constexpr IntegerRange kProfiledSteps{.least = 1, .most = 1000};
-// Below, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
+// Below 33, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
 constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
 constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
 

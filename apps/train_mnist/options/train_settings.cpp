@@ -8,12 +8,12 @@
 namespace lockstep::apps {
 namespace {
 
-/// `value`, or none.
+/// Returns `value`, or an empty setting if it has no meaning.
 SettingValue where(bool has_meaning, SettingValue value) {
   return has_meaning ? std::move(value) : SettingValue{};
 }
 
-/// A count of which 0 means that it was not given.
+/// Returns a count, where 0 means that it was not given.
 SettingValue count(int64_t value) {
   return where(value > 0, value);
 }
@@ -26,7 +26,7 @@ SettingValue list(const std::vector<std::string>& values) {
   return where(!values.empty(), values);
 }
 
-/// A flag's name, and its value.
+/// Flags' names and values.
 using NamedValues = std::vector<std::pair<std::string, SettingValue>>;
 
 NamedValues data_values(const TrainOptions& options) {

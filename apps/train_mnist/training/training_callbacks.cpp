@@ -14,7 +14,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// Often enough that a long epoch is not trained in vain, seldom enough that waiting for a GPU costs nothing.
+/// Often enough that a long epoch is not wasted, and rarely enough that waiting for a GPU costs nothing.
 constexpr int64_t kStepsBetweenNanChecks = 100;
 
 void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks& callbacks) {

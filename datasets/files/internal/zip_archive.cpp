@@ -32,7 +32,7 @@ std::string entry_file(const std::string& archive, const std::string& name) {
   return archive;
 }
 
-/// What is wrong with an entry's name, or nullptr.
+/// Returns the fault of an entry's name, or nullptr.
 const char* name_fault(std::string_view name) {
   if (name.empty()) return "an empty name";
   if (name.front() == '/') return "an absolute name";
@@ -52,7 +52,7 @@ const char* name_fault(std::string_view name) {
   }
 }
 
-/// Attributes of Unix carry the file's mode in their upper half; archives of other systems leave it zero.
+/// Unix attributes hold the file's mode in their upper half; archives of other systems leave it zero.
 bool is_special_file(::zip* archive, uint64_t index) {
   zip_uint8_t system = 0;
   zip_uint32_t attributes = 0;
@@ -104,7 +104,7 @@ std::vector<ZipEntry> list_zip(const std::string& path, const ZipLimits& limits)
       throw DataError(path, "entry '" + name + "'", "a name inside the archive's folder", fault);
     }
     check_entry(archive.get(), status, entry_file(path, name), limits);
-    // The name is the archive's own memory, which lives as long as the set.
+    // The archive owns the name's memory, which lives as long as the set.
     if (!names.insert(status.name).second) {
       throw DataError(path, "entry '" + name + "'", "every name once", "a duplicate");
     }
@@ -145,7 +145,7 @@ std::vector<uint8_t> ZipReader::read(const ZipEntry& entry) {
     }
     done += static_cast<uint64_t>(count);
   }
-  // The end of the stream is where libzip compares the checksum.
+  // libzip compares the checksum at the end of the stream.
   uint8_t beyond = 0;
   const zip_int64_t rest = zip_fread(stream.get(), &beyond, 1);
   if (rest < 0) throw DataError(file + ": damaged entry: " + zip_file_strerror(stream.get()));

@@ -23,9 +23,9 @@ using FilesByClass = std::map<std::string, std::vector<ZipEntry>>;
 
 /// A user's path, split where it enters a zip archive.
 struct Location {
-  std::string directory;  // on disk; else empty, and:
+  std::string directory;  // on disk; empty inside an archive
   std::string archive;
-  std::string prefix;  // the folder inside the archive: empty, or with a '/' at its end
+  std::string prefix;  // the folder inside the archive: empty, or ends with '/'
 };
 
 bool has_image_extension(std::string_view name) {
@@ -37,7 +37,7 @@ bool has_image_extension(std::string_view name) {
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
 }
 
-/// Left by desktop systems beside the files that the user put there.
+/// Whether a desktop system left the file beside the user's own files.
 bool is_hidden(std::string_view name) {
   return name.starts_with('.') || name == "__MACOSX";
 }
@@ -88,7 +88,7 @@ FilesByClass files_in_archive(const Location& location) {
     if (slash == std::string_view::npos) continue;
     const std::string_view class_name = rest.substr(0, slash);
     if (is_hidden(class_name)) continue;
-    // An archive need not list folders by themselves, but where it does, an empty class shows.
+    // An archive need not list its folders, but if it does, this also finds empty classes.
     auto& files = classes[std::string(class_name)];
     const std::string_view file_name = rest.substr(slash + 1);
     if (file_name.find('/') != std::string_view::npos || is_hidden(file_name)) continue;

@@ -16,7 +16,7 @@ struct Point {
   double y;
 };
 
-/// Part of an ellipse in the unit square, in degrees clockwise from the right as y points down.
+/// Part of an ellipse in the unit square. Angles are in degrees, clockwise from the right, as y points down.
 struct Arc {
   Point centre;
   double radius_x;
@@ -51,8 +51,8 @@ const std::array<Glyph, 10>& glyphs() {
   return kGlyphs;
 }
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators). The distributions of
-/// <random> are not the same everywhere; this is.
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators). It gives the same numbers
+/// everywhere, unlike the distributions of <random>.
 class Random {
  public:
   Random(uint64_t seed, uint64_t index) : state_(mix(seed) ^ mix(~index)) {}
@@ -76,7 +76,7 @@ class Random {
   uint64_t state_;
 };
 
-/// Where a random hand puts the points of the unit square, in pixels.
+/// Maps points of the unit square to pixels, as a random hand would draw them.
 class Handwriting {
  public:
   explicit Handwriting(Random& random) {
@@ -118,7 +118,7 @@ double distance_to_segment(Point point, Point from, Point to) {
   return std::sqrt(x * x + y * y);
 }
 
-/// Coverage of each pixel by ink, 0 ... 1.
+/// The ink coverage of each pixel, 0 ... 1.
 class Canvas {
  public:
   explicit Canvas(double pen_radius) : pen_radius_(pen_radius) {}
@@ -167,7 +167,7 @@ DigitImage draw_digit(int64_t digit, uint64_t seed, uint64_t index) {
   Canvas canvas(random.uniform(0.7, 1.7));
   const Glyph& glyph = glyphs().at(static_cast<size_t>(digit));
   for (const Arc& arc : glyph.arcs) {
-    // Hands neither start nor end a curve at the same place.
+    // Hands do not always start and end a curve at the same place.
     const double from = (arc.from + random.uniform(-12, 12)) * kPi / 180;
     const double to = (arc.to + random.uniform(-12, 12)) * kPi / 180;
     draw_curve(canvas, hand, 14, [&](double t) {

@@ -20,7 +20,7 @@ bool is_gzip(std::span<const uint8_t> bytes) {
   return bytes.size() >= 2 && bytes[0] == 0x1F && bytes[1] == 0x8B;
 }
 
-/// The content of a file held in memory, inflated on the way where it is gzip.
+/// The content of a file held in memory. Inflates gzip while reading.
 class Content {
  public:
   Content(std::span<const uint8_t> bytes, const std::string& path) : path_(path), bytes_(bytes) {
@@ -35,7 +35,7 @@ class Content {
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
 
-  /// An upper bound of what is in the file.
+  /// Returns an upper bound of the content's size.
   uint64_t max_size() const { return inflating_ ? file_size_ * kMaxDeflateRatio : file_size_; }
 
   /// Copies up to `out.size()` bytes; fewer only at the end.
@@ -63,7 +63,7 @@ class Content {
       bytes_ = bytes_.subspan(in_step - stream_.avail_in);
       done += out_step - stream_.avail_out;
       if (code == Z_STREAM_END) {
-        // A gzip file may be several members, one after another.
+        // A gzip file may consist of several members.
         ended_ = bytes_.empty();
         if (!ended_) inflateReset(&stream_);
       } else if (code == Z_BUF_ERROR && bytes_.empty()) {
@@ -119,7 +119,7 @@ void check_magic(const std::array<uint8_t, 4>& magic, const IdxOptions& options,
   }
 }
 
-/// The product of the dimensions, checked against the limit at every factor, so that it cannot overflow.
+/// Returns the product of the dimensions. Checks the limit at every factor, so that it cannot overflow.
 uint64_t checked_count(const std::vector<int64_t>& dimensions, uint64_t max_bytes, const std::string& path) {
   if (std::find(dimensions.begin(), dimensions.end(), 0) != dimensions.end()) return 0;
   uint64_t count = 1;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// The input positions that make one output position, and their weights, which add up to 1.
+/// The input positions that contribute to one output position, and their weights, which add up to 1.
 struct Tap {
   int64_t first = 0;
   std::vector<float> weights;
@@ -63,7 +63,7 @@ DecodedImage resize(const DecodedImage& image, int64_t height, int64_t width) {
   const int64_t channels = image.channels;
   const auto row_values = static_cast<size_t>(width * channels);
 
-  // Rows first narrowed or widened one by one, then mixed: both inner loops run over neighbours in memory.
+  // Resizes each row first and then mixes rows, so that both inner loops run over neighbours in memory.
   std::vector<float> narrowed(static_cast<size_t>(image.height) * row_values);
   for (int64_t y = 0; y < image.height; ++y) {
     const uint8_t* in = image.pixels.data() + y * image.width * channels;

@@ -41,7 +41,8 @@ class ImageStore::ReaderPool {
 ImageStore::ImageStore(ClassFolder folder, const ImageStoreOptions& options)
     : options_(options), folder_(std::move(folder)), readers_(std::make_unique<ReaderPool>(folder_)) {
   const ImageLayout first = layout_of(decode_first());
-  // What the first image is, all may be. Only decoding tells, and only a folder that fits is decoded whole.
+  // All images may have the first one's layout. Only decoding them shows it, and only a folder that fits into
+  // the cache is decoded completely.
   layout_ = {
       .channels = std::min(options_.channels, first.channels), .height = first.height, .width = first.width};
   const bool fits = folder_.files.size() <= static_cast<size_t>(options_.cache_bytes) / layout_.bytes();
@@ -84,8 +85,8 @@ void ImageStore::store(const DecodedImage& image, const ClassFolderFile& file, u
   convert_image(image, layout_, out);
 }
 
-/// Decodes into the cache. Without `convert`, stops and returns false at the first image that is not of the
-/// layout as it is; the cache is then empty.
+/// Decodes into the cache. Without `convert`, stops at the first image that does not have the layout already,
+/// returns false and leaves the cache empty.
 bool ImageStore::fill(bool convert) {
   const size_t image_bytes = layout_.bytes();
   const size_t num_cached =
@@ -121,8 +122,7 @@ bool ImageStore::fill(bool convert) {
   try {
     for_each_block(num_decoded, options_.num_threads, decode_block);
   } catch (const DataError&) {
-    // Once images have turned out unlike, blocks are left out: another file than this one may be the first
-    // bad one.
+    // Once layouts differ, blocks are skipped, so another file may be the first bad one.
     if (alike) throw;
   }
   if (!alike) return false;
@@ -133,7 +133,7 @@ bool ImageStore::fill(bool convert) {
   return true;
 }
 
-/// Closes the gaps that bad files, those with an error, leave in the folder and in the cache.
+/// Removes bad files, those with an error, from the folder and the cache.
 void ImageStore::remove_bad(const std::vector<std::string>& errors) {
   const size_t image_bytes = layout_.bytes();
   std::vector<ClassFolderFile> good;

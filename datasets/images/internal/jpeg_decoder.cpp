@@ -26,7 +26,7 @@ struct JpegErrors {
   longjmp(errors->escape, 1);
 }
 
-// libjpeg only warns of missing and corrupt data and then makes up pixels. What harms no pixel may pass.
+// libjpeg only warns of missing and corrupt data and then makes up pixels. Harmless warnings may pass.
 void on_message(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   const int code = jpeg->err->msg_code;
@@ -51,8 +51,8 @@ struct JpegHandle {
   JpegErrors errors{};
 };
 
-// libjpeg leaves on an error by longjmp, which must not skip a destructor. The two functions below are the
-// only ones it jumps into; they own nothing, and what they fill is owned by decode_jpeg().
+// On an error, libjpeg calls longjmp, which must not skip a destructor. It jumps only into the two functions
+// below. They own nothing: decode_jpeg() owns the data that they fill.
 
 bool read_header(JpegHandle* handle, const uint8_t* data, size_t size) {
   if (setjmp(handle->errors.escape) != 0) return false;

@@ -62,15 +62,15 @@ class PngHandle {
   png_infop info_;
 };
 
-// libpng leaves on an error by longjmp, which must not skip a destructor. The two functions below are the
-// only ones it jumps into; they own nothing, and what they fill is owned by decode_png().
+// On an error, libpng calls longjmp, which must not skip a destructor. It jumps only into the two functions
+// below. They own nothing: decode_png() owns the data that they fill.
 
 bool read_header(png_structp png, png_infop info) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // Texts and profiles may be compressed bombs of their own, and nothing here looks at them.
+  // Texts and profiles may be decompression bombs, and nothing here reads them.
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-  // The limits are the caller's, whose error names the dimensions.
+  // The caller checks limits, with an error that names the dimensions.
   png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
   png_read_info(png, info);
   return true;

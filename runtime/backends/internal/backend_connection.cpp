@@ -14,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-// How long a released thread may take to end, where the timeout is not shorter.
+// How long a released thread may take to end, if the timeout is not shorter.
 constexpr std::chrono::milliseconds kGrace{5000};
-// Far below where a deadline on the clock would overflow.
+// Far below the duration at which a deadline on the clock would overflow.
 constexpr std::chrono::hours kLongest{24 * 365};
 
 void for_each_at_once(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
@@ -27,7 +27,7 @@ void for_each_at_once(const std::vector<c10::intrusive_ptr<c10d::Backend>>& back
     const auto quietly = [call, backend] {
       try {
         call(*backend);
-      } catch (...) {  // the backend is given up, whatever it says to that
+      } catch (...) {  // the backend is given up, so its errors do not matter
       }
     };
     try {
@@ -79,7 +79,7 @@ void BackendConnection::connect_rank(size_t local, const BackendFactory& factory
       made_[local] = backend;
       ++num_made_;
       changed_.notify_all();
-      // A rank that cannot even be made is known before others wait for it where nothing can release them.
+      // If a rank cannot be made, the others learn it before they wait where nothing can release them.
       while (!is_all_made_ && !error_) changed_.wait(mutex_);
       goes_on = !error_;
     }
@@ -141,7 +141,7 @@ void BackendConnection::meet_others() {
   changed_.notify_all();
 }
 
-/// Joins the threads, or leaves them all behind where one has not ended within `grace`.
+/// Joins the threads, or detaches all of them if one has not ended within `grace`.
 void BackendConnection::finish_threads(std::chrono::milliseconds grace) {
   const auto deadline = deadline_after(grace);
   bool all_ended = false;
@@ -222,7 +222,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> BackendConnection::connect(const 
   if (failed) {
     release();
     finish_threads(std::min(kGrace, request_.timeout));
-    release();  // those that were made meanwhile
+    release();  // backends made in the meantime
     MutexLock lock(mutex_);
     made_.clear();
     lock.unlock();

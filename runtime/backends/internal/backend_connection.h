@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/runtime/backends/backend_channel.h"
+#include "lockstep/runtime/backends/backend_factory.h"
 #include "lockstep/runtime/base/mutex.h"
 
 namespace lockstep {

@@ -81,7 +81,7 @@ std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
 c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {
   auto work = c10::make_intrusive<CheckedWork>(info_, order_, std::move(launch));
   work->join();
-  inner();  // or there is nothing to wait for
+  inner();  // throws if not connected: there is nothing to wait for
   if (is_watched) {
     MutexLock lock(mutex_);
     launched_.push_back(work);
@@ -168,7 +168,7 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector
   check_all_gather(outputs, inputs, getRank(), getSize());
   check_tensors("all_gather", inputs);
   check_tensors("all_gather", outputs[0]);
-  // Every rank sends as many elements as the one with the most.
+  // All ranks send as many elements as the one with the most.
   const at::Tensor own = row_major_elements(inputs[0]);
   const int64_t pairs = inputs[0].is_complex() ? 2 : 1;
   int64_t most = 0;

@@ -35,7 +35,7 @@ class CheckedBackend : public c10d::Backend {
   void forget_launched();
   /// A position in the order of collectives, and whether the collective there still runs.
   struct Open {
-    uint64_t place = 0;
+    uint64_t position = 0;
     bool is_running = false;
   };
   /// Returns the first launched collective before position `end` that has not completed successfully, or

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// Whether it is CUDA that failed, and not the collective.
+/// Whether CUDA failed, rather than the collective.
 bool is_device_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -26,7 +26,7 @@ bool is_device_error(const std::exception_ptr& error) {
   }
 }
 
-/// The collectives in a graph that was launched.
+/// The collectives of a launched graph.
 class ReplayedWork : public c10d::Work {
  public:
   explicit ReplayedWork(std::function<bool()> is_done) : is_done_(std::move(is_done)) {}
@@ -47,8 +47,8 @@ void CheckedWork::join() {
 void CheckedWork::start(c10d::Backend& inner) {
   begin_ = std::chrono::steady_clock::now();
   try {
-    // The backend keeps what it needs: tensors that this object kept would hold on to their history, and
-    // that, where it has a collective in it, to the channel.
+    // The backend keeps the tensors it needs. If this object kept them, it would keep their history alive,
+    // and with it the channel if the history contains a collective.
     works_ = std::exchange(launch_.start, nullptr)(inner);
     state_ = State::kStarted;
   } catch (...) {
@@ -84,7 +84,7 @@ bool CheckedWork::wait(std::chrono::milliseconds timeout) {
   } catch (...) {
     explain(std::current_exception());
   }
-  // Aborted communicators end their kernels, and what is in the tensors then means nothing.
+  // Aborting a communicator ends its kernels, and the tensors' contents then mean nothing.
   if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
   if (auto finish = std::exchange(launch_.finish, nullptr)) finish();
   return true;
@@ -94,7 +94,7 @@ void CheckedWork::check() {
   if (auto error = exception()) explain(error);
 }
 
-/// Throws the backend's error in terms of replicas; what the device itself reports stays as it is.
+/// Throws the backend's error in terms of replicas; the device's own errors stay as they are.
 void CheckedWork::explain(const std::exception_ptr& error) const {
   if (is_device_error(error)) std::rethrow_exception(error);
   if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
@@ -108,7 +108,7 @@ void CheckedWork::explain(const std::exception_ptr& error) const {
                                      ") failed: ", error_line(error)));
   const auto cause = info_->find_cause ? info_->find_cause() : nullptr;
   if (cause) std::rethrow_exception(cause);
-  // While it looked, others may have found it.
+  // Others may have found the cause in the meantime.
   if (const auto aborted = order_->abort_error()) std::rethrow_exception(aborted);
   throw failed;
 }

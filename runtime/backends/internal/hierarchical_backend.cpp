@@ -19,7 +19,7 @@ using Works = WorkerChannel::Works;
 
 using Stages = HierarchicalStages;
 
-/// `work`, whose failure ends the channel: what comes behind this collective waits for it there.
+/// Runs `work`. A failure ends the channel, since later collectives wait for this one there.
 template <typename Fn>
 auto or_fail(const std::weak_ptr<WorkerChannel>& channel, const Fn& work) {
   try {
@@ -32,7 +32,7 @@ auto or_fail(const std::weak_ptr<WorkerChannel>& channel, const Fn& work) {
 
 ReplicaRendezvous::Work work_of(Stages stages, Arrivals& arrivals,
                                 const std::shared_ptr<WorkerChannel>& channel, DeviceStreams& streams) {
-  // The channel's thread holds what is here, and must not be the last to hold the channel.
+  // The channel's thread holds these functions, and must not be the channel's last owner.
   const std::weak_ptr<WorkerChannel> weak = channel;
   const auto on_streams = [&arrivals, weak, streams = streams_of(arrivals, streams)](const StagePart& part) {
     return [&arrivals, weak, streams, part](int number) {
@@ -53,7 +53,7 @@ ReplicaRendezvous::Work work_of(Stages stages, Arrivals& arrivals,
           }};
 }
 
-/// The work of a collective whose stages is made once all local replicas are there.
+/// Makes a collective's work from its stages, which are made once all local replicas have arrived.
 ReplicaRendezvous::MakeWork over_workers(std::string description,
                                          std::function<Stages(const Arrivals&)> make_stages,
                                          std::shared_ptr<WorkerChannel> channel,
@@ -67,15 +67,15 @@ ReplicaRendezvous::MakeWork over_workers(std::string description,
 }
 
 Stages broadcast_stages(const Arrivals& arrivals, int source, const WorkerLayout& layout) {
-  const ByteLayout places(arrivals[0].outputs);
-  const at::Tensor buffer = at::empty({places.total()}, at::kByte);
+  const ByteLayout byte_layout(arrivals[0].outputs);
+  const at::Tensor buffer = at::empty({byte_layout.total()}, at::kByte);
   const int worker = layout.worker_of(source);
-  const int local = source - layout.first_local();  // of the source, where this is its worker
+  const int local = source - layout.first_local();  // the source's local index, if it is on this worker
   Stages stages;
   stages.num_before = worker == layout.worker() ? 1 : 0;
-  stages.before = [places, buffer, local](Arrivals& all, int) {
+  stages.before = [byte_layout, buffer, local](Arrivals& all, int) {
     const auto& from = all[static_cast<size_t>(local)].inputs;
-    for (size_t i = 0; i < from.size(); ++i) places.of(buffer, i, from[i]).copy_(from[i]);
+    for (size_t i = 0; i < from.size(); ++i) byte_layout.of(buffer, i, from[i]).copy_(from[i]);
   };
   stages.exchange = [buffer, worker](c10d::Backend& backend) {
     if (buffer.numel() == 0) return Works{};
@@ -85,20 +85,21 @@ Stages broadcast_stages(const Arrivals& arrivals, int source, const WorkerLayout
     return Works{backend.broadcast(one, options)};
   };
   stages.num_after = static_cast<int>(arrivals.size());
-  stages.after = [places, buffer, is_here = worker == layout.worker(), local](Arrivals& all, int replica) {
+  stages.after = [byte_layout, buffer, is_here = worker == layout.worker(), local](Arrivals& all,
+                                                                                   int replica) {
     if (is_here && replica == local) return;
     auto& to = all[static_cast<size_t>(replica)].outputs;
-    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(places.of(buffer, i, to[i]));
+    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(byte_layout.of(buffer, i, to[i]));
   };
   return stages;
 }
 
-/// Every worker sends as many bytes as the one with the most.
+/// All workers send as many bytes as the one with the most.
 Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayout> layout) {
-  std::vector<ByteLayout> places(static_cast<size_t>(layout->num_workers()));
+  std::vector<ByteLayout> byte_layouts(static_cast<size_t>(layout->num_workers()));
   int64_t most = 0;
   for (int worker = 0; worker < layout->num_workers(); ++worker) {
-    auto& of_worker = places[static_cast<size_t>(worker)];
+    auto& of_worker = byte_layouts[static_cast<size_t>(worker)];
     for (int replica = 0; replica < layout->num_replicas_of(worker); ++replica)
       of_worker.add(arrivals[0].outputs[static_cast<size_t>(layout->first_replica_of(worker) + replica)]);
     most = std::max(most, of_worker.total());
@@ -107,7 +108,8 @@ Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
   const at::Tensor received = at::empty({layout->num_workers(), most}, at::kByte);
   Stages stages;
   stages.num_before = static_cast<int>(arrivals.size());
-  stages.before = [own = places[static_cast<size_t>(layout->worker())], sent](Arrivals& all, int replica) {
+  stages.before = [own = byte_layouts[static_cast<size_t>(layout->worker())], sent](Arrivals& all,
+                                                                                    int replica) {
     const auto& from = all[static_cast<size_t>(replica)].inputs[0];
     own.of(sent, static_cast<size_t>(replica), from).copy_(from);
   };
@@ -118,12 +120,12 @@ Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
     return Works{backend.allgather(parts, one)};
   };
   stages.num_after = static_cast<int>(arrivals.size());
-  stages.after = [places, received, layout = std::move(layout)](Arrivals& all, int replica) {
+  stages.after = [byte_layouts, received, layout = std::move(layout)](Arrivals& all, int replica) {
     auto& to = all[static_cast<size_t>(replica)].outputs;
     for (int from = 0; from < layout->num_replicas(); ++from) {
       const int worker = layout->worker_of(from);
       at::Tensor& output = to[static_cast<size_t>(from)];
-      output.copy_(places[static_cast<size_t>(worker)].of(
+      output.copy_(byte_layouts[static_cast<size_t>(worker)].of(
           received[worker], static_cast<size_t>(from - layout->first_replica_of(worker)), output));
     }
   };

@@ -13,10 +13,10 @@ namespace {
 
 using Arrivals = std::vector<ReplicaRendezvous::Arrival>;
 
-/// Some elements of one tensor of the list, and where their sum is made.
+/// Some elements of one tensor in the list, and where their sum is made.
 struct SumSlice {
   size_t index;
-  int64_t begin;  // in elements; all of a tensor that is not contiguous is one slice
+  int64_t begin;  // in elements; a tensor that is not contiguous is a single slice
   int64_t count;
   at::Tensor sum;
 
@@ -25,9 +25,9 @@ struct SumSlice {
   }
 };
 
-/// A sum of a list of tensors: buffers on the CPU, one a dtype, that the workers add up.
+/// A sum of a list of tensors. The workers add up its CPU buffers, one for each dtype.
 struct SumLayout {
-  std::vector<std::vector<at::Tensor>> tensors;  // of each replica
+  std::vector<std::vector<at::Tensor>> tensors;  // for each replica
   std::vector<at::Tensor> buffers;
   std::vector<SumSlice> slices;
   bool is_in_place = false;
@@ -65,7 +65,7 @@ std::shared_ptr<SumLayout> lay_out_sum(const Arrivals& arrivals, int first_repli
   for (const auto& [dtype, total] : totals) {
     buffers[dtype] = at::empty({total}, dtype);
     sum->buffers.push_back(buffers[dtype]);
-    totals[dtype] = 0;  // from here on what is given away
+    totals[dtype] = 0;  // from here on, the elements already assigned
   }
   for (size_t index = 0; index < first.size(); ++index) {
     const int64_t all = first[index].numel();
@@ -104,7 +104,7 @@ HierarchicalStages sum_stages(const Arrivals& arrivals, c10d::ReduceOp::RedOpTyp
       accumulate(op, slice.sum, slice.of(sum->tensors[replica][slice.index]));
   };
   const bool is_sum = is_mean || op == c10d::ReduceOp::SUM;
-  // What travels in place of each buffer.
+  // The tensor that is sent for each buffer.
   const auto sent = std::make_shared<std::vector<at::Tensor>>();
   stages.exchange = [sum, op, is_sum, compression, sent](c10d::Backend& backend) {
     c10d::AllreduceOptions options;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "lockstep/runtime/backends/backend_channel.h"
+#include "lockstep/runtime/backends/backend_factory.h"
 #include "lockstep/runtime/devices/device.h"
 
 namespace lockstep {

@@ -21,7 +21,7 @@ namespace {
   throw std::system_error(error, std::generic_category(), "cannot " + action + " '" + path + "'");
 }
 
-/// Locks of an open file description: unlike flock's, they can be looked at without being taken.
+/// Locks of an open file description: unlike flock's, they can be queried without being taken.
 struct flock whole_file_lock() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -33,7 +33,7 @@ bool is_held_by_another(int error) {
   return error == EAGAIN || error == EACCES;
 }
 
-/// Some file systems of clusters have no locks.
+/// Some cluster file systems have no locks.
 bool has_no_locks(int error) {
   return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
 }
@@ -71,7 +71,7 @@ bool is_later_generation(const FolderOwner& now, const std::optional<FolderOwner
   return before && !now.job.empty() && now.job == before->job && now.generation > before->generation;
 }
 
-/// Without the system's locks: of another host nothing is known.
+/// Used if the system has no locks. Nothing is known about processes on other hosts.
 bool is_gone(const FolderOwner& owner, const std::string& this_host) {
   return owner.host == this_host && ::kill(static_cast<pid_t>(owner.process), 0) != 0 && errno == ESRCH;
 }
@@ -93,7 +93,7 @@ FolderLock::FolderLock(std::string path, const FolderOwner& owner) : path_(std::
   }
 }
 
-/// False: the file went away meanwhile.
+/// Returns false if the file disappeared in the meantime.
 bool FolderLock::try_take(const FolderOwner& owner) {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) throw_refused("create", path_, errno);
@@ -125,7 +125,7 @@ bool FolderLock::try_take(const FolderOwner& owner) {
   }
 }
 
-/// Puts another file in the place of the one that an earlier generation may still hold.
+/// Puts a new file in place of the one that an earlier generation may still hold.
 void FolderLock::take_over(const FolderOwner& owner) {
   ::close(std::exchange(descriptor_, -1));
   const std::string beside =
@@ -133,7 +133,7 @@ void FolderLock::take_over(const FolderOwner& owner) {
   descriptor_ = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) throw_refused("create", beside, errno);
   struct flock lock = whole_file_lock();
-  ::fcntl(descriptor_, F_OFD_SETLK, &lock);  // nobody else knows the file; where there are no locks, none
+  ::fcntl(descriptor_, F_OFD_SETLK, &lock);  // nobody else knows the file; without locks, it has none
   const std::string text = owner_text(owner);
   if (::write(descriptor_, text.data(), text.size()) < 0 || std::rename(beside.c_str(), path_.c_str()) != 0) {
     const int error = errno;
@@ -151,12 +151,12 @@ bool FolderLock::holds() const {
 
 FolderLock::~FolderLock() {
   if (descriptor_ < 0) return;
-  if (holds()) ::unlink(path_.c_str());  // before the lock goes: it is this process's file until then
+  if (holds()) ::unlink(path_.c_str());  // before unlocking: until then it is this process's file
   ::close(descriptor_);
 }
 
 std::string folder_owner(const std::string& path) {
-  // Another user's lock file can be read, not written, and looking at a lock takes no more.
+  // Querying a lock takes only read access, and another user's lock file may allow no more.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return "";
   struct flock lock = whole_file_lock();

@@ -56,7 +56,7 @@ void OutputFile::append(std::span<const uint8_t> bytes) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int error = count == 0 ? EIO : errno;
-      // A torn record in the middle would hide from readers all that follows it.
+      // A torn record in the middle would hide all later records from readers.
       if (done > 0 && ::ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) size_ += done;
       throw_output_error(path_, "write to", error);
     }

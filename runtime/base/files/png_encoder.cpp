@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 void check_image_shape(size_t num_bytes, const ImageShape& shape) {
-  constexpr int64_t kLargest = 1 << 20;  // so that the product below stays in range
+  constexpr int64_t kLargest = 1 << 20;  // keeps the product below in range
   const auto [width, height, channels] = shape;
   const bool is_shape = width > 0 && width <= kLargest && height > 0 && height <= kLargest;
   if (is_shape && (channels == 1 || channels == 3) &&
@@ -35,7 +35,7 @@ std::vector<uint8_t> encode_png(std::span<const uint8_t> pixels, const ImageShap
   image.format = shape.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::vector<uint8_t> file(size);
-  // A row stride of 0: rows follow each other without a gap. libpng fails here only for want of memory.
+  // A row stride of 0 means rows without gaps. libpng fails here only if memory runs out.
   if (png_image_write_to_memory(&image, file.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {
     throw std::bad_alloc();
   }

@@ -20,7 +20,7 @@ bool is_plain_word(const std::string& key) {
   });
 }
 
-/// The parser's own words on what is wrong, without its prefix, its position, and what it expected.
+/// The parser's explanation, without its prefix, the position, and what it expected.
 std::string reason_of(const std::string& message) {
   size_t begin = message.find("] ");
   begin = begin == std::string::npos ? 0 : begin + 2;
@@ -31,7 +31,7 @@ std::string reason_of(const std::string& message) {
   return excerpt(std::string_view(message).substr(begin, message.find("; ", begin) - begin));
 }
 
-/// Sees every part of the text while it is parsed, keeping the path to it only.
+/// Visits every part of the text while it is parsed, and keeps only the path to it.
 class JsonInspector : public json::json_sax_t {
  public:
   JsonInspector(std::string_view text, const BoundedJsonOptions& options) : text_(text), options_(options) {}
@@ -60,7 +60,7 @@ class JsonInspector : public json::json_sax_t {
 
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
     constexpr size_t kShown = 20;
-    const size_t end = std::min(position, text_.size());  // after the byte that is wrong
+    const size_t end = std::min(position, text_.size());  // just after the wrong byte
     const size_t line_begin = text_.substr(0, std::max<size_t>(position, 1) - 1).rfind('\n') + 1;
     const auto line = std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(line_begin), '\n') + 1;
     const size_t shown = std::max(line_begin, end - std::min(end, kShown));

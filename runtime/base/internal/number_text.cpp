@@ -30,7 +30,7 @@ std::string short_number(double value, int digits) {
   const double size = std::abs(value);
   if (size < kLargestPlain && size >= std::pow(10, digits)) return fixed_number(value, 0);
   std::string text = formatted(value, std::chars_format::general, digits);
-  // 2e-05 as 2e-5, 3e+08 as 3e8
+  // 2e-05 becomes 2e-5, 3e+08 becomes 3e8
   const size_t exponent = text.find('e');
   if (exponent == std::string::npos) return text;
   const bool is_negative = text[exponent + 1] == '-';

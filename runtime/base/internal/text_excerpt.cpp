@@ -9,7 +9,7 @@ std::string excerpt(std::string_view text) {
   constexpr std::string_view kCut = "...";
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  size_t whole = 0;  // the length of what fits together with the mark
+  size_t whole = 0;  // length of the part that fits together with the mark
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
     if (byte >= 0x20 && byte < 0x7F) {

@@ -12,7 +12,7 @@ bool continues_character(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
-/// Of the first `count` characters.
+/// Number of bytes in the first `count` characters.
 size_t bytes_of_characters(std::string_view text, size_t count) {
   size_t end = 0;
   for (size_t characters = 0; end < text.size(); ++end) {
@@ -21,7 +21,7 @@ size_t bytes_of_characters(std::string_view text, size_t count) {
   return end;
 }
 
-/// `character` is one, whole. U+0080 to U+009F are control characters as U+0000 to U+001F are.
+/// `character` is one whole character. U+0080 to U+009F are control characters, like U+0000 to U+001F.
 bool is_control(std::string_view character) {
   const auto first = static_cast<uint8_t>(character[0]);
   return first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0);
@@ -38,7 +38,7 @@ size_t utf8_character_length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if (!continues_character(text[i])) return 0;
   }
-  // Longer than it needs to be, a surrogate, or beyond the last one.
+  // Overlong encodings, surrogates, and values beyond the last character.
   const auto second = static_cast<uint8_t>(text[1]);
   if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
   if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// The errors of getaddrinfo(), which are not those of errno.
+/// Errors of getaddrinfo(), which differ from those of errno.
 class AddressErrorCategory : public std::error_category {
  public:
   const char* name() const noexcept override { return "getaddrinfo"; }

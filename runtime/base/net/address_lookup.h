@@ -1,6 +1,6 @@
 #pragma once
 
-// It takes types from the headers of the C library.
+// C library headers, for their types.
 #include <netdb.h>
 #include <sys/socket.h>
 

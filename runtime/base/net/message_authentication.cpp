@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kHexadecimalDigits = "0123456789abcdef";
 
-/// The value of a digit, of 16 or more for another character.
+/// Value of a hexadecimal digit, or at least 16 for any other character.
 size_t value_of_hexadecimal_digit(char digit) {
   if (digit >= 'A' && digit <= 'F') return static_cast<size_t>(digit - 'A') + 10;
   return kHexadecimalDigits.find(digit);
@@ -77,7 +77,7 @@ JobToken::Tag JobToken::tag(std::span<const uint8_t> message) const {
   unsigned int length = 0;
   const uint8_t* made = HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()), message.data(),
                              message.size(), tag.data(), &length);
-  // With all arguments good, memory is all that can be missing.
+  // With valid arguments, this can fail only if memory runs out.
   if (made == nullptr || length != tag.size()) throw std::bad_alloc();
   return tag;
 }

@@ -20,9 +20,8 @@
 #include <thread>
 
 namespace lockstep {
-/// A name server on loopback that knows no name, in a thread of its own. The resolver's other failures, such
-/// as a server that cannot be reached, are worth a warning to those who look names up; that there is no name
-/// is none.
+/// A name server on loopback, in its own thread, that knows no names. The resolver's callers warn about other
+/// failures, such as an unreachable server, but not about a name that does not exist.
 class NameServerGuard::Responder {
  private:
   /// A descriptor that is closed on destruction. Throws std::system_error for -1.
@@ -69,8 +68,8 @@ class NameServerGuard::Responder {
     }
   }
 
-  /// The question comes back with the answer's two bits of RFC 1035, 4.1.1: that it is one (QR), and that the
-  /// name does not exist (RCODE 3).
+  /// Returns the question with two bits of RFC 1035, 4.1.1 set: it is an answer (QR), and the name does not
+  /// exist (RCODE 3).
   void answer() {
     std::array<uint8_t, NS_MAXMSG> message{};
     sockaddr_in asker{};
@@ -80,7 +79,7 @@ class NameServerGuard::Responder {
     if (length < NS_HFIXEDSZ) return;
     message[2] |= 0x80U;
     message[3] = static_cast<uint8_t>((message[3] & 0xF0U) | ns_r_nxdomain);
-    // One that is lost is asked for again.
+    // If the answer is lost, the resolver asks again.
     sendto(socket_.get(), message.data(), static_cast<size_t>(length), MSG_DONTWAIT, to, size);
   }
 
@@ -90,18 +89,18 @@ class NameServerGuard::Responder {
   std::thread thread_;
 };
 
-// The resolver's state belongs to the thread, and programs may change it: see resolver(3).
+// The resolver's state is per thread, and programs may change it: see resolver(3).
 NameServerGuard::NameServerGuard() {
   if ((_res.options & RES_INIT) != 0) res_nclose(&_res);
   if (res_ninit(&_res) != 0) return;
   try {
     responder_ = std::make_unique<Responder>();
-  } catch (const std::system_error&) {  // no descriptor, thread or loopback is left for it
+  } catch (const std::system_error&) {  // no descriptor, thread or loopback is available
     return;
   }
   _res.nscount = 1;
   _res.nsaddr_list[0] = responder_->address();
-  _res.options &= ~static_cast<unsigned long>(RES_USEVC);  // by UDP
+  _res.options &= ~static_cast<unsigned long>(RES_USEVC);  // ask by UDP
 }
 
 NameServerGuard::~NameServerGuard() {

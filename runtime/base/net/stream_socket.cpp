@@ -1,6 +1,6 @@
 #include "lockstep/runtime/base/net/stream_socket.h"
 
-// It takes types from the headers of the C library.
+// C library headers, for their types.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -28,7 +28,7 @@ void set_option(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
 }
 
-/// Takes `count` bytes off the front of the parts. Empty parts at the front go, too.
+/// Removes `count` bytes from the front of the parts, along with empty parts there.
 template <typename Byte>
 void drop_front(std::span<std::span<Byte>>& parts, size_t count) {
   while (!parts.empty() && count >= parts.front().size()) {
@@ -38,7 +38,7 @@ void drop_front(std::span<std::span<Byte>>& parts, size_t count) {
   if (!parts.empty()) parts.front() = parts.front().subspan(count);
 }
 
-/// For one call of the system's; more would be refused.
+/// Vectors for one system call, which would refuse more.
 template <typename Byte>
 std::vector<iovec> vectors_of(std::span<const std::span<Byte>> parts) {
   constexpr size_t kMaxVectors = 256;
@@ -49,8 +49,8 @@ std::vector<iovec> vectors_of(std::span<const std::span<Byte>> parts) {
   return vectors;
 }
 
-/// A port that nobody listens on can be the one that the system chooses for the connecting socket, which TCP
-/// then connects to itself: nobody answers, and who is to listen there finds the port in use.
+/// If nobody listens on a port, the system may choose that port for the connecting socket. TCP then connects
+/// the socket to itself: nobody answers, and the intended listener finds the port in use.
 bool is_connected_to_itself(int descriptor) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -70,7 +70,7 @@ bool would_block(int error) {
 StreamSocket::StreamSocket(int descriptor) : descriptor_(descriptor) {
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
   set_option(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that is gone says nothing: what is sent to it, and what waits for it, ends within a minute.
+  // A machine that is gone sends nothing. Sends to it, and waits for it, end within a minute.
   set_option(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 30);
   set_option(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 10);

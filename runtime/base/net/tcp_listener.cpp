@@ -1,6 +1,6 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 
-// It takes types from the headers of the C library.
+// C library headers, for their types.
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ AddressList addresses_of(const AddressQuery& query) {
   }
 }
 
-/// -1 where `descriptor` is no socket of the internet.
+/// -1 if `descriptor` is not an internet socket.
 int port_of(int descriptor) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -47,7 +47,7 @@ TcpListener::TcpListener(const std::string& host, int port) {
   };
   socket_ = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) fail();
-  // A job that starts again may find connections of the last one that wait for their end.
+  // A restarted job may find connections of the previous run that are still closing.
   const int on = 1;
   setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket_, addresses->ai_addr, addresses->ai_addrlen) != 0) {
@@ -89,7 +89,7 @@ int TcpListener::release() {
 
 std::string address_towards(const std::string& host, int port) {
   const auto addresses = addresses_of({.host = host, .port = port, .type = SOCK_DGRAM});
-  // To connect a datagram socket sends nothing, but has the system choose the address that it would use.
+  // Connecting a datagram socket sends nothing, but makes the system choose the address that it would use.
   const int probe = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage own{};
   socklen_t size = sizeof(own);

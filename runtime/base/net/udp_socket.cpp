@@ -1,6 +1,6 @@
 #include "lockstep/runtime/base/net/udp_socket.h"
 
-// It takes types from the headers of the C library.
+// C library headers, for their types.
 #include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-/// The first of those known for a datagram socket.
+/// The first known address for a datagram socket.
 SocketAddress find_udp_address(AddressQuery query, const std::string& purpose) {
   query.type = SOCK_DGRAM;
   const auto found = look_up_addresses(query, purpose);
@@ -39,7 +39,7 @@ Address address_as(const SocketAddress& address) {
   throw std::system_error(errno, std::system_category(), what);
 }
 
-/// True for an ICMP message which says that nobody holds the port.
+/// True for an ICMP message saying that nobody holds the port.
 bool says_refused(msghdr& message) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     const bool v4 = part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_RECVERR;
@@ -90,7 +90,7 @@ void UdpSocket::open(const std::string& address, int port) {
   interruption_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (interruption_ < 0) throw_udp_error(failure);
 
-  // The error queue names the receiver of each ICMP message, where an error code would not.
+  // The error queue names the receiver of each ICMP message; an error code would not.
   const int on = 1;
   const int level = family_ == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
   const int option = family_ == AF_INET6 ? IPV6_RECVERR : IP_RECVERR;
@@ -98,8 +98,7 @@ void UdpSocket::open(const std::string& address, int port) {
   if (family_ == AF_INET6 && setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) {
     throw_udp_error(failure);
   }
-  // A process that did not run for a while finds more of what was sent to it. The system gives less than
-  // this where it allows less.
+  // Keeps more messages for a process that did not run for a while. The system may grant less.
   const int buffer_bytes = 4 << 20;
   setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(buffer_bytes));
 
@@ -125,8 +124,8 @@ SocketAddress UdpSocket::resolve(const std::string& host, int port) const {
 }
 
 bool UdpSocket::send_to(const SocketAddress& receiver, std::span<const uint8_t> datagram) {
-  // A call may report the error that an earlier datagram met, to whatever receiver, instead of doing its
-  // work: hence the second and third.
+  // A call may report the error of an earlier datagram, to any receiver, instead of doing its work. Hence the
+  // second and third attempts.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const ssize_t sent = sendto(socket_, datagram.data(), datagram.size(), MSG_NOSIGNAL,
                                 reinterpret_cast<const sockaddr*>(&receiver.storage), receiver.size);

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Node names longer than host names can be are a mistake.
+/// Node names longer than any host name are a mistake.
 constexpr size_t kMaxNodeName = 253;
 
 std::optional<int> read_digits_at(std::string_view text, size_t& position) {
@@ -43,7 +43,7 @@ class NodeListReader {
   }
 
  private:
-  /// Everything up to a comma outside brackets: text and bracketed numbers in turns.
+  /// Reads up to a comma outside brackets: text and bracketed numbers in turn.
   std::vector<std::string> read_names(size_t max_names) {
     const size_t begin = position_;
     std::vector<std::string> names = {""};
@@ -76,7 +76,7 @@ class NodeListReader {
     return std::string(text_.substr(begin, position_ - begin));
   }
 
-  /// What is between brackets, as padded numbers.
+  /// Reads the numbers in brackets, padded as written.
   std::vector<std::string> read_numbers(size_t max_numbers) {
     std::vector<std::string> numbers;
     do {

@@ -18,7 +18,7 @@ void refuse_complex(const c10d::ReduceOp& op, const std::vector<at::Tensor>& ten
 }  // namespace
 
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors) {
-  // Built for every collective, so without a stream: a few appends.
+  // Runs for every collective, so a few appends replace a stream.
   std::string text = operation;
   for (const auto& tensor : tensors) {
     text += ' ';

@@ -35,7 +35,7 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
       throw CollectiveMismatch(returned_without_joining({sequence, rank, description}, other));
   }
   const bool is_complete = call.joined == size_;
-  // Every rank joins them in order, so those before a complete one are complete, too.
+  // Every rank joins calls in order, so the calls before a complete one are complete too.
   while (!open_.empty() && open_.front().joined == size_) {
     open_.pop_front();
     ++first_open_;
@@ -82,7 +82,7 @@ uint64_t CollectiveOrder::joined_by_all() const {
 
 std::string CollectiveOrder::missing(uint64_t sequence) const {
   MutexLock lock(mutex_);
-  // One from before a reset() is not known any more.
+  // A call from before a reset() is no longer known.
   if (sequence < first_open_ || sequence - first_open_ >= open_.size()) return "";
   return missing_ranks(open_[sequence - first_open_].here, first_rank_);
 }

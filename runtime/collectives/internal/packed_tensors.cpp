@@ -11,7 +11,7 @@
 namespace lockstep {
 
 at::Tensor row_major_elements(const at::Tensor& tensor) {
-  // A view that autograd knew of would keep the tensor's history alive for as long as a backend keeps it.
+  // A view that autograd knows would keep the tensor's history alive for as long as a backend keeps it.
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
   return (plain.is_complex() ? at::view_as_real(plain) : plain).view({-1});
@@ -36,7 +36,7 @@ PackedTensors::PackedTensors(const std::vector<at::Tensor>& tensors) {
     if (tensor.numel() > 0 && static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes)
       small[tensor.scalar_type()].push_back(i);
   }
-  // Packs take the place of their first tensor.
+  // Each pack takes the place of its first tensor.
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     if (tensor.numel() == 0) continue;

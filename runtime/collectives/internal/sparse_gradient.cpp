@@ -31,7 +31,7 @@ at::Tensor coalesced_rows(const at::Tensor& gradient) {
 at::Tensor sum_sparse_gradient(const ReplicaBackends& channel, const at::Tensor& parameter,
                                const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
-  // Row-sparse gradients, as an embedding makes them: one sparse dimension.
+  // Row-sparse gradients, as embeddings make them, have one sparse dimension.
   at::Tensor local = gradient;
   if (!local.defined()) {
     std::vector<int64_t> value_sizes = parameter.sizes().vec();

@@ -19,7 +19,7 @@ bool is_generators_device(c10::Device device) {
          (!device.has_index() || !own.has_index() || device.index() == own.index());
 }
 
-/// Puts the replica's generator where the caller gave none, then runs the operator below the key.
+/// Fills in the replica's generator if the caller gave none, then runs the operator below the key.
 void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (replica_generator != nullptr) {
     const auto& arguments = op.schema().arguments();
@@ -44,7 +44,7 @@ void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   op.redispatchBoxed(keys & below, stack);
 }
 
-/// On GPUs at::dropout calls this operator, which takes no generator; the same kernel with another name does.
+/// On GPUs at::dropout calls this operator, which takes no generator; the same kernel by another name does.
 std::tuple<at::Tensor, at::Tensor> native_dropout(c10::DispatchKeySet keys, const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
   const bool draws = train.value_or(true) && p > 0 && p < 1 && input.is_cuda();
@@ -60,8 +60,8 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// Every aten operator that takes a generator, asked of the dispatcher rather than listed: a list would miss
-// what a later LibTorch adds.
+// Covers every aten operator that takes a generator. The dispatcher finds them: a list would miss those that
+// a later LibTorch adds.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// The thread's current stream on each device, once.
+/// The thread's current stream on each device, without repeats.
 std::vector<c10::Stream> current_streams(const std::vector<ReplicaStream>& streams) {
   std::vector<c10::Stream> current;
   for (const auto& stream : streams) {
@@ -51,7 +51,7 @@ ReplicaStreamGuard::~ReplicaStreamGuard() {
     after.record(*stream_);
     after.block(current_stream(stream_->device()));
   } catch (const c10::Error& error) {
-    // The device has failed; what the caller does next with it says so.
+    // The device has failed; the caller's next use of it reports that.
     TORCH_WARN("replica's stream on ", stream_->device(), ": ", error.what_without_backtrace());
   }
 }

@@ -16,9 +16,9 @@ struct ReplicaThreads::Job {
   const std::function<void(int)>& function;
   const std::function<void(int, std::exception_ptr)>& on_failure;
   at::ThreadLocalState caller_state;
-  std::vector<std::exception_ptr> errors;  // each entry is written by its own thread only
-  StreamFence before{};                    // what the caller's streams had
-  StreamFence after{};                     // what the replicas' streams got
+  std::vector<std::exception_ptr> errors;  // each entry is written only by its own thread
+  StreamFence before{};                    // earlier work on the caller's streams
+  StreamFence after{};                     // work on the replicas' streams
 };
 
 ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams)
@@ -28,14 +28,14 @@ ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<Repl
     for (int replica = 0; replica < count; ++replica) {
       threads_.push_back(start_thread(intra_op_threads, [this, replica] {
         c10::setThreadName("replica " + std::to_string(replica));
-        // The caller's autocast holds here, but nobody ends it here, which is when LibTorch empties this
-        // cache: the next step would compute with this one's weights.
+        // The caller's autocast applies here but never ends here, and LibTorch empties this cache only when
+        // it ends: the next step would compute with this step's weights.
         at::autocast::set_autocast_cache_enabled(false);
         work(replica);
       }));
     }
   } catch (...) {
-    stop();  // the system has no thread left: those that run must not outlive this object
+    stop();  // the system has no thread left: running threads must not outlive this object
     throw;
   }
 }
@@ -78,7 +78,7 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
   try {
     block_current_streams(job.after, streams_);
   } catch (const c10::Error&) {
-    // A device that has failed for good fails here too; what a replica threw says more.
+    // A device that has failed for good fails here too. A replica's own error says more.
     if (std::all_of(job.errors.begin(), job.errors.end(), [](const auto& error) { return !error; })) throw;
   }
   return std::move(job.errors);
@@ -88,7 +88,7 @@ void ReplicaThreads::do_job(Job& job, int replica) const {
   const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
   const c10::OptionalStreamGuard on_stream(stream);
   if (stream) job.before.block(*stream);
-  // Also where the function throws: what it gave to the stream until then goes on there.
+  // Also if the function throws: work that it already put on the stream continues.
   const auto record_end = [&] {
     if (stream) job.after.record(*stream);
   };
@@ -100,7 +100,7 @@ void ReplicaThreads::do_job(Job& job, int replica) const {
     try {
       record_end();
     } catch (const c10::Error&) {
-      // The device has failed, which the first error says.
+      // The device has failed; the first error says so.
     }
     throw;
   }

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-/// Lets one thread at a time into a user's compression: each optimizer's channel has one.
+/// Lets one thread at a time into a user's compression, since each optimizer's channel has a thread.
 class OneAtATime : public GradientCompression {
  public:
   explicit OneAtATime(std::shared_ptr<GradientCompression> inner) : inner_(std::move(inner)) {}

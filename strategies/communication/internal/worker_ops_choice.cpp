@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr char kNo = '!';  // begins why NCCL cannot serve a worker, in place of its GPUs
+constexpr char kNo = '!';  // marks a reason why NCCL cannot serve a worker
 
-/// Why NCCL cannot serve this worker; empty where it can.
+/// Returns why NCCL cannot serve this worker; empty if it can.
 std::string own_refusal_of_nccl(const Devices& devices) {
   try {
     NcclAllReduce().check_devices(devices);
@@ -28,7 +28,7 @@ std::string own_refusal_of_nccl(const Devices& devices) {
   }
 }
 
-/// The ids of this worker's GPUs, as NCCL is to connect them.
+/// Returns the ids of this worker's GPUs for NCCL to connect, or kNo and the reason why it cannot.
 std::string gpus_for_nccl(const Devices& devices) {
   const std::string refusal = own_refusal_of_nccl(devices);
   if (!refusal.empty()) return kNo + refusal;
@@ -37,7 +37,7 @@ std::string gpus_for_nccl(const Devices& devices) {
   return ids;
 }
 
-/// Why NCCL cannot connect the replicas of all workers; empty where it can.
+/// Returns why NCCL cannot connect the replicas of all workers; empty if it can.
 std::string refusal_of_nccl(WorkerGroup& workers, const Devices& devices) {
   const auto texts = workers.gather(gpus_for_nccl(devices));
   std::set<std::string> seen;
@@ -52,7 +52,7 @@ std::string refusal_of_nccl(WorkerGroup& workers, const Devices& devices) {
   return "";
 }
 
-/// What was asked for by name or by object; null: nothing, or the ring.
+/// Returns the backend asked for by name or by object; null if none was, or the ring.
 std::shared_ptr<const BackendAllReduce> asked_backend(const CommunicationOptions& communication,
                                                       const std::shared_ptr<CrossDeviceOps>& given) {
   if (communication.implementation == CommunicationImplementation::kNccl)
@@ -82,7 +82,7 @@ void check_over_workers(const std::string& strategy, const Devices& devices,
                  ", which knows one process only; the communication options choose"));
   }
   if (!backend) {
-    // Where it may be chosen: joining starts threads.
+    // Prepares NCCL now if it may be chosen, because joining starts threads.
     if (own_refusal_of_nccl(devices).empty()) NcclAllReduce().prepare();
     return;
   }

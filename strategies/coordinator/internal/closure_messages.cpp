@@ -57,7 +57,7 @@ class ClosureReader {
     return value;
   }
   std::string read_text() { return fields_.read_text(); }
-  /// Of what takes as many bytes each, or more.
+  /// Reads the count of elements that take `least_bytes` or more each.
   uint32_t read_count(size_t least_bytes, const char* what) {
     const auto count = fields_.read<uint32_t>();
     if (count > fields_.num_left() / least_bytes)

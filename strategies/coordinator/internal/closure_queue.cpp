@@ -22,7 +22,7 @@ uint64_t ClosureQueue::add() {
   return num_added_++;
 }
 
-/// Each that runs may see all the others end that run with it, and has seen some.
+/// A running closure may see all the others that run with it end, in addition to those it has seen end.
 bool ClosureQueue::may_begin() const {
   if (error_ || waiting_.empty()) return false;
   if (!max_staleness_ || running_.empty()) return true;
@@ -96,7 +96,7 @@ bool ClosureQueue::lose(Worker worker, const std::vector<uint64_t>& kept) {
       waiting_.insert(run->first);
     }
     run = running_.erase(run);
-    ++num_ended_;  // it may have changed what the others see
+    ++num_ended_;  // it may have changed values that the others read
     has_lost = true;
   }
   if (has_lost) changed_.notify_all();

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// So that a client's connection, and who closes it, is not held up for long.
+/// Short, so that a client's connection, and the thread that closes it, is not blocked for long.
 constexpr std::chrono::milliseconds kLongestWait{500};
 
 }  // namespace
@@ -46,7 +46,7 @@ void ClosureServer::log(const std::string& line) const {
 
 ClosureServer::Submitted ClosureServer::submit(const std::string& function, ClosureValues arguments) {
   check_closure_values(arguments);
-  MutexLock lock(mutex_);  // a worker who is given it at once waits for what it is
+  MutexLock lock(mutex_);  // a worker that takes it at once waits for its entry
   const uint64_t number = queue_->add();
   auto result = std::make_shared<ClosureResult>();
   closures_[number] = {.function = function, .arguments = std::move(arguments), .result = result};
@@ -81,9 +81,9 @@ RpcMessage ClosureServer::answer(const ReportEnd& request) {
   const auto& [coordinator, closure, results, error] = request.ended;
   MutexLock lock(mutex_);
   const auto found = closures_.find(closure);
-  // Else an earlier coordinator gave it, or another worker has ended it.
+  // Otherwise an earlier coordinator gave out the closure, or another worker has ended it.
   if (coordinator != session_ || found == closures_.end()) return {};
-  // Before anybody is told that it is there. Where it does not count, it is overwritten by the one that does.
+  // Sets the result before anyone learns of it. If it does not count, the one that does overwrites it.
   *found->second.result = {.values = results, .error = error};
   if (!error) {
     if (queue_->finish(request.session, closure)) closures_.erase(found);
@@ -98,7 +98,7 @@ void ClosureServer::lose(uint64_t session, const std::vector<uint64_t>& kept) {
   if (queue_->lose(session, kept)) forget_ended();
 }
 
-/// Those that a failed round has cancelled.
+/// Drops closures that are no longer open, such as those that a failed round has cancelled.
 void ClosureServer::forget_ended() {
   std::erase_if(closures_, [this](const auto& entry) { return !queue_->is_open(entry.first); });
 }
@@ -108,13 +108,13 @@ RpcMessage ClosureServer::answer(const AskForClosure& request) {
   {
     MutexLock lock(mutex_);
     workers_[request.session].has_asked = true;
-    // What else it was given has not reached it.
+    // Closures that this worker was given but does not hold have not reached it.
     lose(request.session, request.coordinator == session_ ? request.held : std::vector<uint64_t>());
   }
   const auto deadline = Clock::now() + kLongestWait;
   const auto closure = queue_->take(request.session, deadline);
   MutexLock lock(mutex_);
-  // It is not there where another connection of the worker's, which it has given up, had asked for it.
+  // The closure is missing if the worker gave up this connection and the closure has ended since.
   const auto found = closure ? closures_.find(*closure) : closures_.end();
   if (found != closures_.end())
     return encode_given({.kind = GivenClosure::Kind::kClosure,

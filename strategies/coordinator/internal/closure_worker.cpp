@@ -18,7 +18,7 @@ namespace {
 using BeginNamed =
     std::function<std::unique_ptr<ClosureWork>(uint64_t, const std::string&, const ClosureValues&)>;
 
-/// A connection to the coordinator, made anew where it is lost.
+/// A connection to the coordinator that reconnects if it is lost.
 class CoordinatorLink {
  public:
   explicit CoordinatorLink(const RpcClientOptions& coordinator) : coordinator_(coordinator) {}
@@ -31,7 +31,7 @@ class CoordinatorLink {
         return client_->call(request);
       } catch (const PeerLost&) {
         client_.reset();
-        if (!was_there) throw;  // it has not come back in time
+        if (!was_there) throw;  // the coordinator has not come back in time
       }
     }
   }
@@ -53,7 +53,7 @@ struct ClosureRun {
 /// Holds one run for the next thread.
 class Handover {
  public:
-  /// Blocks until there is room. False: it is closed.
+  /// Blocks until there is room. Returns false if closed.
   bool put(ClosureRun& run) {
     MutexLock lock(mutex_);
     while (run_ && !is_closed_) changed_.wait(mutex_);
@@ -62,7 +62,7 @@ class Handover {
     changed_.notify_all();
     return true;
   }
-  /// Blocks until there is one. None: it is closed, and empty.
+  /// Blocks until there is a run. Returns none if closed and empty.
   std::optional<ClosureRun> take() {
     MutexLock lock(mutex_);
     while (!run_ && !is_closed_) changed_.wait(mutex_);
@@ -70,7 +70,7 @@ class Handover {
     changed_.notify_all();
     return taken;
   }
-  /// Blocks until put() would not.
+  /// Blocks until put() would not block.
   void wait_for_room() {
     MutexLock lock(mutex_);
     while (run_ && !is_closed_) changed_.wait(mutex_);
@@ -88,12 +88,12 @@ class Handover {
   bool is_closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-/// What of a coordinator's closures is in this worker's hands.
+/// The closures of a coordinator that this worker holds.
 class HeldClosures {
  public:
   void add(const ClosureRun& run) {
     MutexLock lock(mutex_);
-    if (coordinator_ != run.coordinator) {  // it was started anew, and knows nothing of those before
+    if (coordinator_ != run.coordinator) {  // a restarted coordinator does not know earlier ones
       coordinator_ = run.coordinator;
       closures_.clear();
     }
@@ -104,18 +104,18 @@ class HeldClosures {
     if (coordinator_ == run.coordinator) closures_.erase(run.closure);
     changed_.notify_all();
   }
-  /// Fills in the request.
+  /// Lists the held closures in the request.
   void list(AskForClosure& request) const {
     MutexLock lock(mutex_);
     request.coordinator = coordinator_;
     request.held.assign(closures_.begin(), closures_.end());
   }
-  /// Blocks until there is none.
+  /// Blocks until no closure is held, or until end().
   void wait_for_none() {
     MutexLock lock(mutex_);
     while (!closures_.empty() && !is_over_) changed_.wait(mutex_);
   }
-  /// Nobody waits any more.
+  /// Ends all waits.
   void end() {
     MutexLock lock(mutex_);
     is_over_ = true;
@@ -130,8 +130,8 @@ class HeldClosures {
   bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-/// The three threads of a worker: one asks for closures and prepares them, the caller's runs them, one
-/// finishes them and reports. Between two of them waits one closure at most.
+/// The three threads of a worker: one asks for closures and prepares them, the caller's thread runs them, and
+/// one finishes and reports them. At most one closure waits between two threads.
 class ClosurePipeline {
  public:
   ClosurePipeline(const ClosureWorkerOptions& options, WorkerHeartbeat& heartbeat, const BeginNamed& begin)
@@ -142,7 +142,7 @@ class ClosurePipeline {
     std::thread reporting;
     try {
       reporting = start_thread(1, [this] { guarded([this] { finish_and_report(); }, ran_); });
-    } catch (const std::system_error&) {  // there is no thread left
+    } catch (const std::system_error&) {  // no thread could be started
       fail(std::current_exception());
       asking.join();
       throw;
@@ -150,7 +150,7 @@ class ClosurePipeline {
     while (auto next = prepared_.take()) {
       attempt(*next, [&] { next->results = next->work->run(); });
       if (!ran_.put(*next)) break;
-      ran_.wait_for_room();  // what is finished slowly is not to pile up: its values would be old
+      ran_.wait_for_room();  // do not let runs pile up before a slow finish: their values would be old
     }
     ran_.close();
     reporting.join();
@@ -160,7 +160,7 @@ class ClosurePipeline {
   }
 
  private:
-  /// What a thread throws ends all of them.
+  /// An exception in one thread ends all of them.
   template <typename Work>
   void guarded(const Work& work, Handover& out) {
     try {
@@ -238,7 +238,7 @@ class ClosurePipeline {
     try {
       link.call(encode_worker_request(report));
     } catch (const InvalidArgument&) {
-      // What the closure returned cannot be sent.
+      // The closure's results cannot be sent.
       if (report.ended.error) throw;
       report.ended.error = std::current_exception();
       link.call(encode_worker_request(report));
@@ -293,7 +293,7 @@ void WorkerHeartbeat::run() {
   auto coordinator = options_.coordinator;
   coordinator.connect_timeout = std::chrono::seconds(1);  // stop() waits for a connection attempt
   coordinator.call_timeout = std::chrono::seconds(1);
-  // Errors are left to the threads that ask and report: they know how long to wait for the coordinator.
+  // Leaves errors to the threads that ask and report, which know how long to wait for the coordinator.
   const auto tell = [&](const WorkerRequest& request) {
     try {
       if (!client) client.emplace(coordinator);

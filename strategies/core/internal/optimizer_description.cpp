@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// With the digits that tell it from every other number.
+/// Returns the number with enough digits to tell it from every other.
 std::string number_text(double number) {
   std::array<char, 32> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
@@ -27,12 +27,12 @@ std::string value_text(const c10::IValue& value) {
   return "(" + c10::Join(", ", parts) + ")";
 }
 
-/// Names and values, as the options would be saved: they have no other way to tell them.
+/// Returns names and values from the options' serialized form: there is no other way to list them.
 std::vector<std::string> describe_options(const torch::optim::OptimizerOptions& options) {
   torch::serialize::OutputArchive saved;
   try {
     options.serialize(saved);
-  } catch (const c10::Error&) {  // a class of the user's own that cannot
+  } catch (const c10::Error&) {  // a user's class without serialization
     return {};
   }
   std::stringstream file;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// How likely it is what caused the others.
+/// Returns how likely the error is the cause of the others.
 int weight_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Null: chosen for the devices.
+/// Returns null if the devices decide.
 std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const StrategyOptions& options) {
   const auto implementation = options.communication.implementation;
   if (options.cross_device_ops && implementation != CommunicationImplementation::kAuto) {
@@ -20,7 +20,7 @@ std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const St
   switch (implementation) {
     case CommunicationImplementation::kNccl:
       return std::make_shared<NcclAllReduce>();
-    case CommunicationImplementation::kRing:  // within one process there is nothing to go round
+    case CommunicationImplementation::kRing:  // a ring needs several processes
       return std::make_shared<HierarchicalCopyAllReduce>();
     case CommunicationImplementation::kAuto:
       break;
@@ -38,17 +38,17 @@ Devices default_devices() {
   return gpus.empty() ? logical_cpus(1) : gpus;
 }
 
-Devices places_of_replicas(const std::string& strategy, const std::vector<std::string>& names,
-                           int replicas_per_device) {
+Devices devices_of_replicas(const std::string& strategy, const std::vector<std::string>& names,
+                            int replicas_per_device) {
   if (replicas_per_device < 1) {
     throw InvalidArgument("[" + strategy + "] expected 1 or more replicas a device, but got " +
                           std::to_string(replicas_per_device));
   }
-  Devices places;
+  Devices replica_devices;
   for (const auto& device : names.empty() ? default_devices() : parse_devices(names)) {
-    places.insert(places.end(), static_cast<size_t>(replicas_per_device), device);
+    replica_devices.insert(replica_devices.end(), static_cast<size_t>(replicas_per_device), device);
   }
-  return places;
+  return replica_devices;
 }
 
 StrategyConfig single_process_config(std::string name, Devices devices, StrategyOptions options) {

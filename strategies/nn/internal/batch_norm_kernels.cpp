@@ -21,7 +21,7 @@ at::ScalarType statistics_dtype(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// The operators want a weight of the input's dtype, or of the statistics'.
+/// The operators expect a weight in the dtype of the input or of the statistics.
 at::Tensor to_statistics_dtype(const at::Tensor& weight, const at::Tensor& input) {
   if (!weight.defined() || weight.scalar_type() != input.scalar_type()) return weight;
   return weight.to(statistics_dtype(input));
@@ -45,7 +45,7 @@ at::Tensor local_statistics(const at::Tensor& input, double eps) {
   const int64_t channels = input.size(1);
   const auto wide = input.options().dtype(at::kDouble);
   if (input.numel() == 0) return at::zeros({2 * channels + 1}, wide);
-  // The operator gives its results in the dtype of the running statistics, whose new values nobody reads.
+  // The operator returns its results in the dtype of the running statistics, whose new values are not used.
   at::Tensor unused = at::zeros({channels}, input.options().dtype(statistics_dtype(input)));
   const auto [mean, var] = at::batch_norm_update_stats(input, unused, unused.clone(), /*momentum=*/0);
   const auto count = at::full({1}, count_of(input), wide);
@@ -56,8 +56,8 @@ Statistics combine(const at::Tensor& gathered, const at::Tensor& input, const Ru
                    double eps) {
   if (input.is_cuda()) return cuda::combine(gathered, input, running, eps);
   // Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances"
-  // (1979), for any number of parts at once: the variance of all is the mean of the parts' variances plus the
-  // variance of their means. No difference of large numbers, as in E[x^2] - E[x]^2.
+  // (1979), for any number of parts at once: the total variance is the mean of the parts' variances plus the
+  // variance of their means. This avoids a difference of large numbers as in E[x^2] - E[x]^2.
   const int64_t channels = input.size(1);
   const at::Tensor counts = gathered.select(1, 2 * channels);
   const at::Tensor means = gathered.narrow(1, 0, channels);
@@ -101,7 +101,7 @@ at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& input, c
                           const Statistics& statistics, const at::Tensor& shared, double eps) {
   if (input.numel() == 0) return at::zeros_like(input);
   if (input.is_cuda()) return cuda::input_gradient(gradient, input, weight, statistics, shared);
-  // With y = weight * x + bias of the normalised x, n values a channel and sums over all replicas:
+  // With y = weight * x + bias of the normalised x, n values per channel and sums over all replicas:
   // weight * invstd * (dy - sum(dy) / n - x * sum(dy * x) / n).
   const auto dtype = statistics_dtype(input);
   at::Tensor scale = statistics.invstd.to(at::kDouble);

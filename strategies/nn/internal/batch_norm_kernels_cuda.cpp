@@ -1,4 +1,4 @@
-// Batch normalisation on CUDA, by the operators that LibTorch has for this purpose.
+// Batch normalisation on CUDA, using the operators that LibTorch has for this purpose.
 #include <ATen/ops/batch_norm_backward_elemt.h>
 #include <ATen/ops/batch_norm_backward_reduce.h>
 #include <ATen/ops/batch_norm_elemt.h>
@@ -16,7 +16,7 @@
 namespace lockstep::batch_norm::cuda {
 namespace {
 
-/// The operator counts an empty first replica as 0 / 0. This many values vanish beside one.
+/// With an empty first replica, the operator would compute 0 / 0. This count is negligible beside 1.
 constexpr double kNearlyNone = 1e-30;
 
 }  // namespace
@@ -25,7 +25,7 @@ at::Tensor local_statistics(const at::Tensor& input, double eps) {
   const int64_t channels = input.size(1);
   const auto wide = input.options().dtype(input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   if (input.numel() == 0) {
-    // combine() divides by the inverse root.
+    // combine() divides by the inverse standard deviation.
     return at::cat({at::zeros({channels}, wide), at::full({channels}, 1, wide), at::zeros({1}, wide)});
   }
   const auto [mean, invstd] = at::batch_norm_stats(input, eps);
@@ -36,7 +36,7 @@ Statistics combine(const at::Tensor& gathered, const at::Tensor& input, const Ru
                    double eps) {
   const int64_t channels = input.size(1);
   const at::Tensor counts = gathered.select(1, 2 * channels);
-  // The operator computes in the dtype of the running statistics, in which counts might not fit.
+  // The operator computes in the dtype of the running statistics, which might not hold the counts.
   const auto dtype = gathered.scalar_type();
   const at::Tensor running_mean = running.mean.defined() ? running.mean.to(dtype) : at::Tensor();
   const at::Tensor running_var = running.var.defined() ? running.var.to(dtype) : at::Tensor();

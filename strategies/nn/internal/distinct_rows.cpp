@@ -14,16 +14,16 @@
 namespace lockstep {
 namespace {
 
-/// A row number, and where it was.
+/// A row number and its index in the input.
 struct PlacedRow {
   uint64_t row;
-  int64_t place;
+  int64_t index;
 };
 
-/// By the rows, least digit first, in as few and as short passes as the largest one takes: a batch has some
-/// ten thousand rows of a table of millions, for which comparing them takes several times as long.
+/// Radix sort by row, least significant digit first, in as few and as short passes as the largest row needs.
+/// A comparison sort takes several times as long for a batch with ten thousand rows of a table of millions.
 std::vector<PlacedRow> sorted(std::span<const int64_t> rows) {
-  constexpr int kMostBits = 12;  // whose counts the nearest cache holds
+  constexpr int kMostBits = 12;  // so that the counts fit into the L1 cache
   std::vector<PlacedRow> placed(rows.size()), other(rows.size());
   uint64_t all_bits = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -52,14 +52,15 @@ TableRows distinct_rows(const at::Tensor& rows) {
   const auto numbers = rows.contiguous();
   const std::span<const int64_t> span(numbers.const_data_ptr<int64_t>(),
                                       static_cast<size_t>(numbers.numel()));
-  TableRows found{.rows = at::empty({numbers.numel()}, numbers.options()), .places = at::empty_like(numbers)};
+  TableRows found{.rows = at::empty({numbers.numel()}, numbers.options()),
+                  .indices = at::empty_like(numbers)};
   auto* distinct = found.rows.mutable_data_ptr<int64_t>();
-  auto* places = found.places.mutable_data_ptr<int64_t>();
+  auto* indices = found.indices.mutable_data_ptr<int64_t>();
   int64_t count = 0;
-  for (const auto& [row, place] : sorted(span)) {
+  for (const auto& [row, index] : sorted(span)) {
     if (count == 0 || distinct[count - 1] != static_cast<int64_t>(row))
       distinct[count++] = static_cast<int64_t>(row);
-    places[place] = count - 1;
+    indices[index] = count - 1;
   }
   found.rows.resize_({count});
   return found;

@@ -23,14 +23,14 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-/// Rows that a thread copies at the least.
+/// Minimum number of rows that a thread copies.
 constexpr int64_t kGrain = 4096;
 
 std::span<const int64_t> span_of(const at::Tensor& numbers) {
   return {numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())};
 }
 
-/// Of each place, which bag it is in.
+/// Returns the bag of each index.
 at::Tensor bags_of(const at::Tensor& offsets, int64_t num_places) {
   const auto begins = span_of(offsets);
   auto bags = at::empty({num_places}, offsets.options());
@@ -42,51 +42,51 @@ at::Tensor bags_of(const at::Tensor& offsets, int64_t num_places) {
   return bags;
 }
 
-/// How many places each bag has, as a column; 1 for none, by which one may divide.
+/// Returns the number of indices in each bag, as a column. An empty bag counts as 1, to allow division.
 at::Tensor lengths_of(const at::Tensor& offsets, int64_t num_places, const at::Tensor& like) {
   const auto ends = at::cat({offsets, at::full({1}, num_places, offsets.options())});
   return ends.diff().clamp_min(1).to(like.scalar_type()).unsqueeze(1);
 }
 
-/// On the CPU.
+/// CPU only.
 template <typename T>
 at::Tensor gather_as(const RowGather& gather, const at::Tensor& bags) {
   const int64_t columns = gather.values.size(1);
   const auto* values = gather.values.const_data_ptr<T>();
-  const auto places = span_of(gather.places);
+  const auto indices = span_of(gather.indices);
   if (!bags.defined()) {
-    auto gathered = at::empty({gather.places.numel(), columns}, gather.values.options());
+    auto gathered = at::empty({gather.indices.numel(), columns}, gather.values.options());
     auto* copies = gathered.template mutable_data_ptr<T>();
-    at::parallel_for(0, gather.places.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      copy_rows(values, places.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), columns,
-                copies + begin * columns);
+    at::parallel_for(0, gather.indices.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      copy_rows(values, indices.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                columns, copies + begin * columns);
     });
     return gathered;
   }
   auto sums = at::zeros({gather.offsets.numel(), columns}, gather.values.options());
-  add_rows(sums.template mutable_data_ptr<T>(), span_of(bags), values, places, columns);
-  if (gather.is_mean) sums.div_(lengths_of(gather.offsets, gather.places.numel(), sums));
+  add_rows(sums.template mutable_data_ptr<T>(), span_of(bags), values, indices, columns);
+  if (gather.is_mean) sums.div_(lengths_of(gather.offsets, gather.indices.numel(), sums));
   return sums;
 }
 
-/// Whether its rows can be read where they lie, by numbers: as those of a tensor of which it is a part, such
-/// as the gradient of many tables' rows side by side.
+/// Whether the gradient's rows can be read in place by number, as rows of a larger tensor that contains it,
+/// such as the gradient of many tables' rows side by side.
 bool has_numbered_rows(const at::Tensor& gradient) {
   const int64_t columns = gradient.size(1);
   return gradient.stride(1) == 1 && gradient.stride(0) >= columns && gradient.stride(0) % columns == 0;
 }
 
-/// Of `num_rows` rows, the sum over their places. `bags`: of which row of the gradient, which
-/// has_numbered_rows(); undefined: of its own.
+/// Returns the sum over its indices for each of `num_rows` rows. `bags` gives each index's row in the
+/// gradient; if undefined, each index has its own. Requires has_numbered_rows().
 template <typename T>
-at::Tensor sums_as(const at::Tensor& gradient, const at::Tensor& places, const at::Tensor& bags,
+at::Tensor sums_as(const at::Tensor& gradient, const at::Tensor& indices, const at::Tensor& bags,
                    int64_t num_rows) {
   const int64_t columns = gradient.size(1);
   const int64_t distance = gradient.stride(0) / columns;
-  auto from = bags.defined() ? bags : at::arange(places.numel(), places.options());
+  auto from = bags.defined() ? bags : at::arange(indices.numel(), indices.options());
   if (distance > 1) from = from * distance;
   auto sums = at::zeros({num_rows, columns}, gradient.options());
-  add_rows(sums.template mutable_data_ptr<T>(), span_of(places), gradient.const_data_ptr<T>(), span_of(from),
+  add_rows(sums.template mutable_data_ptr<T>(), span_of(indices), gradient.const_data_ptr<T>(), span_of(from),
            columns);
   return sums;
 }
@@ -116,10 +116,10 @@ class RowGatherBackward final : public Node {
  public:
   RowGatherBackward(const RowGather& gather, at::Tensor bags)
       : rows_(gather.rows),
-        places_(gather.places),
-        version_(version_of(places_)),
+        indices_(gather.indices),
+        version_(version_of(indices_)),
         bags_(std::move(bags)),
-        lengths_(gather.is_mean ? lengths_of(gather.offsets, places_.numel(), gather.values) : at::Tensor()),
+        lengths_(gather.is_mean ? lengths_of(gather.offsets, indices_.numel(), gather.values) : at::Tensor()),
         table_sizes_(gather.table.sizes().vec()) {}
 
   std::string name() const override { return "RowGatherBackward"; }
@@ -127,34 +127,34 @@ class RowGatherBackward final : public Node {
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     refuse_create_graph();
-    if (version_of(places_) != version_)
+    if (version_of(indices_) != version_)
       throw InvalidArgument(
           "[ShardedEmbedding] expected the ids of forward() in backward, but they were changed in place");
-    if (!rows_.defined()) {  // the places are numbers of rows
-      auto distinct = distinct_rows(places_);
+    if (!rows_.defined()) {  // indices are row numbers
+      auto distinct = distinct_rows(indices_);
       rows_ = std::move(distinct.rows);
-      places_ = std::move(distinct.places);
-      version_ = version_of(places_);
+      indices_ = std::move(distinct.indices);
+      version_ = version_of(indices_);
     }
     auto gradient = gradients[0];
     if (lengths_.defined()) gradient = gradient / lengths_;
     if (!has_numbered_rows(gradient)) gradient = gradient.contiguous();
     const auto sums = gradient.scalar_type() == at::kFloat
-                          ? sums_as<float>(gradient, places_, bags_, rows_.numel())
-                          : sums_as<double>(gradient, places_, bags_, rows_.numel());
+                          ? sums_as<float>(gradient, indices_, bags_, rows_.numel())
+                          : sums_as<double>(gradient, indices_, bags_, rows_.numel());
     return {sparse_gradient(rows_, sums, table_sizes_)};
   }
 
  private:
   at::Tensor rows_;
-  at::Tensor places_;  // may be the caller's ids
+  at::Tensor indices_;  // may be the caller's ids
   uint32_t version_;
   const at::Tensor bags_;
   const at::Tensor lengths_;
   const std::vector<int64_t> table_sizes_;
 };
 
-/// The gradient of rows that were read of a table, as a sparse one of the table.
+/// Turns the gradient of rows read from a table into a sparse gradient of the table.
 class ReadRowsBackward final : public Node {
  public:
   ReadRowsBackward(at::Tensor rows, std::vector<int64_t> table_sizes)
@@ -173,13 +173,13 @@ class ReadRowsBackward final : public Node {
   std::vector<int64_t> table_sizes_;
 };
 
-/// Makes `result` the function of the table whose gradient the node gives.
+/// Makes `result` a function of the table, whose gradient `node` computes.
 void connect(const std::shared_ptr<Node>& node, const at::Tensor& table, at::Tensor& result) {
   node->set_next_edges(torch::autograd::collect_next_edges(table));
   torch::autograd::create_gradient_edge(result, node);
 }
 
-/// By LibTorch's own functions, which any device and dtype has.
+/// Uses LibTorch's functions, which exist for every device and dtype.
 at::Tensor gather_anywhere(const RowGather& gather, bool needs_gradient) {
   auto values = gather.values;
   const bool is_whole = !gather.rows.defined();
@@ -188,9 +188,9 @@ at::Tensor gather_anywhere(const RowGather& gather, bool needs_gradient) {
     connect({new ReadRowsBackward(gather.rows, gather.table.sizes().vec()), torch::autograd::deleteNode},
             gather.table, values);
   }
-  if (!gather.offsets.defined() || gather.offsets.numel() == 0)  // for which embedding_bag has no result
-    return at::embedding(values, gather.places, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, is_whole);
-  return std::get<0>(at::embedding_bag(values, gather.places, gather.offsets,
+  if (!gather.offsets.defined() || gather.offsets.numel() == 0)  // embedding_bag has no result for 0 bags
+    return at::embedding(values, gather.indices, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, is_whole);
+  return std::get<0>(at::embedding_bag(values, gather.indices, gather.offsets,
                                        /*scale_grad_by_freq=*/false, gather.is_mean ? 1 : 0, is_whole));
 }
 
@@ -198,14 +198,14 @@ at::Tensor gather_anywhere(const RowGather& gather, bool needs_gradient) {
 
 at::Tensor gather_rows(const RowGather& given) {
   RowGather gather = given;
-  if (gather.offsets.defined() && gather.offsets.numel() == 0)  // no bag takes any
-    gather.places = gather.places.narrow(0, 0, 0);
+  if (gather.offsets.defined() && gather.offsets.numel() == 0)  // no bag uses any index
+    gather.indices = gather.indices.narrow(0, 0, 0);
   const bool needs_gradient = at::GradMode::is_enabled() && gather.table.requires_grad();
   if (!has_kernels(gather.values)) return gather_anywhere(gather, needs_gradient);
   at::Tensor gathered, bags;
   {
     const at::NoGradGuard no_grad;
-    if (gather.offsets.defined()) bags = bags_of(gather.offsets, gather.places.numel());
+    if (gather.offsets.defined()) bags = bags_of(gather.offsets, gather.indices.numel());
     gathered = gather.values.scalar_type() == at::kFloat ? gather_as<float>(gather, bags)
                                                          : gather_as<double>(gather, bags);
   }

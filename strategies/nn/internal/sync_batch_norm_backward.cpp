@@ -36,7 +36,7 @@ class SyncBatchNormBackward final : public Node {
     const std::lock_guard<std::mutex> one_at_a_time(mutex_);
     const at::Tensor input = input_.unpack();
     const at::Tensor weight = weight_.unpack();
-    // A replica whose loss does not depend on its shard takes part in the others' sum all the same.
+    // A replica whose loss does not depend on its shard still takes part in the others' sum.
     const at::Tensor gradient = gradients[0].defined() ? gradients[0] : input_metadata(0).zeros_like();
     return input_gradients(gradient.contiguous(input.suggest_memory_format()), input, weight);
   }
@@ -58,7 +58,7 @@ class SyncBatchNormBackward final : public Node {
       all_reduce_(*backend, ReduceOp::kSum, {sums.shared});
       results[0] = batch_norm::input_gradient(gradient, input, weight, statistics_, sums.shared, eps_);
     }
-    // This replica's parts: the others' are added where all gradients of parameters are.
+    // Only this replica's parts: the others are added when all parameters' gradients are summed.
     if (task_should_compute_output(1)) results[1] = sums.weight_gradient.to(weight.scalar_type());
     if (task_should_compute_output(2)) results[2] = sums.bias_gradient.to(weight.scalar_type());
     return results;

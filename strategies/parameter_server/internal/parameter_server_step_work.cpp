@@ -19,7 +19,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::max(0.0, std::chrono::duration<double>(end - begin).count());
 }
 
-/// See number_replicas(): the numbers of a step are the same however it is cut into slots.
+/// For number_replicas(): a step has the same random numbers however it is cut into slots.
 uint64_t seed_of_step(uint64_t seed, int64_t step) {
   return seed ^ (0xd1342543de82ef95ULL * (static_cast<uint64_t>(step) + 1));
 }
@@ -94,10 +94,10 @@ ClosureValues ParameterServerStrategy::StepWork::run_alone() {
   const Current current{strategy_};
   const int num_local = strategy_.num_local_replicas();
   strategy_.work_ = this;
-  strategy_.variables_->take_gradients();  // that a step has left which failed
+  strategy_.variables_->take_gradients();  // drops those of a failed step
   strategy_.number_replicas(slot_.slot * num_local, slot_.num_slots * num_local,
                             seed_of_step(strategy_.seed_, slot_.step));
-  // The replicas have threads of their own. A second team, of this one, would spin for work on their cores.
+  // The replicas have their own threads. A second team for this thread would spin for work on their cores.
   const IntraOpThreadsGuard no_pool(1);
   auto results = parts_.run(slot_, batch_.get());
   gradients_ = strategy_.variables_->take_gradients();

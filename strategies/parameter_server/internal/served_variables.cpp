@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// The older of two reads of the same rows' shards; 0 is also that of a shard of which nothing was read.
+/// Keeps the older version of two reads for each shard. Version 0 also means that nothing was read.
 void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& read) {
   versions.resize(read.size());
   for (size_t i = 0; i < read.size(); ++i) {
@@ -41,16 +41,17 @@ bool has_gpu(const std::vector<c10::Device>& devices) {
   return std::any_of(devices.begin(), devices.end(), [](const auto& device) { return device.is_cuda(); });
 }
 
-/// Of these rows of them, in pinned memory where the values are.
-at::Tensor values_of_rows(const at::Tensor& values, const at::Tensor& places, bool pinned) {
+/// Returns the values at `indices`, in pinned memory if `pinned`.
+at::Tensor values_of_rows(const at::Tensor& values, const at::Tensor& indices, bool pinned) {
   auto sizes = values.sizes().vec();
-  sizes[0] = places.numel();
+  sizes[0] = indices.numel();
   auto chosen = at::empty(sizes, values.options().pinned_memory(pinned));
-  at::index_select_out(chosen, values, 0, places);
+  at::index_select_out(chosen, values, 0, indices);
   return chosen;
 }
 
-/// On the CPU; from a GPU into pinned memory, and only once that has done what its current stream has now.
+/// Returns a copy on the CPU. From a GPU, it is in pinned memory and complete only once the current stream's
+/// work is done.
 at::Tensor copied_to_host(const at::Tensor& tensor) {
   auto copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda()));
   return copy.copy_(tensor, /*non_blocking=*/true);
@@ -66,12 +67,12 @@ std::vector<c10::Device> ServedVariables::Variable::devices() const {
   return devices;
 }
 
-/// Of some variables, by their places among all.
+/// Values of some variables, by index into `variables_`.
 class ServedVariables::Values {
  public:
-  std::map<size_t, ParameterClient::Pulled> variables;  // whole ones
+  std::map<size_t, ParameterClient::Pulled> variables;  // read completely
   std::map<size_t, std::vector<uint64_t>> table_versions;
-  std::vector<TableLookups::Lookup> lookups;  // with values
+  std::vector<TableLookups::Lookup> lookups;  // with their values
 };
 
 ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bool creates) {
@@ -81,7 +82,7 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
   {
     MutexLock lock(mutex_);
     for (const auto& parameter : added.replicas) {
-      if (places_.contains(parameter.unsafeGetTensorImpl()))
+      if (indices_.contains(parameter.unsafeGetTensorImpl()))
         throw InvalidArgument(
             c10::str("[ParameterServerStrategy] expected a parameter in one optimizer, but '", added.name,
                      "' is in another one already"));
@@ -93,7 +94,7 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
     Variable variable{.number = number, .name = added.name, .is_table = added.initial.has_value()};
     for (const auto& parameter : added.replicas) {
       variable.replicas.emplace_back(parameter.getIntrusivePtr());
-      places_[parameter.unsafeGetTensorImpl()] = variables_.size();
+      indices_[parameter.unsafeGetTensorImpl()] = variables_.size();
     }
     variables_.push_back(std::move(variable));
   }
@@ -104,9 +105,9 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
   return writer_.create(number, first.detach().cpu().contiguous(), added.rule);
 }
 
-size_t ServedVariables::place_of(const at::Tensor& parameter) const {
-  const auto found = places_.find(parameter.unsafeGetTensorImpl());
-  if (found == places_.end())
+size_t ServedVariables::index_of(const at::Tensor& parameter) const {
+  const auto found = indices_.find(parameter.unsafeGetTensorImpl());
+  if (found == indices_.end())
     throw InvalidArgument(
         c10::str("[ParameterServerStrategy] expected a parameter of an optimizer made in "
                  "scope, but got another one of shape ",
@@ -124,43 +125,43 @@ std::vector<ParameterClient::Pulled> ServedVariables::pull(
 std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const TableLookups& lookups) {
   const auto values = std::make_shared<Values>();
   std::vector<ParameterClient::Wanted> wanted;
-  std::vector<size_t> places;  // of those wanted
+  std::vector<size_t> indices;  // indices into `variables_`, one per `wanted`
   std::map<size_t, std::vector<size_t>> by_table;
   {
     MutexLock lock(mutex_);
-    for (size_t place = 0; place < variables_.size(); ++place) {
-      const auto& variable = variables_[place];
+    for (size_t index = 0; index < variables_.size(); ++index) {
+      const auto& variable = variables_[index];
       const auto devices = variable.devices();
       if (variable.is_table || devices.empty()) continue;
       wanted.push_back({.variable = variable.number, .rows = {}, .pinned = has_gpu(devices)});
-      places.push_back(place);
+      indices.push_back(index);
     }
     values->lookups = lookups.all();
     for (size_t i = 0; i < values->lookups.size(); ++i)
-      by_table[place_of(values->lookups[i].parameter)].push_back(i);
-    for (const auto& [place, which] : by_table) {
+      by_table[index_of(values->lookups[i].parameter)].push_back(i);
+    for (const auto& [index, which] : by_table) {
       std::vector<at::Tensor> rows;
       for (const size_t i : which) rows.push_back(values->lookups[i].rows.rows);
-      wanted.push_back({.variable = variables_[place].number,
+      wanted.push_back({.variable = variables_[index].number,
                         .rows = rows.size() == 1 ? rows.front() : distinct_rows(at::cat(rows)).rows,
-                        .pinned = has_gpu(variables_[place].devices())});
-      places.push_back(place);
+                        .pinned = has_gpu(variables_[index].devices())});
+      indices.push_back(index);
     }
   }
   auto pulled = pull(wanted);
-  std::map<const at::TensorImpl*, at::Tensor> pinned;  // of lookups that are alike in several tables
+  std::map<const at::TensorImpl*, at::Tensor> pinned;  // one copy for lookups that share numbers
   const auto pinned_once = [&](const at::Tensor& numbers) {
     at::Tensor& copy = pinned[numbers.unsafeGetTensorImpl()];
     if (!copy.defined()) copy = pinned_for(numbers, at::kCUDA);
     return copy;
   };
   for (size_t i = 0; i < pulled.size(); ++i) {
-    const auto table = by_table.find(places[i]);
+    const auto table = by_table.find(indices[i]);
     if (table == by_table.end()) {
-      values->variables[places[i]] = std::move(pulled[i]);
+      values->variables[indices[i]] = std::move(pulled[i]);
       continue;
     }
-    values->table_versions[places[i]] = std::move(pulled[i].versions);
+    values->table_versions[indices[i]] = std::move(pulled[i].versions);
     for (const size_t which : table->second) {
       auto& rows = values->lookups[which].rows;
       rows.values = table->second.size() == 1
@@ -169,7 +170,7 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
                                          wanted[i].pinned);
       if (!wanted[i].pinned) continue;
       rows.rows = pinned_once(rows.rows);
-      rows.places = pinned_once(rows.places);
+      rows.indices = pinned_once(rows.indices);
     }
   }
   return values;
@@ -177,12 +178,12 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
 
 void ServedVariables::use(const Values& values) {
   for (auto& variable : variables_) variable.versions.clear();
-  for (const auto& [place, versions] : values.table_versions) variables_[place].versions = versions;
-  for (const auto& [place, pulled] : values.variables) {
-    auto& variable = variables_[place];
+  for (const auto& [index, versions] : values.table_versions) variables_[index].versions = versions;
+  for (const auto& [index, pulled] : values.variables) {
+    auto& variable = variables_[index];
     variable.versions = pulled.versions;
     for (const auto& weak : variable.replicas) {
-      // A GPU copies on the caller's current stream, which run() has the replicas' streams wait for.
+      // A GPU copies on the caller's current stream; run() makes the replicas' streams wait for it.
       if (auto parameter = weak.lock())
         at::Tensor(std::move(parameter)).copy_(pulled.values, /*non_blocking=*/true);
     }
@@ -209,21 +210,21 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
     if (values_)
       for (const auto& lookup : values_->lookups)
         if (lookup.is_of(table.table(), ids))
-          return {lookup.rows.rows, lookup.rows.places.reshape(ids.sizes()), lookup.rows.values};
+          return {lookup.rows.rows, lookup.rows.indices.reshape(ids.sizes()), lookup.rows.values};
   }
   auto read = distinct_rows(table.rows_of(ids.cpu()));
   ParameterClient::Wanted wanted{.rows = read.rows, .pinned = table.table().is_cuda()};
-  size_t place = 0;
+  size_t index = 0;
   {
     MutexLock lock(mutex_);
-    place = place_of(table.table());
-    wanted.variable = variables_[place].number;
+    index = index_of(table.table());
+    wanted.variable = variables_[index].number;
   }
   const auto begin = Clock::now();
   auto pulled = pull({wanted});
   MutexLock lock(mutex_);
   seconds_waited_ += seconds_since(begin);
-  keep_older(variables_[place].versions, pulled[0].versions);
+  keep_older(variables_[index].versions, pulled[0].versions);
   read.values = std::move(pulled[0].values);
   return read;
 }
@@ -232,7 +233,7 @@ at::Tensor ServedVariables::read_rows(const ServedTable& table, int64_t begin, i
   ParameterClient::Wanted wanted{.rows = at::arange(begin, end)};
   {
     MutexLock lock(mutex_);
-    wanted.variable = variables_[place_of(table.table())].number;
+    wanted.variable = variables_[index_of(table.table())].number;
   }
   return std::move(pull({wanted}).front().values);
 }
@@ -243,7 +244,7 @@ void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
     MutexLock lock(mutex_);
     copies = copies_of_gradients(optimizer);
   }
-  // Not under the lock: meanwhile the next step's values are read.
+  // Waits without the lock, because the next step's values are read meanwhile.
   for (const auto& group : optimizer.param_groups()) {
     const auto& parameters = group.params();
     const auto on_gpu = std::find_if(parameters.begin(), parameters.end(),
@@ -265,7 +266,7 @@ ServedVariables::Gradients ServedVariables::copies_of_gradients(
     for (const auto& parameter : group.params()) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
-      const auto& variable = variables_[place_of(parameter)];
+      const auto& variable = variables_[index_of(parameter)];
       const auto is_of_it = [&](const auto& taken) { return taken.variable == variable.number; };
       if (std::any_of(gradients_.begin(), gradients_.end(), is_of_it) ||
           std::any_of(copies.begin(), copies.end(), is_of_it))
@@ -282,7 +283,7 @@ ServedVariables::Gradients ServedVariables::copies_of_gradients(
       if (gradient.is_sparse()) {
         const auto coalesced = coalesced_rows(gradient);
         taken.rows = coalesced.indices().squeeze(0).contiguous();
-        taken.values = coalesced.values().contiguous();  // nothing writes to either any more
+        taken.values = coalesced.values().contiguous();  // nothing writes to rows or values any more
         if (gradient.is_cuda()) {
           taken.rows = copied_to_host(taken.rows);
           taken.values = copied_to_host(taken.values);

@@ -84,7 +84,7 @@ class ServedVariables : public TableReader {
     std::vector<c10::Device> devices() const;
   };
 
-  size_t place_of(const at::Tensor& parameter) const LOCKSTEP_REQUIRES(mutex_);
+  size_t index_of(const at::Tensor& parameter) const LOCKSTEP_REQUIRES(mutex_);
   std::vector<ParameterClient::Pulled> pull(const std::vector<ParameterClient::Wanted>& wanted);
   void use(const Values& values) LOCKSTEP_REQUIRES(mutex_);
   /// On GPUs, copies on the current stream.
@@ -96,7 +96,7 @@ class ServedVariables : public TableReader {
   ParameterClient writer_ LOCKSTEP_GUARDED_BY(writer_mutex_);
   mutable Mutex mutex_;
   std::vector<Variable> variables_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::map<const at::TensorImpl*, size_t> places_ LOCKSTEP_GUARDED_BY(mutex_);  // indices into variables_
+  std::map<const at::TensorImpl*, size_t> indices_ LOCKSTEP_GUARDED_BY(mutex_);  // indices into variables_
   // Values of the current run, whose rows can be used.
   std::shared_ptr<const Values> values_ LOCKSTEP_GUARDED_BY(mutex_);
   Gradients gradients_ LOCKSTEP_GUARDED_BY(mutex_);

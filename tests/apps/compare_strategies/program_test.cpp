@@ -1,4 +1,4 @@
-// What the built compare_strategies measures, says and returns.
+// Measurements, output and exit codes of the built compare_strategies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -76,7 +76,7 @@ TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64
     EXPECT_LT(row["communication_share"], 1) << row;
     EXPECT_GE(row["data_wait_share"], 0) << row;
   }
-  // Every process has LibTorch in memory: two take more than one.
+  // Every process loads LibTorch: two take more memory than one.
   EXPECT_GT(json["strategies"][4]["peak_memory_bytes"].get<double>(),
             1.3 * json["strategies"][0]["peak_memory_bytes"].get<double>());
   EXPECT_EQ(json["reference"], "default");
@@ -137,8 +137,8 @@ TEST_F(CompareStrategiesProgram, SaysWhichTaskOfParameterServersFailed) {
 }
 
 TEST_F(CompareStrategiesProgram, TrainsInTheOrderOfTheLossesThatOneProgramAloneHas) {
-  // A step of plain SGD with rate r lowers the loss by about r times the squared norm of its gradient:
-  // without any rate to speak of, the loss stays that of chance over ten classes.
+  // A step of plain SGD with rate r lowers the loss by about r times the squared norm of its gradient. With a
+  // rate near zero, the loss stays at the chance level of ten classes.
   ASSERT_EQ(compare_shortly("default", {"--optimizer", "sgd", "--learning-rate", "1e-12"}).exit_code, 0);
   for (const auto& loss : results()["strategies"][0]["losses"]) EXPECT_NEAR(loss, std::log(10.0), 0.3);
 }
@@ -225,7 +225,7 @@ TEST_F(CompareStrategiesProgram, MeasuresWhereItsArgumentsEndWithTwoDashes) {
   EXPECT_EQ(results()["strategies"][0]["losses"].size(), 4U);
 }
 
-/// Processes of this program that measure, by their working on `out`.
+/// The number of processes of this program that are measuring for the folder `out`.
 int num_measuring(const std::string& out) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -283,7 +283,7 @@ TEST_F(CompareStrategiesProgram, GoesOnWithTheMeasurementsThatAreLeft) {
               first["strategies"][i]["parameter_difference"]);
   }
 
-  // Of four, one is damaged.
+  // One of four measurements is damaged.
   std::ofstream(backup + "/checkpoint-000000000002/measurement") << "damaged";
   const auto mended = run("third", {"--rounds", "2"});
   ASSERT_EQ(mended.exit_code, 0) << mended.error;
@@ -296,7 +296,7 @@ TEST_F(CompareStrategiesProgram, GoesOnWithTheMeasurementsThatAreLeft) {
   EXPECT_EQ(other.exit_code, 4);
   EXPECT_THAT(other.error,
               HasSubstr("expected one of the same comparison, with optimizer sgd, but got optimizer adam"));
-  // Those of another folder are copied.
+  // Measurements of another folder are copied.
   out_ = folder_.path() + "/copied";
   const auto of_others = compare_shortly(
       "default,mirrored:2", {"--rounds", "2", "--resume", backup, "--backup-dir", folder_.path() + "/copy"});

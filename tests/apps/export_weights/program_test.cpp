@@ -1,4 +1,4 @@
-// The built program, with files that Lockstep writes; those of Python stand in tests/training.
+// Tests the built program on files written by Lockstep; tests/training has those written by Python.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

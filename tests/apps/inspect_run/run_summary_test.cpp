@@ -41,7 +41,7 @@ TEST(RunSummaryTest, ReadsWhatWasRecorded) {
   ASSERT_THAT(summary.checkpoints, SizeIs(2));
   EXPECT_EQ(summary.checkpoints[0].name, "best.pt");
   EXPECT_EQ(summary.checkpoints[0].bytes, 2048U);
-  EXPECT_EQ(summary.checkpoints[1].bytes, 1024U);  // a folder: what is in it
+  EXPECT_EQ(summary.checkpoints[1].bytes, 1024U);  // a folder: the size of its files
   ASSERT_THAT(summary.event_files, SizeIs(1));
   EXPECT_THAT(summary.event_files[0].name, StartsWith("train/events.out.tfevents."));
   EXPECT_TRUE(summary.report_bytes.has_value());

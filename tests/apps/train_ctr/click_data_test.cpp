@@ -19,7 +19,7 @@ using lockstep::testing::write_text;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-/// Rows that can be told apart by their first number.
+/// Rows that differ in their first number.
 std::string rows(int64_t first, int64_t count) {
   std::string text;
   for (int64_t i = first; i < first + count; ++i) {

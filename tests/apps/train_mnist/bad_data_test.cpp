@@ -1,4 +1,4 @@
-// Data that cannot be used: the program ends with exit code 3 and names what it met.
+// Unusable data: the program ends with exit code 3 and names the problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::string write_archive(const TemporaryFolder& folder, const std::vector<RawZi
   return folder.write("digits.zip", make_raw_zip(entries));
 }
 
-/// An IDX file of bytes.
+/// An IDX file of bytes, each of them 1.
 Bytes idx(const std::vector<uint32_t>& dimensions, size_t count, uint8_t type = 0x08) {
   Bytes bytes{0, 0, type, static_cast<uint8_t>(dimensions.size())};
   for (const uint32_t size : dimensions) {
@@ -68,7 +68,7 @@ Bytes idx(const std::vector<uint32_t>& dimensions, size_t count, uint8_t type = 
 constexpr const char* kTrainImages = "train-images-idx3-ubyte";
 constexpr const char* kTrainLabels = "train-labels-idx1-ubyte";
 
-/// MNIST's files with four examples a split.
+/// MNIST's files with four examples per split.
 void write_mnist(const TemporaryFolder& folder) {
   for (const std::string split : {"train", "t10k"}) {
     folder.write(split + "-images-idx3-ubyte", idx({4, 28, 28}, 4 * 28 * 28));
@@ -96,7 +96,7 @@ TEST(BadData, NamesADamagedPng) {
   Bytes magic = good;
   magic[1] = 'J';
   Bytes huge = good;
-  huge[16] = huge[20] = 0x7f;  // width and height, whose checksum no longer holds either
+  huge[16] = huge[20] = 0x7f;  // width and height; their checksum is wrong too
   Bytes empty = good;
   for (size_t byte = 16; byte < 24; ++byte) empty[byte] = 0;
   for (const Bytes& bytes : {Bytes(good.begin(), good.begin() + 40), Bytes(good.begin(), good.end() - 16),

@@ -1,4 +1,4 @@
-// What the built program says and returns besides training.
+// Messages and exit codes of the built program, apart from training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(TrainMnistProgram, RefusesUnknownRepeatedAndEmptyDevices) {
   expect_refusal(train_mnist({"--devices", "gpu:x"}, no_gpu), 2, {"--devices gpu:x: ", "'gpu:x'", available});
   expect_refusal(train_mnist({"--devices", "GPU:99"}, no_gpu), 2,
                  {"'GPU:99'", "there is no GPU: ", available});
-  // It names what is missing, which is another thing without CUDA than with it.
+  // The message names what is missing, which depends on whether the build has CUDA.
   expect_refusal(
       train_mnist({"--strategy", "mirrored", "--devices", "gpu:0"}, no_gpu), 2,
 #ifdef LOCKSTEP_WITH_CUDA
@@ -79,7 +79,7 @@ TEST(TrainMnistProgram, RefusesUnknownRepeatedAndEmptyDevices) {
 
 TEST(TrainMnistProgram, SaysWithinTwoSecondsThatThereIsNoGpu) {
   const ProcessOptions no_gpu{.variables = {{"CUDA_VISIBLE_DEVICES", "-1"}}};
-  // The quickest of a few, since the machine has other things to do.
+  // The quickest of several attempts, since the machine may be busy.
   auto quickest = std::chrono::steady_clock::duration::max();
   for (int attempt = 0; attempt < 5 && quickest >= std::chrono::seconds(2); ++attempt) {
     const auto begin = std::chrono::steady_clock::now();
@@ -114,7 +114,7 @@ TEST(TrainMnistProgram, UndoesStepsThatEndInNanWhereAskedTo) {
         short_training({"--strategy", "mirrored", "--replicas", "2", "--on-not-finite", action}),
         {.variables = {{"LOCKSTEP_FAULTS", "nan@replica1:step2"}}});
   };
-  // Where it is looked for at the epoch's end only, the next step's loss is the first that shows it.
+  // If losses are only checked at the end of the epoch, the next step's loss is the first to show the NaN.
   expect_refusal(run("stop"), 6, {"epoch 1, step 3: expected a finite loss, but replica 1 (cpu:1) got NaN"});
   const auto rolled_back = run("roll_back");
   EXPECT_EQ(rolled_back.exit_code, 0) << rolled_back.error;

@@ -1,4 +1,4 @@
-// What the built program records of a run, and runs that begin with what another one left.
+// Records that the built program writes of a run, and runs that start from the files of another run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-/// A training with a record in `folder`/run.
+/// Trains and records the run in `folder`/run.
 ProcessResult recorded(const TemporaryFolder& folder, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"--run-dir", folder.path() + "/run"});
   return train_mnist(short_training(more));
@@ -133,7 +133,7 @@ TEST(TrainMnistRun, BeginsWithTheWeightsOfAnother) {
   const std::string weights = folder.path() + "/run/checkpoints/last.safetensors";
   EXPECT_THAT(names_in(folder.path() + "/run/checkpoints"),
               ElementsAre("best.pt", "best.safetensors", "last.pt", "last.safetensors"));
-  // So slow that the weights stay what they were.
+  // The learning rate is too low to change the weights.
   const std::vector<std::string> still{"--learning-rate", "1e-12", "--optimizer", "sgd", "--init-weights"};
   for (const std::string ending : {".safetensors", ".pt"}) {
     auto more = still;
@@ -149,7 +149,7 @@ TEST(TrainMnistRun, ListsTheWeightsThatDoNotFitAndRefusesThemWhereItIsToBeStrict
   const TemporaryFolder folder;
   ASSERT_EQ(recorded(folder).exit_code, 0);
   const std::string weights = folder.path() + "/run/checkpoints/last.safetensors";
-  // Images of another size: the dense layer takes more features.
+  // With larger images, the dense layer takes more features.
   const auto loose = train_mnist(short_training({"--init-weights", weights, "--image-size", "32"}));
   EXPECT_EQ(loose.exit_code, 0) << loose.error;
   EXPECT_THAT(loose.out, AllOf(HasSubstr("5 tensors of"), HasSubstr("dense.weight"), HasSubstr("128, 5408"),

@@ -30,12 +30,12 @@ TEST(RingAllReduce, WithoutLatencyNeverTakesTwiceTheBytes) {
 const Topology kFourByFour{
     .num_machines = 4, .replicas_each = 4, .within = {0.1, 1000}, .between = {0.2, 100}};
 
-// 16 ranks: 30 messages of the slower link, and 2 * 15/16 of the bytes by it.
+// 16 ranks: 30 messages over the slower link, and 2 * 15/16 of the bytes.
 TEST(FlatAllReduce, IsARingOfTheSlowestLink) {
   EXPECT_DOUBLE_EQ(flat_all_reduce_seconds(kFourByFour, 1600), 30 * 0.2 + 3000.0 / 100);
 }
 
-// Two rings of 4, one after the other: 6 messages and 1.5 times the bytes by each link.
+// Two rings of 4, one after the other: 6 messages and 1.5 times the bytes over each link.
 TEST(HierarchicalAllReduce, IsARingWithinAndOneBetween) {
   EXPECT_DOUBLE_EQ(hierarchical_all_reduce_seconds(kFourByFour, 1600),
                    6 * 0.1 + 2400.0 / 1000 + 6 * 0.2 + 2400.0 / 100);

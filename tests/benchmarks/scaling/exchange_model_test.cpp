@@ -5,8 +5,8 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// What processes would measure whose exchanges take 0.2 s, 0.1 s a message, 0.01 s a byte on the ring and
-/// 0.002 s a byte of gradients, and half as much of the processor for what has to do with bytes on the ring.
+/// A fit of processes whose exchanges take 0.2 s, 0.1 s a message, 0.01 s a byte on the ring and 0.002 s a
+/// byte of gradients. Bytes on the ring take half of their time on the processor.
 LoopbackFit synthetic_fit(int num_ranks) {
   std::vector<ExchangeSample> samples;
   for (const double bytes : {10.0, 100.0, 1000.0}) {
@@ -26,7 +26,7 @@ TEST(ExchangeModel, FindsWhatTheSamplesAreMadeOf) {
   EXPECT_NEAR(cost.cpu_seconds_per_ring_byte, 0.005, 1e-9);
 }
 
-// By hand, for 8 ranks: 21 messages, 1.75 bytes on the ring for each of 80.
+// By hand, for 8 ranks: 21 messages, and 1.75 bytes on the ring for each of 80.
 TEST(ExchangeModel, SendsAsFastAsTheSlowerOfSoftwareAndLink) {
   const auto cost = cost_of({synthetic_fit(2), synthetic_fit(4)}, 0.002, 0.5);
   const double always = 0.2 + 21 * (0.1 + 0.03) + 0.002 * 80;
@@ -41,7 +41,7 @@ TEST(ExchangeModel, TakesNoMoreThanTheProcessorOfItsTime) {
   EXPECT_NEAR(alone.taken_share, 5.3 / 12.5, 1e-6);
   EXPECT_NEAR(exchange_over_loopback(fit, 1000, 0.5).taken_share, 2 * 5.3 / 12.5, 1e-6);
   EXPECT_EQ(exchange_over_loopback(fit, 1000, 0.1).taken_share, 1);
-  // A slow link leaves the processor alone.
+  // A slow link leaves the processor free.
   EXPECT_LT(exchange_between_machines(cost_of({fit}, 0, 1), 2, 1000, {0, 1e-3}).taken_share, 1e-4);
 }
 
@@ -51,7 +51,7 @@ TEST(ExchangeModel, OneWorkerHasNoneToExchangeWith) {
   EXPECT_EQ(exchange.taken_share, 0);
 }
 
-// Nothing tells the messages from the rest: all of it counts as messages.
+// Nothing separates the messages from the rest, so all of it counts as messages.
 TEST(ExchangeModel, WithOneNumberOfRanksHasNoFixedPart) {
   const auto cost = cost_of({synthetic_fit(2)}, 0, 1);
   EXPECT_EQ(cost.fixed_seconds, 0);

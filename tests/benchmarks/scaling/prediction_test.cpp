@@ -96,19 +96,19 @@ TEST(PredictStep, TakesLongerWithMoreWorkersAndSlowerLinks) {
 }
 
 TEST(PredictStepOnLoopback, HidesNothingWhereProcessesShareTheCores) {
-  // 1 s an exchange of any size, of which a process's share of the processor is half.
+  // An exchange of any size takes 1 s, half of it on a process's share of the processor.
   const LoopbackFit busy{.num_ranks = 4, .seconds = {1, 0}, .cpu_seconds = {0.5, 0}};
   const auto predict = [&](int cores, Overlap overlap) {
     return predict_step_on_loopback(busy, busy, small_step(), 100, cores, overlap);
   };
   EXPECT_DOUBLE_EQ(predict(2, Overlap::kNone), 3.5 + 3);
   EXPECT_DOUBLE_EQ(predict(2, Overlap::kBackward), 3.5 + 3);
-  // With a core each: from 0.5 to 1.5 s, with half of the speed of backward, which ends at 2.5 s.
+  // With a core each, backward runs at half speed from 0.5 to 1.5 s, and ends at 2.5 s.
   EXPECT_DOUBLE_EQ(predict(4, Overlap::kBackward), 3.5 + 0.5 + 2);
 }
 
-// By hand: 16 GPUs, one bucket, 1 s of compute. A flat ring has 30 messages and 1.875 of the bytes by the
-// slower link, the hierarchical one 6 of each link and 1.5 of the bytes by each.
+// By hand: 16 GPUs, one bucket, 1 s of compute. A flat ring has 30 messages and 1.875 of the bytes over the
+// slower link, the hierarchical one 6 messages and 1.5 of the bytes over each link.
 TEST(PredictGpuStep, ComparesAFlatRingWithAHierarchicalOne) {
   const GpuCluster cluster{
       .topology = {.num_machines = 4, .replicas_each = 4, .within = {1e-3, 1e9}, .between = {2e-3, 1e8}},

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 struct Finished {
   int exit_code = -1;
-  std::string output;  ///< of both streams
+  std::string output;  ///< both streams
 };
 
 Finished run_scaling_benchmark(const std::string& flags) {
@@ -87,7 +87,7 @@ TEST_F(ScalingBenchmark, MeasuresPredictsAndChecks) {
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream);
 
-  // One process with three batch sizes, two with one.
+  // One process with three batch sizes, two processes with one.
   EXPECT_EQ(json["compute"].size(), 4);
   for (const auto& row : json["compute"]) {
     double bytes = 0;

@@ -28,7 +28,7 @@ TEST(StepModel, ExchangesWaitForTheirBucketAndForEachOther) {
   EXPECT_DOUBLE_EQ(step_seconds(compute, {{3}, {3}, {3}}, Overlap::kNone), 2 + 6 + 9 + 1);
 }
 
-// Of 1 s each: at 1 to 2, 3 to 4, and 6 to 7, when backward has ended.
+// Exchanges of 1 s run from 1 to 2, from 3 to 4 and, after backward has ended, from 6 to 7.
 TEST(StepModel, OnlyTheLastExchangeIsSeenWhereTheLinkIsFast) {
   EXPECT_DOUBLE_EQ(step_seconds(three_buckets(), {{1}, {1}, {1}}, Overlap::kBackward), 2 + 7 + 1);
 }
@@ -39,8 +39,8 @@ TEST(StepModel, WhatBelongsToNoBucketLeavesAtTheEndOfBackward) {
   EXPECT_DOUBLE_EQ(step_seconds(compute, {{1}, {0.5}}, Overlap::kBackward), 2 + 6.5 + 1);
 }
 
-// The first exchange runs from 1 to 3 s and stops half of backward, whose second bucket so comes 1 s late, at
-// 4 s; the next one, from 4 to 6 s, delays the end of backward by another second, to 8 s.
+// The first exchange runs from 1 to 3 s and stops half of backward, so the second bucket is ready 1 s late,
+// at 4 s; the next exchange, from 4 to 6 s, delays the end of backward by another second, to 8 s.
 TEST(StepModel, ExchangesDelayTheBackwardThatTheyTakeTheProcessorFrom) {
   const std::vector<ExchangeTimes> exchanges{{2, 0.5}, {2, 0.5}, {0, 0}};
   EXPECT_DOUBLE_EQ(step_seconds(three_buckets(), exchanges, Overlap::kBackward), 2 + 8 + 1);

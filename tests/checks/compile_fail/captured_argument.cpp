@@ -1,4 +1,4 @@
-// A graph takes over constants, which have to be comparable, and state whose tensors can be seen.
+// A graph accepts only comparable constants and state whose tensors are visible.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

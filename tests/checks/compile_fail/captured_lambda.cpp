@@ -1,4 +1,4 @@
-// A captured function is not called again: what it carries along would stay as it was.
+// A captured function is not called again, so the values in it would never change.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

@@ -1,4 +1,4 @@
-// A replay gives tensors only: a number would be the captured call's for ever.
+// A replay returns only tensors: a number would stay that of the captured call forever.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

@@ -1,4 +1,4 @@
-// What is neither Mirrored nor PerReplica is shared by the replicas, and comes as a constant.
+// The replicas share every argument that is neither Mirrored nor PerReplica, and get it as a constant.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

@@ -1,4 +1,4 @@
-// The same for an optimizer, even where the function would take it as a constant.
+// The same for an optimizer, even if the function would take it as a constant.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 #include <torch/optim/sgd.h>

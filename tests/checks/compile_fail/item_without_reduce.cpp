@@ -1,4 +1,4 @@
-// One loss a replica is no number: which of them, or what of all, must be said.
+// One loss per replica is not one number: the caller must say which, or how to combine them.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

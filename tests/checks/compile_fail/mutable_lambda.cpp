@@ -1,4 +1,4 @@
-// The replicas call one function at the same time: state of its own would be a race.
+// The replicas call one function at the same time, so mutable state in it would be a race.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

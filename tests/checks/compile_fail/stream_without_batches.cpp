@@ -1,4 +1,4 @@
-// What a function makes for distribute_dataset is drawn from by get_batch(n).
+// The stream that a function makes for distribute_dataset must have get_batch(n).
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 using namespace lockstep;

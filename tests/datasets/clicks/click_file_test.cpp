@@ -53,7 +53,7 @@ std::vector<size_t> all_indices(size_t count) {
 
 TEST_F(ClickFileTest, GivesTheRowsThatAreInIt) {
   const GeneratedClicks clicks;
-  // More than what is read at once, and more than a chunk of the index.
+  // More rows than are read at once, and than a chunk of the index holds.
   constexpr size_t kCount = 30'000;
   const ClickFile file({.path = write(lines_of(clicks, kCount))});
   EXPECT_EQ(file.size(), kCount);
@@ -79,7 +79,7 @@ TEST_F(ClickFileTest, LeavesOutMalformedRowsAndCountsThem) {
   for (size_t i = 0; i < 10'000; ++i) {
     text += click_row_text(clicks.row(i)) + "\n";
     if (i % 1000 == 7) text += "\n";
-    if (i == 5000) text += std::string(10'000'000, 'x') + "\n";  // more than what is kept of a line
+    if (i == 5000) text += std::string(10'000'000, 'x') + "\n";  // more than is kept of a line
   }
   const ClickFile file({.path = write(text), .skips_malformed = true});
   EXPECT_EQ(file.size(), 10'000U);

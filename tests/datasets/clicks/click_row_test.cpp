@@ -26,7 +26,7 @@ std::string error_of(const std::string& line) {
 }
 
 TEST(ClickRow, ReadsALineOfTheFormat) {
-  // In the form of the Display Advertising Challenge's first line.
+  // In the form of the first line of the Display Advertising Challenge.
   std::string line = "0\t1\t1\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2";
   line +=
       "\t68fd1e64\t80e26c9b\tfb936136\t7b4723c4\t25c83c98\t7e0ccccf\tde7995b8\t1f89b562\ta73ee510\ta8cd5504";
@@ -52,7 +52,7 @@ TEST(ClickRow, LinesComeAsTheyWent) {
     ASSERT_EQ(parse_click_row(line, row), std::nullopt) << line;
     EXPECT_EQ(click_row_text(row), line);
   }
-  // Nothing of the line before stays.
+  // Nothing of the previous line remains.
   ASSERT_EQ(parse_click_row(joined("0", "", ""), row), std::nullopt);
   EXPECT_EQ(row, ClickRow());
 }

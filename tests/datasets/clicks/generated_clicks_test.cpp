@@ -41,7 +41,7 @@ TEST(GeneratedClicks, TheBatchHasItsRows) {
 
 TEST(GeneratedClicks, ClicksComeWithTheirProbability) {
   const GeneratedClicks clicks;
-  // In ten classes of probability the clicks are as many as expected, within 5 standard deviations.
+  // The number of clicks in each of ten probability bins is as expected, within 5 standard deviations.
   std::map<int, double> expected;
   std::map<int, double> variance;
   std::map<int, double> clicked;
@@ -68,7 +68,7 @@ TEST(GeneratedClicks, FewCategoriesOfAColumnAreFrequent) {
   }
   int most = 0;
   for (const auto& [category, count] : counts) most = std::max(most, count);
-  // The first of 2,000 has log(2) / log(2001) of those that are there.
+  // The first of 2,000 categories has a share of log(2) / log(2001) of the rows that have a category.
   EXPECT_NEAR(most, 0.95 * 20'000 * std::log(2) / std::log(2001), 200);
   EXPECT_NEAR(missing, 0.05 * 20'000, 150);
   EXPECT_GT(counts.size(), 1500U);

@@ -66,7 +66,7 @@ TEST_F(ZipArchiveTest, ReadsWhatLibzipWrote) {
 }
 
 TEST_F(ZipArchiveTest, ReadsTruthfulHandMadeArchives) {
-  // Shows that the archives below are refused for what is wrong with them and not for how they were made.
+  // Shows that the archives below are refused for their defects and not for the way they are made.
   const std::string path = write(make_raw_zip({stored_entry("a/b.txt", testing::to_bytes("content"))}));
   const std::vector<ZipEntry> entries = list_zip(path);
   ASSERT_EQ(entries.size(), 1U);
@@ -146,7 +146,7 @@ TEST_F(ZipArchiveTest, RefusesWhatIsNoArchive) {
   expect_refused(testing::to_bytes("this is a text and not an archive at all"),
                  "cannot open as a zip archive");
   EXPECT_THROW(list_zip(folder_.path() + "/missing.zip"), DataError);
-  // Local entries, but the directory at the end is missing.
+  // The local entries are there, but the directory at the end is missing.
   Bytes archive = make_raw_zip({stored_entry("a.png", Bytes(100))});
   archive.resize(120);
   expect_refused(archive, "cannot open as a zip archive");

@@ -86,7 +86,7 @@ TEST_F(IdxFileTest, RefusesAWrongMagicNumberAndType) {
 }
 
 TEST_F(IdxFileTest, RefusesDimensionsWhoseProductOverflows) {
-  // 2^32 x 2^32 wraps to 0 in 64 bits, and 65536^4 as well.
+  // 2^32 x 2^32 wraps to 0 in 64 bits, and so does 65536^4.
   expect_refused(make_idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, {}), "4294967295 x 4294967295 x 4294967295");
   expect_refused(make_idx({0x80000000, 0x80000000, 4}, {}), "dimensions: expected at most");
 }

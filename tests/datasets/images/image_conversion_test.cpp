@@ -35,7 +35,7 @@ TEST(ImageConversion, ResizesLikeAtenWithinRounding) {
       const torch::Tensor ours = to_tensor(resize(image, c.new_height, c.new_width)).to(torch::kFloat);
       const torch::Tensor expected =
           at::_upsample_bilinear2d_aa(to_tensor(image).to(torch::kFloat), {c.new_height, c.new_width}, false);
-      // Half a step of rounding to whole values, and float32's own.
+      // Half a step from rounding to whole values, plus the rounding of float32.
       EXPECT_LE((ours - expected).abs().max().item<float>(), 0.501F)
           << c.height << " x " << c.width << " to " << c.new_height << " x " << c.new_width;
     }

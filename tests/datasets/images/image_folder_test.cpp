@@ -42,7 +42,7 @@ torch::Tensor to_tensor(const DecodedImage& image) {
       .permute({2, 0, 1});
 }
 
-/// Files `<class>/<number>.png`, image number i made from seed i.
+/// Files `<class>/<number>.png`; image number i is made from seed i.
 std::vector<testing::ArchiveFile> make_files(int num_classes, int per_class, int64_t channels = 1) {
   std::vector<testing::ArchiveFile> files;
   for (int label = 0; label < num_classes; ++label) {
@@ -103,7 +103,7 @@ TEST_F(ImageFolderTest, GivesTheSameFromAnArchiveAndWithoutACache) {
   folder_.write("packed.zip", testing::make_zip(files));
   const auto expected = get_all(ImageFolder(root()));
   for (const char* path : {"/root", "/packed.zip"}) {
-    // 0 caches nothing, 5000 takes 166 of the 210 images while grey, 55 as three channels.
+    // 0 caches nothing; 5000 holds 166 of the 210 images in grey, or 55 with three channels.
     for (const int64_t cache_bytes : {int64_t{0}, int64_t{5000}, int64_t{1} << 20}) {
       const ImageFolder dataset(folder_.path() + path,
                                 {.channels = 1, .cache_bytes = cache_bytes, .num_threads = 3});
@@ -120,7 +120,7 @@ TEST_F(ImageFolderTest, DecodesOnceIntoTheCache) {
   folder_.write("packed.zip", testing::make_zip(files));
   const ImageFolder from_disk(root());
   const ImageFolder from_archive(folder_.path() + "/packed.zip");
-  // Other images in their place, which whoever decodes again would give, and then none.
+  // Replaces the images, then removes them: decoding again would give other images, or none.
   std::vector<testing::ArchiveFile> others;
   for (const auto& file : files) others.push_back({file.name, encode_png(make_image(6, 5, 1, 99))});
   write(others);
@@ -170,7 +170,7 @@ TEST_F(ImageFolderTest, ResizesImagesOfDifferentSizesWhenDecoding) {
   const ImageFolder dataset(root(), {.image_size = 8, .channels = 1});
   const auto batch = get_all(dataset);
   EXPECT_EQ(batch.data.sizes(), (std::vector<int64_t>{4, 1, 8, 8}));
-  // The same as a resize in floats on the device, but for rounding to whole values.
+  // The same as a resize in floats on the device, except for rounding to whole values.
   const torch::Tensor expected =
       at::_upsample_bilinear2d_aa(to_tensor(make_image(12, 9, 1)).unsqueeze(0).to(torch::kFloat), {8, 8},
                                   false) /
@@ -247,7 +247,7 @@ TEST_F(ImageFolderTest, NamesAFileDeletedOrShortenedLater) {
 }
 
 TEST_F(ImageFolderTest, NamesAnArchiveShortenedLater) {
-  // Long enough that the second image is not in the buffer filled when the first was read.
+  // Long enough that the buffer filled for the first image does not hold the second one.
   const std::string path = folder_.write(
       "packed.zip",
       testing::make_raw_zip({testing::stored_entry("0/1.png", encode_png(make_image(6, 5, 1))),

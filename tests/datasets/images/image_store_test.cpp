@@ -19,7 +19,7 @@ using ::testing::Property;
 using testing::TemporaryFolder;
 using ::testing::Throws;
 
-constexpr int64_t kImageBytes = 6 * 5;  // of a grey image
+constexpr int64_t kImageBytes = 6 * 5;  // for a grey image
 
 Bytes grey_png(uint64_t seed) {
   return encode_png(make_image(6, 5, 1, seed));
@@ -59,7 +59,7 @@ TEST(ImageStore, CachesAsManyImagesAsFit) {
   EXPECT_EQ(num_cached(grey(4 * kImageBytes - 1)), 3U);
   EXPECT_EQ(num_cached(grey(5 * kImageBytes)), 5U);
   EXPECT_EQ(num_cached(grey(1 << 20)), 5U);
-  // Grey ones take a channel each where all fit, and three where not.
+  // Grey images are cached with one channel if all of them fit, and with three if not.
   EXPECT_EQ(num_cached({.channels = 3, .cache_bytes = 5 * kImageBytes}), 5U);
   EXPECT_EQ(num_cached({.channels = 3, .cache_bytes = 5 * kImageBytes - 1}), 1U);
 }
@@ -95,7 +95,7 @@ TEST(ImageStore, DecodesAtEveryAccessWithoutACache) {
 
 TEST(ImageStore, ReadsAnArchiveBeyondTheCacheOnly) {
   const TemporaryFolder folder;
-  // Long enough that the second image is not in the buffer filled when the first was read.
+  // Long enough that the buffer filled for the first image does not hold the second one.
   const Bytes archive = testing::make_raw_zip({testing::stored_entry("0/1.png", grey_png(0)),
                                                testing::stored_entry("0/between.txt", Bytes(100000)),
                                                testing::stored_entry("0/2.png", grey_png(1))});
@@ -135,7 +135,7 @@ TEST(ImageStore, NamesTheFirstBadFileWhereImagesAreUnlikeToo) {
   for (const std::string damaged : {"120", "170"}) folder.write("root/0/" + damaged + ".png", Bytes{1, 2, 3});
   auto options = grey(1 << 20);
   options.image_size = 6;
-  // Threads that work on blocks at once meet these files in an order of their own each time.
+  // Threads working on blocks in parallel reach these files in a different order each time.
   for (int repetition = 0; repetition < 20; ++repetition) {
     EXPECT_THAT([&] { ImageStore(list_class_folder(folder.path() + "/root"), options); },
                 Throws<DataError>(Property(&DataError::what, HasSubstr("120.png"))));

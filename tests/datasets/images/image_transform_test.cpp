@@ -56,7 +56,8 @@ TEST(ImageTransform, EnlargesByLinearInterpolationBetweenPixelCentres) {
 }
 
 TEST(ImageTransform, ShrinksWithoutLeavingPixelsOut) {
-  // By a factor of 4 a triangle 8 pixels wide weighs all; without antialiasing two of four would count.
+  // For a factor of 4, a triangle 8 pixels wide weighs all pixels; without antialiasing, only two of four
+  // would count.
   const torch::Tensor images = random_images({1, 1, 16, 16});
   const torch::Tensor result = ImageTransform{.image_size = 4, .channels = 1}(images);
   torch::Tensor weights = torch::zeros({4, 16}, torch::kDouble);

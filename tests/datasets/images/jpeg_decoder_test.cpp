@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Property;
 using ::testing::Throws;
 
-/// Smooth, so that little is lost: values rise from left to right and from top to bottom.
+/// A smooth image, so that little is lost: values rise from left to right and from top to bottom.
 DecodedImage make_gradient(int64_t height, int64_t width, int64_t channels) {
   DecodedImage image{.height = height, .width = width, .channels = channels, .pixels = {}};
   for (int64_t y = 0; y < height; ++y) {
@@ -64,8 +64,7 @@ TEST(JpegDecoder, SurvivesEveryFlippedBit) {
       Bytes damaged = jpeg;
       damaged[position] ^= static_cast<uint8_t>(1 << bit);
       try {
-        // No checksum tells a changed coefficient from a true one: an image of the declared size is all that
-        // is left.
+        // No checksum tells a changed coefficient from a true one: only the image's size can be checked.
         const DecodedImage image = decode_jpeg(damaged, "flipped.jpg", {.max_pixels = 1 << 20});
         EXPECT_EQ(image.pixels.size(), static_cast<size_t>(image.height * image.width * image.channels));
       } catch (const DataError& error) {

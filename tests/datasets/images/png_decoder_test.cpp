@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Property;
 using ::testing::Throws;
 
-/// How libpng shall write an image; rows are as the format packs them.
+/// How libpng writes an image; the rows are packed as the format requires.
 struct PngKind {
   uint32_t width = 0;
   uint32_t height = 0;
@@ -40,7 +40,7 @@ void on_write(png_structp png, png_bytep data, size_t size) {
   out->insert(out->end(), data, data + size);
 }
 
-/// An error of the encoder here is a broken test, and ends it.
+/// An encoder error means that the test is broken, so it aborts.
 void on_error(png_structp, png_const_charp) {
   std::abort();
 }
@@ -81,7 +81,7 @@ void append_chunk(Bytes& out, const char* type, const Bytes& data) {
   append_big_endian(out, static_cast<uint32_t>(crc32(0, checked.data(), static_cast<uInt>(checked.size()))));
 }
 
-/// A PNG written byte by byte, with correct checksums, that declares what it likes.
+/// A PNG written byte by byte, with correct checksums, that may declare any size.
 Bytes make_png(uint32_t width, uint32_t height, const Bytes& image_data) {
   Bytes out = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   Bytes header;
@@ -94,7 +94,7 @@ Bytes make_png(uint32_t width, uint32_t height, const Bytes& image_data) {
   return out;
 }
 
-/// Without ever holding the zeros.
+/// Deflates `size` zeros without ever holding them all.
 Bytes deflate_zeros(size_t size) {
   z_stream stream{};
   EXPECT_EQ(deflateInit(&stream, 9), Z_OK);
@@ -117,16 +117,16 @@ Bytes deflate_zeros(size_t size) {
   return out;
 }
 
-/// How much more memory than now the process has had at once since then, in kilobytes.
+/// The growth of the process's peak memory since construction, in kilobytes.
 class PeakMemory {
  public:
   PeakMemory() {
     std::ofstream reset("/proc/self/clear_refs");
-    reset << 5 << std::flush;  // the peak is what there is now
+    reset << 5 << std::flush;  // resets the peak to the current use
     can_be_reset_ = static_cast<bool>(reset);
     before_ = peak();
   }
-  /// Else the peak is that of the tests before.
+  /// If false, the peak is that of the tests before.
   bool can_be_reset() const { return can_be_reset_; }
   int64_t growth() const { return peak() - before_; }
 
@@ -259,13 +259,13 @@ TEST(PngDecoder, RefusesHugeDimensionsWithoutAllocating) {
     GTEST_SKIP() << "/proc/self/clear_refs cannot be written: no peak to compare with";
   expect_data_error(make_png(32768, 32768, data), "67108864 pixels, but got 32768 x 32768");
   expect_data_error(make_png(2147483647, 2147483647, data), "dimensions");
-  // Within the limit, yet 64 MB cannot come out of a few bytes.
+  // Within the limit, yet a few bytes cannot inflate to 64 MB.
   expect_data_error(make_png(8000, 8000, data), "can inflate to");
   EXPECT_LT(memory.growth(), 16 * 1024);
 }
 
 TEST(PngDecoder, NeverInflatesMoreThanTheImageHolds) {
-  // Half a gigabyte of zeros comes out of half a megabyte, of which the image needs 110 bytes.
+  // Half a megabyte inflates to half a gigabyte of zeros, of which the image needs 110 bytes.
   const Bytes png = make_png(10, 10, deflate_zeros(size_t{1} << 29));
   const PeakMemory memory;
   if (!memory.can_be_reset())
@@ -294,7 +294,7 @@ TEST(PngDecoder, IgnoresTextsThatInflateToALot) {
 }
 
 TEST(PngDecoder, RefusesAVeryLongSideWhateverTheOtherOneIs) {
-  // Resized, a row or column of it alone would take hundreds of megabytes.
+  // Resizing such an image would take hundreds of megabytes for a single row or column.
   const Bytes data = deflate_zeros(size_t{2} * 65536);
   expect_data_error(make_png(1, 65536, data), "at most 65535 pixels a side, but got 1 x 65536");
   expect_data_error(make_png(65536, 1, data), "at most 65535 pixels a side, but got 65536 x 1");
@@ -310,7 +310,7 @@ TEST(PngDecoder, TakesTheCallersLimit) {
 }
 
 TEST(PngDecoder, RefusesMissingRows) {
-  // Ten rows declared, five (with their filter bytes) inside, every checksum right.
+  // The header declares ten rows; the data holds five (with their filter bytes), and every checksum is right.
   expect_data_error(make_png(10, 10, deflate_zeros(size_t{5} * 11)), "data");
 }
 

@@ -1,4 +1,4 @@
-// A program of a user's own: one step of gradient descent on y = 3x, on two replicas.
+// A user's program: one step of gradient descent on y = 3x, on two replicas.
 #include <cmath>
 #include <iostream>
 
@@ -33,7 +33,7 @@ int main() {
     loss = strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch)).item<double>();
   }
 
-  // The mean of (0 - 3x)^2 is 67.5, and that of its derivative, 2 (0 - 3x) x, is -45.
+  // The mean of (0 - 3x)^2 is 67.5, and the mean of its derivative, 2 (0 - 3x) x, is -45.
   const double weight = strategy.local_results(model).at(0)->weight.item<double>();
   std::cout << "loss " << loss << ", weight " << weight << '\n';
   return std::abs(loss - 67.5) < 1e-4 && std::abs(weight - 0.45) < 1e-6 ? 0 : 1;

@@ -40,7 +40,7 @@ class Servers {
         [&service = services_.at(server)](const RpcMessage& request) { return service.handle(request); });
   }
   void stop(int server) { servers_.at(server).reset(); }
-  /// As a server does that has restored what it held.
+  /// As a server does after it restored its shards.
   void start_again(int server) { start(server, ports_.at(server)); }
 
   ParameterService& service(int server) { return services_.at(server); }
@@ -147,8 +147,8 @@ TEST(ParameterClient, RefusesRowsThatAreOutOfOrderOrRange) {
   EXPECT_THROW(client.push({}, {{.variable = table, .values = torch::zeros({5, 2})}}), InvalidArgument);
 }
 
-// The oracle: the optimizer on one device. Where a tensor ends, ATen's loops round otherwise than elsewhere,
-// so that shards are the whole within rounding.
+// Oracle: the optimizer on one device. ATen's loops round differently at the end of a tensor, so shards equal
+// the whole only within rounding.
 TEST(ParameterClient, TrainsAsTheOptimizerDoesOnOneDevice) {
   torch::manual_seed(1);
   Servers servers(3);
@@ -268,7 +268,7 @@ TEST(ParameterClient, StepsOnceByAPushThatIsRepeated) {
   EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::full({4}, -1.F)));
 }
 
-// The oracle: one optimizer, whose gradient is the sum of the workers'.
+// Oracle: one optimizer whose gradient is the sum of the workers' gradients.
 TEST(ParameterClient, MakesOneStepOfAllWorkersGradients) {
   torch::manual_seed(2);
   constexpr uint32_t kWorkers = 3;
@@ -310,10 +310,10 @@ TEST(ParameterClient, MakesOneStepOfAllWorkersGradients) {
         EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre(0));
       }
       workers[i]->contribute(step, i, gradients);
-      workers[i]->contribute(step, i, gradients);  // as who takes over for a worker that is lost
+      workers[i]->contribute(step, i, gradients);  // like the replacement of a lost worker
     }
     EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre());
-    EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre());  // its answer may have been lost
+    EXPECT_THAT(workers[0]->commit(step, kWorkers), ElementsAre());  // the first answer may have been lost
     const PushedStep pushed{.id = {step, 0}, .lr = 0.1, .version = step};
     whole_weight.push(sum, pushed);
     whole_table.push(table_sum, pushed);
@@ -344,7 +344,7 @@ TEST(ParameterClient, NamesAServerThatDoesNotComeBack) {
   client.create(x, torch::zeros({4}), SgdRule{});
   servers.stop(1);
   EXPECT_THAT([&] { client.pull({{x, {}}}); }, ThrowsMessage<PeerLost>(HasSubstr("server 1 (127.0.0.1:")));
-  // What does not need it still works, and so does all of it once it is back.
+  // Calls that do not need the stopped server still work, and all calls do once it is back.
   EXPECT_TRUE(client.pull({{x, torch::tensor({0})}}).at(0).values.equal(torch::zeros({1})));
   servers.start_again(1);
   EXPECT_TRUE(client.pull({{x, {}}}).at(0).values.equal(torch::zeros({4})));

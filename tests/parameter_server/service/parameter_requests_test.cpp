@@ -163,7 +163,7 @@ TEST(ParameterRequests, WhatIsCutOffIsRefused) {
 TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
   EXPECT_THAT([] { decode_request({.fields = {8}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 8")));
-  // Four milliard parts, of which none is there: no memory is taken for them.
+  // Claims 2^32 - 1 parts and sends none: no memory is allocated for them.
   EXPECT_THAT(
       [] {
         decode_request({.fields = {1, 0xff, 0xff, 0xff, 0xff}});

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-/// A variable that is not cut.
+/// A variable in one piece.
 CreateShard whole(const std::string& name, const at::Tensor& values, const UpdateRule& rule = SgdRule{}) {
   return {.shard = name,
           .variable = name,
@@ -131,14 +131,14 @@ TEST(ParameterService, RefusesValuesOfOtherRowsThanItIsToldOf) {
   EXPECT_THROW(create(service, request), InvalidArgument);
   request.rows = {0, 3};
   request.initial = ConstantValues{};
-  EXPECT_THROW(create(service, request), InvalidArgument);  // told both
+  EXPECT_THROW(create(service, request), InvalidArgument);  // given both
   request.values = torch::zeros({});
   request.rows = {0, 1};
   EXPECT_THROW(create(service, request), InvalidArgument);  // a scalar has no rows
   EXPECT_TRUE(service.shard_names().empty());
 }
 
-/// Saves into memory.
+/// Saves to memory.
 class TestStorage : public ShardStorage {
  public:
   std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) override {
@@ -176,7 +176,7 @@ TEST(ParameterService, GoesOnFromWhatWasSaved) {
   EXPECT_EQ(push(service, push_one).at(0).outcome, PushOutcome::kRepeated);
   EXPECT_EQ(create(service, "new", torch::zeros({2})), ShardOrigin::kNew);
 
-  // A server that has its shards back before anybody asks says the same.
+  // A server that restores its shards before any request gives the same answer.
   ParameterService early(storage);
   const auto again = std::make_shared<ParameterShard>("bias", torch::zeros({2}), SgdRule{});
   early.restore({"bias", {0, 2}, again});

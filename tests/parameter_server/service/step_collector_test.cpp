@@ -72,7 +72,7 @@ TEST(StepCollector, DropsWhatIsOfAnEarlierStep) {
   collector.add({.step = 1, .slot = 0, .parts = {dense("a", torch::ones({2}))}});
   collector.add({.step = 0, .slot = 1, .parts = {dense("a", torch::ones({2}))}});
   EXPECT_THAT(collector.take(1, 2).missing, ElementsAre(1));
-  // What a later one leaves behind is not taken for its own.
+  // A step's leftovers do not count for the next step.
   collector.add({.step = 2, .slot = 1, .parts = {dense("a", torch::ones({2}))}});
   EXPECT_THAT(collector.take(2, 2).missing, ElementsAre(0));
 }
@@ -85,7 +85,7 @@ TEST(StepCollector, RefusesASlotBeyondTheirNumber) {
       ThrowsMessage<InvalidArgument>(HasSubstr("expected slots 0 to 1, but got gradients of slot 2")));
 }
 
-// Sums of floats have other bits in another order.
+// The order of float additions changes the bits of the sum.
 TEST(StepCollector, AddsInTheSlotsOrderWhoeverComesFirst) {
   torch::manual_seed(3);
   std::vector<at::Tensor> gradients;
@@ -104,7 +104,7 @@ TEST(StepCollector, AddsInTheSlotsOrderWhoeverComesFirst) {
   EXPECT_FALSE(gradients[1].equal(expected));
 }
 
-// The oracle: the same gradients as dense ones, zeros elsewhere.
+// Oracle: the same gradients as dense ones, with zeros elsewhere.
 TEST(StepCollector, UnitesRows) {
   torch::manual_seed(4);
   const std::vector<at::Tensor> rows{torch::tensor({1, 4, 7}), torch::empty({0}, torch::kLong),

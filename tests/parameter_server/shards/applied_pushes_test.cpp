@@ -26,10 +26,10 @@ TEST(AppliedPushes, TakeWhatComesOfAForgottenClosureForApplied) {
   pushes.add({4, 2});
   pushes.forget_before(3);
   EXPECT_TRUE(pushes.has({1, 0}));
-  EXPECT_TRUE(pushes.has({2, 7}));  // never seen, and late
+  EXPECT_TRUE(pushes.has({2, 7}));  // never seen, but too late
   EXPECT_FALSE(pushes.has({3, 0}));
   EXPECT_TRUE(pushes.has({4, 2}));
-  pushes.forget_before(1);  // they are forgotten for good
+  pushes.forget_before(1);  // forgotten steps stay forgotten
   EXPECT_TRUE(pushes.has({2, 7}));
 }
 

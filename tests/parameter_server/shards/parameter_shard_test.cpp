@@ -21,7 +21,7 @@ using ::testing::ThrowsMessage;
 TEST(ParameterShard, GivesACopyOfItsValues) {
   auto values = torch::arange(6, torch::kFloat).view({3, 2});
   ParameterShard shard("table", values, SgdRule{});
-  values.zero_();  // its own are others
+  values.zero_();  // the shard has its own copy
   shard.pull().values.fill_(9);
   EXPECT_TRUE(shard.pull().values.equal(torch::arange(6, torch::kFloat).view({3, 2})));
 }
@@ -78,7 +78,7 @@ TEST(ParameterShard, CountsTheStepsThatCameBetweenAPullAndItsPush) {
   EXPECT_EQ(shard.pull().version, 4U);
 }
 
-// Its server was started again, and what was saved is of an earlier version than what a worker has pulled.
+// The server was restarted, and its saved state is older than the version that a worker has pulled.
 TEST(ParameterShard, StepsByNoGradientOfValuesThatAreLost) {
   ParameterShard shard("bias", torch::zeros({2}), SgdRule{});
   const auto saved = shard.save();
@@ -89,7 +89,7 @@ TEST(ParameterShard, StepsByNoGradientOfValuesThatAreLost) {
   EXPECT_EQ(result.outcome, PushOutcome::kOutdated);
   EXPECT_EQ(result.version, 0U);
   EXPECT_TRUE(shard.pull().values.equal(torch::zeros({2})));
-  // The same closure's gradient of values that are there is another matter.
+  // A gradient of existing values is applied, though it has the same closure's number.
   EXPECT_EQ(shard.push(torch::ones({2}), {.id = {1, 0}, .lr = 1}).outcome, PushOutcome::kApplied);
 }
 
@@ -115,7 +115,7 @@ TEST(ParameterShard, GoesOnFromWhatAnotherSaved) {
   EXPECT_EQ(second.push_rows(rows, gradients, step).staleness, 1U);
   EXPECT_TRUE(second.pull().values.equal(first.pull().values));
   EXPECT_EQ(second.push(torch::zeros({5, 3}), {.id = {2, 0}}).outcome,
-            PushOutcome::kRepeated);                      // the first one had it
+            PushOutcome::kRepeated);                      // the first one had applied it
   EXPECT_FALSE(saved.values.equal(first.pull().values));  // a copy
 }
 
@@ -136,7 +136,7 @@ TEST(ParameterShard, RestoresNothingOfAnotherShardsState) {
   refuses(torn, "exp_avg: expected CPUFloatType of shape [5, 3], but got CPUFloatType of shape [3]");
 }
 
-// Each of the workers' pushes comes several times, from several threads.
+// Each of the workers' pushes arrives several times, from several threads.
 TEST(ParameterShard, LosesAndRepeatsNoStepOfManyThreads) {
   constexpr int kThreads = 4;
   constexpr uint64_t kPushes = 200;
@@ -147,7 +147,7 @@ TEST(ParameterShard, LosesAndRepeatsNoStepOfManyThreads) {
     threads.emplace_back([&] {
       for (uint64_t number = 0; number < kPushes; ++number) {
         const auto pulled = shard.pull();
-        // Every step is a whole number: a torn copy would show two.
+        // Every step adds the same to all elements: a torn copy would hold two different values.
         EXPECT_EQ(pulled.values[0].item<double>(), pulled.values[2].item<double>());
         const auto result = shard.push(torch::ones({3}, torch::kDouble),
                                        {.id = {0, number}, .lr = 1, .version = pulled.version});

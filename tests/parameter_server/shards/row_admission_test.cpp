@@ -49,9 +49,9 @@ TEST(RowAdmission, CountsUpdatesUntilARowIsFrequent) {
   EXPECT_EQ(admission.note(more, 2).admitted.numel(), 0);
   const auto third = admission.note(first, 3);
   ASSERT_TRUE(third.admitted.defined());
-  EXPECT_TRUE(third.admitted.equal(at::zeros({1}, at::kLong)));  // row 1, the first of them
+  EXPECT_TRUE(third.admitted.equal(at::zeros({1}, at::kLong)));  // index 0: row 1
   admission.note(first, 4);
-  EXPECT_FALSE(admission.note(first, 5).admitted.defined());  // both
+  EXPECT_FALSE(admission.note(first, 5).admitted.defined());  // both are admitted already
   EXPECT_FALSE(admission.is_expired(5, 1'000'000));
 }
 
@@ -62,11 +62,11 @@ TEST(RowAdmission, ARowThatIsNotUpdatedForLongBeginsAnew) {
   EXPECT_FALSE(admission.note(row, 3).admitted.defined());
   EXPECT_FALSE(admission.is_expired(4, 5));
   EXPECT_TRUE(admission.is_expired(4, 6));
-  EXPECT_FALSE(admission.is_expired(5, 6));  // it has not begun
+  EXPECT_FALSE(admission.is_expired(5, 6));  // never updated
   EXPECT_THAT(admission.note(row, 6).expired, IsEmpty());
   const auto late = admission.note(row, 10);
   EXPECT_THAT(late.expired, ElementsAre(4));
-  EXPECT_EQ(late.admitted.numel(), 0);  // it is the first one again
+  EXPECT_EQ(late.admitted.numel(), 0);  // this update counts as its first one again
   EXPECT_FALSE(admission.note(row, 11).admitted.defined());
 }
 
@@ -84,7 +84,7 @@ TEST(RowAdmission, RefusesFiltersThatAreNone) {
               ThrowsMessage<InvalidArgument>(HasSubstr("steps_to_live: expected")));
 }
 
-/// A table with a filter that Adagrad steps, written down a row at a time.
+/// Reference: a filtered table stepped by Adagrad, written row by row.
 class PlainTable {
  public:
   explicit PlainTable(const RowFilter& filter) : filter_(filter) {}
@@ -162,7 +162,7 @@ TEST_P(FilteredShardTest, TrainsTheRowsThatItsFilterAdmits) {
     const PushedStep step{.id = {closure, 0}, .lr = 0.1, .version = closure};
     shard->push_rows(numbers, at::tensor(flat, at::kDouble).view({-1, kFilteredColumns}), step);
     EXPECT_EQ(shard->push_rows(numbers, at::zeros({3, kFilteredColumns}, at::kDouble), step).outcome,
-              PushOutcome::kRepeated);  // which counts nothing
+              PushOutcome::kRepeated);  // and not counted
     plain.update(rows, gradients, 0.1, 0.01);
     const auto all = shard->pull().values;
     EXPECT_TRUE(shard->pull_rows(at::arange(kFilteredRows)).values.equal(all));
@@ -171,7 +171,7 @@ TEST_P(FilteredShardTest, TrainsTheRowsThatItsFilterAdmits) {
         EXPECT_NEAR(all[row][i].item<double>(), plain.values(row)[static_cast<size_t>(i)], 1e-12)
             << "row " << row << " after " << closure;
     }
-    if (closure % 7 == 3) {  // it is started again
+    if (closure % 7 == 3) {  // restart
       const auto saved = shard->save();
       shard = make();
       shard->restore(saved);
@@ -190,7 +190,7 @@ TEST(ParameterShard, WithAFilterTakesGradientsByRows) {
         shard.push(at::zeros({kFilteredRows, kFilteredColumns}, at::kDouble), {.id = {1, 0}, .lr = 0.1});
       }),
       ThrowsMessage<InvalidArgument>(StartsWith("table: expected a gradient by rows")));
-  // What is refused counts nothing.
+  // A refused push counts nothing.
   const auto refuse = [&] {
     shard.push_rows(at::tensor({3, 3}, at::kLong), at::zeros({2, kFilteredColumns}, at::kDouble),
                     {.id = {1, 0}, .lr = 0.1});

@@ -32,7 +32,7 @@ struct Matrices {
   std::vector<int64_t> rows;
 };
 
-/// All kernels one after another.
+/// The results of all kernels, one after another.
 template <typename T>
 Matrices<T> stepped_by(const RowKernels<T>& kernels, int64_t columns) {
   Matrices<T> all(columns);

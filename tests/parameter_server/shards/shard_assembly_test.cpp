@@ -20,7 +20,7 @@ using ::testing::ThrowsMessage;
 
 constexpr int64_t kTableRows = 10;
 
-/// What the rows' shard would have saved, out of what a shard of all rows has.
+/// The shard that those rows would have saved, cut out of a shard of all rows.
 SavedShard cut_out(const ParameterShard::Saved& whole, const RowRange& rows) {
   SavedShard part{rows, whole};
   const auto cut = [&](at::Tensor& tensor) {
@@ -31,7 +31,7 @@ SavedShard cut_out(const ParameterShard::Saved& whole, const RowRange& rows) {
   return part;
 }
 
-/// A trained variable's shards.
+/// The shards of a trained variable.
 std::vector<SavedShard> trained(int64_t num_shards, const UpdateRule& rule) {
   torch::manual_seed(4);
   ParameterShard whole("whole", torch::randn({kTableRows, 3}), rule);

@@ -27,7 +27,7 @@ torch::Tensor some_rows() {
   return torch::nonzero(torch::rand({kRows}) < 0.3).flatten();
 }
 
-/// The largest difference of 20 steps by sparse gradients to torch::optim's.
+/// The largest difference to torch::optim after 20 steps with sparse gradients.
 template <typename Optimizer, typename Options>
 double difference_to(const Options& options, const UpdateRule& rule, at::ScalarType dtype) {
   torch::manual_seed(5);
@@ -59,12 +59,12 @@ TEST(ShardOptimizerRows, StepAsTorchsAdagradBySparseGradients) {
   EXPECT_LT(difference_to<torch::optim::Adagrad>(options, rule, torch::kFloat), 1e-6);
 }
 
-/// Rules that step rows.
+/// Rules that can step single rows.
 std::vector<UpdateRule> row_rules() {
   return {SgdRule{}, AdagradRule{.lr_decay = 0.1}, AdamRule{.beta1 = 0.8}, AdamRule{.amsgrad = true}};
 }
 
-// All rows are stepped by the kernels for rows here, and by the one for the whole there.
+// One shard steps all rows with the row kernels, the other one with the kernel for the whole.
 TEST(ShardOptimizerRows, OfAllRowsStepAsTheWhole) {
   for (const auto& rule : row_rules()) {
     torch::manual_seed(6);
@@ -88,7 +88,7 @@ TEST(ShardOptimizerRows, LeaveTheOthersAndTheirStateAlone) {
   for (const auto& rule : row_rules()) {
     torch::manual_seed(7);
     ShardOptimizer shard(torch::randn({kRows, kColumns}), rule);
-    shard.step(torch::randn({kRows, kColumns}), kRate);  // so that there are moments to be left alone
+    shard.step(torch::randn({kRows, kColumns}), kRate);  // so that there are moments to leave unchanged
     const auto before = shard.values().clone();
     std::vector<torch::Tensor> state_before;
     for (const auto& [name, tensor] : shard.state()) state_before.push_back(tensor.clone());

@@ -31,7 +31,7 @@ struct RuleCase {
   std::string name;
   UpdateRule rule;
   MakeOptimizer make;          // the same in torch::optim
-  MakeOptimizer make_fused{};  // the same, fused; none: there is none
+  MakeOptimizer make_fused{};  // the same, fused; empty if there is no fused one
 };
 
 constexpr double kLr = 0.05;
@@ -75,7 +75,7 @@ std::vector<RuleCase> all_rules() {
 
 class ShardOptimizerRules : public ::testing::TestWithParam<RuleCase> {
  protected:
-  /// The largest difference of 20 steps of both by the same gradients, with a learning rate that changes.
+  /// The largest difference over 20 steps with the same gradients and a changing learning rate.
   static double difference(const MakeOptimizer& make, at::ScalarType dtype) {
     torch::manual_seed(3);
     auto parameter = torch::randn({7, 5}, dtype);

@@ -36,7 +36,7 @@ TEST(InitialValues, AreTheSameHoweverTheVariableIsCut) {
                    .equal(make_values(UniformValues{.seed = 2}, {0, 10}, kLike)));
 }
 
-// Each moment within five of its own standard deviations, as the distribution has them.
+// Each moment is that of the distribution, within five of its standard deviations.
 TEST(InitialValues, UniformOnesHaveTheDistributionsMoments) {
   const auto values =
       make_values(UniformValues{.low = -3, .high = 5, .seed = 4}, {0, 20'000}, kLike).to(torch::kDouble);
@@ -47,7 +47,7 @@ TEST(InitialValues, UniformOnesHaveTheDistributionsMoments) {
   EXPECT_GT(values.max().item<double>(), 4.99);
   const double variance = 64.0 / 12;
   EXPECT_NEAR(values.mean().item<double>(), 1, 5 * std::sqrt(variance / n));
-  // The fourth central moment of a uniform distribution is 9/5 of its variance's square.
+  // The fourth central moment of a uniform distribution is 9/5 of its squared variance.
   EXPECT_NEAR((values - 1).square().mean().item<double>(), variance,
               5 * std::sqrt(0.8 * variance * variance / n));
 }
@@ -61,7 +61,7 @@ TEST(InitialValues, NormalOnesHaveTheDistributionsMoments) {
   EXPECT_NEAR(scaled.pow(2).mean().item<double>(), 1, 5 * std::sqrt(2 / n));
   EXPECT_NEAR(scaled.pow(3).mean().item<double>(), 0, 5 * std::sqrt(15 / n));
   EXPECT_NEAR(scaled.pow(4).mean().item<double>(), 3, 5 * std::sqrt(96 / n));
-  // Neighbours, which come of one pair of numbers, are independent.
+  // Neighbours made from the same pair of numbers are independent.
   EXPECT_NEAR((scaled.select(1, 0) * scaled.select(1, 1)).mean().item<double>(), 0, 5 * std::sqrt(5 / n));
   const auto far = (scaled.abs() > 2).to(torch::kDouble).mean().item<double>();
   EXPECT_NEAR(far, std::erfc(std::sqrt(2.0)), 5 * std::sqrt(0.0455 / n));

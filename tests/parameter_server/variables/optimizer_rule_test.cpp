@@ -30,7 +30,7 @@ MakeOverParameters maker_over(const Options& options) {
   };
 }
 
-/// Each option that a rule has, away from its default, for at least one optimizer.
+/// Optimizers that together set every option of every rule to a non-default value.
 std::vector<MakeOverParameters> optimizers() {
   using namespace torch::optim;
   return {
@@ -78,7 +78,7 @@ TEST(OptimizerRule, IsOfEachParameterGroup) {
   EXPECT_EQ(update_rule_of(optimizer, 1), UpdateRule(SgdRule{.momentum = 0.25}));
 }
 
-/// A user's own, which servers step as if it were SGD.
+/// A user's own optimizer, which servers step as if it were SGD.
 class OwnSgd : public torch::optim::SGD, public HasUpdateRule {
  public:
   using SGD::SGD;

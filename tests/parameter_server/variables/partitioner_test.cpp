@@ -14,8 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// The numbers here and below are what TensorFlow 2.21's partitioners of the same names give, but where it is
-// said.
+// Unless a comment says otherwise, the numbers in this file equal those of TensorFlow 2.21's partitioners of
+// the same names.
 TEST(FixedShardsPartitioner, GivesEveryVariableAsManyButNoMoreThanItsRows) {
   const FixedShardsPartitioner partitioner(3);
   EXPECT_EQ(partitioner.num_shards({{10, 4}}), 3);
@@ -26,10 +26,10 @@ TEST(FixedShardsPartitioner, GivesEveryVariableAsManyButNoMoreThanItsRows) {
 TEST(MinSizePartitioner, LetsNoShardBeSmaller) {
   const MinSizePartitioner partitioner({.min_shard_bytes = 256, .max_shards = 5});
   EXPECT_EQ(partitioner.num_shards({{63}, 4}), 1);       // 252 bytes
-  EXPECT_EQ(partitioner.num_shards({{127}, 4}), 1);      // 508; TensorFlow makes two, smaller ones
+  EXPECT_EQ(partitioner.num_shards({{127}, 4}), 1);      // 508; TensorFlow makes two, both too small
   EXPECT_EQ(partitioner.num_shards({{128}, 4}), 2);      // 512
   EXPECT_EQ(partitioner.num_shards({{64, 4}, 8}), 5);    // 2,048
-  EXPECT_EQ(partitioner.num_shards({{2, 1000}, 4}), 2);  // no more than rows
+  EXPECT_EQ(partitioner.num_shards({{2, 1000}, 4}), 2);  // no more shards than rows
 }
 
 TEST(MinSizePartitioner, CutsNothingUnlessItIsAllowedMoreThanOneShard) {
@@ -68,8 +68,8 @@ TEST(BalancedPartitioner, GivesEveryServerAsManyShardsOfTheSizesThatItMayHave) {
   EXPECT_EQ(partitioner.num_shards({{50}}), 2);       // 200
   EXPECT_EQ(partitioner.num_shards({{75}}), 3);       // 300
   EXPECT_EQ(partitioner.num_shards({{750}}), 3);      // 3,000
-  EXPECT_EQ(partitioner.num_shards({{751}}), 6);      // else one would have 1,004
-  EXPECT_EQ(partitioner.num_shards({{2, 1000}}), 2);  // no more than rows
+  EXPECT_EQ(partitioner.num_shards({{751}}), 6);      // otherwise one would have 1,004
+  EXPECT_EQ(partitioner.num_shards({{2, 1000}}), 2);  // no more shards than rows
   EXPECT_EQ(partitioner.num_shards({{10, 1000}}), 10);
   EXPECT_EQ(partitioner.num_shards({{5, 0}}), 1);
   for (int64_t rows = 1; rows < 3000; ++rows) {

@@ -1,4 +1,4 @@
-// What a hierarchical backend refuses, and how it ends calls that do not fit together.
+// Calls that a hierarchical backend refuses, and how it ends mismatched calls.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(HierarchicalBackend, NamesAWorkerThatEndsWithFewerCalls) {
     });
   });
   EXPECT_EQ(message_of<std::exception>(errors[1]), "no error");
-  // Whichever of the two finds it tells the other one.
+  // Whichever of the two finds the mismatch tells the other.
   for (const size_t rank : {0, 2}) {
     EXPECT_THAT(message_of<std::exception>(errors[rank]),
                 AllOf(HasSubstr("collective #1: worker "), HasSubstr("[3]"), HasSubstr("but worker 1 ("),
@@ -77,7 +77,7 @@ TEST(HierarchicalBackend, NamesAWorkerThatEndsWithoutACallBetweenRuns) {
   EXPECT_THAT(
       message_of<CollectiveMismatch>(errors[0]),
       AllOf(HasSubstr("worker 0 ("), HasSubstr("worker 1 ("), HasSubstr("came to the end without it")));
-  // It can only say so.
+  // Worker 1 is at its end and can only print the failure.
   EXPECT_THAT(said,
               AllOf(HasSubstr("worker 1 ("), HasSubstr(") was at its end when the job failed: worker 0 (")));
 }
@@ -101,14 +101,13 @@ TEST(HierarchicalBackend, SaysForWhomAWorkerWaitsAndGoesOn) {
                           HasSubstr("for worker 1 ("), HasSubstr("has been in no collective for")));
 }
 
-/// Sums of so many elements have several parts, some of which replicas that do not wait leave to the next
-/// run.
+/// A sum of so many elements has several parts. Replicas that do not wait leave some parts to the next run.
 at::Tensor several_parts_of(int value) {
   return at::full({200'000}, value, at::kFloat);
 }
 
 TEST(HierarchicalBackend, MatchesASumThatOnlySomeWorkersLeaveToTheNextRun) {
-  // Worker 0's replicas bring it to its end in the second run; worker 1's sole one has sent it in the first.
+  // Worker 0's replicas finish the sum in the second run; worker 1's only replica sent it in the first.
   const auto errors = run_workers({2, 1}, [](WorkerGroup& group) {
     WorkerReplicas replicas(group);
     std::vector<std::vector<at::Tensor>> left(3);
@@ -139,7 +138,7 @@ TEST(HierarchicalBackend, RefusesALeftOverSumThatAnotherWorkerCallsFirstInItsNex
       replicas.run([&](int replica, c10d::Backend& backend) {
         const auto self = static_cast<size_t>(replica);
         values[self] = {several_parts_of(1)};
-        // Both workers call it twice, but worker 1 once in each run.
+        // Both workers sum twice, but worker 1 sums once in each run.
         if (run == 0 || replica == 2) backend.allreduce(values[self])->wait();
         if (run == 0 && replica != 2) works[self] = backend.allreduce(values[self]);
         if (run == 1 && replica != 2) works[self]->wait();
@@ -217,7 +216,7 @@ TEST(HierarchicalBackend, RefusesProductsAndExtremesOfComplexNumbersAndSumsThem)
   for (const auto& error : errors) EXPECT_EQ(message_of<std::exception>(error), "no error");
 }
 
-/// What worker 1, whose replicas are 1 and 2, throws where each calls `function` in a run.
+/// The error that worker 1, whose replicas are 1 and 2, throws if each replica calls `function` in a run.
 std::string error_of_worker_one(const std::function<void(int, c10d::Backend&)>& function) {
   return message_of<std::exception>(run_workers({1, 2}, [&](WorkerGroup& group) {
     WorkerReplicas replicas(group);

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// Replicas of each worker.
+/// The parameter is the number of replicas of each worker.
 class HierarchicalBackendTest : public testing::TestWithParam<std::vector<int>> {
  protected:
   int num_replicas() const {
@@ -22,7 +22,7 @@ class HierarchicalBackendTest : public testing::TestWithParam<std::vector<int>> 
     return total;
   }
 
-  /// `function(replica, backend)` on every replica of every worker.
+  /// Runs `function(replica, backend)` on every replica of every worker.
   void run(const std::function<void(int, c10d::Backend&)>& function) {
     for (const auto& error : run_workers(GetParam(), [&](WorkerGroup& group) {
            WorkerReplicas replicas(group);
@@ -50,7 +50,7 @@ TEST_P(HierarchicalBackendTest, SumsOverAllReplicasOfAllWorkers) {
 TEST_P(HierarchicalBackendTest, SumsListsOfDifferentDtypesShapesAndStrides) {
   const int total = num_replicas() * (num_replicas() + 1) / 2;
   run([&](int replica, c10d::Backend& backend) {
-    // More than a part, so that the sum is cut; one transposed; one of nothing.
+    // Larger than a part, so that the sum is cut; one transposed; one empty.
     std::vector<at::Tensor> values{at::full({100'000}, replica + 1, at::kFloat),
                                    at::full({4, 6}, replica + 1, at::kDouble).t(), at::zeros({0, 5}),
                                    at::full({7}, replica + 1, at::kFloat)};

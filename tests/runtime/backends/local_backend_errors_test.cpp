@@ -1,4 +1,4 @@
-// What a local backend refuses, and how it ends calls that do not fit together.
+// Calls that a local backend refuses, and how it ends mismatched calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -25,7 +25,7 @@ TEST(LocalBackend, NamesOperationsAndShapesWhereTheyDiffer) {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     group.backend(rank)->allreduce(tensors)->wait();
   };
-  // Another shape, another dtype, another operation, another order.
+  // The ranks differ in shape, dtype, operation or order.
   const auto mismatch_of = [&](const std::function<void(int)>& function) {
     std::vector<std::string> texts;
     for (const auto& error : group.errors_of(function))
@@ -51,7 +51,7 @@ TEST(LocalBackend, NamesOperationsAndShapesWhereTheyDiffer) {
     sum(rank, torch::zeros({2 - rank}));
   });
   EXPECT_THAT(text, HasSubstr("collective #0"));
-  // Usable afterwards.
+  // The group is still usable.
   EXPECT_NO_THROW(group.run([&](int rank) { sum(rank, torch::zeros({2})); }));
 }
 
@@ -112,7 +112,7 @@ TEST(LocalBackend, RefusesWhatItCannotReduceGatherOrBroadcast) {
   from_nobody.rootRank = 2;
   EXPECT_THROW(group.backend(0)->broadcast(integers, from_nobody), InvalidArgument);
   std::vector<std::vector<at::Tensor>> outputs{{torch::empty({3}), torch::empty({3})}};
-  // Neither is broadcast nor converted silently.
+  // Inputs are neither broadcast nor converted silently.
   for (const auto& input : {torch::ones({1}), torch::ones({3}, at::kDouble)}) {
     std::vector<at::Tensor> inputs{input};
     EXPECT_THROW(group.backend(0)->allgather(outputs, inputs), InvalidArgument);

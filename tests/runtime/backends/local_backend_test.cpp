@@ -24,7 +24,7 @@ at::Tensor random_tensor(std::mt19937& random, const std::vector<int64_t>& shape
   return torch::randn(shape, generator, at::kDouble).to(dtype);
 }
 
-/// Reduces one value a rank in rank order, by plain ATen calls.
+/// Reduces one value per rank in rank order, with plain ATen calls.
 at::Tensor reduced_in_order(const std::vector<at::Tensor>& values, c10d::ReduceOp::RedOpType op) {
   at::Tensor result = values[0].clone();
   for (size_t i = 1; i < values.size(); ++i) {
@@ -46,7 +46,7 @@ class LocalBackendOf : public testing::TestWithParam<std::tuple<int, LocalAlgori
   int ranks() const { return std::get<0>(GetParam()); }
   LocalAlgorithm algorithm() const { return std::get<1>(GetParam()); }
 
-  /// One tensor list a rank, reduced in place.
+  /// Reduces one tensor list per rank in place.
   void all_reduce_all(ReplicaGroup& group, std::vector<std::vector<at::Tensor>>& lists,
                       c10d::ReduceOp::RedOpType op) {
     group.run([&](int rank) {
@@ -190,7 +190,7 @@ TEST_P(LocalBackendOf, BroadcastsAnyRanksTensors) {
 TEST_P(LocalBackendOf, GathersTensorsOfDifferentSizes) {
   ReplicaGroup group(ranks(), algorithm());
   group.run([&](int rank) {
-    // Rank r brings r rows, rank 0 none.
+    // Rank r brings r rows, so rank 0 brings none.
     std::vector<std::vector<at::Tensor>> outputs(1);
     for (int other = 0; other < ranks(); ++other) outputs[0].push_back(torch::full({other, 2}, -1.0));
     std::vector<at::Tensor> inputs{torch::full({rank, 2}, rank * 1.0)};

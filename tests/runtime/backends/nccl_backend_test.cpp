@@ -1,4 +1,4 @@
-// What of NCCL can be tested without two GPUs; the rest is backend_all_reduce_test.cpp's, over a fake.
+// Tests of NCCL that need no two GPUs; backend_all_reduce_test.cpp tests the rest over a fake.
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ const Devices kTwoGpus{{DeviceKind::kGpu, 0}, {DeviceKind::kGpu, 1}};
 
 #ifdef LOCKSTEP_WITH_CUDA
 
-/// What whoever runs the tests has set.
+/// The environment in which the tests were started.
 const std::map<std::string, std::string> kGivenEnvironment = [] {
   std::map<std::string, std::string> given;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -39,7 +39,7 @@ TEST(LittleEndian, GivesBackWhatWasWritten) {
 TEST(LittleEndian, EndsWhereTheBytesEnd) {
   const std::vector<uint8_t> three{1, 2, 3};
   EXPECT_THROW(LittleEndianReader(three).read<uint32_t>(), InvalidArgument);
-  // A text that says to be longer than what there is.
+  // A text whose length exceeds the bytes that are there.
   const std::vector<uint8_t> text{0xff, 0xff, 0xff, 0xff, 'a'};
   EXPECT_THROW(LittleEndianReader(text).read_text(), InvalidArgument);
 }

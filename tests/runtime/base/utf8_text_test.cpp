@@ -46,7 +46,7 @@ TEST(PrintableTest, ReplacesControlCharacters) {
 
 TEST(PrintableTest, ReplacesEachByteThatIsNoCharacterAndKeepsWhatFollowsIt) {
   EXPECT_EQ(printable("'\xC2'"), "'?'");
-  EXPECT_EQ(printable("\xC2\xC2\x9B"), "??");  // the second begins a control character
+  EXPECT_EQ(printable("\xC2\xC2\x9B"), "??");  // the second byte begins a control character
   EXPECT_EQ(printable("\xE2\x82<\xFF"),
             "??"
             "<?");

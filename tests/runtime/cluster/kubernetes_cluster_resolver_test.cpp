@@ -11,14 +11,14 @@
 namespace lockstep {
 namespace {
 
-/// As PyTorchJob sets them for the second of a master and two workers.
+/// Variables as PyTorchJob sets them for the second of a master and two workers.
 const Variables kPyTorchJob = {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                {"MASTER_ADDR", "train-master-0"},
                                {"MASTER_PORT", "23456"},
                                {"RANK", "1"},
                                {"WORLD_SIZE", "3"}};
 
-/// The same of a newer one with two processes a pod, which torchrun would start.
+/// The same from a newer PyTorchJob with two processes per pod, which torchrun would start.
 const Variables kNewerPyTorchJob = {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
                                     {"MASTER_ADDR", "train-master-0"},
                                     {"MASTER_PORT", "23456"},

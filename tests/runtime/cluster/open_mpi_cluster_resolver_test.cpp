@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// As mpirun of Open MPI 4.1.4 sets them for the second of two processes on one machine.
+/// Variables as mpirun of Open MPI 4.1.4 sets them for the second of two processes on one machine.
 const Variables kOpenMpi = {
     {"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},

@@ -108,7 +108,7 @@ TEST(ResolveCluster, PassesOverAnEmptyTfConfig) {
 
 TEST(ResolveCluster, NeverSkipsAMalformedSource) {
   const auto refusal = [](const Variables& bad) {
-    // Slurm's and Open MPI's variables are good, and would be next.
+    // Slurm's and Open MPI's variables are valid and come next in order.
     return message_of<InvalidArgument>([&] {
       winning_source(changed(merged_variables({kSlurmSource, kOpenMpiSource}), bad));
     });
@@ -135,7 +135,7 @@ TEST(ResolveCluster, WantsBothFlagsOrNeither) {
 }
 
 TEST(ResolveCluster, TakesMpirunsProcessesInASlurmJobFromOpenMpi) {
-  // mpirun starts its daemon on the second of two machines by srun: the daemon's variables stay.
+  // mpirun starts its daemon on the second of two machines with srun, so the daemon's variables are set too.
   const Variables daemon =
       changed(merged_variables({kSlurmSource, kOpenMpiSource}), {{"SLURM_PROCID", "0"},
                                                                  {"SLURM_LOCALID", "0"},

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// As srun sets them for the fourth of five tasks on two of a job's three nodes.
+/// Variables as srun sets them for the fourth of five tasks on two of a job's three nodes.
 const Variables kSlurm = {{"SLURM_JOB_ID", "4711"},
                           {"SLURM_STEP_ID", "2"},
                           {"SLURM_PROCID", "3"},

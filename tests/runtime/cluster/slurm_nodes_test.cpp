@@ -62,7 +62,7 @@ TEST(SlurmNodes, RefusesWhatIsNoList) {
       {"n[99999999999]", numbers + ", but got 'n[99999999999]' (wrong at character 3)"},
       {std::string(254, 'n'),
        "names of at most 253 characters, but got '" + std::string(77, 'n') + "...' (wrong at character 255)"},
-      // The last name is the short one.
+      // The last name is short, the first one too long.
       {"n[" + std::string(252, '0') + "1,2]", "names of at most 253 characters, but got 'n[" +
                                                   std::string(75, '0') + "...' (wrong at character 259)"},
   };

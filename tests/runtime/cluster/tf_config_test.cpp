@@ -12,12 +12,12 @@
 namespace lockstep {
 namespace {
 
-/// Two workers; the task is given.
+/// Two workers and the given task.
 std::string two_workers(const std::string& task) {
   return R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": )" + task + "}";
 }
 
-/// A cluster of which this is worker 0.
+/// The given cluster, with this process as worker 0.
 std::string first_worker_of(const std::string& cluster) {
   return R"({"cluster": )" + cluster + R"(, "task": {"type": "worker", "index": 0}})";
 }
@@ -81,7 +81,7 @@ TEST(TfConfig, TakesLimitsExactly) {
   EXPECT_THROW(parse_tf_config(padded((size_t{1} << 20) + 1)), InvalidArgument);
 }
 
-/// What is refused, and in which words after "[TF_CONFIG] expected ".
+/// A refused text and its message after "[TF_CONFIG] expected ".
 struct RefusedTfConfig {
   std::string name;
   std::string text;

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// As torchrun sets them for the fourth of four processes on two machines.
+/// Variables as torchrun sets them for the fourth of four processes on two machines.
 const Variables kTorchrun = {{"RANK", "3"},
                              {"WORLD_SIZE", "4"},
                              {"LOCAL_RANK", "1"},

@@ -18,7 +18,7 @@ at::Tensor value_of(int rank, int64_t rows) {
 class CollectivesOf : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOf, testing::Values(1, 2, 3, 4));
 
-// The oracle of the gradients: the same function of all ranks' values in one graph, on one thread.
+// Oracle for the gradients: the same function of all ranks' values in one graph, on one thread.
 TEST_P(CollectivesOf, AllReduceHasTheGradientOfTheSumOrMeanOfAllValues) {
   const int ranks = GetParam();
   ReplicaGroup group(ranks);
@@ -72,7 +72,7 @@ TEST_P(CollectivesOf, AllGatherConcatenatesAndEachRankGetsItsSlicesGradient) {
   for (const int64_t axis : {0, 1, -1}) {
     std::vector<at::Tensor> inputs, copies;
     for (int rank = 0; rank < ranks; ++rank) {
-      // 0, 2, 4 ... rows: sizes differ on the axis, and one rank brings nothing.
+      // 0, 2, 4 ... rows: sizes differ along the axis, and one rank brings nothing.
       auto value = value_of(rank, 2 * rank);
       if (axis != 0) value = value.t();  // not contiguous
       inputs.push_back(value.detach().requires_grad_());
@@ -96,8 +96,8 @@ TEST_P(CollectivesOf, AllGatherConcatenatesAndEachRankGetsItsSlicesGradient) {
   }
 }
 
-// A penalty on gradients. The oracle: the same in one graph, where the sum of all ranks' losses has the
-// gradients that the ranks have, and the sum of all penalties the second ones.
+// A gradient penalty. Oracle: one graph, in which the sum of all ranks' losses gives the ranks' gradients,
+// and the sum of all penalties gives the second gradients.
 TEST_P(CollectivesOf, AGradientOfAGradientGoesThroughBothOfThem) {
   const int ranks = GetParam();
   ReplicaGroup group(ranks);
@@ -146,7 +146,7 @@ TEST_P(CollectivesOf, AllReduceLeavesIntegersBesideAGradientWithoutOne) {
   });
 }
 
-// LibTorch calls a node with undefined gradients where what used its result has none to give.
+// LibTorch calls a node with undefined gradients if the users of its result have none to give.
 TEST_P(CollectivesOf, ARankWithoutAGradientTakesPartWithZeros) {
   const int ranks = GetParam();
   ReplicaGroup group(ranks);
@@ -202,7 +202,7 @@ TEST(Collectives, NameTheirWrongArguments) {
   EXPECT_THROW(all_gather(backend, torch::ones({2}), 1), InvalidArgument);
   EXPECT_THROW(all_gather(backend, torch::ones({2}), -2), InvalidArgument);
   EXPECT_THROW(all_reduce_(*backend, ReduceOp::kMean, {torch::ones({2}, torch::kLong)}), InvalidArgument);
-  // Sizes that differ on another axis.
+  // Sizes differ along another axis.
   EXPECT_THROW(group.run([&](int rank) {
     all_gather(group.backend(rank), torch::ones({1, rank + 1}), 0);
   }),

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// What a list becomes, written over as a backend would, must come back into the list.
+/// Overwrites the packed tensors as a backend would, and expects the values to return to the list.
 void expect_round_trip(const std::vector<at::Tensor>& tensors, size_t num_flat) {
   std::vector<at::Tensor> expected;
   for (const auto& tensor : tensors) expected.push_back(tensor.detach() + tensor.detach());
@@ -57,7 +57,7 @@ TEST(PackedTensors, TheOrderComesFromShapesAndDtypesAlone) {
 }
 
 TEST(PackedTensors, KeepNoHistoryAlive) {
-  // A view that autograd tracks would keep its base, and with it the graph, as long as a backend keeps it.
+  // If autograd tracked the view, it would keep its base and the graph alive as long as a backend holds it.
   const auto leaf = torch::ones({4}, torch::requires_grad());
   auto result = (leaf * 2).detach();
   const PackedTensors packed({result});

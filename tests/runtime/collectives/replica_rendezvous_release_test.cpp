@@ -1,4 +1,4 @@
-// What ends a wait at the rendezvous without the others: an abort, a rank that leaves, a timeout.
+// Ends of a wait at the rendezvous without the other ranks: an abort, a rank that leaves, a timeout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

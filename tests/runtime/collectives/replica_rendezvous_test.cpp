@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, RendezvousOf, testing::Values(1, 2, 3, 4));
 
 TEST(ReplicaRendezvous, ArrivingNeverWaitsForTheOthers) {
   ReplicaRendezvous rendezvous(2, kLong);
-  // One thread plays both ranks: it could not if it had to wait.
+  // One thread plays both ranks, which is impossible if arriving waits.
   auto first = rendezvous.arrive(0, arrival("sum"), no_work);
   auto second = rendezvous.arrive(0, arrival("mean"), no_work);
   EXPECT_FALSE(rendezvous.is_done(*first));
@@ -110,7 +110,7 @@ TEST(ReplicaRendezvous, AnErrorInOnePartIsThrownOnceTheOthersHaveEnded) {
                                      if (part == 0) {
                                        other_runs = true;
                                        failed.get_future().wait();
-                                       // The failing rank has had time to go to sleep: it needs to be woken.
+                                       // The failing rank has had time to fall asleep, so it must be woken.
                                        std::this_thread::sleep_for(kShort);
                                        other_ended = true;
                                      } else {

@@ -12,7 +12,7 @@ TEST(SparseGradient, SumsRowsOverTheRanksToTheSameBitsOnEach) {
   constexpr int kRanks = 3;
   ReplicaGroup group(kRanks);
   const auto parameter = torch::zeros({6, 2});
-  // Repeated rows within a rank, shared ones between ranks, and one rank without a gradient.
+  // Repeated rows within a rank, rows shared between ranks, and one rank without a gradient.
   std::vector<at::Tensor> gradients{
       torch::sparse_coo_tensor(torch::tensor({{1, 4, 1}}),
                                torch::tensor({{1.F, 2.F}, {3.F, 4.F}, {5.F, 6.F}}), {6, 2}),

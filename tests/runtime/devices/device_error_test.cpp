@@ -28,7 +28,7 @@ auto rethrown(const Error& error, const ErrorSource& place) {
   return [error = std::make_exception_ptr(error), place] { rethrow_from_device(error, place); };
 }
 
-// The words are those of LibTorch 2.11's CUDACachingAllocator.
+// The message is that of LibTorch 2.11's CUDACachingAllocator.
 TEST(DeviceError, NamesReplicaDeviceAndBytesWhereAGpuIsOutOfMemory) {
   const c10::OutOfMemoryError error(
       kSomewhere,
@@ -76,14 +76,14 @@ TEST(DeviceError, NamesReplicaAndDeviceWhereADeviceFailed) {
                 HasSubstr("Work given to the device before may have caused it"))));
 }
 
-// cudaHostAlloc, a graph's instantiation and a new context have no allocator that would say more.
+// cudaHostAlloc, a graph's instantiation and a new context fail without an allocator's message.
 TEST(DeviceError, KnowsCudasOwnOutOfMemory) {
   EXPECT_THAT(rethrown(c10::AcceleratorError(kSomewhere, 2, "CUDA error: out of memory"), kOnGpu),
               ThrowsMessage<OutOfMemory>("[MirroredStrategy] replica 1 on gpu:3 is out of memory; a smaller "
                                          "batch needs less (or the host has no memory to pin left)"));
 }
 
-// The words are those of LibTorch 2.11's ATen/cuda/Exceptions.h.
+// The messages are those of LibTorch 2.11's ATen/cuda/Exceptions.h.
 TEST(DeviceError, TellsWhatCublasAndCudnnReportOfTheDeviceFromTheirComplaints) {
   const auto thrown = [](const std::string& message) {
     return rethrown(c10::Error(kSomewhere, message), kOnGpu);

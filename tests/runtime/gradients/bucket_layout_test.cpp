@@ -61,7 +61,7 @@ TEST(BucketLayout, HoldsEveryItemOnceInArrivalOrderWithinAKeyAndNoBucketThatCoul
       int64_t bytes = 0;
       for (size_t i = 0; i < bucket.size(); ++i) {
         EXPECT_EQ(items[bucket[i]].key, items[bucket[0]].key);
-        // Closed once it has reached its size: never before its last item.
+        // A bucket is closed once it reaches its size: never before its last item.
         EXPECT_LT(bytes, options.bucket_bytes);
         bytes += items[bucket[i]].bytes;
         if (i > 0) {

@@ -11,14 +11,14 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// One order a replica, and their channel.
+/// One order per replica, and their channel.
 class BucketOrders {
  public:
   BucketOrders(int ranks, size_t num_parameters)
       : group_(ranks), orders_(static_cast<size_t>(ranks), BucketOrder(num_parameters)) {}
 
   BucketOrder& operator[](size_t rank) { return orders_[rank]; }
-  /// A list a replica; the replicas that have none do not call.
+  /// Takes one list per replica; replicas without a list do not call.
   void agree(const std::vector<std::vector<size_t>>& arrivals) {
     group_.run([&](int rank) {
       const auto self = static_cast<size_t>(rank);
@@ -77,7 +77,7 @@ TEST(BucketOrder, HasNoNextWhereItIsTheSame) {
 TEST(BucketOrder, IsAgreedOnOnceOnly) {
   BucketOrders orders(2, 3);
   orders.agree({{0, 1, 2}, {2, 1, 0}});
-  // Communicates no more: replica 1 is not there to answer.
+  // The second call does not communicate: replica 1 is not there to answer.
   orders.agree({{1, 2, 0}});
   for (size_t rank = 0; rank < 2; ++rank) {
     SCOPED_TRACE(rank);
@@ -102,7 +102,7 @@ TEST(BucketOrder, IsFinalAfterAStepWithoutArrivals) {
 TEST(BucketOrder, IsAgreedOnAnewAfterAReset) {
   BucketOrders orders(2, 3);
   orders.agree({{0, 1, 2}, {0, 1, 2}});
-  orders[0].take_next();  // replica 1 failed before it could
+  orders[0].take_next();  // replica 1 failed before it got here
   for (size_t rank = 0; rank < 2; ++rank) orders[rank].reset();
   for (size_t rank = 0; rank < 2; ++rank) {
     SCOPED_TRACE(rank);
@@ -134,7 +134,7 @@ TEST(BucketOrder, GoesOnFromWhatWasAgreedOnBefore) {
     later[rank].take_next();
     EXPECT_THAT(later[rank].current(), ElementsAre(1, 3, 0, 2));
   }
-  later.agree({{0, 1, 2, 3}, {0, 1, 2, 3}});  // what arrives now changes nothing
+  later.agree({{0, 1, 2, 3}, {0, 1, 2, 3}});  // later arrivals change nothing
   EXPECT_FALSE(later[0].has_next());
   EXPECT_THAT(later[0].agreed(), ElementsAre(1, 3, 0, 2));
 }

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 constexpr int kReplicas = 3;
 
-/// Three parameters, a bucket each, in their own order; and the sums over them.
+/// Three parameters in their own order, one per bucket, and their sums.
 struct Summed {
   explicit Summed(const c10::intrusive_ptr<c10d::Backend>& backend) : sums(buckets, backend) {
     const std::vector<at::Tensor> parameters{torch::ones({2}).requires_grad_(),
@@ -78,8 +78,8 @@ TEST(BucketedAllReduce, TellsWhatTheReplicasTogetherHave) {
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     const auto sparse = at::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {3});
-    if (rank == 2) step.arrive(0, 5);            // one replica has it
-    if (rank == 0) step.sums.arrive(1, sparse);  // one has it, sparse
+    if (rank == 2) step.arrive(0, 5);            // only this replica has it
+    if (rank == 0) step.sums.arrive(1, sparse);  // only this replica has it, as a sparse gradient
     EXPECT_EQ(step.sums.is_sparse(1), rank == 0);
     step.sums.launch_full();
     step.sums.launch_rest();
@@ -95,7 +95,7 @@ TEST(BucketedAllReduce, AWithdrawnGradientKeepsItsBucketBack) {
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     step.arrive(0, 1);
-    step.arrive(0, 1);  // the same again counts once
+    step.arrive(0, 1);  // counts once
     step.sums.withdraw(0);
     EXPECT_FALSE(step.sums.has_arrived(0));
     EXPECT_THAT(step.sums.arrivals(), IsEmpty());

@@ -25,7 +25,7 @@ GradientBuckets laid_out(const Parameters& parameters, const std::vector<size_t>
   return buckets;
 }
 
-/// Of up to three dimensions, of two dtypes, one in five frozen.
+/// Parameters of up to three dimensions and two dtypes; one in five is frozen.
 Parameters random_parameters(std::mt19937& random) {
   Parameters parameters;
   const size_t count = 1 + random() % 20;
@@ -50,7 +50,7 @@ TEST(GradientBuckets, HaveEveryElementOfATrainedParameterOnceAndNoneOfAFrozenOne
         laid_out(parameters, order, {.first_bucket_bytes = 64, .bucket_bytes = 256});
     ASSERT_EQ(buckets.num_parameters(), parameters.size());
 
-    // Each slot is filled with its own number: where two overlapped, one would read the other's.
+    // Each slot is filled with its own number: if two overlapped, one would read the other's.
     std::vector<size_t> slots_of(buckets.size());
     std::map<double, int64_t> expected;
     for (const size_t i : order) {

@@ -1,4 +1,4 @@
-// How the gradients are laid out in buckets, when those leave, and when they are laid out anew.
+// How gradients are laid out in buckets, when buckets are launched, and when the layout changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

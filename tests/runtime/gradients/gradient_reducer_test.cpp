@@ -1,4 +1,4 @@
-// What finish() gives: the sums over the replicas.
+// Sums over the replicas that finish() gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -69,14 +69,14 @@ TEST_P(GradientReducerOf, UnusedOnAllStaysUndefinedAndUnusedOnSomeCountsAsZeros)
     for (int step = 0; step < 2; ++step) {
       reducers.run([&](int rank) {
         reducers.zero(rank);
-        // The last replica has an empty shard and skips backward altogether, but where it is alone.
+        // The last replica has an empty shard and skips backward, unless it is alone.
         if (rank < ranks - 1 || ranks == 1) reducers.backward(rank, {rank == 0 ? 5 : kUnused, kUnused, 1});
         reducers.reducer(rank).finish();
         reducers.reducer(rank).mark_applied();
       });
       reducers.expect_gradients({5, kUnused, std::max(1.0, ranks - 1.0)});
     }
-    // What was unused comes into use, and the other way round.
+    // Unused parameters come into use, and used ones fall out of use.
     reducers.run([&](int rank) {
       reducers.zero(rank);
       reducers.backward(rank, {kUnused, 2, kUnused});
@@ -166,7 +166,7 @@ TEST(GradientReducer, SumsSparseGradientsBesideDenseOnes) {
   Reducers reducers(3, make, kOneParameterABucket);
   const auto step = [&](int rank) {
     auto& p = reducers.parameters(rank);
-    // Replica 2 looks nothing up.
+    // Replica 2 looks up no rows.
     if (rank < 2) {
       const auto rows = torch::tensor(rank == 0 ? std::vector<int64_t>{1, 4, 1} : std::vector<int64_t>{4, 9});
       (torch::embedding(p[0], rows, -1, false, /*sparse=*/true).sum() * (rank + 1) + p[1].sum()).backward();
@@ -189,7 +189,7 @@ TEST(GradientReducer, SumsSparseGradientsBesideDenseOnes) {
       EXPECT_TRUE(reducers.gradient(rank, 1).eq(2).all().item<bool>());
     }
   }
-  // Not zeroed: refused for the sparse one, too.
+  // Gradients were not zeroed, so the sparse one is refused too.
   const auto text = reducers.cause_of([&](int rank) {
     reducers.parameters(rank)[1].mutable_grad().reset();
     step(rank);

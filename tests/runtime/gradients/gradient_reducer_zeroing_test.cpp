@@ -1,4 +1,4 @@
-// Gradients that were zeroed, or not, between backwards and steps.
+// Gradients that are or are not zeroed between backwards and steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -26,7 +26,7 @@ TEST(GradientReducer, ASecondArrivalInALaunchedBucketNamesTheParameterAndAccumul
     reducers.backward(rank, {1, 2, 3});
   });
   EXPECT_THAT(text, AllOf(HasSubstr("'parameter_"), HasSubstr("accumulate()")));
-  // What may be half summed is gone, and the next step is right.
+  // Gradients that may be half summed are gone, and the next step is right.
   reducers.expect_gradients({kUnused, kUnused, kUnused});
   reducers.run([&](int rank) {
     reducers.backward(rank, {1, 2, 3});
@@ -47,10 +47,10 @@ TEST(GradientReducer, ASecondArrivalInABucketThatWaitsIsAddedUp) {
 
 TEST(GradientReducer, ANewBackwardAfterZeroingForgetsTheOneBefore) {
   for (const auto& buckets : {kOneParameterABucket, kOneBucket, BucketOptions{.first_bucket_bytes = 1}}) {
-    // First and second backward of both replicas; between them everything is zeroed and nothing applied.
+    // First and second backward of both replicas; in between, everything is zeroed and nothing applied.
     const std::vector<std::array<std::vector<double>, 4>> cases{
         {{{1, 2, 3}, {1, 2, 3}, {10, 20, 30}, {10, 20, 30}}},
-        // Other parameters than the first time: none may come back.
+        // The second backward uses other parameters: none of the first may come back.
         {{{kUnused, 2, 3}, {kUnused, 2, 3}, {10, kUnused, kUnused}, {10, kUnused, kUnused}}},
         {{{kUnused, kUnused, 3}, {kUnused, 2, 3}, {10, 20, kUnused}, {10, kUnused, kUnused}}},
         {{{1, kUnused, kUnused}, {1, 2, 3}, {kUnused, kUnused, 30}, {kUnused, kUnused, kUnused}}}};
@@ -99,10 +99,10 @@ TEST(GradientReducer, ASparseGradientIsForgottenLikeADenseOne) {
 }
 
 TEST(GradientReducer, RefusesGradientsThatNobodyHasZeroedByNameInEveryStep) {
-  for (int steps_before : {1, 2, 3}) {  // the second step has another layout than the first
+  for (int steps_before : {1, 2, 3}) {  // the second step's layout differs from the first's
     Reducers reducers(2, three_parameters, kOneBucket);
     const auto step = [&](int rank) {
-      // A chain from parameter 0 on, against the first layout's order.
+      // A chain that starts at parameter 0, against the first layout's order.
       auto& p = reducers.parameters(rank);
       (p[2] * p[0].sum() * p[1].sum()).backward();
       reducers.reducer(rank).finish();
@@ -152,7 +152,7 @@ TEST(GradientReducer, SumsThatAnotherBackwardPassedThroughAreRefusedOnlyWhereThe
       reducers.backward(rank, {1, 2, 3});
       reducers.reducer(rank).finish();
       reducers.reducer(rank).mark_applied();
-      reducers.backward(rank, {5, 5, 5});  // another optimizer's, on its way to that one's parameters
+      reducers.backward(rank, {5, 5, 5});  // for another optimizer's parameters, passing through these
     });
   }
   EXPECT_THAT(reducers.cause_of([&](int rank) { reducers.reducer(rank).finish(); }),
@@ -192,7 +192,7 @@ TEST(GradientReducer, RefusesByNameAGradientThatWasTouchedWhileItWasBeingSummed)
 }
 
 TEST(GradientReducer, TakesWhatWasDoneToAGradientBeforeItLeft) {
-  // Parameter 1 gets no gradient from backward, so that the one bucket waits for finish().
+  // Parameter 1 gets no gradient from backward, so the only bucket waits for finish().
   Reducers reducers(2, three_parameters, kOneBucket);
   for (int step = 0; step < 2; ++step) {
     reducers.run([&](int rank) {
@@ -230,7 +230,7 @@ TEST(GradientReducer, RefusesToSumAnotherBackwardsGradientsWhereOneWasDroppedOnS
   Reducers reducers(2, three_parameters, kOneParameterABucket);
   std::vector<char> has_sums(2, 0);
   const auto errors = reducers.errors_of([&](int rank) {
-    // Replica 0's first backward reaches nothing, so that nothing of it is dropped there.
+    // Replica 0's first backward reaches nothing, so nothing of it is dropped there.
     if (rank == 1) reducers.backward(rank, {1, 1, 1});
     reducers.zero(rank);
     reducers.backward(rank, {2, 2, 2});
@@ -239,7 +239,7 @@ TEST(GradientReducer, RefusesToSumAnotherBackwardsGradientsWhereOneWasDroppedOnS
   });
   EXPECT_EQ(has_sums, std::vector<char>(2, 0));
   EXPECT_THAT(message_of<std::exception>(errors[0]), HasSubstr("dropped by zero_grad()"));
-  // After it the replicas sum as before.
+  // Afterwards the replicas sum as before.
   reducers.run([&](int rank) {
     reducers.zero(rank);
     reducers.backward(rank, {2, 2, 2});

@@ -18,7 +18,7 @@ std::unique_ptr<CollectiveChannel> local_channel(int size) {
   return std::make_unique<LocalChannel>(size, LocalAlgorithm::kSplitOverReplicas, std::chrono::minutes(5));
 }
 
-/// A module and an SGD with momentum on each of two replicas, and what a strategy keeps of them.
+/// A module and an SGD with momentum on each of two replicas, and a strategy's records of them.
 struct TwoOptimizers {
   TwoOptimizers() : directory(std::make_shared<ParameterDirectory>()), threads(2, 1) {
     for (int replica = 0; replica < 2; ++replica) {
@@ -68,7 +68,7 @@ TEST(OptimizerGroup, TrainsBothReplicasOnTheSumOfTheirGradients) {
   torch::optim::SGD other(two.modules[0]->parameters(), 0.1);
   EXPECT_FALSE(group->holds(other));
 
-  // The oracle: one model on both examples.
+  // Oracle: one model on both examples.
   torch::manual_seed(1);
   torch::nn::Sequential single(torch::nn::Linear(3, 2), torch::nn::Linear(2, 1));
   torch::optim::SGD single_optimizer(single->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -167,7 +167,7 @@ TEST(OptimizerGroup, NamesWhatTheOptimizerHasGainedLostOrExchanged) {
   std::swap(parameters[1], parameters[2]);
   EXPECT_THAT(TwoOptimizers::refusal_of_check(*group, 1), AllOf(HasSubstr("order"), HasSubstr("'1.weight'")));
 
-  // A group added to the optimizer, as when a layer is unfrozen.
+  // A group is added to the optimizer, as when a layer is unfrozen.
   parameters = original;
   two.optimizers[1]->add_param_group(torch::optim::OptimizerParamGroup({late->bias}));
   EXPECT_THAT(TwoOptimizers::refusal_of_check(*group, 1), HasSubstr("'2.bias', which joined"));
@@ -190,7 +190,7 @@ TEST(OptimizerGroup, CountsFinishedStepsAndCopiesStateAndCountFromOneReplica) {
   group->copy_state_from(1);
   EXPECT_EQ(group->finished_steps(), (std::vector<int64_t>{2, 2}));
   EXPECT_TRUE(group->is_consistent());
-  // The momentum after gradients 1 and 2 is 0.9 * 1 + 2, on replica 0 now, too.
+  // The momentum after gradients 1 and 2 is 0.9 * 1 + 2, now on replica 0 too.
   for (size_t replica : {0, 1}) {
     for (const auto& parameter : two.parameters(replica)) {
       const auto& state = static_cast<torch::optim::SGDParamState&>(

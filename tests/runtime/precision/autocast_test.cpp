@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// What a product in the calling thread computes in just now.
+/// The type in which the calling thread currently computes a product.
 at::ScalarType type_of_a_product() {
   return torch::matmul(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
 }
@@ -72,8 +72,8 @@ TEST_P(Autocast, IsTheCallingThreadsOwn) {
   EXPECT_EQ(type_of_a_product(), GetParam());
 }
 
-// Kept copies of weights are one store for all threads: whether the second use finds the first one's copy
-// would hang on what other replicas do meanwhile.
+// All threads share one cache of weight copies: whether the second use finds the copy of the first would
+// depend on what other replicas do in between.
 TEST_P(Autocast, AddsUpTheGradientsOfAWeightUsedTwiceInFloat32WhateverOtherThreadsDo) {
   torch::manual_seed(3);
   const auto x = torch::randn({8, 16});

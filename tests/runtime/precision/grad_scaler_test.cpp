@@ -92,7 +92,7 @@ TEST(GradScaler, SkipsAStepWithAnInfinityOrANan) {
   }
 }
 
-// A loss in float16's range: what overflows by its scale alone must come through at a lower one.
+// The loss is within float16's range: if only the scale makes it overflow, a lower scale must let it through.
 TEST(GradScaler, BacksOffUntilNothingOverflows) {
   auto parameter = torch::ones({1}).requires_grad_();
   Sgd optimizer({parameter}, 1.0);
@@ -259,7 +259,7 @@ TEST(GradScaler, UnscalesTheRowsOfASparseGradient) {
   parameter.mutable_grad() = sparse(16);
   scaler.unscale(optimizer);
   EXPECT_TRUE(torch::equal(parameter.grad().to_dense(), sparse(2).to_dense()));
-  scaler.load_state(scaler.state());  // forgets that
+  scaler.load_state(scaler.state());  // forgets the unscaling
   parameter.mutable_grad() = sparse(kInf);
   scaler.step(optimizer);
   scaler.update();
@@ -320,7 +320,7 @@ TEST(GradScaler, RefusesOptionsOutOfRange) {
   EXPECT_EQ(refused({}), "nothing thrown");
 }
 
-/// Notes what it is handed, and steps never by itself.
+/// Records what it is handed, and refuses plain step() calls.
 class NotingOptimizer : public Sgd, public SkippableStep {
  public:
   using Sgd::Sgd;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// A module in training whose second part, and it alone, is frozen in evaluation.
+/// A module in training mode, of which only the second part is in evaluation mode.
 torch::nn::Sequential mixed_flags() {
   torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::Dropout(0.5), torch::nn::Linear(2, 2));
   model->train();

@@ -46,8 +46,7 @@ TEST(Mirrored, TrainSwitchesFlagsOnly) {
 }
 
 TEST(Mirrored, StatisticsOfShardsAverageToThoseOfEqualHalves) {
-  // With momentum 1 the running mean is the last batch's: the mean of two equal shards' means is the batch's
-  // own.
+  // With momentum 1 the running mean is the last batch's: the mean of two equal shards' means is its mean.
   MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   auto model = strategy.scope([](ReplicaContext&) {
     torch::nn::BatchNorm1d norm(torch::nn::BatchNorm1dOptions(3).momentum(1.0));

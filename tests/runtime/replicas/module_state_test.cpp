@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A frozen weight, a buffer of each kind, and children with flags of their own.
+/// A frozen weight, a buffer of each kind, and children with their own training flags.
 struct MixedImpl : torch::nn::Cloneable<MixedImpl> {
   MixedImpl() { reset(); }
   void reset() override {
@@ -134,7 +134,7 @@ TEST(ModuleState, NamesTheFirstDifferenceBetweenReplicas) {
               HasSubstr("'a' is the same memory"));
   EXPECT_THAT(difference_of(shaped({}, {{"a", torch::ones({1})}}), shaped({}, {{"a", torch::ones({3})}})),
               HasSubstr("'a'"));
-  // Tied alike on both, and absent alike on both, is no difference.
+  // Parameters tied or absent on both sides are no difference.
   const auto other = ones({2});
   EXPECT_EQ(difference_of(shaped({{"a", tied}, {"b", tied}}), shaped({{"a", other}, {"b", other}})), "none");
   EXPECT_EQ(

@@ -20,7 +20,7 @@ TEST(ParameterDirectory, FindsNamesAndReplicasOfLivingModules) {
   EXPECT_EQ(entry->replica, 1);
   EXPECT_EQ(directory.find(a->named_parameters()["0.weight"])->replica, 0);
   EXPECT_EQ(directory.describe(in_b, 3), "'1.bias'");
-  // An equal tensor, and even one over the same memory, is another parameter.
+  // An equal tensor is another parameter, even if it shares the memory.
   EXPECT_FALSE(directory.find(in_b.detach()));
   EXPECT_THAT(directory.describe(torch::ones({4, 5}), 3),
               testing::AllOf(testing::HasSubstr("parameter 3"), testing::HasSubstr("[4, 5]")));

@@ -44,7 +44,7 @@ TEST(PerReplica, GivesEachReplicaItsOwnValueByItsLocalNumber) {
   PerReplica<int> values({10, 20}, two_cpus());
   NoGradients gradients;
   for (int local = 0; local < 2; ++local) {
-    // As on a second machine: the number among all replicas is another one.
+    // As on a second machine, where replica_id differs from local_id.
     ReplicaState state{
         .replica_id = local + 4, .local_id = local, .num_replicas = 6, .device = {}, .generator = {}};
     ReplicaContext replica(state, gradients, nullptr, {});

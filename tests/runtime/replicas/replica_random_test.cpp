@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// What replica code draws without naming a generator.
+/// Random values that replica code draws without naming a generator.
 std::vector<torch::Tensor> draws() {
   std::vector<torch::Tensor> values;
   torch::nn::Dropout dropout(0.5);
@@ -44,7 +44,7 @@ std::vector<std::vector<torch::Tensor>> draws_of_replicas(uint64_t seed, int cou
 
 TEST(ReplicaRandom, EqualSeedsAndReplicasDrawEqualNumbersInEveryRun) {
   const auto first = draws_of_replicas(7, 3);
-  torch::manual_seed(99);  // the process's generator has no say
+  torch::manual_seed(99);  // must not affect the draws
   const auto second = draws_of_replicas(7, 3);
   for (size_t replica = 0; replica < first.size(); ++replica) {
     for (size_t i = 0; i < first[replica].size(); ++i)
@@ -67,7 +67,7 @@ TEST(ReplicaRandom, OtherReplicasAndOtherSeedsDrawOtherNumbers) {
     EXPECT_FALSE(torch::equal(values[1][i], values[2][i])) << "draw " << i;
     EXPECT_FALSE(torch::equal(values[0][i], others[0][i])) << "draw " << i;
   }
-  // Neighbours in both numbers: seed 7, replica 1 is not seed 8, replica 0.
+  // Seed 7, replica 1 differs from seed 8, replica 0.
   EXPECT_FALSE(torch::equal(values[1][1], others[0][1]));
 }
 

@@ -33,7 +33,7 @@ RpcClientOptions options_of(int port) {
   return {.name = "server 0", .host = "127.0.0.1", .port = port};
 }
 
-/// A server that replies to nothing until it goes.
+/// A server that replies to nothing until it is destroyed.
 class SilentServer {
  public:
   ~SilentServer() { ends_.set_value(); }
@@ -74,7 +74,7 @@ TEST(RpcClient, NamesAServerThatIsNotThere) {
 
 TEST(RpcClient, NamesAServerThatTakesConnectionsAndSaysNothing) {
   const TcpListener bound("127.0.0.1", 0);
-  ASSERT_EQ(listen(bound.descriptor(), 1), 0);  // as that of a stopped process
+  ASSERT_EQ(listen(bound.descriptor(), 1), 0);  // like the socket of a stopped process
   auto options = options_of(bound.port());
   options.connect_timeout = milliseconds(50);
   EXPECT_THAT([&] { RpcClient{options}; }, ThrowsMessage<PeerLost>(HasSubstr("no answer within 0.05 s")));
@@ -86,7 +86,7 @@ TEST(RpcClient, GivesUpAServerThatDoesNotReply) {
   options.call_timeout = milliseconds(50);
   RpcClient client(options);
   EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("no answer within 0.05 s")));
-  // The late reply is not taken for that of another request.
+  // The late reply is not taken for the reply to another request.
   EXPECT_THAT([&] { client.call({}); }, ThrowsMessage<PeerLost>(HasSubstr("the connection was lost before")));
 }
 
@@ -100,7 +100,7 @@ TEST(RpcClient, NamesAServerThatIsGone) {
 }
 
 TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
-  // More than the system holds in both directions: the server stops reading until its replies are taken.
+  // More than the system buffers in both directions: the server stops reading until its replies are taken.
   constexpr int kRequests = 30;
   constexpr int64_t kNumbers = int64_t{1} << 19;  // 4 MiB
   RpcServer server({}, echoed);
@@ -108,12 +108,12 @@ TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
   for (int i = 0; i < kRequests; ++i) client.send({.tensors = {torch::full({kNumbers}, i)}});
   for (int i = 0; i < kRequests; ++i)
     EXPECT_TRUE(client.receive().tensors.at(0).equal(torch::full({kNumbers}, i))) << i;
-  EXPECT_THROW(client.receive(), InvalidArgument);  // there is no request left
+  EXPECT_THROW(client.receive(), InvalidArgument);  // no request is left
   EXPECT_EQ(client.call({.fields = {1}}).fields.size(), 1U);
 }
 
 TEST(RpcClient, TakesNoReplyThatIsNone) {
-  // A server that knows the token and speaks another language after that.
+  // A server that knows the token but then speaks another protocol.
   const TcpListener listener("127.0.0.1", 0);
   ASSERT_EQ(listen(listener.descriptor(), 1), 0);
   std::thread speaking([&] {

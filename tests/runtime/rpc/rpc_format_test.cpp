@@ -40,7 +40,7 @@ TEST(RpcFormat, RefusesSizesThatNoMemoryHas) {
   EXPECT_THROW((RpcTensorShape{RpcDtype::kFloat32, {large, large}}.num_bytes()), InvalidArgument);
   EXPECT_THROW((RpcTensorShape{RpcDtype::kFloat64, {std::numeric_limits<int64_t>::max()}}.num_bytes()),
                InvalidArgument);
-  // Nothing at all, in whatever order it is multiplied.
+  // The size is zero in whatever order it is multiplied.
   EXPECT_EQ((RpcTensorShape{RpcDtype::kFloat32, {large, large, 0}}.num_bytes()), 0U);
   const RpcTensorShape half{RpcDtype::kUInt8, {int64_t{1} << 62}};
   EXPECT_THROW((RpcHead{.tensors = {half, half}}.tensor_bytes()), InvalidArgument);
@@ -78,7 +78,7 @@ TEST(RpcFormat, RefusesWhatNoTensorIs) {
   EXPECT_THAT(with(5, 65),
               ThrowsMessage<InvalidArgument>(HasSubstr("64 dimensions or less, but got one of 65")));
   EXPECT_THAT(with(13, 0x80), ThrowsMessage<InvalidArgument>(HasSubstr("expected a tensor's size")));
-  // More tensors than there are bytes to describe them.
+  // More tensors than the bytes can describe.
   EXPECT_THROW(with(1, 1)(), InvalidArgument);
   EXPECT_THAT(with(3, 1), ThrowsMessage<InvalidArgument>(HasSubstr("65536 tensors or less")));
 }

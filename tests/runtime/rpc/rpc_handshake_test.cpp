@@ -57,7 +57,7 @@ TEST(RpcHandshake, AnotherTokenIsRefusedAndBothAreTold) {
 }
 
 TEST(RpcHandshake, AServerThatTakesAnybodyIsNotTaken) {
-  // It says yes to a token that it does not know.
+  // The server accepts a token that it does not know.
   auto [client, server] = connected_sockets();
   auto impostor = std::async(std::launch::async, [&server = server] {
     std::vector<uint8_t> greeting{'L', 'S', 'P', 'H', 1, 0};

@@ -43,7 +43,7 @@ TEST(RpcMessage, ComesAsItWent) {
       torch::arange(7, torch::kByte),
       torch::full({}, 3.5),
       torch::empty({0, 4}),
-      torch::randn({1000, 1000}),  // more than the system's buffers hold
+      torch::randn({1000, 1000}),  // larger than the system's buffers
   };
   const auto got = sent_and_received(RpcKind::kReply, {.fields = {1, 2, 3}, .tensors = tensors});
   EXPECT_EQ(got.kind, RpcKind::kReply);
@@ -80,7 +80,7 @@ TEST(RpcMessage, RefusesToSendWhatItCannotCarry) {
   EXPECT_THROW(refused(at::Tensor())(), InvalidArgument);
 }
 
-// What those who know the token could send by mistake, or a program of another version.
+// Messages that holders of the token could send by mistake, or from a program of another version.
 
 void send_raw(StreamSocket& socket, const RpcFrame& frame, const std::vector<uint8_t>& rest) {
   const auto bytes = encode_frame(frame);
@@ -89,7 +89,7 @@ void send_raw(StreamSocket& socket, const RpcFrame& frame, const std::vector<uin
 
 TEST(RpcMessage, TakesNoMemoryForAMessageThatIsTooLarge) {
   auto [client, server] = connected_sockets();
-  // A tebibyte is said to follow.
+  // The frame announces a tebibyte.
   send_raw(client, {.head_bytes = 10, .tensor_bytes = uint64_t{1} << 40}, {});
   IncomingMessage incoming;
   const ReceiveLimits limits{.max_bytes = 1000};

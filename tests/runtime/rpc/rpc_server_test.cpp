@@ -52,7 +52,7 @@ bool comes_true(const Condition& condition) {
   return condition();
 }
 
-// All of 127.0.0.0/8 leads to this machine.
+// All addresses of 127.0.0.0/8 lead to this machine.
 TEST(RpcServer, ListensOnTheAddressThatItIsGivenAndNoOther) {
   RpcServer server({.host = "127.0.0.2"}, doubled);
   auto options = options_for(server);
@@ -88,7 +88,7 @@ TEST(RpcServer, AnswersRequestsOfManyClients) {
 TEST(RpcServer, HandlesSeveralClientsAtTheSameTime) {
   std::latch both(2);
   RpcServer server({}, [&](RpcMessage) {
-    both.arrive_and_wait();  // for ever, were they handled one after the other
+    both.arrive_and_wait();  // waits forever if requests are handled one after another
     return RpcMessage{};
   });
   RpcClient one(options_for(server));
@@ -113,7 +113,7 @@ TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
       case 4:
         throw std::system_error(ENOSPC, std::generic_category(), "cannot write 'a'");
       default:
-        return {.tensors = {at::Tensor()}};  // which cannot be sent
+        return {.tensors = {at::Tensor()}};  // cannot be sent
     }
   });
   RpcClient client(options_for(server));
@@ -152,7 +152,7 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
     auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
     socket.send({bytes}, soon());
     std::vector<uint8_t> last(4096);
-    // It is dropped, whether the server had bytes of it left to read or not.
+    // The connection is dropped, whether the server had bytes left to read or not.
     code_of([&] { socket.receive({last}, soon()); });
   };
   const std::string request = "GET / HTTP/1.1\r\nHost: example\r\n\r\n" + std::string(100, 'x');
@@ -161,7 +161,7 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
   { auto silent = StreamSocket::connect("127.0.0.1", server.port(), soon()); }
   EXPECT_TRUE(comes_true([&] { return server.counts().foreign_messages == 3; }));
 
-  // One that knows the token, and then says that a tebibyte follows; another that sends no request.
+  // One client knows the token and then announces a tebibyte; another sends a frame that is no request.
   for (const auto& frame :
        {RpcFrame{.tensor_bytes = uint64_t{1} << 40}, RpcFrame{.kind = RpcKind::kReply, .head_bytes = 4}}) {
     auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
@@ -195,7 +195,7 @@ TEST(RpcServer, HoldsNoMoreConnectionsThanItMay) {
   EXPECT_THAT([&] { RpcClient{options}; }, ThrowsMessage<PeerLost>(HasSubstr("to answer within 0.1 s")));
   EXPECT_GT(server.counts().excess_connections, 0U);
   two.reset();
-  RpcClient three(options_for(server));  // gets in once the other one's end is seen
+  RpcClient three(options_for(server));  // gets in once the server sees that the other one ended
   EXPECT_EQ(three.call({.fields = {1}}).fields.size(), 1U);
 }
 
@@ -204,7 +204,7 @@ TEST(RpcServer, TellsItsClientsWhatIsTooMuch) {
   RpcClient client(options_for(server));
   EXPECT_THAT([&] { client.call({.tensors = {torch::zeros({1000})}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("expected a message of 1000 bytes or less")));
-  // What was not sent has done no harm.
+  // The refused message did no harm.
   EXPECT_TRUE(client.call({.tensors = {torch::ones({100})}}).tensors.at(0).equal(torch::full({100}, 2.F)));
 }
 
@@ -217,7 +217,7 @@ TEST(RpcServer, CloseWaitsForHandlersWhoseRepliesStillGoOut) {
     while (!is_closing) std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(50));
     has_ended = true;
-    return RpcMessage{.tensors = {torch::ones({4 << 20})}};  // more than the system keeps
+    return RpcMessage{.tensors = {torch::ones({4 << 20})}};  // larger than the system's buffers
   });
   RpcClient client(options_for(server));
   client.send({});

@@ -15,15 +15,15 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using DetectorTime = FailureDetector::TimePoint;
 
-/// Faults of every link, each drawn anew for every message.
+/// Faults of every link, drawn separately for every message.
 struct SimulatedFaults {
   int lost_percent = 0;
   int duplicated_percent = 0;
   milliseconds most_delay{1};
-  milliseconds most_thread_delay{0};  ///< now and then, every ten seconds about
+  milliseconds most_thread_delay{0};  ///< now and then, about every ten seconds
 };
 
-/// The detectors of one job over a network of our own, on a clock of our own.
+/// The detectors of one job over a simulated network and clock.
 class SimulatedJob {
  public:
   explicit SimulatedJob(int world_size, SimulatedFaults faults = {}) : faults_(faults) {
@@ -47,7 +47,7 @@ class SimulatedJob {
     }
   }
 
-  /// Where a process is stopped, messages wait for it.
+  /// Messages wait for a stopped process.
   void stop(int rank, milliseconds duration = std::chrono::hours(1)) {
     nodes_[static_cast<size_t>(rank)].sleeps_until = now_ + duration;
   }
@@ -58,7 +58,7 @@ class SimulatedJob {
   int delivered() const { return delivered_; }
   int lost() const { return lost_; }
 
-  /// The rank lost in the eyes of `rank`, -1 for none.
+  /// The rank that `rank` considers lost, or -1.
   int lost_rank(int rank) { return detector(rank).loss() ? detector(rank).loss()->rank : -1; }
 
  private:

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 using DetectorHearing = FailureDetector::Hearing;
 using DetectorTime = FailureDetector::TimePoint;
 
-/// One detector that hears what a test makes up.
+/// One detector that hears messages made up by the test.
 class FailureDetectorTest : public ::testing::Test {
  protected:
   FailureDetector make(int rank) {
@@ -19,7 +19,7 @@ class FailureDetectorTest : public ::testing::Test {
   HeartbeatMessage from(int sender, HeartbeatKind kind = HeartbeatKind::kBeat) {
     return {.kind = kind, .incarnation = 7, .sequence = ++sequence_, .sender = sender};
   }
-  /// Lets time pass while the detector runs and hears `message` again and again.
+  /// Lets time pass while the detector runs and hears `message` repeatedly.
   void pass(FailureDetector& detector, milliseconds duration, const HeartbeatMessage* message = nullptr) {
     for (const DetectorTime end = now_ + duration; now_ < end;) {
       now_ += milliseconds(100);
@@ -94,7 +94,7 @@ TEST_F(FailureDetectorTest, NeverGivesUpAPeerThatSaidGoodbye) {
   FailureDetector hub = make(0);
   hub.hear(from(1), now_);
   hub.refuse(1);
-  hub.hear(from(1, HeartbeatKind::kLeaving), now_);  // was sent first, but is read second
+  hub.hear(from(1, HeartbeatKind::kLeaving), now_);  // sent first, but read second
   hub.tick(now_);
   EXPECT_TRUE(hub.has_left(1));
   hub.refuse(1);
@@ -207,7 +207,7 @@ TEST_F(FailureDetectorTest, BlamesItselfWhereAWorkerLostTheHubDuringItsPause) {
   FailureDetector hub = make(0);
   hub.hear(from(1), now_);
   hub.tick(now_);
-  now_ += seconds(3);  // not long enough by itself, but messages were lost besides
+  now_ += seconds(3);  // not long enough by itself, but messages were lost as well
   hub.wake(now_);
   HeartbeatMessage accusation = from(1);
   accusation.lost = 0;

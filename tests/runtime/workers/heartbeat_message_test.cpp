@@ -24,7 +24,7 @@ HeartbeatMessage full_heartbeat() {
           .reason = LossReason::kCutOff};
 }
 
-/// A packet with a right tag over fields that were changed.
+/// Seals changed fields with a correct tag.
 HeartbeatPacket resealed_heartbeat(HeartbeatPacket packet) {
   const size_t fields = packet.size() - std::tuple_size_v<JobToken::Tag>;
   const JobToken::Tag tag = heartbeat_token().tag(std::span(packet).first(fields));

@@ -1,8 +1,8 @@
-// A process of a job that does nothing but its heartbeat, for tests that kill and stop it.
+// A process of a job that only runs its heartbeat, for tests that kill and stop it.
 //
 //   heartbeat_peer RANK WORLD_SIZE TOKEN_IN_HEX INCARNATION LOST_AFTER_MS
 //
-// Writes "port P". Reads lines "peer RANK PORT NAME", then "start", and "stop" to end on purpose. Writes
+// Writes "port P". Reads lines "peer RANK PORT NAME", then "start", and "stop" for an orderly exit. Writes
 // "lost RANK|NAME|REASON" for the first lost peer.
 
 #include <chrono>

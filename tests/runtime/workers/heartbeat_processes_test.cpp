@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::StartsWith;
 
-// Only a test that fails waits for so long.
+// Only a failing test waits this long.
 constexpr seconds kProcessPatience{20};
 
 const JobToken& processes_token() {
@@ -40,7 +40,7 @@ std::string process_name(int rank) {
   return "worker " + std::to_string(rank) + " (127.0.0.1)";
 }
 
-/// A process of the program heartbeat_peer, killed on destruction.
+/// A heartbeat_peer process, killed on destruction.
 class PeerProcess {
  public:
   PeerProcess(int rank, int world_size, milliseconds lost_after = milliseconds(3500)) : rank_(rank) {
@@ -98,7 +98,7 @@ class PeerProcess {
 
   void send_signal(int signal) const { kill(process_, signal); }
 
-  /// Ends it on purpose and returns its exit status.
+  /// Ends the process in an orderly way and returns its exit status.
   int stop() {
     write_line("stop");
     int status = 0;
@@ -107,7 +107,7 @@ class PeerProcess {
     return status;
   }
 
-  /// The next line it writes; empty if none comes before `deadline`.
+  /// The next line that the process writes; empty if none comes before `deadline`.
   std::string read_line(ProcessClock::time_point deadline = ProcessClock::now() + kProcessPatience) {
     std::string line;
     while (true) {
@@ -136,7 +136,7 @@ class PeerProcess {
   int port_ = 0;
 };
 
-/// The heartbeat of the test's own process, and the first loss that it tells.
+/// The heartbeat of the test's own process, and the first loss that it reports.
 class OwnHeartbeat {
  public:
   OwnHeartbeat(int rank, int world_size, milliseconds lost_after = milliseconds(3500))
@@ -153,14 +153,14 @@ class OwnHeartbeat {
   }
   void start(std::vector<Peer> peers) { heartbeat_.start(std::move(peers)); }
 
-  /// Waits for some messages, so that every peer was heard.
+  /// Waits for `count` messages, so that every peer was heard.
   bool hears(uint64_t count) const {
     const auto deadline = ProcessClock::now() + kProcessPatience;
     while (heartbeat_.counters().received < count && ProcessClock::now() < deadline) pause();
     return heartbeat_.counters().received >= count;
   }
 
-  /// As heartbeat_peer writes it; empty if nobody is lost before `deadline`.
+  /// The first loss in heartbeat_peer's format; empty if no peer is lost before `deadline`.
   std::string loss_before(ProcessClock::time_point deadline) const {
     while (!heartbeat_.lost()) {
       if (ProcessClock::now() >= deadline) return "";

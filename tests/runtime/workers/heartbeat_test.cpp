@@ -44,7 +44,7 @@ Peer heartbeat_at(int rank, int port) {
           .port = port};
 }
 
-/// Waits until `condition` holds; false after `limit`.
+/// Waits until `condition` holds; returns false after `limit`.
 bool comes_true_within(milliseconds limit, const std::function<bool()>& condition) {
   for (const auto end = std::chrono::steady_clock::now() + limit; !condition();) {
     if (std::chrono::steady_clock::now() >= end) return false;
@@ -101,7 +101,7 @@ TEST(Heartbeat, HearsEveryPeerAndTakesAGoodbyeForNoLoss) {
   const auto begin = std::chrono::steady_clock::now();
   all[2].reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(500)) << "the hub answers a goodbye";
-  // Time enough to find it by its closed port, or by its silence.
+  // Long enough to notice the worker's closed port or its silence.
   std::this_thread::sleep_for(milliseconds(900));
   all[0].reset();
   std::this_thread::sleep_for(milliseconds(900));
@@ -116,7 +116,7 @@ TEST(Heartbeat, SendsOneMessageToAPeerAnInterval) {
   const auto before = pair.hub_.counters();
   std::this_thread::sleep_for(seconds(1));
   const auto after = pair.hub_.counters();
-  // Ten, and fewer on a busy machine.
+  // Ten, or fewer on a busy machine.
   EXPECT_GE(after.sent - before.sent, 2u);
   EXPECT_LE(after.sent - before.sent, 12u);
   EXPECT_EQ(after.rejected, 0u);
@@ -126,7 +126,7 @@ TEST(Heartbeat, DropsAndCountsForeignMessages) {
   HeartbeatPair pair(milliseconds(3500));
   ASSERT_TRUE(pair.becomes_acquainted());
   const HeartbeatOptions options = heartbeat_options(1, 2);
-  // All claim that the hub is lost, so that it would believe whatever it parsed.
+  // All messages claim that the hub is lost, so the hub would believe any message that it parsed.
   const HeartbeatMessage accusation{
       .kind = HeartbeatKind::kBeat, .incarnation = 3, .sequence = 1'000'000, .sender = 1, .lost = 0};
   const HeartbeatPacket right = seal_heartbeat(accusation, options.token);

@@ -32,7 +32,7 @@ TEST(InterruptibleStore, EndsWaitsOfAnotherOneOverIt) {
   });
   EXPECT_THROW(store->get("absent"), CollectiveAborted);
   interrupts.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));  // the timeout is 60
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));  // the timeout is 60 s
 }
 
 TEST(InterruptibleStore, GivesWhatIsThereAlsoAfterwards) {

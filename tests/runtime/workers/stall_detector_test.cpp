@@ -60,7 +60,7 @@ TEST(StallReport, SaysWhoDoesNotAnswerAndThatAllAreThere) {
       HasSubstr("where all workers are"));
 }
 
-/// Workers whose places the test sets, over one store.
+/// Workers that share a store and whose positions the test sets.
 class StallDetectorTest : public ::testing::Test {
  protected:
   struct Worker {
@@ -126,7 +126,7 @@ TEST_F(StallDetectorTest, TheFirstOfThoseThatWaitReportsOnceAndAgainAfterTwiceTh
   set_position(2, in_sum(17, seconds(31)));
   set_position(1, in_sum(17, seconds(31)));
   await([&] { return !reports(1).empty(); });
-  // What has been said is not said again.
+  // A report is not repeated.
   std::this_thread::sleep_for(milliseconds(200));
   EXPECT_THAT(reports(1),
               ElementsAre(StartsWith("[stall] worker 1 (host1) and worker 2 (host2) have waited for 31 s")));

@@ -26,7 +26,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using FailureClock = std::chrono::steady_clock;
 
-// Far below the timeouts of run_workers(), far above what a busy machine makes of a second.
+// Far below the timeouts of run_workers(), but far above a second on a busy machine.
 constexpr std::chrono::seconds kSoon{20};
 
 void sum_of_three(c10d::Backend& backend) {
@@ -34,7 +34,7 @@ void sum_of_three(c10d::Backend& backend) {
   backend.allreduce(values)->wait();
 }
 
-/// run_workers(), which is to end before any timeout.
+/// Calls run_workers() and expects it to end before any timeout.
 std::vector<std::exception_ptr> run_workers_soon(const std::vector<int>& num_replicas,
                                                  const std::function<void(WorkerGroup&)>& work) {
   const auto begin = FailureClock::now();
@@ -59,7 +59,7 @@ TEST(WorkerFailures, NameAWorkerThatThrewAfterItsLastCollective) {
         throw;
       }
     } catch (const std::runtime_error&) {
-      // The worker that has failed may have much to do before it ends.
+      // The failed worker may have much to do before it ends.
       const auto deadline = FailureClock::now() + 2 * kSoon;
       while (group.layout()->worker() == 1 && num_others > 0 && FailureClock::now() < deadline)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -76,7 +76,7 @@ TEST(WorkerFailures, EndThoseThatWaitForTheLastWorkersToFinish) {
   const auto errors = run_workers_soon({1, 1, 1}, [&](WorkerGroup& group) {
     group.gather("the last collective");
     if (group.layout()->worker() != 1) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait for this one by then
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // by then the others wait for this worker
     throw std::runtime_error("the user's own error");
   });
   EXPECT_EQ(message_of<std::runtime_error>(errors[1]), "the user's own error");
@@ -115,8 +115,8 @@ class StoreWithoutKeys : public c10d::PrefixStore {
   }
 };
 
-/// Worker 1 of two, which shows its info and dies, before it connects or in the midst of that. Returns what
-/// worker 0 threw.
+/// Worker 1 of two publishes its info and dies, before or while it connects. Returns the error that worker 0
+/// threw.
 std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) {
   TcpListener listener("127.0.0.1", 0);
   const JoinOptions options{.size = 2,
@@ -137,7 +137,7 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
                           .facts = {{"world size", "2"}}};
     store->set("worker/1", info.text());
     if (begins_to_connect) {
-      // The other side has all that it needs, and waits for this one's connection.
+      // The other side has all it needs and waits for this connection.
       const auto connecting = c10::make_intrusive<StoreWithoutKeys>("channel/0", store);
       EXPECT_THROW(make_gloo_backend(connecting, {1, 2, "127.0.0.1", kSoon}), std::exception);
     }
@@ -161,15 +161,14 @@ TEST(WorkerFailures, NameAWorkerThatDiedBeforeItConnected) {
 }
 
 TEST(WorkerFailures, NameAWorkerThatDiedWhileItConnected) {
-  // Which one calls the other, and which one waits for the call, is up to the ports that the system gave
-  // them.
+  // Which worker connects and which one waits depends on the ports that the system assigned.
   for (int attempt = 0; attempt < 6 && !HasFailure(); ++attempt) {
     EXPECT_THAT(message_of<PeerLost>(error_of_joining_with_a_dying_worker(true)),
                 HasSubstr("worker 1 (dying) was lost: its process ended"));
   }
 }
 
-/// Worker 0 throws between runs, and the others, who wait for it in `collective`, learn that before it is
+/// Worker 0 throws between runs. The others, who wait for it in `collective`, learn of it before worker 0 is
 /// gone.
 void expect_early_end_of_worker_zero(const std::function<void(WorkerGroup&, WorkerReplicas&)>& collective) {
   std::atomic<FailureClock::duration> thrown{};
@@ -210,7 +209,7 @@ TEST(WorkerFailures, NameWorkerZeroThatEndsWhileOthersConnect) {
   expect_early_end_of_worker_zero([](WorkerGroup& group, WorkerReplicas&) { group.open_channel("another"); });
 }
 
-/// What each replica threw in a run that goes on all the same, so that nothing but the sum tells of it.
+/// The error of each replica in a run that continues regardless, so that only the sum reports it.
 std::vector<std::exception_ptr> errors_in_a_run(const std::vector<int>& num_replicas,
                                                 const std::function<void(int, c10d::Backend&)>& function) {
   std::vector<std::exception_ptr> errors(4);
@@ -230,7 +229,7 @@ std::vector<std::exception_ptr> errors_in_a_run(const std::vector<int>& num_repl
 
 TEST(WorkerFailures, OfASumsPartReachAllReplicasOfAllWorkers) {
   const auto errors = errors_in_a_run({1, 2, 1}, [](int, c10d::Backend& backend) {
-    std::vector<at::Tensor> values{at::zeros({3}, at::kFloat8_e5m2)};  // which nobody can add
+    std::vector<at::Tensor> values{at::zeros({3}, at::kFloat8_e5m2)};  // cannot be summed
     backend.allreduce(values)->wait();
   });
   for (const size_t local : {1, 2})
@@ -242,7 +241,7 @@ TEST(WorkerFailures, OfASumsPartReachAllReplicasOfAllWorkers) {
 
 TEST(WorkerFailures, OfTheCopiesBehindASumReachAllReplicasOfAllWorkers) {
   const auto errors = errors_in_a_run({1, 2, 1}, [](int replica, c10d::Backend& backend) {
-    // The sum is made and sent, and then has no place of its own to be put into.
+    // The sum is made and sent, but replica 2 cannot copy it into its tensor.
     std::vector<at::Tensor> values{replica == 2 ? at::ones({1}).expand({3}) : at::ones({3})};
     backend.allreduce(values)->wait();
     std::vector<at::Tensor> next{at::ones({3})};

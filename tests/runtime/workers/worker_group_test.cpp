@@ -64,9 +64,9 @@ TEST(WorkerGroup, SumsOverTheWorkers) {
   }));
 }
 
-// A pool beside the replicas' would spin on their cores after each cast of a compression.
+// A second pool beside the replicas' would spin on their cores after each cast of a compression.
 TEST(WorkerGroup, CarriesExchangesInThreadsWithoutAPool) {
-  const IntraOpThreadsGuard several(3);  // what new threads get
+  const IntraOpThreadsGuard several(3);  // the default of new threads
   expect_no_errors(run_workers({1, 1}, [](WorkerGroup& group) {
     int num_threads = 0;
     group.open_channel("test")->exchange("look", [&](c10d::Backend&) {
@@ -149,7 +149,7 @@ TEST(WorkerGroup, MeetsAtAStoreThatTheLauncherServes) {
   launchers.waitWorkers = false;
   launchers.masterListenFd = listener.release();
   const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", launchers);
-  // The second start finds the first one's keys in the store, and does not mind them.
+  // The second start finds the first one's keys in the store and ignores them.
   for (int start = 0; start < 2; ++start) {
     expect_no_errors(run_workers(
         {1, 1}, [](WorkerGroup& group) { EXPECT_EQ(group.gather("here").size(), 2); },
@@ -201,7 +201,7 @@ TEST(WorkerGroup, NamesTheCoordinatorThatDoesNotAnswerAfterTheJoinTimeout) {
   TcpListener silent("127.0.0.1", 0);
   const int port = silent.port();
   const int descriptor = silent.release();
-  ASSERT_EQ(::listen(descriptor, 16), 0);  // the system answers that it listens, and nobody more
+  ASSERT_EQ(::listen(descriptor, 16), 0);  // the system accepts connections, but nobody answers
   const JoinOptions options{.rank = 1,
                             .size = 2,
                             .master_host = "127.0.0.1",
@@ -224,7 +224,7 @@ TEST(WorkerGroup, TellsAllWorkersWhoDidNotCome) {
       {1, 1, 1}, [](WorkerGroup&) {},
       [](JoinOptions& options) {
         options.size = 4;
-        // The others would wait for longer.
+        // The others would wait longer.
         options.join_timeout = std::chrono::seconds(options.rank == 0 ? 2 : 60);
       });
   for (const auto& error : errors) {

@@ -1,5 +1,5 @@
-// Runs over the fake NCCL: what replicas get, what reaches the backend, and how calls are refused that do not
-// fit together. Faults and connecting: backend_faults_test.cpp.
+// Runs over the fake NCCL: the replicas' results, the calls that reach the backend, and refusals of calls
+// that do not match. Faults and connecting: backend_faults_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
@@ -38,7 +38,7 @@ class OverABackend : public testing::Test {
 
   using Function = std::function<Tensors(ReplicaContext&)>;
 
-  /// Both strategies' results, which must be bit-equal on every replica.
+  /// Returns both strategies' results, which must be bit-equal on every replica.
   std::vector<torch::Tensor> expect_as_local(const Function& fn) {
     const auto results = strategy_.run(fn).local_values();
     const auto expected = local_.run(fn).local_values();
@@ -76,7 +76,7 @@ TEST_F(OverABackend, TensorsOfAnyStridesAndDtypesAreSummed) {
     const double own = replica.replica_id() + 1;
     const auto numbers = torch::arange(24, torch::kDouble) * own;
     const auto image = numbers.reshape({1, 2, 3, 4});
-    // One replica's may lie in another order than the others'.
+    // One replica's memory layout may differ from the others'.
     const auto mixed =
         replica.replica_id() == 1 ? image.contiguous(at::MemoryFormat::ChannelsLast) : image.clone();
     replica.all_reduce_(ReduceOp::kSum, mixed);
@@ -92,7 +92,7 @@ TEST_F(OverABackend, TensorsOfAnyStridesAndDtypesAreSummed) {
   });
 }
 
-// The backend gets pairs of real numbers.
+// The backend gets complex numbers as pairs of real ones.
 TEST_F(OverABackend, RefusesProductsAndExtremesOfComplexNumbers) {
   const auto channel =
       BackendAllReduce("FakeNccl", world_->factory()).make_channel(logical_cpus(1), std::chrono::seconds(20));
@@ -163,7 +163,7 @@ TEST_F(OverABackend, TrainingIsBitEqualToLocalCollectives) {
     };
     world_->clear_calls();
     EXPECT_TRUE(bit_equal(train(strategy_), train(local_)));
-    // All ranks launch the same in the same order, and small bucket limits make several buckets.
+    // All ranks launch the same calls in the same order, and small bucket limits make several buckets.
     const auto calls = world_->calls(0);
     EXPECT_EQ(calls, world_->calls(1));
     EXPECT_EQ(calls, world_->calls(2));
@@ -199,7 +199,7 @@ TEST_F(OverABackend, TwoOptimizersSparseGradientsAndTheUsersCollectivesGoTogethe
     const auto step = [](ReplicaContext& replica, Tables& own, Sgd& table, Sgd& head) {
       table.zero_grad();
       head.zero_grad();
-      // Replicas look up unequal numbers of rows, the first one none.
+      // Replicas look up different numbers of rows, the first one none.
       const auto rows = torch::arange(replica.replica_id()) * 3;
       const auto values = own->table(rows);
       const auto mean = replica.all_reduce(ReduceOp::kMean, values.sum(0));

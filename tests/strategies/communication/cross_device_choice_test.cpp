@@ -19,7 +19,7 @@ const LogicalDevice kSecondGpu{DeviceKind::kGpu, 1};
 const LogicalDevice kFirstCpu{DeviceKind::kCpu, 0};
 constexpr std::chrono::seconds kTimeout{10};
 
-/// Keeps LibTorch's warnings while it lives.
+/// Keeps LibTorch's warnings during its lifetime.
 class KeptWarnings : public c10::WarningHandler {
  public:
   KeptWarnings() : guard_(this) {}
@@ -82,7 +82,7 @@ TEST(OpenFirst, FallsBackFromAnOpThatCannotConnect) {
   EXPECT_THAT(warnings.messages[0], HasSubstr("taking HierarchicalCopyAllReduce, because [FakeNccl]"));
   EXPECT_EQ(warnings.messages[0].find('\n'), std::string::npos);
 
-  // The same world serves once it is well again.
+  // The same world works again after heal().
   world->heal();
   EXPECT_EQ(open_first(candidates, logical_cpus(2), kTimeout).ops->name(), "FakeNccl");
   EXPECT_EQ(warnings.messages.size(), 1U);

@@ -49,7 +49,7 @@ TEST_P(AnyCrossDeviceOps, BroadcastsACopyToEachDestination) {
 
 TEST_P(AnyCrossDeviceOps, BatchReduceEqualsReducingOneByOne) {
   torch::manual_seed(1);
-  // Of several shapes, among them a scalar and an empty one, and of two types.
+  // Tensors of several shapes, including a scalar and an empty one, and of two types.
   std::vector<std::vector<torch::Tensor>> values;
   for (const auto& shape : std::vector<std::vector<int64_t>>{{2, 3}, {}, {0, 4}, {5}})
     values.push_back({torch::randn(shape), torch::randn(shape), torch::randn(shape)});
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, AnyCrossDeviceOps,
                          testing::Values("hierarchical_copy", "reduction_to_one_device"),
                          [](const auto& info) { return info.param; });
 
-/// Counts how many tensors are summed, and how long they are.
+/// Records the lengths of the tensors that are summed.
 class CountingOps : public HierarchicalCopyAllReduce {
  public:
   using HierarchicalCopyAllReduce::HierarchicalCopyAllReduce;

@@ -1,4 +1,4 @@
-// Workers over the fake NCCL, a rank of it for each replica of all of them.
+// Workers over the fake NCCL, with one rank for each replica of every worker.
 #include "lockstep/strategies/communication/internal/worker_backend_all_reduce.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class WorkersOverABackend : public testing::Test {
  protected:
   using Change = std::function<void(int, WorkerSetUp&)>;
 
-  /// Sets workers up over the fake. NCCL takes a device once, so that each replica has another one.
+  /// Sets up workers over the fake. NCCL accepts a device only once, so each replica has a different one.
   Change over_the_fake(
       const std::vector<int>& num_replicas, Change change = [](int, WorkerSetUp&) {}) {
     return [this, num_replicas, change = std::move(change)](int rank, WorkerSetUp& set_up) {
@@ -99,7 +99,7 @@ TEST_F(WorkersOverABackend, GradientsTravelInAShorterDtype) {
   EXPECT_THAT(world_->calls(1), Contains(HasSubstr("all_reduce BFloat16[")));
 }
 
-/// One that is the user's own.
+/// A user's own compression.
 class ThinnedCompression : public GradientCompression {
  public:
   std::string name() const override { return "thinned"; }
@@ -213,7 +213,7 @@ TEST_F(WorkersOverABackend, ABackendsOwnFailureReachesAllWorkers) {
   const auto errors = run({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     if (strategy.cluster_resolver()->rank() == 1) world_->set_fault(1, Fault::kCall);
     strategy.run([](ReplicaContext& replica) {
-      replica.sum_on_host(1);  // the fault is planted
+      replica.sum_on_host(1);  // afterwards the fault is planted
       replica.all_reduce(ReduceOp::kSum, torch::ones({1}));
     });
     ADD_FAILURE() << "the run went well";

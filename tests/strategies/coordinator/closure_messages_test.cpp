@@ -99,7 +99,7 @@ TEST(ClosureMessages, TensorsThatCannotBeSentAreRefused) {
               ThrowsMessage<InvalidArgument>(HasSubstr("as value 0, but got SparseCPUFloatType")));
 }
 
-/// Whatever the bytes say, they are read or refused.
+/// Any bytes are either read or refused.
 template <typename Decode>
 void expect_read_or_refused(const RpcMessage& message, const Decode& decode) {
   const auto attempt = [&](const RpcMessage& changed) {

@@ -84,7 +84,7 @@ TEST(ClosureQueue, WhatALostWorkerRanRunsElsewhereBeforeTheOthers) {
   queue.lose(kOne);
   EXPECT_EQ(queue.first_open(), 0U);
   EXPECT_EQ(queue.take(kOther, now()), 0U);
-  // The first one was only slow.
+  // The first worker was only slow.
   EXPECT_FALSE(queue.finish(kOne, 0));
   EXPECT_FALSE(queue.fail(kOne, 0, broken("late")));
   EXPECT_TRUE(queue.finish(kOther, 0));
@@ -103,7 +103,7 @@ TEST(ClosureQueue, TheFirstErrorSurfacesOnceAndTheRestIsCancelled) {
   EXPECT_EQ(queue.wait_for(2), ClosureOutcome::kCancelled);
   EXPECT_EQ(queue.wait_for(3), ClosureOutcome::kCancelled);
   auto joined = std::async(std::launch::async, [&] { queue.join(); });
-  EXPECT_EQ(joined.wait_for(milliseconds(20)), std::future_status::timeout);  // one runs
+  EXPECT_EQ(joined.wait_for(milliseconds(20)), std::future_status::timeout);  // one closure still runs
   EXPECT_TRUE(queue.fail(kOther, 1, broken("second")));
   EXPECT_THAT([&] { joined.get(); }, ::testing::ThrowsMessage<std::runtime_error>("first"));
   queue.join();
@@ -141,7 +141,8 @@ TEST(ClosureQueue, WhatALostWorkerRanInAFailedRoundIsCancelled) {
   EXPECT_THROW(queue.join(), std::runtime_error);
 }
 
-// Workers of very different speed, some of whom are lost: none sees more others end while it runs.
+// Workers of very different speeds, some of them lost: no closure sees more than `bound` others end while it
+// runs.
 TEST(ClosureQueue, BoundsWhatOthersEndWhileOneRuns) {
   std::mt19937 random(7);
   for (const uint64_t bound : {0, 1, 2, 3, 7}) {
@@ -163,7 +164,7 @@ TEST(ClosureQueue, BoundsWhatOthersEndWhileOneRuns) {
         running.push_back({next_worker++, *closure, num_ended});
       most_at_once = std::max(most_at_once, running.size());
       ASSERT_FALSE(running.empty()) << "nobody may begin";
-      // The oldest ends seldom.
+      // The oldest closure seldom ends.
       const size_t which = running.size() > 1 && random() % 10 > 0 ? 1 + random() % (running.size() - 1) : 0;
       const auto [worker, closure, begin] = running[which];
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
@@ -175,7 +176,7 @@ TEST(ClosureQueue, BoundsWhatOthersEndWhileOneRuns) {
       most_seen = std::max(most_seen, num_ended - begin);
       ++num_ended;
     }
-    EXPECT_EQ(most_seen, bound);  // no more, and it is made use of
+    EXPECT_EQ(most_seen, bound);  // never more, and the bound is reached
     EXPECT_EQ(most_at_once, bound + 1);
   }
 }

@@ -133,7 +133,7 @@ TEST(ClosureServer, TheClosureOfASilentWorkerRunsElsewhereAndItsOwnResultDoesNot
         return square(closure, name, given);
       });
   while (server.num_lost_workers() == 0) std::this_thread::sleep_for(milliseconds(5));
-  // It was frozen, and comes with its result while the other one computes.
+  // The quiet worker was frozen, and reports its result while the other one computes.
   quiet.report(submitted.closure, -1);
   EXPECT_FALSE(server.queue().is_done());
   may_return.set_value();
@@ -165,7 +165,7 @@ TEST(ClosureServer, WhatDidNotReachAWorkerComesAgain) {
   ClosureServer server(options_with(lines));
   const auto submitted = server.submit("square", {int64_t{5}});
   ASSERT_EQ(QuietWorker(server.port(), 1).closure().closure,
-            submitted.closure);  // and its connection is lost
+            submitted.closure);  // then its connection is lost
   QuietWorker again(server.port(), 1);
   ASSERT_EQ(again.closure().closure, submitted.closure);
   again.report(submitted.closure, 25);
@@ -182,7 +182,7 @@ TEST(ClosureServer, WhatAWorkerHoldsIsNotGivenToOthersWhenItAsksForMore) {
   ASSERT_EQ(quiet.closure().closure, first.closure);
   ASSERT_EQ(quiet.ask({first.closure}).closure, second.closure);
   EXPECT_EQ(quiet.ask({first.closure, second.closure}).kind, GivenClosure::Kind::kNone);
-  // The answer with the second one has not reached it.
+  // The answer with the second closure has not reached the worker.
   EXPECT_EQ(quiet.ask({first.closure}).closure, second.closure);
   quiet.report(second.closure, 36);
   quiet.report(first.closure, 25);

@@ -120,7 +120,7 @@ TEST(ClosureWorker, GoesOnceWhatItHasIsDone) {
   EXPECT_THAT(lines.all(), ElementsAre("worker 0 has come", "worker 0 has left"));
   EXPECT_EQ(server.num_lost_workers(), 0);
   EXPECT_TRUE(server.workers().empty());
-  // All that it has begun is there, and the rest waits.
+  // Every closure that it began is done; the others are still open.
   const auto noted = parts.all();
   const auto begun = static_cast<size_t>(std::count_if(
       noted.begin(), noted.end(), [](const auto& part) { return part.starts_with("prepare"); }));

@@ -30,7 +30,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A job of a chief and workers, each in a thread of its own, as processes are.
+/// A job of a chief and workers, each in its own thread, as processes would be.
 class CoordinatedJob {
  public:
   explicit CoordinatedJob(int num_workers, const CoordinatorOptions& options = {}) : socket_("127.0.0.1", 0) {
@@ -51,7 +51,7 @@ class CoordinatedJob {
   }
   const ClusterOptions& cluster() const { return cluster_; }
 
-  /// Starts a worker, which defines its functions by `define(coordinator)`.
+  /// Starts a worker whose functions are defined by `define(coordinator)`.
   template <typename Define>
   void start_worker(int task, const Define& define) {
     workers_.push_back(std::async(std::launch::async, [this, task, define] {
@@ -60,7 +60,7 @@ class CoordinatedJob {
       worker.serve();
     }));
   }
-  /// Ends the chief, and throws what a worker has thrown.
+  /// Ends the chief, and rethrows a worker's error.
   void end() {
     chief_->end();
     for (auto& worker : workers_) worker.get();
@@ -121,7 +121,7 @@ TEST(ClusterCoordinator, AnErrorSurfacesOnceAtTheNextCallAndAtItsValue) {
   EXPECT_THAT(message_of<ClosureCancelled>([&] { after.fetch_all(); }), HasSubstr("closure 1 was cancelled"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().schedule("sum", torch::ones(1), 1.0); }), error);
   EXPECT_EQ(job.chief().schedule("sum", torch::ones(1), 4.0).fetch<torch::Tensor>().item<double>(), 4);
-  EXPECT_THAT(message_of<InvalidArgument>([&] { failing.fetch<int64_t>(); }), error);  // as often as asked
+  EXPECT_THAT(message_of<InvalidArgument>([&] { failing.fetch<int64_t>(); }), error);  // on every fetch
   job.end();
 }
 
@@ -130,7 +130,7 @@ TEST(ClusterCoordinator, EachWorkerMakesItsDatasetOnce) {
   CoordinatedJob job(kWorkers);
   std::atomic<int> num_made = 0;
   const auto define = [&](ClusterCoordinator& coordinator) {
-    // Worker i counts by the number of workers from i on, as a stream that is dealt out.
+    // Worker i counts from i on in steps of the number of workers, like a stream that is dealt out.
     const auto numbers = coordinator.create_per_worker_dataset([&num_made](const InputContext& context) {
       ++num_made;
       return [next = int64_t{context.input_pipeline_id}, context]() mutable {
@@ -144,7 +144,7 @@ TEST(ClusterCoordinator, EachWorkerMakesItsDatasetOnce) {
   std::vector<RemoteValue> values;
   for (int i = 0; i < 100; ++i) values.push_back(job.chief().schedule("next"));
   const auto numbers = job.chief().fetch<int64_t>(values);
-  EXPECT_EQ(std::set<int64_t>(numbers.begin(), numbers.end()).size(), 100U);  // none came twice
+  EXPECT_EQ(std::set<int64_t>(numbers.begin(), numbers.end()).size(), 100U);  // no number twice
   EXPECT_LE(num_made, kWorkers);
   EXPECT_GE(num_made, 1);
   job.end();
@@ -222,7 +222,7 @@ TEST(ClusterCoordinator, NamesTheWorkersThatAreMissing) {
   cluster.listening_socket = bound.descriptor();
   const auto resolver = std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "chief", 0);
   ClusterCoordinator coordinator(resolver, {.worker_timeout = milliseconds(200)}, cluster);
-  bound.release();  // it is the coordinator's
+  bound.release();  // the coordinator owns it
   define_sum(coordinator);
   coordinator.schedule("sum", torch::ones(1), 1.0);
   EXPECT_THAT(message_of<ClusterError>([&] { coordinator.join(); }),
@@ -231,7 +231,7 @@ TEST(ClusterCoordinator, NamesTheWorkersThatAreMissing) {
 }
 
 TEST(ClusterCoordinator, AWorkerNamesAChiefThatIsMissing) {
-  const TcpListener bound("127.0.0.1", 0);  // and nobody listens
+  const TcpListener bound("127.0.0.1", 0);  // nobody listens
   ClusterOptions cluster;
   cluster.join_timeout = milliseconds(100);
   ClusterCoordinator worker(
@@ -239,7 +239,7 @@ TEST(ClusterCoordinator, AWorkerNamesAChiefThatIsMissing) {
   EXPECT_THAT(message_of<PeerLost>([&] { worker.serve(); }), HasSubstr("the chief (127.0.0.1:"));
 }
 
-/// Waits until the chief knows of so many workers.
+/// Waits until the chief knows `num_workers` workers.
 void wait_for_workers(const ClusterCoordinator& chief, size_t num_workers) {
   while (chief.workers().size() != num_workers) std::this_thread::sleep_for(milliseconds(1));
 }

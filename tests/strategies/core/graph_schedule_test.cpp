@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Counts, and computes at once: the schedule does not look into graphs.
+/// Graphs that do nothing: the schedule does not look into them.
 class EmptyGraphs : public DeviceGraphPool {
  public:
   std::unique_ptr<DeviceGraph> make_graph() override {
@@ -36,7 +36,7 @@ Fingerprint unsettled() {
   return result;
 }
 
-/// A schedule of one replica with two warm-up runs, which captures where it is told to.
+/// A schedule of one replica with two warm-up runs, which captures when told to.
 class Scheduled {
  public:
   /// c: a call, C: a capture, r: a replay.

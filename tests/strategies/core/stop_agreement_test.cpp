@@ -29,18 +29,18 @@ TEST(StopAgreementTest, OneProcessStopsAfterTheStepInWhichItIsAsked) {
   EXPECT_EQ(agreement.should_stop(), kSignal);
 }
 
-/// A step that no worker ends before all have come to it.
+/// A step that no worker ends before all have reached it.
 void step_together(Strategy& strategy) {
   strategy.run([](ReplicaContext& replica) { return replica.all_reduce(ReduceOp::kSum, torch::ones({})); });
 }
 
-/// What each worker of three was told, and after which step.
+/// The reason that each of three workers was given to stop, and after which step.
 struct Told {
   std::vector<int> steps = std::vector<int>(3, 0);
   std::vector<int> reasons = std::vector<int>(3, 0);
 };
 
-/// `ask(rank, step)` says why a worker is asked to stop after that step; 0: it is not.
+/// `ask(rank, step)` returns why a worker is asked to stop after that step, or 0.
 Told stop_workers(const std::function<int(int rank, int step)>& ask, int last_step,
                   const std::function<void(int rank)>& pause) {
   Told told;
@@ -93,7 +93,7 @@ TEST(StopAgreementTest, SlowWorkersAreWaitedForWithinAStep) {
 }
 
 TEST(StopAgreementTest, ARequestAtTheEndHoldsNobody) {
-  // Whoever is asked in the last step may find that the others are through.
+  // A worker that is asked in the last step may find that the others have finished.
   for (int last = 1; last < 4; ++last) {
     const auto told = stop_workers(
         [&](int rank, int step) { return rank == 1 && step == last ? kSignal : 0; }, last, [](int) {});

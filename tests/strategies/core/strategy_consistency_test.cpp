@@ -1,4 +1,4 @@
-// What happens after a run in which some replicas finished a step and others did not.
+// The state after a run in which only some replicas finished a step.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -78,7 +78,7 @@ TEST_F(RestoreConsistency, GoesOnBitEqualToARunThatNeverFailed) {
   step();
   const auto expected = values_of(model_.primary()->parameters());
 
-  // The same three steps from the same values, the second of which fails on replica 1.
+  // The same three steps from the same values; the second one fails on replica 1.
   auto model = strategy_.scope([&](ReplicaContext&) {
     const torch::NoGradGuard no_grad;
     TanhNet net;

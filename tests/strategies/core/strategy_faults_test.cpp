@@ -1,5 +1,5 @@
-// An error on one replica before, in and after a collective of a run: it surfaces as it is and soon, the
-// others are released, and the strategy stays usable.
+// An error on one replica before, in or after a collective: it surfaces unchanged and soon, the others are
+// released, and the strategy stays usable.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -47,8 +47,8 @@ class Faults : public testing::TestWithParam<std::string> {
         throw;
       }
     });
-    // What the contract promises, and no measurement of speed: waits that nobody ends would last until the
-    // strategy's timeout.
+    // Not a measurement of speed but the contract: waits that nobody ends would last until the strategy's
+    // timeout.
     EXPECT_LT(elapsed.count(), 1.0) << "seconds";
     return message;
   }
@@ -90,7 +90,7 @@ TEST_P(Faults, ACollectiveThatFailsOnOneReplicaSurfacesAsItIs) {
     ops_->fault = fault;
     const auto fn = [](ReplicaContext& replica) {
       const auto sum = replica.all_reduce(ReduceOp::kSum, torch::ones({2}));
-      // Those whose all-reduce went well wait here for the one that failed.
+      // Replicas whose all-reduce succeeded wait here for the one that failed.
       replica.all_gather(sum);
     };
     EXPECT_EQ(error_of_run<std::domain_error>(fn), "planted");
@@ -98,7 +98,7 @@ TEST_P(Faults, ACollectiveThatFailsOnOneReplicaSurfacesAsItIs) {
   }
 }
 
-// To end one channel's collectives can take until a replica comes back that waits in another channel.
+// Ending one channel's collectives may take until a replica returns that waits in another channel.
 TEST_P(Faults, WaitsInAllChannelsEndBeforeTheCollectivesOfAnyAreEnded) {
   auto model = strategy_.scope([](ReplicaContext&) { return TanhNet(); });
   auto optimizer = strategy_.scope([&](ReplicaContext& replica) { return make_sgd(model[replica]); });
@@ -127,8 +127,8 @@ TEST_P(Faults, WaitsInAllChannelsEndBeforeTheCollectivesOfAnyAreEnded) {
 
 TEST_P(Faults, AReductionThatCannotWriteOneReplicasTensorFailsOnAll) {
   const auto fn = [](ReplicaContext& replica) {
-    // LibTorch writes to no tensor whose elements share their memory. The op finds that out in the middle of
-    // its work, when it hands the sum to this replica.
+    // LibTorch does not write to tensors whose elements share memory. The op finds that out halfway, when it
+    // hands the sum to this replica.
     const bool fails = replica.replica_id() == 1;
     replica.all_reduce_(ReduceOp::kSum, fails ? torch::ones({1}).expand({4}) : torch::ones({4}));
     ADD_FAILURE() << "replica " << replica.replica_id() << " went on";
@@ -170,7 +170,7 @@ TEST_P(Faults, TrainingGoesOnAfterTheSumOfTheGradientsFailedOnOneReplica) {
       EXPECT_TRUE(bit_equal(own->parameters(), model.primary()->parameters()));
   }
 
-  // The oracle: LibTorch alone, as many steps as the replicas that finished most have done.
+  // The oracle: LibTorch alone, for as many steps as the replicas that finished the most.
   const auto& finished = strategy_.optimizer_group(optimizer.primary())->finished_steps();
   const auto steps = *std::max_element(finished.begin(), finished.end());
   EXPECT_GE(steps, 3);

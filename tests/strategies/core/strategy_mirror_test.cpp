@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-/// Its output depends on a count that is no registered tensor and that reset() clears in a copy.
+/// A module whose output depends on a count that is not a registered tensor, and that reset() clears in a
+/// copy.
 struct HiddenScaleImpl : public torch::nn::Cloneable<HiddenScaleImpl> {
   HiddenScaleImpl() { reset(); }
   void reset() override {
@@ -25,7 +26,7 @@ struct HiddenScaleImpl : public torch::nn::Cloneable<HiddenScaleImpl> {
 };
 TORCH_MODULE(HiddenScale);
 
-/// One weight under two names, made so by the constructor alone: reset() in a copy does not.
+/// One weight under two names, set by the constructor only: reset() does not set it in a copy.
 struct TiedImpl : public torch::nn::Cloneable<TiedImpl> {
   TiedImpl() {
     reset();

@@ -1,4 +1,4 @@
-// What brings replicas' values together between runs: reduce, gather, local_results and their relatives.
+// Combining the replicas' values between runs: reduce, gather, local_results and their relatives.
 #include <gtest/gtest.h>
 
 #include <sstream>

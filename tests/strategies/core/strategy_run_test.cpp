@@ -18,7 +18,7 @@ namespace {
 
 class Run : public testing::Test {
  protected:
-  /// What every run must still be able to do after another one has failed.
+  /// Expects that runs still work after another one has failed.
   void expect_usable() {
     const auto sums = strategy_.run([](ReplicaContext& replica) {
       return replica.all_reduce(ReduceOp::kSum, torch::full({1}, replica.replica_id() + 1.0)).item<double>();
@@ -41,7 +41,7 @@ TEST_F(Run, EachReplicaKnowsWhoItIs) {
 TEST_F(Run, ReplicasAreInsideAtTheSameTimeOnThreadsThatStay) {
   std::latch all_are_inside(3);
   const auto where = [&](ReplicaContext&) {
-    all_are_inside.arrive_and_wait();  // one after another would wait here for ever
+    all_are_inside.arrive_and_wait();  // would wait forever if replicas ran one after another
     return std::this_thread::get_id();
   };
   const auto threads = strategy_.run(where).local_values();

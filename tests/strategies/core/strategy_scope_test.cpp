@@ -1,4 +1,4 @@
-// Strategy::scope: one object a replica, all alike.
+// Strategy::scope: one object per replica, all equal.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>

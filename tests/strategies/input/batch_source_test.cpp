@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// Batches that say which epoch and step they are, with two examples on each of two replicas.
+/// Batches that name their epoch and step, with two examples on each of two replicas.
 class NamedBatches : public BatchSource<std::string> {
  public:
   explicit NamedBatches(int64_t steps) : steps_(steps) {}

@@ -1,4 +1,4 @@
-// How many batches an epoch of a distributed dataset has, and where in it one is.
+// The number of batches in an epoch of a distributed dataset, and the position in the epoch.
 #include <gtest/gtest.h>
 
 #include <string>

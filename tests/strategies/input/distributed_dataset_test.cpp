@@ -131,7 +131,7 @@ TEST(DistributedDataset, BackgroundWorkersGiveTheSameBatchesAsNone) {
   }
 }
 
-/// Fails the test where two threads are inside at once.
+/// Fails the test if two threads are inside at once.
 class OneAtATime {
  public:
   std::optional<size_t> size() const { return 16; }

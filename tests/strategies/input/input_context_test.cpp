@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// The last of as many workers, of which the others have had their say.
+/// The placement of the last worker; the others have already contributed `others`.
 InputPlacement last_after(const std::vector<int64_t>& others) {
   return {.gather = [others](int64_t here) {
     auto all = others;
@@ -43,7 +43,7 @@ TEST(ExamplesOfStep, AddUpOverTheWorkersThatHaveSome) {
 TEST(ExamplesOfStep, OfTheWholeBatchAreTheSameOnAllWorkersOrAnError) {
   EXPECT_EQ(examples_of_step(last_after({5, 5}), 5, true), 5);
   EXPECT_EQ(examples_of_step(last_after({kAtItsEnd, kAtItsEnd}), std::nullopt, true), std::nullopt);
-  // Each worker sees that two others differ, whatever it has itself.
+  // Each worker sees that two others differ, whatever its own number is.
   EXPECT_THAT(message_of<ClusterError>([] {
                 examples_of_step(last_after({4, 6}), 5, true);
               }),

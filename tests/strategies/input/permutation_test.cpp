@@ -20,7 +20,7 @@ TEST(EpochPermutation, HoldsEveryIndexOnce) {
   }
 }
 
-// Computed by an implementation of the same algorithm in Python, whose integers have no width.
+// Computed by the same algorithm in Python, whose integers have no fixed width.
 TEST(EpochPermutation, IsTheSameOnEveryMachine) {
   EXPECT_EQ(epoch_permutation(10, 1, 0), (std::vector<size_t>{6, 4, 7, 2, 9, 1, 5, 0, 8, 3}));
   EXPECT_EQ(epoch_permutation(10, 1, 1), (std::vector<size_t>{7, 6, 9, 3, 4, 0, 1, 8, 2, 5}));

@@ -37,7 +37,7 @@ TEST_P(PrefetcherModes, ThrowsAtTheFailedItemsPlaceAndStaysThere) {
   };
   auto items = prefetch(make, 0);
   for (int64_t n = 0; n < 4; ++n) ASSERT_EQ(items.next(), n);
-  // Items after the failed one may have been made by other workers: they must not come out now.
+  // Other workers may have made the items after the failed one: they must not be returned now.
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(message_of<std::domain_error>([&] { items.next(); }), "item 4 is damaged");
 }
@@ -91,7 +91,7 @@ TEST(Prefetcher, WorkersMakeItemsAtTheSameTime) {
   std::latch both_are_inside(2);
   Prefetcher<int64_t> items(
       [&](int64_t n) {
-        if (n < 2) both_are_inside.arrive_and_wait();  // one worker alone would wait here for ever
+        if (n < 2) both_are_inside.arrive_and_wait();  // one worker alone would wait here forever
         return std::optional(n);
       },
       0, 2, 2);
@@ -119,7 +119,7 @@ TEST(Prefetcher, EndsByWaitingForTheItemThatIsJustBeingMade) {
     Prefetcher<int64_t> items(
         [&](int64_t n) {
           is_making.count_down();
-          // What follows touches the caller's frame: it must still be there.
+          // The next line touches the caller's frame, which must still exist.
           finished = true;
           return std::optional(n);
         },

@@ -1,4 +1,4 @@
-// Streams that do not fit together over several workers.
+// Streams of several workers that do not match.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// What each worker throws in each of the calls, after all of which the strategies must still work.
+/// Returns what each worker throws in each call. The strategies must still work after all calls.
 std::vector<std::vector<std::exception_ptr>> errors_in_turn(
     const std::vector<int>& layout, size_t num_calls,
     const std::function<void(MultiWorkerMirroredStrategy&, size_t call)>& work) {
@@ -35,7 +35,7 @@ std::vector<std::vector<std::exception_ptr>> errors_in_turn(
 
 TEST(ShardedStreamErrors, AllWorkersRefuseByDataStreamsThatDiffer) {
   struct Case {
-    std::vector<int64_t> counts;  // of each worker's stream
+    std::vector<int64_t> counts;  // for each worker's stream
     const char* worker_0;
     const char* other;
   };

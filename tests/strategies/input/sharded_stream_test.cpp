@@ -1,4 +1,5 @@
-// Streams that distribute_dataset cuts, in one process. sharded_stream_workers_test.cpp has several workers.
+// Streams that distribute_dataset cuts, in one process. sharded_stream_workers_test.cpp covers several
+// workers.
 #include "lockstep/strategies/input/sharded_stream.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ namespace samplers = torch::data::samplers;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Epoch e of 13 numbers begins with 100 e.
+/// Epoch e gives 13 numbers, beginning with 100 e.
 NumberStream thirteen(const InputContext& context) {
   return NumberStream(numbers_from(100 * context.epoch, 13));
 }
@@ -169,7 +170,7 @@ TEST(ShardedStream, HasNoLengthUntilItEnds) {
   EXPECT_EQ(epoch_of(halved).back(), (std::vector<Numbers>{{5, 5}, {6}}));
 }
 
-/// A stream that gives single examples, and counts how often it was begun.
+/// A stream of single examples that counts its resets.
 class SingleExamples : public datasets::StatefulDataset<SingleExamples> {
  public:
   explicit SingleExamples(int64_t count, int* resets = nullptr) : count_(count), resets_(resets) {}
@@ -219,7 +220,7 @@ TEST(ShardedStream, TakesLibTorchsStatefulDatasets) {
   EXPECT_EQ(resets, 4);
 }
 
-/// LibTorch's streams without a state say their end by having nothing left.
+/// LibTorch's stateless streams signal their end by an empty batch.
 class Countdown : public datasets::StreamDataset<Countdown> {
  public:
   explicit Countdown(int64_t count) : left_(count) {}
@@ -270,7 +271,7 @@ TEST(ShardedStream, ABatchOfNothingIsTheEnd) {
 }
 
 TEST(ShardedStream, CutsBatchesThatTheStreamMadeSmaller) {
-  // Such as those that end with a file.
+  // For example, batches that end with a file.
   OnReplicas strategy(2);
   struct FileByFile {
     std::vector<Numbers> files;
@@ -289,7 +290,7 @@ TEST(ShardedStream, CutsBatchesThatTheStreamMadeSmaller) {
   EXPECT_TRUE(epoch_of(dropping).empty()) << "what comes after a short batch belongs to no step";
 }
 
-/// A chunk a file.
+/// One chunk per file.
 class FileReader : public datasets::ChunkDataReader<Example> {
  public:
   using BatchType = std::vector<Example>;

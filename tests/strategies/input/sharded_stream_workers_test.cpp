@@ -1,5 +1,4 @@
-// Streams that distribute_dataset cuts over several workers: what they get. sharded_stream_errors_test.cpp
-// has what is refused.
+// Streams that distribute_dataset cuts over several workers. sharded_stream_errors_test.cpp covers refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +18,7 @@ using ReplicaCounts = std::vector<int>;  // replicas of each worker
 using Steps = std::vector<std::vector<Numbers>>;
 using MakeNumbers = std::function<Numbers(const InputContext&)>;
 
-/// Each worker's shards of its own replicas in each step of an epoch.
+/// The shards of a worker's replicas in each step of an epoch.
 struct WorkerEpoch {
   Steps steps;
   std::vector<int64_t> sizes;  // of the global batches
@@ -36,7 +35,7 @@ WorkerEpoch worker_epoch(DistributedDataset<Example>& batches) {
   return epoch;
 }
 
-/// What each worker gets in each of two epochs; no worker may fail.
+/// Returns what each worker gets in each of two epochs; no worker may fail.
 std::vector<std::vector<WorkerEpoch>> two_epochs(const ReplicaCounts& layout,
                                                  const DistributeStreamOptions& options,
                                                  const MakeNumbers& make,
@@ -52,8 +51,8 @@ std::vector<std::vector<WorkerEpoch>> two_epochs(const ReplicaCounts& layout,
   return epochs;
 }
 
-/// The shards of all replicas of all workers in each step. All workers must have the same steps, and know
-/// how many examples each has in all.
+/// Joins the shards of all replicas of all workers in each step. All workers must have the same steps, and
+/// agree on the number of examples in each.
 Steps joined(const std::vector<WorkerEpoch>& workers) {
   Steps joined(workers[0].steps.size());
   for (const auto& worker : workers) {
@@ -145,7 +144,7 @@ TEST_P(ShardedStreamOverWorkers, WithoutShardingDrawsWhatEachPipelineHas) {
       [](const InputContext& context) {
         EXPECT_THAT(context.files, ElementsAre("a", "b"));
         const int64_t pipelines = context.num_input_pipelines, id = context.input_pipeline_id;
-        return numbers_from(id, (19 - id + pipelines - 1) / pipelines, pipelines);  // of 0 to 18
+        return numbers_from(id, (19 - id + pipelines - 1) / pipelines, pipelines);  // its share of 0 to 18
       });
   for (const auto& epoch : epochs) {
     auto all = flat(joined(epoch));
@@ -157,7 +156,7 @@ TEST_P(ShardedStreamOverWorkers, WithoutShardingDrawsWhatEachPipelineHas) {
 }
 
 TEST(ShardedStreamOfTwoWorkers, DrawsTheShareOfTheReplicas) {
-  // Of 7 examples one replica of three gets 2, floor(7 / 3), and the other two 5.
+  // Of 7 examples, worker 0's one replica of three gets floor(7 / 3) = 2, and worker 1's two get 5.
   const auto epochs = two_epochs(
       {1, 2}, {.global_batch_size = 7, .auto_shard = AutoShardPolicy::kOff}, [](const InputContext& context) {
         EXPECT_EQ(context.batch_size, context.input_pipeline_id == 0 ? 2 : 5);
@@ -198,7 +197,7 @@ TEST(ShardedStreamOfTwoWorkers, WithoutAnExampleHasNoBatch) {
 }
 
 TEST(ShardedStreamOfTwoWorkers, AnEmptyBatchServesAWorkerThatHasNothing) {
-  // Its files have no example, but their columns say what one would look like.
+  // Its files have no examples, but their columns show what an example looks like.
   std::vector<WorkerEpoch> epoch(2);
   expect_no_worker_failed(run_strategies({2, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     auto batches = strategy.distribute_dataset(

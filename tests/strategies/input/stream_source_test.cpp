@@ -1,4 +1,4 @@
-// Datasets that a function makes, and datasets of LibTorch's own.
+// Datasets made by a function, and LibTorch's own datasets.
 #include <gtest/gtest.h>
 #include <torch/data.h>
 
@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-/// A pipeline of `count` batches, batch b of epoch e holding the number 100 e + b, as many times as b + 1. It
-/// fails the test if it is asked for more after its end.
+/// A pipeline of `count` batches. Batch b of epoch e holds the number 100 e + b, b + 1 times. It fails the
+/// test if asked for more after its end.
 auto numbered_pipeline(int count, int64_t epoch) {
   return [count, epoch, next = 0]() mutable -> std::optional<Example> {
     EXPECT_LE(next, count) << "asked again after the end";
@@ -105,7 +105,7 @@ TEST(DistributedStream, LeftEarlyBeginsTheNextEpochAnew) {
 TEST(DistributedStream, TwoLoopsAtOnceEachKeepTheirPlace) {
   MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   auto batches = numbered_stream(strategy, 8, 2);
-  auto taken = batches.take(3);  // stands on the same pipeline
+  auto taken = batches.take(3);  // uses the same pipeline
   Numbers seen, seen_by_taken;
   auto a = batches.begin();
   auto b = taken.begin();

@@ -1,5 +1,5 @@
-// A channel over a backend that fails, in connecting, in a collective or after it: errors name the replica,
-// the others are released soon, and the next run finds the channel connected anew.
+// A channel over a backend that fails while connecting, in a collective or after it: errors name the replica,
+// the others are released soon, and the channel is reconnected for the next run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
@@ -32,7 +32,7 @@ class BackendFaults : public testing::Test {
         StrategyOptions{.cross_device_ops = ops_, .intra_op_threads = 1, .timeout = timeout});
   }
 
-  /// The message of the `Error` that `call` throws within a second, which no timeout of these tests is.
+  /// Returns the message of the `Error` that `call` throws within a second, far below these tests' timeouts.
   template <typename Error, typename Fn>
   static std::string soon(const Fn& call) {
     const auto begin = std::chrono::steady_clock::now();
@@ -91,7 +91,7 @@ TEST_F(BackendFaults, AnErrorThatShowsAfterTheWaitReachesTheRun) {
       soon<BackendError>([&] { strategy->run(sum_twice); }),
       "[FakeNccl] replica 1 (cpu:1): all_reduce sum Float[2] (collective #0) failed: unhandled cuda error");
   expect_usable(*strategy);
-  // In the last collective of a run it is found when the replica returns.
+  // A failure in a run's last collective is found when the replica returns.
   world_->set_fault(1, Fault::kLate);
   EXPECT_EQ(
       soon<BackendError>([&] {
@@ -116,7 +116,7 @@ TEST_F(BackendFaults, AnErrorThatShowsAfterTheRunIsThrownByTheNextOne) {
 TEST_F(BackendFaults, ARunThatFailsCutsOffNoSumOfTheOneBefore) {
   auto strategy = make_strategy();
   for (int rank = 0; rank < kReplicas; ++rank) world_->set_fault(rank, Fault::kSlow);
-  // As on GPUs the run ends with its sum still on the way.
+  // As on GPUs, the run ends while its sum is still under way.
   const auto values = strategy->run([](ReplicaContext& replica) {
     const auto value = torch::ones({2});
     replica.all_reduce_(ReduceOp::kSum, value);
@@ -147,7 +147,7 @@ TEST_F(BackendFaults, TrainingGoesOnWhereTheChannelFailsBetweenBackwardAndStep) 
     return model.primary()->parameters()[0].grad().clone();
   };
   sums();
-  // The sums are awaited in a later run; before that the channel fails.
+  // A later run waits for the sums; before that, the channel fails.
   strategy->run(backward, model);
   world_->set_fault(1, Fault::kLater);
   strategy->run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({2})); });
@@ -193,7 +193,7 @@ TEST_F(BackendFaults, TrainingGoesOnAfterTheSumOfTheGradientsFailed) {
     for (const auto& own : model.local_values())
       EXPECT_TRUE(bit_equal(own->parameters(), model.primary()->parameters()));
   }
-  // The oracle: LibTorch alone. Steps that failed changed nothing.
+  // The oracle: LibTorch alone. Failed steps changed nothing.
   torch::manual_seed(5);
   TanhNet alone;
   Sgd sgd(alone->parameters(), 0.1);
@@ -232,7 +232,7 @@ TEST_F(BackendFaults, AThreadThatNobodyCanReleaseIsLeftBehind) {
   EXPECT_THAT(soon<BackendError>([&] { make_strategy(std::chrono::milliseconds(100)); }),
               HasSubstr("could not connect cpu:0 cpu:1 cpu:2: "));
   EXPECT_EQ(world_->num_alive(), 1) << "the deaf one's";
-  world_->heal();  // and it ends by itself
+  world_->heal();  // lets the deaf backend end
   for (int i = 0; i < 1000 && world_->num_alive() > 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(world_->num_alive(), 0);

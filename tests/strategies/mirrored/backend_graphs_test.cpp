@@ -31,7 +31,7 @@ class BackendGraphs : public testing::Test {
   using Fault = FakeNcclWorld::Fault;
   using Recording = std::shared_ptr<GraphRecording>;
 
-  /// A function with collectives of `channel` in it, captured by `replica`.
+  /// Captures a function with collectives of `channel` on `replica`.
   Recording capture(CollectiveChannel& channel, int replica) {
     auto& notes = notes_[static_cast<size_t>(replica)];
     auto recording = std::make_shared<GraphRecording>(std::make_unique<NotedGraphs>(notes, is_idle_));
@@ -42,13 +42,13 @@ class BackendGraphs : public testing::Test {
     return recording;
   }
 
-  std::array<std::string, 3> notes_;  // of the replicas
+  std::array<std::string, 3> notes_;  // for each replica
   std::shared_ptr<std::atomic<bool>> is_idle_ = std::make_shared<std::atomic<bool>>(true);
   std::shared_ptr<FakeNcclWorld> world_ = std::make_shared<FakeNcclWorld>();
   std::shared_ptr<CrossDeviceOps> ops_ = std::make_shared<BackendAllReduce>("FakeNccl", world_->factory());
 };
 
-// NCCL's communicators neither abort nor end while a graph holds their kernels.
+// NCCL's communicators can neither abort nor end while a graph holds their kernels.
 TEST_F(BackendGraphs, GraphsThatCapturedTheCollectivesAreDestroyedBeforeTheChannelAbortsOrEnds) {
   for (const bool aborts : {true, false}) {
     auto channel = ops_->make_channel(parse_devices(cpu_devices(1)), std::chrono::seconds(20));
@@ -62,7 +62,7 @@ TEST_F(BackendGraphs, GraphsThatCapturedTheCollectivesAreDestroyedBeforeTheChann
   }
 }
 
-// A captured work has events that no host may ask: it runs in replays only.
+// Captured work has events that the host may not query: it runs only in replays.
 TEST_F(BackendGraphs, CollectivesThatAreCapturedAreNotLookedAfter) {
   for (const bool captured : {true, false}) {
     auto channel = ops_->make_channel(parse_devices(cpu_devices(1)), std::chrono::seconds(20));
@@ -86,7 +86,7 @@ TEST_F(BackendGraphs, CollectivesThatAreCapturedAreNotLookedAfter) {
   }
 }
 
-// The host waits for no replay: what all replicas have launched may be the sums of a run that went well.
+// The host waits for no replay, so those that all replicas launched may be the sums of a run that succeeded.
 TEST_F(BackendGraphs, AbortLetsReplaysFinishThatAllReplicasHaveLaunched) {
   auto channel = ops_->make_channel(parse_devices(cpu_devices(2)), std::chrono::seconds(20));
   channel->enter();
@@ -111,7 +111,7 @@ TEST_F(BackendGraphs, AbortCutsOffAReplayThatAnotherReplicaHasNotLaunched) {
   const std::vector<Recording> recordings{capture(*channel, 0), capture(*channel, 1)};
   *is_idle_ = false;
   recordings[1]->replay();
-  // Replica 0's only unfinished one is the capture's own, which was launched by both.
+  // Replica 0's only unfinished launch is the capture's own, which both replicas launched.
   std::thread device([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     *is_idle_ = true;
@@ -134,7 +134,7 @@ TEST_F(BackendGraphs, AbortFindsOutWhatDidNotFinishInTime) {
   EXPECT_EQ(channel->num_intact(), 0);
 }
 
-// Who stepped by sums that nobody else joins would have a state of its own.
+// A replica that stepped with sums nobody else joins would diverge from the others.
 TEST_F(BackendGraphs, AReplayThatComesAfterTheReleaseIsNotLaunched) {
   auto channel = ops_->make_channel(parse_devices(cpu_devices(2)), std::chrono::seconds(20));
   channel->enter();
@@ -161,7 +161,7 @@ TEST_F(BackendGraphs, AFailedReplaySurfacesAtTheEndOfARunAsTheDevicesError) {
   EXPECT_THROW(channel->leave(0), std::domain_error);
 }
 
-/// Three replicas that have trained for a step, and captured one.
+/// Three replicas that have trained for one step and captured one.
 class BackendGraphsInTraining : public BackendGraphs {
  protected:
   using Sgd = torch::optim::SGD;
@@ -180,7 +180,7 @@ class BackendGraphsInTraining : public BackendGraphs {
     });
   }
 
-  /// A replay whose sums were cut off, so that its step has used what was there.
+  /// A replay whose sums were cut off, so that its step used whatever was there.
   void replay(ReplicaContext& replica, TanhNet& own) {
     recordings_[static_cast<size_t>(replica.replica_id())]->replay();
     const torch::NoGradGuard no_grad;
@@ -227,7 +227,7 @@ TEST_F(BackendGraphsInTraining, WhereEveryReplayWasCutOffNoReplicaIsGoneOnFrom) 
               testing::ThrowsMessage<InconsistentReplicas>(testing::HasSubstr("from a checkpoint")));
 }
 
-// SyncBatchNorm's sums, for one, go through the strategy's own channel, and the gradients rest on them.
+// SyncBatchNorm's sums, for example, use the strategy's own channel, and the gradients depend on them.
 TEST_F(BackendGraphsInTraining, StepsRestOnTheFunctionsOwnCollectivesAsWell) {
   world_->set_fault(1, Fault::kLater);
   strategy_.run(

@@ -1,4 +1,4 @@
-// What MirroredStrategy does where a replica fails or a device is no device.
+// MirroredStrategy with a failing replica or an invalid device.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

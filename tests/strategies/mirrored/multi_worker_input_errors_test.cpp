@@ -1,4 +1,4 @@
-// What the other workers learn of an error that arises in one of them, outside of collectives.
+// Errors that one worker has outside of collectives reach the other workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr int64_t kNumExamples = 16;
 constexpr const char* kMissing = "/data/1/7.png: no such file";
 
-/// Examples 0, 1, 2, ..., of which one cannot be read; by default all can.
+/// Examples 0, 1, 2, ..., one of which cannot be read; by default all can.
 class WithAMissingFile {
  public:
   explicit WithAMissingFile(std::optional<size_t> missing = std::nullopt) : missing_(missing) {}
@@ -43,7 +43,7 @@ void sum_once(MultiWorkerMirroredStrategy& strategy) {
   strategy.run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({1})); });
 }
 
-/// Worker 1 throws its own error, the others one that names it and the file, all soon.
+/// Worker 1 throws its own error, and the others soon throw one that names worker 1 and the file.
 void expect_all_know(const std::vector<std::exception_ptr>& errors, steady_clock::time_point begin) {
   EXPECT_LT(steady_clock::now() - begin, seconds(5));
   for (size_t worker = 0; worker < errors.size(); ++worker) {
@@ -58,14 +58,14 @@ void expect_all_know(const std::vector<std::exception_ptr>& errors, steady_clock
 }
 
 struct InputErrorCase {
-  size_t missing;  // of the examples
+  size_t missing;  // the example that cannot be read
   int prefetch;
   int num_workers;
 };
 
 class MultiWorkerInputErrors : public testing::TestWithParam<InputErrorCase> {};
 
-// Of batches of 4 examples worker 1 of 2 reads the last 2.
+// Worker 1 of 2 reads the last 2 examples of each batch of 4.
 INSTANTIATE_TEST_SUITE_P(Places, MultiWorkerInputErrors,
                          testing::Values(InputErrorCase{2, 0, 1}, InputErrorCase{2, 2, 1},
                                          InputErrorCase{11, 0, 1}, InputErrorCase{11, 2, 2}));
@@ -100,7 +100,7 @@ TEST(MultiWorkerInputError, OfAMapFunctionInALoadersThreadIsToldToAllWorkers) {
   expect_all_know(errors, begin);
 }
 
-// It is told where it arises, not where the strategy ends.
+// The other workers learn of the error when it arises, not when the strategy ends.
 TEST(MultiWorkerInputError, IsToldThoughItsWorkerCatchesIt) {
   std::atomic<bool> has_other_ended{false};
   const auto begin = steady_clock::now();

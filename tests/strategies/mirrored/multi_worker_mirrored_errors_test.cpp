@@ -1,4 +1,4 @@
-// What a multi-worker strategy refuses, and what all workers learn of a failure in one.
+// Refusals of a multi-worker strategy, and failures of one worker that reach all workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -63,7 +63,7 @@ TEST(MultiWorkerMirroredStrategy, NamesTheFirstTensorThatDiffersInAnyWay) {
   };
   expect_difference(plain, of_doubles, "'0.weight' Float \\[3, 2\\], trained",
                     "'0.weight' Double \\[3, 2\\], trained");
-  expect_difference(named("a", "b"), named("b", "a"), "'a.weight' .*", "'b.weight' .*");  // order
+  expect_difference(named("a", "b"), named("b", "a"), "'a.weight' .*", "'b.weight' .*");  // another order
   expect_difference(named("a", "b"), named("a", "c"), "'b.weight' .*", "'c.weight' .*");
   expect_difference(
       plain, [] { return Sequential(Linear(2, 3)); }, "'1.weight' Float \\[3, 3\\], trained", "none");
@@ -72,7 +72,7 @@ TEST(MultiWorkerMirroredStrategy, NamesTheFirstTensorThatDiffersInAnyWay) {
   expect_difference(plain, frozen, "'0.bias' Float \\[3\\], trained", "'0.bias' Float \\[3\\]");
 }
 
-/// What the workers throw where the options of worker 1's optimizer are others.
+/// Returns what the workers throw if worker 1's optimizer has other options.
 template <typename Optimizer, typename Options>
 std::vector<std::exception_ptr> errors_of_options(const Options& first, const Options& second) {
   return run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
@@ -103,7 +103,7 @@ TEST(MultiWorkerMirroredStrategy, NamesTheOptimizersOptionThatDiffers) {
          "nesterov True", "nesterov False");
   expect(errors_of_options<Adam>(AdamOptions(0.1), AdamOptions(0.1).betas({0.9, 0.99})), "betas (0.9, 0.999)",
          "betas (0.9, 0.99)");
-  // Numbers that are printed with all their digits.
+  // Numbers are printed with all their digits.
   expect(errors_of_options<Adam>(AdamOptions(0.1), AdamOptions(0.1000000001)), "learning rate 0.1",
          "learning rate 0.1000000001");
   expect_no_worker_failed(
@@ -121,7 +121,7 @@ TEST(MultiWorkerMirroredStrategy, NamesWhatDiffersOfOptimizersAndDatasets) {
     EXPECT_THAT(text_of(error), AllOf(HasSubstr("[optimizer]"), HasSubstr("learning rate 0.1"),
                                       HasSubstr("learning rate 0.2")));
   }
-  // Of equal shapes: which of them a gradient belongs to is all that differs.
+  // The shapes are equal: only the parameter that a gradient belongs to differs.
   errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     auto model = strategy.scope([](ReplicaContext&) {
       return torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::Linear(3, 3));
@@ -169,7 +169,7 @@ TEST(MultiWorkerMirroredStrategy, RefusesWorkersOfDifferentOptions) {
   }
 }
 
-/// Its output depends on a count that is no registered tensor and that a copy does not get.
+/// A module whose output depends on a count that is not a registered tensor, and that a copy does not get.
 struct CountingImpl : torch::nn::Cloneable<CountingImpl> {
   void reset() override { calls = 0; }
   torch::Tensor forward(const torch::Tensor& x) { return x * static_cast<double>(++calls); }

@@ -47,7 +47,7 @@ TEST_P(MultiWorkerMirrored, ReducesAndGathersOverAllWorkers) {
   int total = 0;
   for (const int count : GetParam()) total += count;
   expect_no_worker_failed(run_strategies(GetParam(), [&](MultiWorkerMirroredStrategy& strategy) {
-    // Replica r has r + 1 rows of r.
+    // Replica r has r + 1 rows of value r.
     const auto rows = strategy.run([](ReplicaContext& replica) {
       return torch::full({replica.replica_id() + 1, 2}, replica.replica_id(), torch::kDouble);
     });
@@ -112,7 +112,7 @@ TEST_P(MultiWorkerMirrored, CollectivesOfReplicaFunctionsReachAllWorkers) {
   }));
 }
 
-/// Doubles on the way out, and counts: what comes back is made right again.
+/// Doubles gradients on the way out, undoes that on the way back, and counts its calls.
 class DoublingCompression : public GradientCompression {
  public:
   std::string name() const override { return "doubling"; }
@@ -139,8 +139,8 @@ std::vector<torch::Tensor> trained_with(
 
 TEST(MultiWorkerMirroredStrategy, CompressesGradientsBetweenWorkers) {
   const auto exact = trained_with([] { return nullptr; });
-  // bfloat16 has 8 bits of a number, float16 11: a step of 0.1 times gradients below 1 changes that much
-  // less.
+  // bfloat16 keeps 8 bits of a number and float16 keeps 11, which bounds the change to a step of 0.1 times
+  // gradients below 1.
   const double rounded =
       largest_difference(trained_with([] { return make_gradient_compression("bfloat16"); }), exact);
   EXPECT_GT(rounded, 0);

@@ -1,4 +1,4 @@
-// Streams of several workers that draw batches of their own.
+// Streams of several workers that draw their own batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(MultiWorkerStreams, FinishesStreamsOfDifferentLengthsTogether) {
       sizes[worker].push_back(batch.batch_sizes()->global);
       const auto losses = strategy.run(
           [](ReplicaContext& replica, const torch::Tensor& rows) {
-            // A sum over the batch, made a mean by what the context knows of the global batch.
+            // The context knows the global batch size, which makes the sum over the batch a mean.
             return compute_average_loss(replica, rows.squeeze(1));
           },
           batch);
@@ -43,7 +43,7 @@ TEST(MultiWorkerStreams, FinishesStreamsOfDifferentLengthsTogether) {
   }));
   EXPECT_THAT(sizes[0], testing::ElementsAre(6, 4, 2, 2, 2));
   EXPECT_EQ(sizes[1], sizes[0]);
-  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 5);  // a mean of ones a step
+  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 5);  // the mean of ones is 1 in each step
 }
 
 TEST(MultiWorkerStreams, ResumesStreamsBehindTheEndOfAShortOne) {
@@ -51,7 +51,7 @@ TEST(MultiWorkerStreams, ResumesStreamsBehindTheEndOfAShortOne) {
   std::vector<double> sums(2);
   expect_no_worker_failed(run_strategies({1, 2}, [&](MultiWorkerMirroredStrategy& strategy) {
     const auto worker = static_cast<size_t>(strategy.cluster_resolver()->rank());
-    // Worker 0's has five steps, worker 1's two.
+    // Worker 0's stream has five steps, worker 1's two.
     auto batches = strategy.distribute_datasets_from_function(
         [](const InputContext& context) { return pipeline_of(context.input_pipeline_id == 0 ? 5 : 3); });
     batches.restore({2, 3});
@@ -71,7 +71,7 @@ TEST(MultiWorkerStreams, ResumesStreamsBehindTheEndOfAShortOne) {
   }));
   EXPECT_THAT(sizes[0], testing::ElementsAre(2, 2, 6, 4, 2, 2, 2));
   EXPECT_EQ(sizes[1], sizes[0]);
-  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 7);  // a mean of ones a step
+  for (const double sum : sums) EXPECT_DOUBLE_EQ(sum, 7);  // the mean of ones is 1 in each step
 }
 
 TEST(MultiWorkerStreams, RefusesAStreamWithoutASingleBatchWhereOthersHaveSome) {

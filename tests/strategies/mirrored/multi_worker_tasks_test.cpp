@@ -1,5 +1,4 @@
-// MultiWorkerMirroredStrategy where there is no other worker: without a cluster, and in tasks that do not
-// train.
+// MultiWorkerMirroredStrategy without other workers: without a cluster, and in tasks that do not train.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

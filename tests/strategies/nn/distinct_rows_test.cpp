@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-/// What they are by a set, and that each place has the row that was there.
+/// Compares the rows with a std::set, and checks that each place refers to the row that was there.
 void expect_distinct(const at::Tensor& rows) {
   const auto found = distinct_rows(rows);
   const auto flat = rows.flatten();
@@ -23,8 +23,8 @@ void expect_distinct(const at::Tensor& rows) {
   const auto* distinct = found.rows.const_data_ptr<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(distinct, distinct + found.rows.numel()),
             std::vector<int64_t>(expected.begin(), expected.end()));
-  ASSERT_EQ(found.places.sizes(), rows.sizes());
-  EXPECT_TRUE(found.rows.index_select(0, found.places.flatten()).equal(flat));
+  ASSERT_EQ(found.indices.sizes(), rows.sizes());
+  EXPECT_TRUE(found.rows.index_select(0, found.indices.flatten()).equal(flat));
 }
 
 TEST(DistinctRows, AscendAndAreWhereTheirNumbersWere) {

@@ -20,13 +20,13 @@ std::vector<double> summed_losses(int replicas, int64_t n, int64_t batch_size, c
   return sums;
 }
 
-/// What each replica's examples stand for as losses: 1, 2, 3, ...
+/// The losses of a replica's examples: 1, 2, 3, ...
 torch::Tensor losses_of(const Example& shard) {
   return shard.data.squeeze(1) + 1;
 }
 
 TEST(ComputeAverageLoss, DividesBySizeOfTheGlobalBatchHoweverItWasCut) {
-  // Losses 1 2 3 4 | 5 6 7 8 | 9 10: the means of whole batches, not of means.
+  // Losses 1 2 3 4 | 5 6 7 8 | 9 10: the means of whole batches, not means of means.
   for (int replicas = 1; replicas <= 5; ++replicas) {
     const auto sums = summed_losses(replicas, 10, 4, [](ReplicaContext& replica, const Example& shard) {
       return compute_average_loss(replica, losses_of(shard));
@@ -36,7 +36,7 @@ TEST(ComputeAverageLoss, DividesBySizeOfTheGlobalBatchHoweverItWasCut) {
 }
 
 TEST(ComputeAverageLoss, WeighsExamples) {
-  // Weights 0 and 1 by turns keep losses 2 and 4 of 1 2 3 4: (2 + 4) / 4.
+  // Alternating weights 0 and 1 keep losses 2 and 4 of 1 2 3 4: (2 + 4) / 4.
   for (int replicas = 1; replicas <= 3; ++replicas) {
     const auto sums = summed_losses(replicas, 4, 4, [](ReplicaContext& replica, const Example& shard) {
       return compute_average_loss(replica, losses_of(shard),
@@ -46,12 +46,12 @@ TEST(ComputeAverageLoss, WeighsExamples) {
   }
 }
 
-// 257 has no bfloat16: the sum would come as 256.
+// 257 is not a bfloat16: the sum would be 256.
 TEST(ComputeAverageLoss, AddsUpLossesOfAShortTypeInFloat32) {
   MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   const auto losses = strategy.run([](ReplicaContext& replica) {
     const auto ones = torch::ones({257}, torch::kBFloat16);
-    const auto weight = torch::full({257}, 1 + 1.0F / 1024);  // no bfloat16 either
+    const auto weight = torch::full({257}, 1 + 1.0F / 1024);  // not a bfloat16 either
     const auto weighted = compute_average_loss(replica, ones, {.sample_weight = weight});
     EXPECT_EQ(weighted.item<double>(), (1 + 1.0 / 1024) / 2);
     return compute_average_loss(replica, ones);
@@ -73,7 +73,7 @@ TEST(ComputeAverageLoss, AnExplicitBatchSizeOverridesTheDivisor) {
 
 TEST(ComputeAverageLoss, WithoutADistributedBatchCountsTheReplicasLosses) {
   MirroredStrategy strategy(cpu_devices(3), {.intra_op_threads = 1});
-  // 0, 1 and 2 losses of 6: 18 / 3.
+  // The replicas have 0, 1 and 2 losses of 6: 18 / 3.
   const auto shares = strategy.run([](ReplicaContext& replica) {
     return compute_average_loss(replica, torch::full({replica.replica_id()}, 6.0));
   });
@@ -129,7 +129,7 @@ TEST(ComputeAverageLoss, AnEmptyShardGivesZeroAndAGraphThatGivesZeroGradients) {
 }
 
 TEST(ComputeAverageLoss, SumsOverFurtherDimensions) {
-  // As tf: [2, 3] losses of 1 are 2 examples with a loss of 3 each.
+  // As in TensorFlow: [2, 3] losses of 1 are 2 examples with a loss of 3 each.
   MirroredStrategy strategy(cpu_devices(1));
   const auto loss = strategy.run([](ReplicaContext& replica) {
     return compute_average_loss(replica, torch::ones({2, 3}));
@@ -175,7 +175,7 @@ TEST(ComputeAverageLoss, IntegerAndOneHotTargetsGiveEqualLossesAndGradients) {
   };
   const auto by_class = loss_and_gradient(classes);
   EXPECT_LE((by_class - loss_and_gradient(one_hot)).abs().max().item<double>(), 1e-15);
-  // And both equal the formula: (softmax - one-hot) / 6.
+  // Both equal the formula: (softmax - one-hot) / 6.
   const auto expected = ((torch::softmax(logits, 1) - one_hot) / 6).flatten();
   const auto gradient = torch::cat({by_class.narrow(0, 0, 12), by_class.narrow(0, 13, 12)});
   EXPECT_LE((gradient - expected).abs().max().item<double>(), 1e-15);

@@ -63,7 +63,7 @@ TEST(ShardedEmbedding, HasAGradientOfEachRowOnce) {
   ShardedEmbedding embedding(table_options(EmbeddingMode::kNone));
   embedding->make_table();
   embedding(torch::tensor({3, 1, 3, 22, 3}, torch::kLong)).sum().backward();
-  // Not indices(): LibTorch forgets that a gradient is coalesced where it accumulates it.
+  // Not indices(): when LibTorch accumulates a gradient, it forgets that it is coalesced.
   const auto gradient = embedding->weight.grad();
   EXPECT_TRUE(gradient._indices().equal(torch::tensor({{1, 3, 22}}, torch::kLong)));
   EXPECT_TRUE(gradient._values().select(1, 0).equal(torch::tensor({1, 3, 1}, torch::kDouble)));
@@ -158,9 +158,9 @@ TEST(ShardedEmbedding, HashesIdsAsMurmurHash3Ends) {
   const auto ids = torch::tensor({int64_t{0}, int64_t{1}, int64_t{2}, int64_t{-1}, int64_t{123456789},
                                   std::numeric_limits<int64_t>::min()},
                                  torch::kLong);
-  // Computed by Python's integers.
+  // Computed with Python's integers.
   EXPECT_TRUE(embedding->rows_of(ids).equal(torch::tensor({0, 796, 447, 289, 430, 899}, torch::kLong)));
-  // As even as 100,000 numbers drawn for 1,000 rows: chi-squared of 999 degrees of freedom, +- 6 sigma.
+  // As even as 100,000 random draws of 1,000 rows: chi-squared of 999 degrees of freedom, +- 6 sigma.
   const auto rows = embedding->rows_of(torch::arange(100'000));
   const auto counts = torch::bincount(rows, {}, 1000).to(torch::kDouble);
   const auto chi_squared = ((counts - 100).square() / 100).sum().item<double>();
@@ -236,7 +236,7 @@ TEST(TableLookups, AreOfTheSameIdsAlone) {
   lookups.add(table, ids);
   const auto& lookup = lookups.all().at(0);
   EXPECT_TRUE(lookup.rows.rows.equal(torch::tensor({0, 3, 7}, torch::kLong)));
-  EXPECT_TRUE(lookup.rows.places.equal(torch::tensor({{2, 1}, {2, 0}}, torch::kLong)));
+  EXPECT_TRUE(lookup.rows.indices.equal(torch::tensor({{2, 1}, {2, 0}}, torch::kLong)));
   EXPECT_TRUE(lookup.is_of(table->weight, ids));
   EXPECT_TRUE(lookup.is_of(table->weight, ids.flatten()));
   EXPECT_FALSE(lookup.is_of(other->weight, ids));

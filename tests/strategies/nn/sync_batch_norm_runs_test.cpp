@@ -1,5 +1,5 @@
-// SyncBatchNorm among the replicas of a run: who takes part, what is refused, and what a failing replica does
-// to the others.
+// SyncBatchNorm across the replicas of a run: which replicas take part, what is refused, and how a failing
+// replica affects the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -75,7 +75,7 @@ class SyncBatchNormRuns : public testing::Test {
 TEST_F(SyncBatchNormRuns, BindsModulesOfScopeAndMirrorAtAnyDepth) {
   const auto whole = torch::randn({7, 3}, torch::kDouble);
   const std::vector<torch::Tensor> shards = whole.split_with_sizes({4, 1, 2});
-  TwoNorms alone;  // no strategy has given it out: plain batch normalisation
+  TwoNorms alone;  // not made by a strategy: plain batch normalisation
   auto mirrored = strategy_.mirror(alone);
   auto scoped = strategy_.scope(
       [&](ReplicaContext&) { return TwoNorms(std::dynamic_pointer_cast<TwoNormsImpl>(alone->clone())); });
@@ -97,7 +97,7 @@ TEST_F(SyncBatchNormRuns, SeveralModulesAndTheUsersOwnCollectivesShareAStep) {
   const std::vector<torch::Tensor> shards = whole.split_with_sizes({4, 0, 3});
   TwoNorms alone;
   auto models = strategy_.mirror(alone);
-  // The users' sum is part of the loss, so that its gradient travels between those of the modules.
+  // The user's sum is part of the loss, so its gradient is computed between those of the modules.
   const auto loss_of = [](const torch::Tensor& y, const torch::Tensor& total) {
     return (y * total.sin()).sum();
   };
@@ -192,7 +192,7 @@ TEST_F(SyncBatchNormRuns, RefusesToTrainOutsideItsStrategysRuns) {
   EXPECT_THAT(message_of<InvalidArgument>([&] { strategy_.run(foreign); }),
               HasSubstr("in replica 1's own thread"));
 
-  // Backward of a run's forward sums over the replicas too.
+  // The backward of a run's forward also sums over the replicas.
   const auto outputs =
       strategy_.run([](ReplicaContext& replica,
                        SyncBatchNorm& own) { return own->forward(shard_of(replica).requires_grad_()); },
@@ -208,7 +208,7 @@ TEST_F(SyncBatchNormRuns, BelongsToTheStrategyThatGaveItOutLast) {
   auto taken = one.scope([&](ReplicaContext&) { return norms.primary(); });
   torch::nn::BatchNorm1d alone(2);
   EXPECT_TRUE(torch::equal(taken.primary()->forward(x), alone->forward(x)));
-  // A strategy that is gone has no runs.
+  // A destroyed strategy has no runs.
   SyncBatchNorm orphan{nullptr};
   {
     MirroredStrategy passing(cpu_devices(2), {.intra_op_threads = 1});

@@ -28,13 +28,13 @@ struct Batch {
   std::vector<int64_t> shards;
 };
 
-/// What training on some batches gives. Of several replicas: all of them put together.
+/// The results of training on some batches, combined over all replicas.
 struct Outcome {
-  std::vector<torch::Tensor> outputs, input_gradients;      // of each batch
+  std::vector<torch::Tensor> outputs, input_gradients;      // for each batch
   std::vector<torch::Tensor> parameter_gradients, buffers;  // after all batches
 };
 
-/// The shape of a batch of `size` and its memory format.
+/// The shape of a batch of `size`, and its memory format.
 struct Layout {
   std::string name;
   std::vector<int64_t> pixels;
@@ -45,7 +45,7 @@ std::ostream& operator<<(std::ostream& stream, const Layout& layout) {
   return stream << layout.name;
 }
 
-/// Batches of 7 that a few replicas cut unevenly, some to nothing, and of 2.
+/// Two batches of 7, cut unevenly and partly into empty shards, and one of 2.
 std::vector<Batch> three_batches(int replicas, const Layout& layout, at::ScalarType dtype) {
   torch::manual_seed(31);
   std::vector<Batch> batches;
@@ -94,7 +94,7 @@ std::vector<torch::Tensor> defined_buffers(const torch::nn::Module& module) {
   return buffers;
 }
 
-/// The oracle.
+/// The oracle: LibTorch's module.
 template <typename Module>
 Outcome with_torch(const BatchNormOptions& options, const std::vector<Batch>& batches, at::ScalarType dtype) {
   Module module(options);
@@ -119,7 +119,7 @@ Outcome on_one_device(const BatchNormOptions& options, const std::vector<Batch>&
   return with_torch<torch::nn::BatchNorm1d>(options, batches, dtype);
 }
 
-/// The same on replicas; expects what replicas keep to be bit-equal, and outputs in the inputs' layout.
+/// The same on replicas. Expects the replicas' state to be bit-equal, and outputs in the inputs' layout.
 Outcome on_replicas(int replicas, const BatchNormOptions& options, const std::vector<Batch>& batches,
                     at::ScalarType dtype) {
   MirroredStrategy strategy(cpu_devices(replicas), {.intra_op_threads = 1});
@@ -162,7 +162,7 @@ Outcome on_replicas(int replicas, const BatchNormOptions& options, const std::ve
   return outcome;
 }
 
-/// Differences are taken relative to the largest expected value, where that is above `scale`.
+/// Differences are relative to the largest expected value if that is above `scale`.
 void expect_near(const std::vector<torch::Tensor>& given, const std::vector<torch::Tensor>& expected,
                  double tolerance, const char* what, double scale = 1) {
   ASSERT_EQ(given.size(), expected.size()) << what;
@@ -179,7 +179,7 @@ void expect_near(const std::vector<torch::Tensor>& given, const std::vector<torc
 void expect_near(const Outcome& given, const Outcome& expected, double tolerance) {
   expect_near(given.outputs, expected.outputs, tolerance, "outputs");
   expect_near(given.input_gradients, expected.input_gradients, tolerance, "input gradients");
-  // Sums over all values of a channel, of terms about one; they may cancel.
+  // Sums over all values of a channel; the terms are about one, and may cancel.
   double count = 0;
   for (const auto& output : expected.outputs) count += static_cast<double>(output.numel()) / kChannels;
   expect_near(given.parameter_gradients, expected.parameter_gradients, tolerance, "parameter gradients",
@@ -245,7 +245,7 @@ TEST(SyncBatchNorm, TakesInputsThatLieInNoFormat) {
 }
 
 TEST(SyncBatchNorm, StaysExactFarFromZero) {
-  // A mean of 1e6 standard deviations: E[x^2] - E[x]^2 would lose every digit but four of the variance.
+  // A mean of 1e6 standard deviations: E[x^2] - E[x]^2 would keep only four digits of the variance.
   auto batches = three_batches(3, kImages, torch::kDouble);
   for (auto& batch : batches) batch.input = batch.input + 1e6;
   expect_near(on_replicas(3, BatchNormOptions(kChannels), batches, torch::kDouble),
@@ -258,7 +258,7 @@ TEST(SyncBatchNorm, KeepsFloat32StatisticsOfNarrowInputs) {
     const auto given = on_replicas(3, BatchNormOptions(kChannels), batches, torch::kFloat);
     const auto expected = on_one_device(BatchNormOptions(kChannels), batches, torch::kFloat);
     expect_near(given.buffers, expected.buffers, 1e-6, "running statistics");
-    // One unit in the last place of a value of 1, of bfloat16 or float16.
+    // One unit in the last place of 1, in bfloat16 or float16.
     const double unit = dtype == torch::kBFloat16 ? 1.0 / 128 : 1.0 / 1024;
     expect_near(given.outputs, expected.outputs, unit, "outputs");
     expect_near(given.input_gradients, expected.input_gradients, unit, "input gradients");
@@ -282,7 +282,7 @@ TEST(SyncBatchNorm, EvaluatesByItsRunningStatisticsAsTorchDoes) {
   modules.eval();
   alone->eval();
   const auto expected = alone->forward(batches[1].input);
-  // In a run on each replica's own, whatever the others do, and outside.
+  // On each replica by itself in a run, whatever the others do, and outside of runs.
   strategy.run(
       [&](ReplicaContext& replica, SyncBatchNorm& own) {
         if (replica.replica_id() == 1) {

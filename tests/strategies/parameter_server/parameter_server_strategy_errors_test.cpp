@@ -1,4 +1,4 @@
-// Bad input to a ParameterServerStrategy, and what it does where a step or a server fails.
+// Bad input to a ParameterServerStrategy, and its behaviour when a step or a server fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
   int64_t steps = 0;
   job.chief().run_steps("train", 8, 20, [&](int64_t, const std::vector<ClosureValues>&) { ++steps; });
   EXPECT_EQ(steps, 12);
-  // The chief's own error ends the steps that wait.
+  // The chief's own error ends the waiting steps.
   const auto fail = [](int64_t step, const std::vector<ClosureValues>&) {
     if (step == 30) throw std::runtime_error("enough");
   };
@@ -107,7 +107,7 @@ TEST(ParameterServerStrategy, AServerThatComesBackEndsStepsThatAreMadeTogether) 
   const auto training = make_training(job.chief(), momentum_sgd());
   job.start_workers(
       [&](ParameterServerStrategy& strategy) { return make_training(strategy, momentum_sgd()); });
-  // It has its values still, which nobody can know.
+  // The server still has its values, but nobody can know that.
   const auto restart = [&](int64_t step, const std::vector<ClosureValues>&) {
     if (step == 2) job.restart_server(1);
   };

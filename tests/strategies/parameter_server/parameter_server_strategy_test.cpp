@@ -43,7 +43,7 @@ Trained trained_by_servers(const ParameterServerJob::Options& options, const Mak
   return trained;
 }
 
-/// Workers, replicas of each, servers.
+/// Numbers of workers, replicas of each, and servers.
 class TogetherTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
 
 TEST_P(TogetherTest, StalenessZeroEqualsTrainingAlone) {
@@ -76,7 +76,7 @@ TEST(ParameterServerStrategy, StalenessZeroGivesTheSameBitsInEachRun) {
 
 TEST(ParameterServerStrategy, AsManySlotsAsAskedForMakeAStep) {
   const auto alone = trained_alone<TanhNet>(make_tanh_net, examples_of_three_classes(), adagrad());
-  // Two workers compute four slots, one of which has nothing in the last step of an epoch.
+  // Two workers compute four slots, one of which is empty in the last step of an epoch.
   const auto trained = trained_by_servers(
       {.num_workers = 2, .parameters = {.max_staleness = 0, .slots_per_step = 4}}, adagrad());
   EXPECT_LT(largest_difference(trained.parameters, alone), 1e-12);
@@ -117,7 +117,7 @@ TEST(ParameterServerStrategy, AnEvaluationReadsWhatTheServersHaveAndChangesNothi
     EXPECT_EQ(largest_difference(served_values(job.chief(), *training), before), 0);
     const auto losses = example_losses(training->model.local_values()[0], examples_of_three_classes());
     EXPECT_NEAR(sum, losses.sum().item<double>(), 1e-12);
-    // The steps go on where they were.
+    // The steps continue where they stopped.
     job.chief().run_steps("train", kServedSteps, kServedSteps + 1, ignore);
     EXPECT_GT(largest_difference(served_values(job.chief(), *training), before), 0);
     job.end();
@@ -149,7 +149,7 @@ TEST(ParameterServerStrategy, TellsWhatWorkersHaveDoneWithTheirTime) {
   EXPECT_GE(times.computing, 0.4);
   EXPECT_GE(times.idle, 9 * 0.03);
   EXPECT_LE(times.total(), in_runs.count()) << "between two runs no worker is idle";
-  EXPECT_LT(times.waiting, times.computing);  // for nearly nothing
+  EXPECT_LT(times.waiting, times.computing);  // there is almost nothing to wait for
   job.end();
 }
 
@@ -206,7 +206,7 @@ TEST(ParameterServerStrategy, VariablesBeginWithTheChiefsValues) {
   EXPECT_EQ(worker->variable_counts().num_new, 0);
 }
 
-/// What a job draws in its steps.
+/// Returns the random numbers that a job draws in its steps.
 std::vector<double> drawn(int workers, int replicas) {
   ParameterServerJob job(
       {.num_workers = workers, .replicas_per_worker = replicas, .parameters = {.max_staleness = 0}});

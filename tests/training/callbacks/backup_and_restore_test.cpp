@@ -40,14 +40,14 @@ using testing::interrupt_after;
 using ::testing::IsEmpty;
 using testing::TemporaryFolder;
 
-/// Draws from its replica's stream, and has statistics of its replica's own, of shards of any size.
+/// Draws from its replica's stream, and keeps its own replica's statistics of shards of any size.
 struct NoisyNetImpl : torch::nn::Module {
   NoisyNetImpl() {
     dropout = register_module("dropout", torch::nn::Dropout(0.3));
     dense = register_module("dense", torch::nn::Linear(6, 3));
     seen = register_buffer("seen", torch::zeros({6}));
     to(torch::kDouble);
-    // Not drawn: workers that are threads share the process's generator.
+    // Not drawn: workers in threads share the process's generator.
     const torch::NoGradGuard no_grad;
     dense->weight.copy_(torch::linspace(-1, 1, 18, torch::kDouble).reshape({3, 6}));
     dense->bias.zero_();
@@ -66,7 +66,7 @@ struct NoisyNetImpl : torch::nn::Module {
 TORCH_MODULE(NoisyNet);
 
 constexpr int64_t kFitEpochs = 3;
-/// Of kExamples by kBatchSize.
+/// kFitEpochs epochs of kExamples in batches of kBatchSize.
 constexpr int64_t kStepsOfFit = kFitEpochs * ((kExamples + kBatchSize - 1) / kBatchSize);
 
 /// Interrupts a fit in the validation of an epoch.
@@ -81,7 +81,7 @@ class InterruptValidation : public Callback {
   int64_t epoch_;
 };
 
-/// All that a fit comes to, for comparison bit by bit.
+/// The whole outcome of a fit, for comparison bit by bit.
 struct Outcome {
   std::vector<torch::Tensor> tensors;  // parameters, buffers and optimizer state of every local replica
   std::vector<Logs> epochs;
@@ -94,7 +94,7 @@ struct Outcome {
     ASSERT_EQ(epochs.size(), expected.epochs.size()) << what;
     for (size_t epoch = 0; epoch < epochs.size(); ++epoch) {
       for (const auto& [name, value] : expected.epochs[epoch]) {
-        if (name == "examples_per_second" || name == "data_wait") continue;  // of a clock
+        if (name == "examples_per_second" || name == "data_wait") continue;  // depends on the clock
         EXPECT_EQ(epochs[epoch].find(name), value) << what << ", epoch " << epoch + 1 << ", " << name;
       }
     }
@@ -102,7 +102,7 @@ struct Outcome {
 };
 
 struct FitSetUp {
-  Callbacks callbacks{};  // before those of every fit
+  Callbacks callbacks{};  // run before those of every fit
   std::optional<BackupOptions> backup{};
   std::optional<MonitorOptions> best{};
   int64_t epochs = kFitEpochs;
@@ -200,7 +200,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
       backup.asynchronous = asynchronous;
       {
         auto strategy = make_strategy();
-        // Nothing is saved then.
+        // The failing step saves nothing.
         const auto fail =
             after_step(kStepsOfFit - 1, [](FitState&) { throw std::runtime_error("a failure"); });
         EXPECT_THROW(fit_noisily(strategy, {.callbacks = {fail}, .backup = backup}), std::runtime_error);
@@ -221,7 +221,7 @@ TEST_P(BackupAndRestoreOnReplicas, AFitThatFailedGoesOnFromItsLastCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Replicas, BackupAndRestoreOnReplicas, ::testing::Values(1, 2, 3));
 
 TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) {
-  // Without noise and own statistics any number of replicas comes to the same within rounding.
+  // Without noise and per-replica statistics, any number of replicas gives the same within rounding.
   for (const auto& [before, after] : std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {3, 2}}) {
     const TemporaryFolder folder;
     const auto data = examples_of_three_classes();
@@ -245,7 +245,7 @@ TEST(BackupAndRestoreTest, AnotherNumberOfReplicasTakesEveryExampleOnceAnEpoch) 
     EXPECT_LT(largest_difference(parameters, expected), 1e-12) << before << " to " << after;
     ASSERT_EQ(history.epochs.size(), whole.epochs.size());
     for (size_t epoch = 0; epoch < history.epochs.size(); ++epoch) {
-      // Over all examples of the epoch, those before the interruption too.
+      // Over all examples of the epoch, including those before the interruption.
       EXPECT_NEAR(*history.epochs[epoch].find("loss"), *whole.epochs[epoch].find("loss"), 1e-12);
       EXPECT_EQ(history.epochs[epoch].find("accuracy"), whole.epochs[epoch].find("accuracy"));
     }
@@ -262,10 +262,10 @@ TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
   };
   const Outcome whole = fit({.backup = backup});
   fit({.backup = backup}).expect_equal(whole, "at its end");
-  // With fewer epochs there is nothing to do, and nothing is lost by it.
+  // With fewer epochs there is nothing to do, and nothing is lost.
   EXPECT_EQ(fit({.backup = backup, .epochs = 1}).epochs.size(), kFitEpochs);
-  // With more epochs it goes on as one that had them from the beginning, whatever the end of the first one,
-  // where EarlyStopping puts back the best weights, has made of the model.
+  // With more epochs it continues as if it had them from the beginning, whatever the end of the first fit,
+  // where EarlyStopping restores the best weights, did to the model.
   fit({.backup = backup, .epochs = kFitEpochs + 2})
       .expect_equal(fit({.epochs = kFitEpochs + 2}), "with two more epochs");
 }
@@ -287,7 +287,7 @@ TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted
     EXPECT_EQ(fit(2).epochs.size(), 3);
     EXPECT_EQ(read_manifest(list_checkpoints(backup.folder).front()).epoch, 3);
   }
-  // With more patience it goes on where it stopped.
+  // With more patience it continues where it stopped.
   EXPECT_EQ(fit(4).epochs.size(), 5);
 }
 
@@ -321,7 +321,7 @@ TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveInterval::steps(1);
   MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
-  // No loss shows it before step 4.
+  // The loss does not show it before step 4.
   EXPECT_THAT(
       error_of<NotFinite>([&] { fit_noisily(strategy, {.callbacks = {break_model}, .backup = backup}); }),
       HasSubstr("after epoch 1, step 3, replica 0 has NaN or infinity in parameter dense."));
@@ -329,7 +329,7 @@ TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
 }
 
 TEST(BackupAndRestoreTest, KeepsTheBestEpochsCheckpointOverInterruptions) {
-  /// The first epoch is the best, and every later one better than the one before.
+  /// The first epoch is the best; among the later ones, each is better than the one before.
   class Score : public Callback {
    public:
     void on_epoch_end(FitState& state) override {
@@ -369,8 +369,8 @@ TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
   EXPECT_THAT(testing::names_in(backup.folder), IsEmpty());
 }
 
-/// Fits on the workers of `layout`, once undisturbed and once interrupted after step 5 and resumed, and
-/// expects the same end on each. `backup_of` says where a worker saves.
+/// Fits on the workers of `layout` once undisturbed, and once interrupted after step 5 and resumed. Expects
+/// the same outcome on each. `backup_of` says where a worker saves.
 void expect_workers_resume(const std::vector<int>& layout,
                            const std::function<BackupOptions(size_t rank)>& backup_of) {
   std::vector<Outcome> whole(layout.size()), part(layout.size()), resumed(layout.size());
@@ -395,7 +395,7 @@ void expect_workers_resume(const std::vector<int>& layout,
 TEST(BackupAndRestoreTest, WorkersResumeFromWorkerZerosFolder) {
   for (const std::vector<int>& layout : {std::vector<int>{1, 1}, {2, 1}, {1, 1, 1}}) {
     const TemporaryFolder folder;
-    // Only worker 0's is used: the others' cannot be made.
+    // Only worker 0's folder is used: the others' cannot be made.
     expect_workers_resume(layout, [&](size_t rank) {
       return quiet_backup(rank == 0 ? folder.file("backup") : "/proc/none/backup");
     });

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Writes down what it is called with.
+/// Records its calls.
 class CallRecorder : public Callback {
  public:
   explicit CallRecorder(int64_t stop_after = -1) : stop_after_(stop_after) {}
@@ -42,7 +42,7 @@ class CallRecorder : public Callback {
   int64_t stop_after_;
 };
 
-/// Sets an epoch's loss to what a test says.
+/// Sets each epoch's loss to what the test says.
 class ScriptedLoss : public Callback {
  public:
   explicit ScriptedLoss(std::vector<double> losses) : losses_(std::move(losses)) {}

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-/// Sets each epoch's loss to what a test says, and keeps the parameters of every epoch.
+/// Sets each epoch's loss to what the test says, and keeps the parameters of every epoch.
 class EpochScript : public Callback {
  public:
   explicit EpochScript(std::vector<double> losses) : losses_(std::move(losses)) {}
@@ -36,7 +36,7 @@ class ModelCheckpointTest : public ::testing::Test {
   Trainer<TanhNet> make_trainer() {
     return {strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy};
   }
-  /// In the order of the module's parameters: a .safetensors file has one of its own.
+  /// Loads weights in the order of the module's parameters, since a .safetensors file has its own order.
   std::vector<torch::Tensor> weights_in(const std::string& name) const {
     const auto weights = load_weights(folder_.path() + "/" + name);
     std::vector<torch::Tensor> values;
@@ -47,7 +47,7 @@ class ModelCheckpointTest : public ::testing::Test {
     }
     return values;
   }
-  /// Shuffled, so that going on needs the right epoch.
+  /// Shuffled, so that resuming needs the right epoch.
   FitOptions<> options(int64_t epochs, Callbacks callbacks) const {
     return {.epochs = epochs,
             .callbacks = std::move(callbacks),
@@ -91,7 +91,7 @@ TEST_F(ModelCheckpointTest, IsWhereAnotherFitGoesOnToTheSameBits) {
   };
   auto first = Trainer(
       strategy_, [&](ReplicaContext&) { return tanh_net_of(start); }, momentum_sgd(), cross_entropy);
-  // Epochs of two steps, of which the dataset has three in an epoch of its own.
+  // Epochs of two steps, while an epoch of the dataset has three.
   auto all = batches();
   whole.fit(all, {.epochs = 4, .steps_per_epoch = 2});
   auto some = batches();

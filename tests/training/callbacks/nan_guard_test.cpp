@@ -40,13 +40,13 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kGuardedBatch = 8;
 constexpr int64_t kGuardedBatches = 6;
 
-/// A net with statistics, which a batch spoils even where no step is made of it.
+/// A net with statistics, which a bad batch spoils even if no step uses it.
 struct GuardedNetImpl : torch::nn::Module {
   GuardedNetImpl() {
     norm = register_module("norm", torch::nn::BatchNorm1d(6));
     dense = register_module("dense", torch::nn::Linear(6, 3));
     to(torch::kDouble);
-    // Not drawn: workers that are threads share the process's generator.
+    // Not drawn: workers in threads share the process's generator.
     const torch::NoGradGuard no_grad;
     dense->weight.copy_(torch::linspace(-1, 1, 18, torch::kDouble).reshape({3, 6}));
     dense->bias.zero_();
@@ -63,7 +63,7 @@ Example guarded_examples() {
   return {data, data.narrow(1, 0, 3).argmax(1)};
 }
 
-/// One row of each of these batches, from 0, is made `value`.
+/// Sets a value of one row of each of these batches, counted from 0, to `value`.
 Example with_broken(const Example& examples, const std::vector<int64_t>& batches, double value = kNaN) {
   auto data = examples.data.clone();
   for (const int64_t batch : batches) data[batch * kGuardedBatch + 5][2] = value;
@@ -80,7 +80,7 @@ Example without(const Example& examples, const std::vector<int64_t>& batches) {
   return {examples.data.index_select(0, kept), examples.target.index_select(0, kept)};
 }
 
-/// What a fit comes to: parameters, buffers and optimizer states of all local replicas, and the logs.
+/// The outcome of a fit: parameters, buffers and optimizer states of all local replicas, and the logs.
 struct GuardedOutcome {
   std::vector<torch::Tensor> tensors;
   std::vector<double> losses;
@@ -205,11 +205,11 @@ TEST_F(NanGuardTest, NamesTheStepOfTheEpochAfterOthersWereUndone) {
 }
 
 TEST_F(NanGuardTest, RollsBackToTheLastLookAtWhichAllWasFinite) {
-  // Looks after steps 2 and 4 of 6, and at the epoch's end, which is after step 6.
+  // Checks after steps 2 and 4 of 6, and at the epoch's end, which is after step 6.
   const auto expected = fit_guarded(strategy_, without(examples_, {2, 3}), {});
   fit_guarded(strategy_, with_broken(examples_, {2}), {guard(NotFiniteAction::kRollBack, 2)})
       .expect_equal(expected, "in the middle");
-  // After step 4 and at the end.
+  // Checks after step 4 and at the end.
   const auto without_last = fit_guarded(strategy_, without(examples_, {4, 5}), {});
   fit_guarded(strategy_, with_broken(examples_, {4}), {guard(NotFiniteAction::kRollBack, 4)})
       .expect_equal(without_last, "at the end");
@@ -285,13 +285,13 @@ TEST_F(NanGuardTest, PutsRightWhatIsToBeSaved) {
                                                             .save_every = SaveInterval::steps(1),
                                                             .on_message = [](const std::string&) {}});
   };
-  // It is due after step 3, before the guard's own look.
+  // The checkpoint is due after step 3, before the guard's own check.
   const auto expected = fit_guarded(strategy_, without(examples_, {2}), {}, 1);
   fit_guarded(strategy_, with_broken(examples_, {2}),
               {guard(NotFiniteAction::kRollBack, 2), saving("rolled back")}, 1);
   EXPECT_THAT(lines_,
               ElementsAre(HasSubstr("step 3, replica 1 (cpu:1) has one that is not: the step is undone")));
-  // What it goes on from at the end is what the guard has left.
+  // The last checkpoint holds what the guard has left.
   auto outcome = fit_guarded(strategy_, with_broken(examples_, {2}), {saving("rolled back")}, 1);
   EXPECT_TRUE(bit_equal(outcome.tensors, expected.tensors));
 }
@@ -329,7 +329,7 @@ TEST_F(NanGuardTest, RefusesOptionsOutOfRange) {
 
 TEST(NanGuardOverWorkers, AllUndoTheSameStep) {
   const auto examples = guarded_examples();
-  const auto data = with_broken(examples, {3});  // in the shard of the last replica
+  const auto data = with_broken(examples, {3});  // in the last replica's shard
   std::vector<GuardedOutcome> outcomes(2), expected(2);
   std::vector<int64_t> undone(2), lines(2);
   const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
@@ -344,7 +344,7 @@ TEST(NanGuardOverWorkers, AllUndoTheSameStep) {
   for (size_t rank = 0; rank < 2; ++rank)
     outcomes[rank].expect_equal(expected[rank], "worker " + std::to_string(rank));
   EXPECT_THAT(undone, ElementsAre(2, 2));
-  EXPECT_THAT(lines, ElementsAre(2, 0));  // worker 0 tells it
+  EXPECT_THAT(lines, ElementsAre(2, 0));  // only worker 0 reports it
 }
 
 }  // namespace

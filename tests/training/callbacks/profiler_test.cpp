@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-/// How often the trace has an operator, by thread.
+/// How often an operator occurs in the trace, by thread.
 std::map<int64_t, int> calls_of(const std::string& operation, const std::string& path) {
   std::ifstream file(path);
   std::map<int64_t, int> calls;
@@ -40,7 +40,7 @@ TEST(Profiler, TracesTheStepsOfEveryReplica) {
       {.epochs = 3,
        .callbacks = {std::make_shared<Profiler>(ProfilerOptions{.path = path, .skip_steps = 2, .steps = 3})},
        .batches = {.global_batch_size = kBatchSize}});
-  // TanhNet calls tanh once in a forward.
+  // TanhNet calls tanh once per forward.
   const auto calls = calls_of("aten::tanh", path);
   ASSERT_EQ(calls.size(), 2U);
   for (const auto& [thread, count] : calls) EXPECT_EQ(count, 3);

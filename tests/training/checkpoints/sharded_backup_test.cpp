@@ -41,7 +41,7 @@ BackupOptions sharded(const std::string& folder, std::vector<std::string>* messa
   return options;
 }
 
-/// The workers of `layout` train until `last_step`; returns worker 0's parameters.
+/// Trains the workers of `layout` until `last_step`; returns worker 0's parameters.
 std::vector<torch::Tensor> train(const Layout& layout, const BackupOptions& options, int64_t last_step) {
   std::vector<torch::Tensor> parameters;
   expect_no_worker_failed(run_strategies(layout, [&](MultiWorkerMirroredStrategy& strategy) {
@@ -93,7 +93,7 @@ TEST(ShardedBackupTest, EachWorkerWritesItsPart) {
   for (const auto& [name, count] : files_of_tensor) EXPECT_EQ(count, 1) << name;
 }
 
-/// Whatever the order of keys.
+/// Compares regardless of the order of keys.
 void expect_same(const StateValue& actual, const StateValue& expected, const std::string& path) {
   ASSERT_EQ(actual.data().index(), expected.data().index()) << path;
   if (const auto* dict = expected.get_if<StateValue::Dict>()) {
@@ -166,7 +166,7 @@ TEST(ShardedBackupTest, WorkersThatDoNotAllShareAreNamed) {
   }
 }
 
-/// Another place where nothing can be made, whoever one is.
+/// A file as the parent, where nobody, not even root, can make a folder.
 TEST(ShardedBackupTest, AWorkerThatCannotWriteThereIsNamedAsItBegins) {
   const TemporaryFolder folder;
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
@@ -194,13 +194,13 @@ TEST(ShardedBackupTest, AFolderThatIsInUseIsToldToAllWorkers) {
   }
 }
 
-/// Shards are cut by each worker from its own state.
+/// Each worker cuts shards from its own state.
 TEST(ShardedBackupTest, AWorkerWithOtherTensorsIsNamed) {
   const TemporaryFolder folder;
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     LoopByHand loop(strategy, sharded(folder.file("backup")));
     if (strategy.cluster_resolver()->rank() == 1) {
-      // Its momentum comes with a step of its own.
+      // Worker 1 takes a step alone, which gives it momentum.
       for (auto& parameter : (*loop.model).primary()->parameters())
         parameter.mutable_grad() = torch::ones_like(parameter);
       (*loop.optimizer).primary()->step();
@@ -292,7 +292,7 @@ TEST(ShardedBackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
         LoopByHand loop(strategy, options);
         loop.run_to(4);
         loop.backup.finish();
-        // All know that it has failed.
+        // All workers know that the save failed.
         EXPECT_THAT(error_of<std::system_error>([&] { loop.backup.save_and_wait(loop.progress); }),
                     AllOf(HasSubstr(strategy.cluster_resolver()->rank() == 0 ? "cannot write"
                                                                              : "worker 0: cannot write"),
@@ -331,7 +331,7 @@ TEST(ShardedBackupTest, WhatIsUnderWayAtAnErrorIsGivenUp) {
     throw InvalidArgument("an error of the program");
   });
   for (const auto& error : errors) EXPECT_TRUE(is_a<InvalidArgument>(error)) << text_of(error);
-  // Each save ends the one before it; of the last one nothing comes.
+  // Each save finishes the one before it; nothing is left of the last one.
   EXPECT_THAT(list_checkpoints(options.folder),
               ElementsAre(checkpoint_of(options, 2), checkpoint_of(options, 1)));
   for (const auto& path : list_checkpoints(options.folder)) EXPECT_NO_THROW(load_checkpoint(path));

@@ -12,7 +12,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/training/formats/internal/pickle_writer.h"
 
-// What Python makes of such files, and Lockstep of Python's, stands in state_file_python_test.py.
+// state_file_python_test.py tests the exchange of such files with Python.
 
 namespace lockstep {
 namespace {
@@ -183,7 +183,7 @@ TEST(PickleReaderTest, RefusesTensorsThatCannotBe) {
       HasSubstr("a storage that fits into memory"));
 }
 
-/// 40 lists, each of ten times the one before: 10^40 values from 900 bytes.
+/// 40 lists, each ten times the one before: 10^40 values from 900 bytes.
 TEST(PickleReaderTest, ValuesThatRepeatEachOtherWithoutEndAreRefused) {
   std::string opcodes = "]q\x01";
   for (int level = 1; level < 40; ++level) {
@@ -207,13 +207,13 @@ TEST(PickleReaderTest, ManySmallValuesAreNoRepetition) {
   const auto& list = std::get<PickleValue::List>(value.data());
   ASSERT_EQ(list.size(), 100'000u);
   EXPECT_TRUE(std::get<bool>(list.back().data()));
-  // Python refers to a string that occurs more than once in two bytes.
+  // Python writes a string that occurs again as a reference of two bytes.
   std::string names = "](" + pickled_text("relu") + "q\x01";
   for (int i = 0; i < 100'000; ++i) names += "h\x01";
   EXPECT_EQ(pickle_refusal(names + "e"), "no error");
 }
 
-/// Each repetition takes a few bytes, and would take a megabyte.
+/// Each repetition takes a few bytes, but would expand to a megabyte.
 TEST(PickleReaderTest, LongTuplesAndNamesAreNotRepeatedInTensors) {
   std::string tuple = "(";
   for (int i = 0; i < 1000; ++i) tuple += "K\x01";

@@ -163,7 +163,7 @@ TEST(SafetensorsHeaderTest, LengthsBeyondTheFileOrTheLimitAreRefused) {
   EXPECT_THAT(refused(all, 1ULL << 40), HasSubstr("but got 18446744073709551615"));
 }
 
-/// Whatever is damaged: the header is refused, or describes tensors that fill the file.
+/// A damaged header is refused, or still describes tensors that fill the file.
 TEST(SafetensorsHeaderTest, DamagedHeadersAreRefusedOrStillCoverTheFile) {
   const std::string whole = "{" + header_entry("v", "F32", "[2,3]", "[0,24]") + "," +
                             header_entry("w", "I64", "[2]", "[24,40]") + ",\"__metadata__\":{\"k\":\"v\"}}";

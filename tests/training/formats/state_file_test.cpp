@@ -16,7 +16,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
-// Exchange with Python stands in state_file_python_test.py.
+// state_file_python_test.py tests the exchange with Python.
 
 namespace lockstep {
 namespace {

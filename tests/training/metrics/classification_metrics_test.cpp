@@ -18,7 +18,7 @@ auto value_of(const M& metric) {
   return metric.value(merge_states(M::kMerge, {metric.state()}));
 }
 
-// Classes 0, 0, 1, 2, 2, 2, of which the second is taken for 1, the fourth for 0 and the last for 1.
+// Classes 0, 0, 1, 2, 2, 2; the second is predicted as 1, the fourth as 0 and the last as 1.
 const std::vector<int64_t> kTrueClasses{0, 0, 1, 2, 2, 2};
 const std::vector<int64_t> kPredictedClasses{0, 1, 1, 0, 2, 1};
 
@@ -32,7 +32,7 @@ TEST(ConfusionMatrix, CountsWhichClassWasTakenForWhich) {
   EXPECT_TRUE(value_of(confusion).equal(torch::tensor({{1.0, 1.0, 0.0}, {0.0, 1.0, 0.0}, {1.0, 1.0, 1.0}})));
   confusion.update(logits_of({0}), torch::tensor({2}), torch::tensor({0.5}));
   EXPECT_EQ(value_of(confusion)[2][0].item<double>(), 1.5);
-  confusion.update(logits_of({0, 1}), torch::tensor({-1, 3}));  // of no class
+  confusion.update(logits_of({0, 1}), torch::tensor({-1, 3}));  // not classes
   EXPECT_EQ(value_of(confusion).sum().item<double>(), 6.5);
   confusion.reset();
   EXPECT_EQ(value_of(confusion).sum().item<double>(), 0);
@@ -74,7 +74,7 @@ TEST(PrecisionAndRecall, FollowTheirFormulasOfEachClass) {
 
 TEST(PrecisionAndRecall, LeaveClassesOutThatOccurNowhere) {
   Recall recall({.num_classes = 3});
-  recall.update(logits_of({0, 1}), torch::tensor({0, 0}));  // 0: 1/2, 1: 0 of none
+  recall.update(logits_of({0, 1}), torch::tensor({0, 0}));  // class 0: 1 of 2, class 1: 0 of 0
   EXPECT_DOUBLE_EQ(value_of(recall), 0.25);
   EXPECT_EQ(value_of(Recall({.num_classes = 3})), 0);
 }
@@ -97,7 +97,7 @@ TEST(PrecisionAndRecall, AnswerYesOrNoAboveAThreshold) {
   EXPECT_THROW(Precision({.num_classes = 2, .class_id = 2}), InvalidArgument);
 }
 
-/// The share of pairs that are in order, as the definition has it.
+/// The share of pairs in order, by the definition.
 double auc_by_pairs(const torch::Tensor& scores, const torch::Tensor& targets, const torch::Tensor& weights) {
   double ordered = 0, pairs = 0;
   for (int64_t i = 0; i < scores.size(0); ++i) {
@@ -114,7 +114,7 @@ double auc_by_pairs(const torch::Tensor& scores, const torch::Tensor& targets, c
 
 TEST(Auc, IsTheShareOfPairsInOrder) {
   torch::manual_seed(5);
-  for (const int64_t levels : {3, 1000}) {  // many equal scores, few
+  for (const int64_t levels : {3, 1000}) {  // many equal scores, then few
     const auto scores = torch::randint(levels, {60}).to(torch::kFloat) / 7;
     const auto targets = torch::randint(2, {60});
     const auto weights = torch::rand({60}, torch::kDouble);

@@ -83,7 +83,7 @@ TEST(FusedAdagradTest, TakesSparseGradientsOfTablesThatLieOtherwise) {
 }
 
 TEST(FusedAdagradTest, RemembersNothingOfAParameterWithoutAGradient) {
-  // A table of 4 TiB, with the memory of one number.
+  // A table of 4 TiB in the memory of one number.
   const auto table = torch::zeros({1, 1}).expand({int64_t{1} << 34, 64}).requires_grad_();
   FusedAdagrad optimizer({table});
   optimizer.step();
@@ -106,7 +106,7 @@ TEST(FusedAdagradTest, ExchangesArchivesWithTorchAdagrad) {
     FusedAdagrad resumed(second);
     expect_resumes(trained, first, resumed, second, 1e-12);
   }
-  // LibTorch's own needs a state for each parameter: all of them have had a gradient.
+  // LibTorch's Adagrad needs a state for each parameter, so all of them have had a gradient.
   const auto first = std::vector<torch::Tensor>{make_parameters(torch::kFloat64).at(0)};
   const auto second = std::vector<torch::Tensor>{make_parameters(torch::kFloat64).at(0)};
   FusedAdagrad trained(first, FusedAdagradOptions(0.1).lr_decay(0.1));

@@ -54,7 +54,7 @@ TEST(FusedAdamWTest, EqualsTorchAdamWWithEveryOptionChanged) {
       AdamWOptions(1e-2).betas(betas).eps(1e-6).weight_decay(0.1).amsgrad(true));
 }
 
-/// What the optimizer keeps of a parameter; nothing before its first step.
+/// The optimizer's state of a parameter; empty before its first step.
 template <typename Optimizer>
 std::vector<torch::Tensor> state_of(Optimizer& optimizer, const torch::Tensor& parameter) {
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());

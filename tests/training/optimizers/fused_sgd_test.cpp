@@ -83,8 +83,8 @@ TEST(FusedSgdTest, ASkippedStepLeavesEverythingBitEqual) {
     const auto& buffer = static_cast<const FusedSgdParamState&>(*found->second).momentum_buffer();
     return buffer.defined() ? std::vector<torch::Tensor>{buffer} : std::vector<torch::Tensor>();
   };
-  // A first step takes the whole gradient into the buffer, later ones what dampening leaves of it: a skipped
-  // one must not count as the first.
+  // The first step takes the whole gradient into the buffer, later ones only what dampening leaves of it, so
+  // a skipped step must not count as the first.
   for (const double dampening : {0.0, 0.3})
     expect_skips<FusedSgd>(FusedSgdOptions(0.1).momentum(0.9).dampening(dampening).weight_decay(0.1),
                            state_of);

@@ -38,7 +38,7 @@ TEST(SparseAdamTest, EqualsTorchAdamWhereGradientsHaveAllRows) {
     SparseAdam sparse({sparse_table}, some_options());
     Adam dense({dense_table}, AdamOptions(0.1).betas(std::make_tuple(0.8, 0.95)).eps(1e-3));
     for (int step = 0; step < kComparedSteps; ++step) {
-      // Not one of them is 0.
+      // No element is 0.
       const auto gradient = sparse_gradient(dtype, step).to_dense() + 0.25;
       step_with(sparse, sparse_table, gradient.to_sparse(1));
       dense_table.mutable_grad() = gradient;
@@ -48,7 +48,7 @@ TEST(SparseAdamTest, EqualsTorchAdamWhereGradientsHaveAllRows) {
   }
 }
 
-/// By the formulas, a row at a time, in float64.
+/// Adam's formulas, one row at a time, in float64.
 class AdamOfRows {
  public:
   explicit AdamOfRows(torch::Tensor table)

@@ -76,14 +76,14 @@ struct JobOptions {
   int num_servers = 2;
   int num_workers = 2;
   std::optional<uint64_t> max_staleness = 0;
-  std::string folder;  // of the servers
+  std::string folder;  // the servers' folder
 };
 
-/// A whole job in threads: its servers, its workers and its chief, which does `chief(strategy, training)`
-/// once all workers are there. Then all of them end.
+/// A whole job in threads: its servers, its workers and its chief, which calls `chief(strategy, training)`
+/// once all workers are there. Afterwards all of them end.
 void run_job(const JobOptions& options,
              const std::function<void(ParameterServerStrategy&, ServedTraining&)>& chief) {
-  std::mutex one_at_a_time;  // of the process's random state
+  std::mutex one_at_a_time;  // guards the process's random state
   TcpListener chief_socket("127.0.0.1", 0);
   std::deque<TcpListener> sockets;
   ClusterSpec::Jobs jobs{{"chief", {{0, {"127.0.0.1", chief_socket.port()}}}}};
@@ -127,7 +127,7 @@ void run_job(const JobOptions& options,
   }
   const auto strategy = make_strategy("chief", 0, chief_socket.release());
   const auto training = prepare(*strategy);
-  // A worker that arrives after the job has ended would be right to fail.
+  // A worker that arrives after the job has ended would rightly fail.
   while (strategy->coordinator().workers().size() < static_cast<size_t>(options.num_workers))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::exception_ptr error;
@@ -153,7 +153,8 @@ struct Outcome {
   UpdateCounts counts;
 };
 
-/// Trains on from what was saved up to `end`; with `stops_at`, the chief is gone after that step.
+/// Resumes from the last checkpoint and trains to step `end`. With `stops_at`, the chief is gone after that
+/// step.
 Outcome train(const JobOptions& options, const ParameterServerBackupOptions& backup_options, int64_t end,
               std::optional<int64_t> stops_at = std::nullopt) {
   Outcome outcome;
@@ -189,7 +190,7 @@ TEST(ParameterServerBackup, AJobGoesOnFromItsLastCheckpointByteForByte) {
   const auto resumed = train(options, backup, kSteps);
   EXPECT_EQ(resumed.first_step, 6);
   EXPECT_LT(largest_difference(resumed.parameters, alone), 1e-12);
-  // As a job that nothing has stopped, and whose servers are others.
+  // Like a job that nothing has stopped, on other servers.
   const TemporaryFolder other;
   const auto undisturbed = train({.num_servers = 3, .folder = other.path()},
                                  {.folder = other.path(), .every = SaveInterval::minutes(1e6)}, kSteps);
@@ -207,7 +208,7 @@ TEST(ParameterServerBackup, OtherNumbersOfServersGoOn) {
   const auto last = train({.num_servers = 2, .num_workers = 3, .folder = path}, backup, kSteps);
   EXPECT_EQ(last.first_step, 9);
   EXPECT_LT(largest_difference(last.parameters, alone), 1e-12);
-  EXPECT_THAT(list_checkpoints(path), SizeIs(2));  // those that are kept
+  EXPECT_THAT(list_checkpoints(path), SizeIs(2));  // the number of checkpoints kept
 }
 
 TEST(ParameterServerBackup, EachStepIsAppliedOnceThoughShardsAreSavedAtDifferentMoments) {
@@ -215,7 +216,7 @@ TEST(ParameterServerBackup, EachStepIsAppliedOnceThoughShardsAreSavedAtDifferent
   const std::string path = folder.path();
   const JobOptions options{.max_staleness = std::nullopt, .folder = path};
   const ParameterServerBackupOptions backup{.folder = path, .every = SaveInterval::steps(2)};
-  // Workers are ahead of the chief, so that a checkpoint has more steps than it says.
+  // Workers are ahead of the chief, so a checkpoint has more steps than it says.
   train(options, backup, kSteps, 5);
   const auto resumed = train(options, backup, kSteps);
   EXPECT_GE(resumed.first_step, 2);
@@ -242,7 +243,7 @@ TEST(ParameterServerBackup, AFullDiskIsAMessageAndTheTrainingGoesOn) {
       strategy.run_steps("train", 0, 2, save);
       {
         const testing::FileSizeLimit limit(200);
-        // The checkpoint of the first steps may be written yet, and is whole, or is not.
+        // The checkpoint of the first steps may still be written, as a whole or not at all.
         strategy.run_steps("train", 2, 7, save);
         EXPECT_THAT(message_of<std::system_error>([&] { backup.finish(); }),
                     AllOf(HasSubstr("ps "), HasSubstr("cannot write"), HasSubstr(folder.path())));
@@ -266,7 +267,7 @@ TEST(ParameterServerBackup, ServersThatGoOnFromDifferentCheckpointsAreRefused) {
   const JobOptions options{.folder = path};
   const ParameterServerBackupOptions backup{.folder = path, .every = SaveInterval::steps(2)};
   train(options, backup, 4);
-  // Server 1 finds its part of the newest checkpoint damaged, server 0 does not look at it.
+  // Server 1 finds its part of the newest checkpoint damaged; server 0 does not read that part.
   const std::string damaged = list_checkpoints(path).front() + "/server-1-shard-0.pt";
   testing::write_text(damaged, testing::read_text(damaged).replace(100, 1, "X"));
   EXPECT_THAT(message_of<CheckpointError>([&] {
@@ -286,7 +287,7 @@ TEST(ParameterServerBackup, RefusesWhatItCannotDo) {
                 }),
                 HasSubstr("expected steps or minutes"));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ParameterServerBackup(strategy, {.folder = path}); }),
-                HasSubstr("ps 0"));  // was given no folder
+                HasSubstr("ps 0"));  // has no folder
   });
   EXPECT_THAT(list_checkpoints(path), ElementsAre());
   const ClusterSpec spec({{"chief", {{0, {"127.0.0.1", 1}}}},

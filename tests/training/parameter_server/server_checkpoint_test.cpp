@@ -39,7 +39,7 @@ HeldShard held(const std::string& name, const std::string& variable, const RowRa
   return {variable, rows, std::move(shard)};
 }
 
-/// A table whose rows are trained once they are frequent, and as long as they come.
+/// A table that trains a row once it is frequent, for as long as it keeps occurring.
 HeldShard filtered_table() {
   const RowRange rows{0, 9};
   const FilteredRows filtered{{.min_frequency = 2, .steps_to_live = 5},
@@ -65,7 +65,7 @@ class ServerCheckpoints {
  public:
   explicit ServerCheckpoints(const std::string& folder) : folder_(folder), store_({.folder = folder}) {}
 
-  /// What a coordinator does.
+  /// Saves as a coordinator does.
   std::string save(const std::vector<std::vector<HeldShard>>& servers, int64_t step) {
     const std::string begun = store_.begin();
     CheckpointManifest manifest{.step = step, .version = "1.2.3"};
@@ -171,7 +171,7 @@ TEST(ServerCheckpointTest, ADamagedOneIsPassedOverAndNamed) {
   said.clear();
   EXPECT_EQ(ServerCheckpoint(options(1, 2)).path(), newer);  // its own shards are whole
   EXPECT_THAT(said, IsEmpty());
-  EXPECT_EQ(ServerCheckpoint(options(1, 3)).path(), older);  // it may need any
+  EXPECT_EQ(ServerCheckpoint(options(1, 3)).path(), older);  // it may need any shard
   flip_bit(older + "/manifest.json");
   EXPECT_THAT([&] { ServerCheckpoint server(options(0, 2)); },
               ThrowsMessage<CheckpointError>(HasSubstr("expected a whole checkpoint, but all are damaged")));
@@ -196,7 +196,7 @@ TEST(ServerCheckpointTest, RefusesOptionsOutOfRange) {
   EXPECT_THROW(ServerCheckpoint({.folder = folder.path(), .server = -1, .num_servers = 2}), InvalidArgument);
 }
 
-// What a server that was started again serves, its clients having no part in it.
+// A restarted server answers from its checkpoint, without its clients' help.
 TEST(ServerCheckpointTest, AServiceAnswersFromWhatWasSaved) {
   const TemporaryFolder folder;
   const auto servers = trained_servers();

@@ -45,7 +45,7 @@ std::vector<std::string> keys_of(const StateValue::Dict& dict) {
   return keys;
 }
 
-/// As optimizers keep it: numbers, tensors by integers, and some in lists.
+/// State as optimizers keep it: numbers, tensors by integers, and some in lists.
 StateValue::Dict example_state() {
   StateValue::Dict model, of_optimizer, groups, moments, state;
   for (int64_t i = 0; i < 11; ++i) {
@@ -87,7 +87,7 @@ TEST(CheckpointShards, AreOfAboutTheSameSize) {
   const uint64_t whole = sum_of(sizes_in(state));
   for (const int count : {2, 3, 8}) {
     for (int index = 0; index < count; ++index) {
-      // Half of the largest tensor may be too much, or too little, at either end of a shard.
+      // Either end of a shard may have half of the largest tensor too much or too little.
       const auto size = static_cast<double>(sum_of(sizes_in(shard_of(state, {index, count}))));
       EXPECT_NEAR(size, static_cast<double>(whole) / count, static_cast<double>(largest)) << index;
     }

@@ -1,4 +1,4 @@
-// Trainings of several buckets of gradients that go on in another process.
+// Trainings with several gradient buckets that continue in another process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -24,14 +24,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::TemporaryFolder;
 
-/// Uses its layers in the reverse of the order in which it registers them, so that gradients come in
-/// another order than they are packed in at first.
+/// Uses its layers in the reverse order of their registration, so that gradients arrive in another order than
+/// they are packed in at first.
 struct BackToFrontNetImpl : torch::nn::Module {
   BackToFrontNetImpl() {
     third = register_module("third", torch::nn::Linear(7, 3));
     second = register_module("second", torch::nn::Linear(11, 7));
     first = register_module("first", torch::nn::Linear(6, 11));
-    // Not drawn: workers that are threads share the process's generator.
+    // Not drawn: workers in threads share the process's generator.
     const torch::NoGradGuard no_grad;
     for (auto& parameter : parameters())
       parameter.copy_(torch::linspace(-1, 1, parameter.numel()).sin().reshape(parameter.sizes()));
@@ -123,7 +123,7 @@ TEST_F(GradientOrderOnReplicas, IsKnownAfterTheFirstStep) {
   EXPECT_THAT(extended.gradient_order(optimizer_.primary()), IsEmpty());
   step();
   auto order = extended.gradient_order(optimizer_.primary());
-  // Registered as third, second, first; backward comes by the third layer first, and both its parameters.
+  // Registered as third, second, first; backward reaches the third layer first, with both its parameters.
   ASSERT_EQ(order.size(), 6U);
   for (const size_t layer : {0U, 1U, 2U}) {
     EXPECT_EQ(order[2 * layer] / 2, layer);

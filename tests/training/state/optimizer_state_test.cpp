@@ -18,7 +18,7 @@
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
 
-// That the states are Python's is shown in optimizer_state_python_test.py.
+// optimizer_state_python_test.py shows that the states equal Python's.
 
 namespace lockstep {
 namespace {

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Registers a tensor of its own after its children, and one tensor under two names.
+/// Registers its own tensor after its children, and one tensor under two names.
 class TiedNetImpl : public torch::nn::Module {
  public:
   explicit TiedNetImpl(int64_t outputs = 2) {
@@ -60,7 +60,7 @@ torch::Tensor& state_tensor(NamedTensors& tensors, const std::string& name) {
   throw std::logic_error("no tensor " + name);
 }
 
-/// As Python does: a module's parameters, its buffers, then its children.
+/// As in Python: a module's parameters, its buffers, then its children.
 TEST(StateDictTest, NamesAndOrderArePythons) {
   TiedNet net;
   EXPECT_THAT(state_names(state_dict(*net)),
@@ -105,7 +105,7 @@ TEST(StateDictTest, FloatingTypesConvertAndOthersDoNot) {
   EXPECT_EQ(load_state_dict(*net, state, {.strict = false}).differing.at(0).name, "counter");
 }
 
-/// The first in the module's order, with both shapes.
+/// Names the first difference in the module's order, with both shapes.
 TEST(StateDictTest, StrictRefusesWhatDiffersAndChangesNothing) {
   TiedNet net;
   const auto before = torch::cat({net->named_parameters()["scale"].detach().clone()});
@@ -150,7 +150,7 @@ TEST(StateDictTest, OtherwiseWhatMatchesIsLoadedAndTheRestIsListed) {
   EXPECT_TRUE(torch::equal(net->named_parameters()["body.0.bias"], state_tensor(state, "body.0.bias")));
 }
 
-/// A file may name its tensors as it likes, and hold as many as it likes.
+/// A file may have any names of tensors, and any number of them.
 TEST(StateDictTest, NamesThatAreNoTextAreEscapedAndLongListsEnd) {
   TiedNet net;
   auto state = state_dict(*net);

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// As the header has it, word by word, for elements of 4 bytes.
+/// The header's formula, word by word, for elements of 4 bytes.
 int64_t sum_of_products(const std::vector<uint32_t>& words) {
   uint64_t sum = 0;
   for (size_t place = 0; place < words.size(); ++place) {
@@ -25,7 +25,7 @@ int64_t sum_of_products(const std::vector<uint32_t>& words) {
 }
 
 TEST(TensorDigest, IsTheSumOfWordsTimesOddNumbers) {
-  // More than one thread's share of them.
+  // More words than one thread's share.
   std::vector<uint32_t> words(200001);
   uint32_t next = 1;
   for (auto& word : words) word = next = next * 1664525U + 1013904223U;

@@ -29,15 +29,15 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-/// Dropout draws from each replica's stream, BatchNorm has statistics of each replica's own.
+/// Dropout draws from each replica's stream, and BatchNorm has each replica's own statistics.
 torch::nn::Sequential make_noisy_net(int64_t outputs = 2) {
-  // Without a bias in front of BatchNorm: its gradient is rounding, which Adam would magnify.
+  // No bias in front of BatchNorm: its gradient is only rounding, which Adam would magnify.
   return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(4, 6).bias(false)),
                                torch::nn::BatchNorm1d(6), torch::nn::Dropout(0.5),
                                torch::nn::Linear(6, outputs));
 }
 
-/// All that a training has.
+/// A complete training.
 struct NoisyTraining {
   explicit NoisyTraining(Strategy& made_by, int64_t outputs = 2, int seed = 1)
       : strategy(made_by), state(made_by) {
@@ -108,7 +108,7 @@ TEST(TrainingStateTest, AnotherRunContinuesBitByBit) {
   for (size_t replica = 0; replica < 2; ++replica) {
     expect_equal_models(*resumed.model->local_values()[replica], *training.model->local_values()[replica]);
   }
-  // The replicas' statistics do differ, so that the above says something about each.
+  // The replicas' statistics do differ, so the loop above checks each of them.
   EXPECT_FALSE(torch::equal(training.model->local_values()[0]->named_buffers()["1.running_mean"],
                             training.model->local_values()[1]->named_buffers()["1.running_mean"]));
 }
@@ -160,7 +160,7 @@ TEST(TrainingStateTest, WorkersSaveTogetherAndOneProcessContinues) {
     EXPECT_EQ(resumed.state.load(path).step, 3);
     resumed.run_steps(3, 5);
     for (int local = 0; local < strategy.num_local_replicas(); ++local) {
-      // Sums over other groups of replicas round otherwise.
+      // Sums over other groups of replicas round differently.
       const auto& expected = *trained[static_cast<size_t>(strategy.first_local_replica() + local)];
       const auto& given = *resumed.model->local_values()[static_cast<size_t>(local)];
       const auto states = std::pair(state_dict(given), state_dict(expected));

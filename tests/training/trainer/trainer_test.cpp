@@ -51,7 +51,8 @@ struct OneByOne : torch::data::datasets::Dataset<OneByOne> {
   Example examples;
 };
 
-/// 1, 2 and 3 replicas: 13 examples in batches of 5 end with one of 3, which three of them share by one each.
+/// 1, 2 and 3 replicas: 13 examples in batches of 5 end with one of 3, of which each of three replicas gets
+/// one.
 class TrainerOnReplicas : public ::testing::TestWithParam<int> {
  protected:
   MirroredStrategy strategy_{cpu_devices(GetParam()), {.intra_op_threads = 1}};
@@ -83,7 +84,7 @@ TEST_P(TrainerOnReplicas, FitsAShuffledStreamOfStepsToTheBitsOfTheLoopByHand) {
     }
   }
   auto trainer = make_tanh_trainer(strategy_);
-  // Four epochs of two steps, of which the second ends within the dataset's first pass.
+  // Four epochs of two steps. The second one begins in the dataset's first pass and ends in its second.
   const auto history = trainer.fit(TensorDataset(data_.data, data_.target),
                                    {.epochs = 4, .steps_per_epoch = 2, .batches = shuffled});
   EXPECT_EQ(history.steps, 8);
@@ -177,7 +178,7 @@ TEST_F(TrainerTest, LogsTheMeanLossOfTheExamplesAsTheModelLearned) {
   std::vector<double> losses;
   AloneOptions options;
   options.schedule.epochs = 1;
-  options.losses = &losses;  // of batches of 5, 5 and 3
+  options.losses = &losses;  // for batches of 5, 5 and 3
   trained_alone<TanhNet>(make_tanh_net, data_, momentum_sgd(), options);
   auto trainer = make_tanh_trainer(strategy_);
   const auto history = trainer.fit(data_.data, data_.target, {.batches = batches_});

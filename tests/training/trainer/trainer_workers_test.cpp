@@ -1,4 +1,4 @@
-// Trainers over several workers, as threads.
+// Trainers over several workers in threads.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 
@@ -55,7 +55,7 @@ TEST(TrainerOverWorkers, FitsAndEvaluatesAsOneDevice) {
   }
 }
 
-/// A net whose output in evaluation depends on what BatchNorm has gathered.
+/// A net whose output in evaluation depends on BatchNorm's running statistics.
 struct NormedNetImpl : torch::nn::Module {
   NormedNetImpl() {
     norm = register_module("norm", torch::nn::BatchNorm1d(6));
@@ -89,7 +89,7 @@ TEST(TrainerOverWorkers, EvaluatesOneModelOfTheMeanOfAllReplicasStatistics) {
       means[rank].push_back(model->norm->running_mean.clone());
   };
   expect_no_worker_failed(run_strategies({2, 1}, train, [](int, WorkerSetUp&) {}));
-  // Saving has changed nothing: each replica has the statistics of its own shard.
+  // Saving changed nothing: each replica has the statistics of its own shard.
   EXPECT_GT((before[0][0] - before[1][0]).abs().max().item<double>(), 1e-3);
   const auto mean = (before[0][0] + before[0][1] + before[1][0]) / 3;
   for (const auto& of_worker : means) {
@@ -146,7 +146,7 @@ TEST(TrainerOverWorkers, StopAtTheSameEpoch) {
 
 TEST(TrainerOverWorkers, FindTheSameNanInTheSameStep) {
   auto data = examples_of_three_classes();
-  data.data[4][0] = std::nan("");  // of worker 1's shard of the first batch
+  data.data[4][0] = std::nan("");  // in worker 1's shard of the first batch
   const auto start = initial_values();
   std::vector<int64_t> steps(2), replicas(2);
   const auto train = [&](MultiWorkerMirroredStrategy& strategy) {

@@ -9,13 +9,13 @@
 namespace lockstep {
 namespace {
 
-/// Throws NotFinite for the earliest step that one of `counts` broke at.
+/// Throws NotFinite for the earliest step at which one of `counts` broke.
 void check_losses(const FitState& state, const std::vector<FiniteCount>& counts) {
   const auto first = std::min_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
     return (a.good < a.steps ? a.good : INT64_MAX) < (b.good < b.steps ? b.good : INT64_MAX);
   });
   if (first->good == first->steps) return;
-  // Fewer are counted than were made where some were undone.
+  // `steps` leaves out undone steps, which `state.step` counts.
   throw NotFinite({.epoch = state.epoch,
                    .step = state.step - first->steps + first->good + 1,
                    .replica = first->replica,

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-/// In one thread: those of OpenMP, which an operator would take, wait actively afterwards, and keep the
-/// replicas from the cores.
+/// Copies in one thread: OpenMP's threads, which an operator would use, spin afterwards and keep the replicas
+/// from the cores.
 torch::Tensor copy_of(const torch::Tensor& tensor) {
   const auto plain = tensor.detach();
   const bool is_plain = plain.is_cpu() && plain.layout() == torch::kStrided &&

@@ -28,22 +28,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What one worker tells the others of something that it did.
+/// Result of a worker's task, as told to the other workers.
 struct Outcome {
   static constexpr int64_t kDone = 0;
   static constexpr int64_t kUnderWay = -1;
-  static constexpr int64_t kTaken = -2;         // the folder, by a later start of the job
-  static constexpr int64_t kOtherFailure = -3;  // than one of the system
+  static constexpr int64_t kTaken = -2;         // a later start of the job has the folder
+  static constexpr int64_t kOtherFailure = -3;  // not a system error
 
   int64_t state = kDone;  // one of these, or the system's error number
-  std::string text;       // what was done, or what the failure says
+  std::string text;       // the result, or the failure's message
 };
 
 Outcome describe(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::system_error& error) {
-    // The text that the system's number stands for is added again where it is thrown.
+    // Throwing the failure again adds the error number's text again.
     std::string text = error.what();
     const std::string reason = ": " + error.code().message();
     if (text.ends_with(reason)) text.resize(text.size() - reason.size());
@@ -55,7 +55,7 @@ Outcome describe(const std::exception_ptr& failure) {
   }
 }
 
-/// Each worker's, in their order; without texts where one is still at it. A collective.
+/// Returns every worker's outcome, in order; without texts while a worker is still busy. A collective.
 std::vector<Outcome> exchange(Strategy& strategy, const Outcome& own) {
   const auto& extended = strategy.extended();
   std::vector<Outcome> all;
@@ -71,7 +71,7 @@ std::vector<Outcome> exchange(Strategy& strategy, const Outcome& own) {
   return all;
 }
 
-/// Throws what went wrong with the first worker that failed. `failure` is this one's own, of index `rank`.
+/// Throws the failure of the first worker that failed. `failure` is that of this worker, of index `rank`.
 void throw_failure(const std::vector<Outcome>& all, size_t rank, const std::exception_ptr& failure) {
   for (size_t worker = 0; worker < all.size(); ++worker) {
     const auto& [state, text] = all[worker];
@@ -84,7 +84,7 @@ void throw_failure(const std::vector<Outcome>& all, size_t rank, const std::exce
   }
 }
 
-/// Whether a file can be made in a folder, as the system says it: 0, or an error number.
+/// Tries to make a file in a folder. Returns 0 or the system's error number.
 int try_to_write(const std::string& folder, int worker) {
   const std::string path = folder + "/probe-" + std::to_string(worker);
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -94,7 +94,7 @@ int try_to_write(const std::string& folder, int worker) {
   return 0;
 }
 
-/// Passes on what is written until it is given up.
+/// Passes writes on until the checkpoint is given up, then throws GivenUp.
 class GivenUpSink : public PartSink {
  public:
   struct GivenUp : std::exception {};
@@ -103,7 +103,7 @@ class GivenUpSink : public PartSink {
       : sink_(sink), is_given_up_(is_given_up) {}
 
   void write(const void* bytes, size_t count) override {
-    constexpr size_t kMost = size_t{4} << 20;  // between two looks
+    constexpr size_t kMost = size_t{4} << 20;  // bytes between two checks
     const char* next = static_cast<const char*>(bytes);
     while (count > 0) {
       check();
@@ -151,7 +151,7 @@ std::string act_on_chief(Strategy& strategy, bool is_chief, const std::function<
   return std::move(all.front().text);
 }
 
-/// Worker 0 begins a checkpoint; returns its folder, as each worker calls it. Throws as act_on_chief().
+/// Begins a checkpoint on worker 0. Returns its folder by this worker's path. Throws as act_on_chief() does.
 static std::string begin_together(Strategy& strategy, const std::string& folder, CheckpointStore* store) {
   return folder + "/" + act_on_chief(strategy, store != nullptr, [&] {
            return fs::path(store->begin()).filename().string();
@@ -218,7 +218,7 @@ void ShardedCheckpoint::write(const StateValue::Dict& shard, bool in_background)
   }
 }
 
-/// Returns whether this worker has done what it does in this phase, and be it that it failed.
+/// Returns whether this worker has finished this phase, even by failing.
 bool ShardedCheckpoint::finish_own(bool waits) {
   if (!work_.valid()) return true;
   if (!waits && work_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
@@ -241,7 +241,7 @@ bool ShardedCheckpoint::commit(bool waits) {
       own.text = manifest_text({.files = {file_}});
     }
     const auto all = exchange(strategy_, own);
-    // What failed is told when nobody writes there any more.
+    // Failures are reported only once no worker writes there any more.
     for (const auto& outcome : all)
       if (outcome.state == Outcome::kUnderWay) return false;
     throw_failure(all, static_cast<size_t>(shard_.index), failure_);
@@ -256,7 +256,7 @@ bool ShardedCheckpoint::commit(bool waits) {
   }
 }
 
-/// `shards` are manifests of each worker's file.
+/// `shards` holds the manifest of each worker's file.
 void ShardedCheckpoint::begin_commit(const std::vector<std::string>& shards) {
   try {
     for (size_t worker = 0; worker < shards.size(); ++worker) {

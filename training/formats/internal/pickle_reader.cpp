@@ -19,7 +19,7 @@ namespace {
 using namespace pickle;  // NOLINT: opcodes, of which every case has one
 
 constexpr const char* kPart = "data.pkl";
-constexpr size_t kMaxArguments = 8;     // of a function, or a storage
+constexpr size_t kMaxArguments = 8;     // of a function or a storage
 constexpr size_t kMaxRecordName = 255;  // of a storage
 
 class PickleReader {
@@ -42,7 +42,7 @@ class PickleReader {
     throw CheckpointError(file_, kPart, expected, actual + " at byte " + std::to_string(next_));
   }
 
-  // The bytes.
+  // Reading bytes.
 
   std::string_view take(size_t count) {
     if (count > bytes_.size() - next_) fail("more bytes", "the end");
@@ -72,7 +72,7 @@ class PickleReader {
     if (num_bytes > sizeof(int64_t))
       fail("an integer of at most 64 bits", std::to_string(8 * num_bytes) + " bits");
     if (num_bytes == 0) return 0;
-    const auto shift = 64 - 8 * num_bytes;  // of the sign
+    const auto shift = 64 - 8 * num_bytes;  // moves the sign to the top bit
     return static_cast<int64_t>(take_unsigned(num_bytes) << shift) >> shift;
   }
 
@@ -82,7 +82,7 @@ class PickleReader {
     return std::bit_cast<double>(bits);
   }
 
-  // The stack.
+  // The value stack.
 
   NodeIndex make(PickleNode node) {
     nodes_.push_back(std::move(node));
@@ -120,8 +120,8 @@ class PickleReader {
   }
 
   const std::vector<NodeIndex>& tuple(NodeIndex index) { return node<PickledTuple>(index, "a tuple").items; }
-  /// What comes in a tuple of few, copied: the values may move while others are made. A long one could be
-  /// repeated at little cost.
+  /// Returns a copy of a short tuple's items, since values may move while others are made. Copying a long
+  /// tuple could be repeated at little cost to the pickle.
   std::vector<NodeIndex> arguments_in(NodeIndex index) {
     const auto& items = tuple(index);
     if (items.size() > kMaxArguments)
@@ -147,7 +147,7 @@ class PickleReader {
     return values;
   }
 
-  // The opcodes.
+  // Opcodes.
 
   void run(char opcode) {
     switch (opcode) {
@@ -201,7 +201,7 @@ class PickleReader {
       case kReduce:
         return reduce();
       case kBuild:
-        // What an OrderedDict has besides its items, such as state_dict()'s versions of modules.
+        // Drops an OrderedDict's attributes, such as the module versions of state_dict().
         pop();
         node<PickledDict>(top(), "a dict to add attributes to");
         return;
@@ -250,7 +250,7 @@ class PickleReader {
     stack_.push_back(found->second);
   }
 
-  /// ("storage", class, record, device, elements), as torch.save() makes it.
+  /// Takes ("storage", class, record, device, elements), as torch.save() writes it.
   void push_storage() {
     const std::vector<NodeIndex> items = arguments_in(pop());
     if (items.size() != 5 || text(items[0]) != "storage") fail("a tensor's storage", "another persistent id");
@@ -292,7 +292,7 @@ class PickleReader {
     }
   }
 
-  /// (storage, offset, shape, strides, requires_grad, hooks[, dtype][, metadata])
+  /// Takes (storage, offset, shape, strides, requires_grad, hooks[, dtype][, metadata]).
   void push_tensor(const std::vector<NodeIndex>& arguments, size_t num_before_metadata) {
     const auto& storage = *node<std::unique_ptr<PickledStorage>>(arguments[0], "a storage");
     const PickledDtype* dtype = storage.dtype;
@@ -314,7 +314,7 @@ class PickleReader {
     push(std::move(tensor));
   }
 
-  /// It may say that the elements are to be conjugated or negated.
+  /// Metadata may ask for the elements to be conjugated or negated.
   void require_no_metadata(NodeIndex index) {
     if (std::holds_alternative<std::monostate>(nodes_[index])) return;
     if (!node<PickledDict>(index, "no metadata of a tensor").entries.empty())

@@ -13,13 +13,12 @@
 namespace lockstep {
 namespace {
 
-/// The bytes that repeated values may take for each byte of the pickle: two bytes can refer to a long string
-/// once more.
+/// Bytes that repeated values may take for each byte of the pickle: two bytes can repeat a long string.
 constexpr size_t kRepeatedBytesPerByte = 64;
 constexpr size_t kFewRepeatedBytes = size_t{1} << 16;
 
-/// Returns the bytes that another copy of the value takes, without its slot in the container that holds it
-/// and without what its own slots hold.
+/// Returns the bytes that another copy of the value takes, without its slot in its container and the contents
+/// of its own slots.
 struct BytesOfCopy {
   template <typename Small>
   size_t operator()(const Small&) const {

@@ -67,7 +67,7 @@ class PickleWriter {
     bytes_ += kSetItems;
   }
 
-  /// A call of Python's torch._utils._rebuild_tensor_v2 or, for dtypes without a storage class, _v3.
+  /// Writes a call of Python's torch._utils._rebuild_tensor_v2 or, for dtypes without a storage class, _v3.
   void put_data(const PickledTensor& tensor, size_t) {
     const PickledDtype* dtype = find_pickled_dtype(tensor.dtype);
     if (dtype == nullptr)

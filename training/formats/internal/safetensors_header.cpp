@@ -31,7 +31,7 @@ std::string tensor_part(const std::string& name) {
   return "tensor " + quoted_excerpt(name);
 }
 
-/// Takes nothing but what a header may hold, part by part, so that a hostile one builds nothing.
+/// Accepts only the parts that a header may hold, one by one, so that a hostile header builds nothing.
 class HeaderReader : public json::json_sax_t {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 std::optional<uint64_t> checked_tensor_bytes(const std::vector<int64_t>& shape, uint64_t element_size) {
-  // A size of zero does not hide an overflow of the others, by which strides are made.
+  // A size of zero must not hide an overflow of the other sizes, from which strides are computed.
   int64_t strides = 1;
   bool is_empty = false;
   for (const int64_t size : shape) {

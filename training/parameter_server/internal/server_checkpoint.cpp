@@ -47,7 +47,7 @@ StateValue read_state(const std::string& folder, const CheckpointFile& file) {
   return read_state_archive(InputFile(folder + "/" + file.name, bytes));
 }
 
-/// What `described` says of a shard of these rows, in a server's file.
+/// Returns the shard of `rows` that `described` holds, in a server's file.
 std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
                                                const ParameterShard::Saved& saved,
                                                const std::string& source) {
@@ -76,7 +76,7 @@ ServerCheckpoint::ServerCheckpoint(const ServerCheckpointOptions& options) : opt
       open(path);
       return;
     } catch (const CheckpointUnreadable&) {
-      throw;  // it may be whole
+      throw;  // the checkpoint may be whole
     } catch (const CheckpointError& error) {
       if (damage.empty()) damage = error.what();
       log(std::string("passed over a damaged checkpoint: ") + error.what());
@@ -130,7 +130,7 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
       own_.push_back({entry.variable, entry.rows,
                       restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
     } else if (is_needed) {
-      read_checkpoint_file(path_, entry.file);  // throws where it is damaged
+      read_checkpoint_file(path_, entry.file);  // throws if it is damaged
     }
     entries_.push_back(std::move(entry));
   }

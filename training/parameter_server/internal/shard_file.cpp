@@ -74,7 +74,7 @@ void visit_named(auto& normal, const auto& visit) requires requires {
   visit("seed", normal.seed);
 }
 
-/// The alternative's name, and its fields by theirs.
+/// Returns the alternative's name, and its fields by name.
 template <typename Variant>
 StateValue::Dict state_of_variant(const Variant& variant,
                                   const std::array<const char*, std::variant_size_v<Variant>>& names) {
@@ -114,7 +114,7 @@ Variant variant_in(const StateView& saved,
   return *variant;
 }
 
-/// Two columns: closures and numbers, whose bits an int64 holds.
+/// Two columns, closures and numbers, whose bits an int64 holds.
 torch::Tensor tensor_of_pushes(const std::vector<PushId>& pushes) {
   auto tensor = torch::empty({static_cast<int64_t>(pushes.size()), 2}, torch::kLong);
   auto* next = tensor.mutable_data_ptr<int64_t>();

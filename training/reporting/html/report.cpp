@@ -36,7 +36,7 @@ std::string status_line(const RunTotals& totals) {
   return "Failed after " + done;
 }
 
-/// The epoch with the best value of a member; nothing where none has a number there.
+/// Returns the epoch with the best value of a member, or null if no epoch has a number there.
 template <typename Better>
 const EpochRecord* best_epoch(const RunRecord& record, std::optional<double> EpochRecord::*member,
                               Better is_better) {
@@ -138,7 +138,7 @@ void add_misclassified(const RunRecord& record, HtmlPage& page) {
   page.pictures(pictures);
 }
 
-/// A column of the epochs' table.
+/// A column of the table of epochs.
 struct EpochColumn {
   std::string name;
   std::optional<double> EpochRecord::*member = nullptr;
@@ -153,7 +153,7 @@ std::string share_cell(double share) {
   return percent_text(share);
 }
 
-/// Without the columns of what was never measured.
+/// Leaves out columns that were never measured.
 std::vector<EpochColumn> epoch_columns(const RunRecord& record) {
   std::vector<EpochColumn> columns = {{"Loss", &EpochRecord::loss, number_cell},
                                       {"Accuracy", &EpochRecord::accuracy, share_cell},

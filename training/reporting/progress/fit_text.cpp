@@ -44,7 +44,7 @@ std::vector<std::string> shown_names(const std::vector<Logs>& epochs, const FitT
   return names;
 }
 
-/// `best validation accuracy 0.9745 in epoch 3`; of several equal ones the first.
+/// Returns `best validation accuracy 0.9745 in epoch 3`; ties go to the first epoch.
 std::string best_line(int64_t first_epoch, const std::vector<Logs>& epochs, const FitTextOptions& options) {
   for (const std::string name : {"validation_accuracy", "validation_loss"}) {
     const bool is_loss = name == "validation_loss";

@@ -32,7 +32,7 @@ std::string rate_text(const Progress& progress) {
   return fmt::format("{:.0f} {}/s", rate(progress), progress.unit);
 }
 
-/// `length` columns, of which the done ones are filled; in eighths of a column where the terminal can.
+/// Draws `length` columns and fills those done, in eighths of a column if the terminal can.
 std::string bar(double done, int length, bool unicode) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int parts = unicode ? 8 : 1;
@@ -67,7 +67,7 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
                                    rate_text(progress)};
   for (const auto& [name, value] : progress.values) details.push_back(fmt::format("{} {:.4f}", name, value));
 
-  // The last column stays empty: a terminal may wrap the line when it is written.
+  // The last column stays empty: a terminal may wrap a line that fills it.
   const int columns = std::max(style.width - 1, 0);
   std::string right = right_side(progress, details);
   const auto room = [&] { return columns - static_cast<int>(left.size() + right.size()); };

@@ -18,7 +18,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// By the variables that decide a locale's character set, first one first.
+/// Checks the variables that decide a locale's character set, in order of precedence.
 bool is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string value = variable(name);
@@ -63,7 +63,7 @@ bool ProgressDisplay::is_due() const {
 void ProgressDisplay::show(const Progress& progress) {
   if (options_.bar) {
     const BarStyle style{.width = options_.width(), .unicode = options_.unicode, .color = options_.color};
-    // Erasing only what follows the line leaves no moment at which it is empty.
+    // Erasing only the rest of the line never leaves the line empty.
     out_ << '\r' << render_bar(progress, style) << "\033[K" << std::flush;
     is_drawn_ = true;
   } else {

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// The shortest text that reads back as `value`.
+/// Returns the shortest text that reads back as `value`.
 template <typename T>
 std::string exact_text(T value) {
   std::array<char, 32> text{};
@@ -23,7 +23,7 @@ std::string exact_text(T value) {
   return {text.data(), end};
 }
 
-/// Without the sign of NaN.
+/// Leaves out the sign of NaN.
 std::string not_finite_text(double value) {
   if (std::isnan(value)) return "nan";
   return value > 0 ? "inf" : "-inf";
@@ -42,7 +42,7 @@ void check_row(const std::string& writer, const MetricRow& row) {
   }
 }
 
-/// An empty text is quoted, which tells it from a missing value.
+/// Quotes an empty text, to tell it from a missing value.
 std::string csv_text(const std::string& text) {
   if (!text.empty() && text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -73,7 +73,8 @@ std::string csv_header(const std::vector<std::string>& columns) {
   return csv_line(cells);
 }
 
-/// The records after the header of the CSV file at `path`, each with `num_cells` empty cells more at its end.
+/// Returns the records after the header of the CSV file at `path`, each with `num_cells` empty cells
+/// appended.
 std::string widened_records(const std::string& path, size_t num_cells) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::system_error(errno, std::generic_category(), "cannot open '" + path + "'");
@@ -94,7 +95,7 @@ std::string widened_records(const std::string& path, size_t num_cells) {
   return records;
 }
 
-/// What is no UTF-8 becomes U+FFFD.
+/// Replaces invalid UTF-8 by U+FFFD.
 std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -104,7 +105,7 @@ std::string json_value(const MetricValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return json_text(*text);
   const double number = std::get<double>(value);
   if (!std::isfinite(number)) return "\"" + not_finite_text(number) + "\"";
-  // Without a fraction readers take it for an integer, which has no -0.
+  // Readers take a number without a fraction for an integer, which has no -0.
   const std::string text = exact_text(number);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
                           "' is in use by " + owner);
 }
 
-/// Throws where the folder holds anything but a lock file.
+/// Throws if the folder holds anything but a lock file.
 void check_empty(const RunPaths& paths) {
   std::error_code error;
   std::string first;
@@ -52,7 +52,7 @@ RunDirectory::RunDirectory(const std::string& folder) : paths_{folder} {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw_refused("make", folder, error.value());
-  // An owner tells more than that the folder is not empty.
+  // Checked first: naming the owner says more than that the folder is not empty.
   if (const auto owner = run_directory_owner(paths_)) throw_in_use(folder, *owner);
   check_empty(paths_);
   try {

@@ -23,8 +23,8 @@ std::string host_name() {
   return name.data();
 }
 
-/// TensorBoard takes the files with "tfevents" in their name, in the order of their names: the seconds come
-/// first.
+/// TensorBoard reads the files that have "tfevents" in their name, in the order of their names, so the name
+/// begins with the time.
 std::string event_file_name(int number) {
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld", static_cast<long long>(seconds_since_1970()));
@@ -45,7 +45,7 @@ OutputFile create_event_file(const std::string& folder) {
   }
 }
 
-/// Event (event.proto) without what it is about.
+/// Returns an Event (event.proto) with its time and step only.
 ProtobufMessage make_event(const EventTime& when) {
   return ProtobufMessage().number(1, when.wall_time).integer(2, when.step);
 }
@@ -94,7 +94,7 @@ void EventFileWriter::write_summary(const ProtobufMessage& value, const EventTim
   write_record(make_event(when).message(5, ProtobufMessage().message(1, value)));
 }
 
-// A TFRecord: the length, its checksum, the bytes, their checksum; all numbers little-endian.
+// A TFRecord has the length, its checksum, the bytes and their checksum; all numbers are little-endian.
 void EventFileWriter::write_record(const ProtobufMessage& event) {
   const auto& bytes = event.encoded();
   std::vector<uint8_t> record;

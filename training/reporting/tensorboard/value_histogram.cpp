@@ -31,7 +31,7 @@ ValueHistogram count_values(std::span<const T> values, int64_t num_bins) {
     return histogram;
   }
 
-  // Halves, because doubles do not hold the distance of their range's two ends.
+  // Halves the values, because the distance between the ends of the range of doubles overflows.
   const double half_width = (largest / 2 - smallest / 2) / static_cast<double>(num_bins);
   const auto edge = [&](int64_t bin) {
     const double half_distance = half_width * static_cast<double>(bin);
@@ -42,10 +42,10 @@ ValueHistogram count_values(std::span<const T> values, int64_t num_bins) {
   const size_t last = bins.size() - 1;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    // A distance below the smallest positive number rounds to no width at all.
+    // Rounding turns a distance below the smallest positive number into a width of 0.
     const double place = half_width > 0 ? (value / 2 - smallest / 2) / half_width : 0;
     size_t bin = std::min(static_cast<size_t>(place), last);
-    // The place is rounded, the edges decide.
+    // `place` is rounded, so the edges decide.
     while (bin > 0 && value < bins[bin].left) --bin;
     while (bin < last && value >= bins[bin].right) ++bin;
     ++bins[bin].count;

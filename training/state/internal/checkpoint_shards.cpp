@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// Of the tensors that dicts alone lead to.
+/// Returns the bytes of the tensors that are reachable through dicts alone.
 uint64_t bytes_in_dicts(const StateValue::Dict& state) {
   uint64_t sum = 0;
   for (const auto& [key, value] : state.entries) {
@@ -20,7 +20,7 @@ uint64_t bytes_in_dicts(const StateValue::Dict& state) {
   return sum;
 }
 
-/// Takes one shard out of a state, tensor after tensor.
+/// Takes one shard out of a state, tensor by tensor.
 class ShardCutter {
  public:
   ShardCutter(const StateShard& shard, uint64_t bytes) : shard_(shard), bytes_(bytes) {}
@@ -41,7 +41,7 @@ class ShardCutter {
   }
 
  private:
-  /// By where the tensor's middle lies among all bytes.
+  /// Chooses the shard by the position of the tensor's middle among all bytes.
   int shard_of_next(uint64_t size) {
     const double middle = static_cast<double>(done_) + static_cast<double>(size) / 2;
     done_ += size;
@@ -103,7 +103,7 @@ void check_whole(const StateValue::Dict& state, const std::string& source) {
   const StateValue* mark = state.find(kShardKey);
   const auto* dict = mark == nullptr ? nullptr : mark->get_if<StateValue::Dict>();
   if (dict == nullptr || dict->find("index") == nullptr)
-    return;  // another one's, such as weights of that name
+    return;  // not a shard's mark, but for example weights of that name
   const StateView shard(*mark, source, "['shard']");
   throw CheckpointError(source, "state", "a whole one",
                         "part " + std::to_string(shard.at("index").integer()) + " of " +

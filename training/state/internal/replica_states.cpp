@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Those tensors of the state_dict that are buffers.
+/// Returns the buffers of the state_dict, in its order.
 NamedTensors buffers_in_order(const torch::nn::Module& module) {
   std::set<std::string> names;
   for (const auto& item : module.named_buffers()) names.insert(item.key());

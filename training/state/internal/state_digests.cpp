@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// One replica's.
+/// Digests of one replica's tensors.
 struct NamedDigests {
   std::vector<std::string> names;
   torch::Tensor digests;  // int64 [names, 2], on the CPU
@@ -31,7 +31,7 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
     digests.push_back(digest_of(tensor));
     if (may_be_infinite) digests.back()[1] = 0;
   };
-  // What is not trained, such as a mask, is as it was meant to be.
+  // A parameter that is not trained, such as a mask, may hold infinities on purpose.
   for (const auto& item : module.named_parameters())
     add("parameter " + item.key(), item.value(), !item.value().requires_grad());
   if (optimizer != nullptr) {
@@ -39,7 +39,7 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
         StateValue(optimizer_state(*optimizer)),
         [&](const std::string& name, const torch::Tensor& tensor) { add("optimizer " + name, tensor); });
   }
-  // At once where they lie on one device: each copy waits for it.
+  // Gathers the digests on one device first: each copy to the CPU waits for the device.
   if (digests.empty()) {
     all.digests = torch::zeros({0, 2}, torch::kLong);
     return all;
@@ -50,7 +50,7 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   return all;
 }
 
-/// The replica that differs from most others: of two, the second.
+/// Returns the replica that differs from most others; of two, the second.
 size_t odd_one_out(const std::vector<int64_t>& digests) {
   std::map<int64_t, size_t> counts;
   for (const int64_t digest : digests) ++counts[digest];
@@ -101,7 +101,7 @@ void check_equal(const StateDigests& states, int64_t step) {
 void check_finite(const StateDigests& states, int64_t epoch, int64_t step) {
   for (size_t replica = 0; replica < states.of_replicas.size(); ++replica) {
     const auto* digests = states.of_replicas[replica].const_data_ptr<int64_t>();
-    // Replicas with other states are check_equal()'s affair.
+    // check_equal() reports replicas whose states have other tensors.
     const auto count =
         std::min(states.names.size(), static_cast<size_t>(states.of_replicas[replica].size(0)));
     for (size_t i = 0; i < count; ++i) {

@@ -14,25 +14,25 @@ namespace {
 constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15U;
 constexpr uint64_t kMix = 0xBF58476D1CE4E5B9U;
 constexpr int kShift = 29;
-/// Words of a task of its own: about 30 us of work.
+/// Words per task: about 30 us of work.
 constexpr int64_t kGrain = 1 << 15;
 
-/// The numbers as such, one after the other: complex ones are two.
+/// Returns the plain numbers in one row; a complex number becomes two.
 torch::Tensor flat(const torch::Tensor& tensor) {
   auto plain = tensor.detach().contiguous();
   if (plain.is_complex()) plain = torch::view_as_real(plain.resolve_conj());
   return plain.resolve_neg().contiguous().view({-1});
 }
 
-/// An odd number for each place, in no order: differences that have one, such as of neighbours, must not
-/// cancel. Shifts keep the sign, as ATen's do.
+/// Returns an odd number for each place, without a pattern, so that differences with one, such as those of
+/// neighbours, do not cancel. Shifts keep the sign, as ATen's do.
 int64_t factor(int64_t place) {
   auto mixed = (static_cast<uint64_t>(place) + 1) * kGoldenRatio;
   mixed = (mixed ^ static_cast<uint64_t>(static_cast<int64_t>(mixed) >> kShift)) * kMix;
   return static_cast<int64_t>((mixed ^ static_cast<uint64_t>(static_cast<int64_t>(mixed) >> kShift)) | 1U);
 }
 
-/// `kExponent` has the bits that are all set in NaN and infinity; 0: numbers that are always finite.
+/// `kExponent` has the bits that are all set in NaN and infinity; it is 0 for numbers that are always finite.
 template <typename Word, uint64_t kExponent>
 torch::Tensor digest_words(const torch::Tensor& numbers) {
   const auto* words = static_cast<const char*>(numbers.const_data_ptr());

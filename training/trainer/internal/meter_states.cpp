@@ -12,13 +12,13 @@
 namespace lockstep {
 namespace {
 
-/// One of the things that a replica's steps are summed up by.
+/// One of the metrics that sum up a replica's steps.
 struct Meter {
   std::string name;
   StateMerge merge;
   std::function<MetricState()> state;
   std::function<void(MetricState)> restore;
-  /// Counts the steps, which all replicas make, rather than the examples, of which each has its own.
+  /// Counts the steps, which are the same on all replicas, rather than the examples, which differ.
   bool is_of_steps = false;
 };
 
@@ -44,19 +44,19 @@ std::vector<Meter> meters_of(StepMeters& meters) {
   return all;
 }
 
-/// On `device`, with memory of its own.
+/// Copies to `device`, always into new memory.
 MetricState copy_on(const torch::Device& device, const MetricState& state) {
   MetricState copies;
   for (const auto& tensor : state) copies.push_back(tensor.to(device, tensor.scalar_type(), false, true));
   return copies;
 }
 
-/// The tensors that a replica's meter goes on from, of those of another number of replicas; none: it begins
-/// at 0.
+/// Returns the tensors with which a replica's meter resumes after a change in the number of replicas; none if
+/// it starts from 0.
 MetricState state_for(int replica, const Meter& meter, const std::vector<MetricState>& of_replicas,
                       const MetricState& empty) {
   if (meter.is_of_steps) {
-    // Of the steps up to the first that was not finite, those of the replica where that was earliest.
+    // Takes the count of finite steps of the replica that broke first.
     return *std::min_element(of_replicas.begin(), of_replicas.end(), [](const auto& a, const auto& b) {
       return a[0].template item<double>() < b[0].template item<double>();
     });
@@ -90,7 +90,7 @@ void check_restorable(StepMeters& meters) {
 
 StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local) {
   std::vector<torch::Tensor> own;
-  std::vector<std::pair<std::string, size_t>> names;  // of the meters, with the number of their tensors
+  std::vector<std::pair<std::string, size_t>> names;  // names of the meters, with their number of tensors
   for (auto* meters : local) {
     names.clear();
     for (const auto& meter : meters_of(*meters)) {
@@ -101,7 +101,7 @@ StateValue save_meters(Strategy& strategy, const std::vector<StepMeters*>& local
   }
   const auto all = gather_of_replicas(strategy, own);
   const auto count = static_cast<size_t>(strategy.num_replicas_in_sync());
-  const size_t size = all.size() / count;  // of a replica's
+  const size_t size = all.size() / count;  // of one replica's tensors
   StateValue::Dict meters;
   size_t first = 0;
   for (const auto& [name, num_tensors] : names) {
@@ -131,7 +131,7 @@ void load_meters(Strategy& strategy, const StateView& saved, const std::vector<S
           of_replica.fail(std::to_string(empty.size()) + " tensors", std::to_string(tensors.size()));
         auto& state = of_replicas.emplace_back();
         for (size_t i = 0; i < tensors.size(); ++i) {
-          // Of what is concatenated the first dimension is what was added so far.
+          // The first dimension of a concatenated state grows with each addition.
           const bool is_sum = meter.merge == StateMerge::kSum;
           auto shape = empty[i].sizes().vec();
           const torch::Tensor& tensor = tensors[i].tensor();

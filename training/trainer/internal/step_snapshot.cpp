@@ -9,12 +9,12 @@
 namespace lockstep {
 namespace {
 
-/// With memory of its own, on the same device.
+/// Copies to new memory on the same device.
 StateValue cloned(const StateValue& state) {
   return map_tensors<torch::Tensor>(state, [](const torch::Tensor& tensor) { return tensor.clone(); });
 }
 
-/// As they are set now: a schedule, not a step, has decided on them.
+/// Rates that a rollback leaves as they are: a schedule sets them, not a step.
 std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
   std::vector<double> rates;
   for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());

@@ -63,7 +63,7 @@ void InputFile::read(uint64_t offset, void* bytes, size_t count) const {
 
 void InputFile::throw_system_error(const char* action) const {
   const std::string text = path_ + ": cannot " + action + ": " + std::generic_category().message(errno);
-  // No such file, or a place of the disk that has gone bad.
+  // The file is missing, or the disk has a bad block.
   if (errno == ENOENT || errno == EIO) throw CheckpointError(text);
   throw CheckpointUnreadable(text);
 }

@@ -21,7 +21,7 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// So that the new name, too, outlives a power failure. Some file systems cannot, and need not.
+/// Makes the new name survive a power failure. Some file systems cannot do this, and need not.
 void synchronize_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;

@@ -13,7 +13,7 @@ EVP_MD_CTX* digest_context(void* context) {
   return static_cast<EVP_MD_CTX*>(context);
 }
 
-/// With all arguments good, memory is all that can be missing.
+/// With valid arguments, this can fail only if memory runs out.
 void expect_done(int result) {
   if (result != 1) throw std::bad_alloc();
 }

@@ -22,7 +22,7 @@ constexpr uint64_t kEndSize = 22;
 constexpr uint64_t kEnd64Size = 56;
 constexpr uint64_t kEnd64LocatorSize = 20;
 constexpr uint64_t kMaxComment = 0xFFFF;
-constexpr uint32_t kInZip64 = 0xFFFFFFFF;  // in the place of a number that is too large for it
+constexpr uint32_t kInZip64 = 0xFFFFFFFF;  // marks a number that is too large for its field
 constexpr uint16_t kZip64Tag = 1;
 
 uint64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
@@ -31,7 +31,7 @@ uint64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
   return value;
 }
 
-/// Where the directory lies.
+/// Position of the directory in the file.
 struct Directory {
   uint64_t begin;
   uint64_t size;
@@ -42,10 +42,10 @@ class DirectoryReader {
   explicit DirectoryReader(const InputFile& file) : file_(file) {}
 
   std::map<std::string, ZipRecord> read() {
-    const Directory place = find_directory();
-    const std::string bytes = read_bytes(place.begin, place.size);
+    const Directory directory = find_directory();
+    const std::string bytes = read_bytes(directory.begin, directory.size);
     std::string_view rest = bytes;
-    while (!rest.empty()) read_entry(rest, place.begin);
+    while (!rest.empty()) read_entry(rest, directory.begin);
     check_overlaps();
     return std::move(records_);
   }
@@ -79,7 +79,7 @@ class DirectoryReader {
 
   /// `end` is where the record that ends the directory begins in the file.
   Directory directory_of(const std::string& tail, uint64_t at, uint64_t end) const {
-    Directory place{.begin = number_at(tail, at + 16, 4), .size = number_at(tail, at + 12, 4)};
+    Directory directory{.begin = number_at(tail, at + 16, 4), .size = number_at(tail, at + 12, 4)};
     if (end >= kEnd64LocatorSize) {
       const std::string locator = read_bytes(end - kEnd64LocatorSize, kEnd64LocatorSize);
       if (number_at(locator, 0, 4) == kEnd64LocatorSignature) {
@@ -87,12 +87,12 @@ class DirectoryReader {
         const std::string end64 = read_bytes(end, kEnd64Size);
         if (number_at(end64, 0, 4) != kEnd64Signature)
           fail("zip directory", "an end of zip64", "other bytes");
-        place = {.begin = number_at(end64, 48, 8), .size = number_at(end64, 40, 8)};
+        directory = {.begin = number_at(end64, 48, 8), .size = number_at(end64, 40, 8)};
       }
     }
-    if (place.begin > end || place.size != end - place.begin)
+    if (directory.begin > end || directory.size != end - directory.begin)
       fail("zip directory", "a directory that ends at byte " + std::to_string(end), "another place");
-    return place;
+    return directory;
   }
 
   std::string_view take(std::string_view& rest, uint64_t count) const {
@@ -140,7 +140,7 @@ class DirectoryReader {
     return numbers;
   }
 
-  /// After the record's own header, whose fields of varying length the directory does not tell.
+  /// Skips the record's own header: the directory does not tell the length of its varying fields.
   uint64_t data_begin(uint64_t local, const std::string& part, uint64_t data_end) const {
     if (local > data_end || kLocalSize > data_end - local)
       fail(part, "a place before the directory", "one beyond");

@@ -140,7 +140,7 @@ TEST(CompareOptions, ReadsTheWorkAsTrainMnistDoes) {
   EXPECT_EQ(work.seed, 7U);
   EXPECT_EQ(work.threads, 1);
   EXPECT_THAT(refusal_to_compare({"--precision", "float46"}), HasSubstr("did you mean float64?"));
-  // What compares does not train to the end, or for one strategy.
+  // A comparison neither trains to the end nor runs one strategy, so it has no such flags.
   for (const std::string flag : {"--epochs", "--strategy", "--replicas", "--run-dir"})
     EXPECT_THAT(refusal_to_compare({flag, "1"}), HasSubstr(flag + ": expected a flag of this program"))
         << flag;

@@ -25,7 +25,7 @@ MeasuredRun run_at(double examples_per_second, int64_t replicas = 1) {
       .replicas = replicas, .examples = 1000, .seconds = 1000 / examples_per_second, .losses = {2.0, 1.0}};
 }
 
-/// A strategy's runs of so many images a second, round by round.
+/// Adds a strategy's runs, one per round, each with a speed in images per second.
 void add_runs(Comparison& comparison, int strategy, const std::vector<double>& speeds, int64_t replicas = 1) {
   for (const double speed : speeds)
     comparison.add(strategy, {.run = run_at(speed, replicas), .parameters = {0.0}});
@@ -33,7 +33,7 @@ void add_runs(Comparison& comparison, int strategy, const std::vector<double>& s
 
 TEST(Comparison, ComparesRoundByRound) {
   Comparison comparison({kDefault, kMirrored});
-  // The machine is half as fast in every other round, which no ratio shows.
+  // The machine is half as fast in every other round, but the ratios stay the same.
   add_runs(comparison, 0, {100, 50, 100, 50, 100, 50});
   add_runs(comparison, 1, {150, 75, 150, 75, 150, 75}, 2);
   const auto rows = comparison.rows();
@@ -51,7 +51,7 @@ TEST(Comparison, ComparesRoundByRound) {
 TEST(Comparison, HasNoIntervalOfFewerThanSixRounds) {
   EXPECT_FALSE(spread_of({1, 2, 3, 4, 5}).interval);
   const auto spread = spread_of({6, 2, 3, 4, 5, 1});
-  // Of six values [smallest, largest] misses the median with probability 2 / 64.
+  // For six values, [smallest, largest] misses the median with probability 2 / 64.
   ASSERT_TRUE(spread.interval);
   EXPECT_EQ(spread.interval->lower, 1);
   EXPECT_EQ(spread.interval->upper, 6);
@@ -115,7 +115,7 @@ TEST(Comparison, OfNothingButFailuresHasNoReference) {
   EXPECT_EQ(advice(comparison.rows(), "images"), "No strategy trained to the end, so none can be advised.");
 }
 
-/// Of strategies with so many replicas and such speeds in each round.
+/// A strategy, its number of replicas, and its speed in each round.
 struct Speeds {
   ComparedStrategy strategy;
   int64_t replicas;

@@ -145,7 +145,7 @@ TEST_F(ChildProcesses, EndWithTheirParentWhateverEndsThat) {
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);
   if (parent == 0) {
-    // exec keeps the process's id, by which it is looked for below.
+    // exec keeps the process's id, which is used to find it below.
     run_children({shell("echo $$ > " + file + ".part; mv " + file + ".part " + file + "; exec sleep 60")},
                  {});
     _exit(0);
@@ -159,7 +159,7 @@ TEST_F(ChildProcesses, EndWithTheirParentWhateverEndsThat) {
   ASSERT_EQ(kill(child, 0), 0);
   kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
-  // Whoever takes over orphans may let the ended one lie as a zombie.
+  // The process that adopts orphans may leave the ended child as a zombie.
   const auto is_alive = [&] {
     std::ifstream stat("/proc/" + std::to_string(child) + "/stat");
     std::string id, name, state;

@@ -50,7 +50,7 @@ TEST(Arguments, HoldsTheFlagsThatWereGivenOnly) {
   EXPECT_TRUE(given.has("parts"));
   EXPECT_EQ(given.text("parts"), "3");
   EXPECT_TRUE(given.is_on("force"));
-  // A default is for the help; whoever reads the flag has its own.
+  // A default only appears in the help; code that reads the flag has its own.
   EXPECT_FALSE(given.has("format"));
   EXPECT_EQ(given.text("format", "binary"), "binary");
   EXPECT_EQ(read({}).integer("parts", {}, 7), 7);

@@ -45,7 +45,7 @@ ConfigurationFile read_text(const std::string& text) {
   return read_configuration_file(file.path(), table_of_cooking());
 }
 
-/// The message with which a file is refused, without the file's path in front.
+/// The error message for a refused file, without the file's path in front.
 std::string refusal_of_file(const std::string& text) {
   const TemporaryFile file(text);
   try {
@@ -100,7 +100,7 @@ TEST(ConfigurationFile, RefusesKeysThatItDoesNotKnow) {
             ": valeus: expected a known key (did you mean values?), but got {}");
   EXPECT_EQ(refusal_of_file(values(R"({"minutes": {"value": 5, "orign": "flag"}})")),
             ": values.minutes.orign: expected a known key (did you mean origin?), but got \"flag\"");
-  // A flag that does something else is no value.
+  // A flag that performs an action holds no value.
   EXPECT_THAT(refusal_of_file(values(R"({"config": "x"})")),
               HasSubstr("values.config: expected a known key"));
   EXPECT_THAT(refusal_of_file(values(R"({"help": true})")), HasSubstr("values.help: expected a known key"));
@@ -125,7 +125,7 @@ TEST(ConfigurationFile, RefusesValuesOfTheWrongType) {
             ": values.minutes: expected an object with a value, but got {\"origin\":\"flag\"}");
   EXPECT_EQ(refusal_of_file(values(R"({"minutes": [5]})")),
             ": values.minutes: expected a whole number, but got [5]");
-  // Also where the value is not taken.
+  // Also if the value is not used.
   EXPECT_EQ(refusal_of_file(values(R"({"table": "x"})")),
             ": values.table: expected a whole number, but got \"x\"");
 }
@@ -264,7 +264,7 @@ TEST(ConfigurationFile, LosesWhatDependsOnAValueThatTheCommandLineChanges) {
   EXPECT_FALSE(merged({"--pot", "clay"}, json).has("lid"));
   EXPECT_TRUE(merged({"--pot", "iron"}, json).is_on("lid"));
   EXPECT_TRUE(merged({}, json).is_on("lid"));
-  // The file says nothing of the pot that its lid is for.
+  // The file does not say which pot its lid is for.
   EXPECT_TRUE(merged({"--pot", "clay"}, values(R"({"lid": true})")).is_on("lid"));
 }
 

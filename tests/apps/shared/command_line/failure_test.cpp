@@ -57,7 +57,7 @@ TEST(Failure, KeepsTheFirstLineOfTheMessage) {
   EXPECT_EQ(of(DataError("file: bad\nwhere it arose")).message, "file: bad");
 }
 
-// The library's advice for a shard that is too small is one for programs: train_mnist has no flag for it.
+// The advice for a shard that is too small is meant for programmers: train_mnist has no flag for it.
 TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
   const auto made = choose_strategy({.strategy = "one_device", .devices = {"cpu:0"}});
   auto batches = made.strategy->distribute_dataset(TensorDataset(torch::zeros({1, 1}), torch::zeros({1})),
@@ -89,7 +89,7 @@ TEST(Failure, NamesTheWorkerThatItAroseIn) {
             "no such file");
 }
 
-// Work is done later than it is launched: an error of the device may show where nobody can tell the replica.
+// Work finishes after it is launched, so a device error may appear where the replica is unknown.
 TEST(Failure, CountsADeviceThatFailedOutsideOfARunAsAResource) {
   const c10::SourceLocation somewhere{"a test", __FILE__, __LINE__};
   const Failure failure = of(c10::AcceleratorError(somewhere, 700, "CUDA error: an illegal memory access"));

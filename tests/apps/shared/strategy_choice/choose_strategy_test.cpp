@@ -68,7 +68,7 @@ TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
   EXPECT_EQ(threads.local_values(), (std::vector<int>{1, 1}));
 }
 
-// This test program holds tests/custom_strategy's source, as docs/custom_strategy.md says.
+// This test program is linked with tests/custom_strategy's source, as docs/custom_strategy.md describes.
 TEST(StrategyChoice, TakesAUsersOwnStrategyByItsName) {
   if (num_gpus() == 1) GTEST_SKIP() << "this machine has one GPU, of which --replicas 2 takes two";
   const auto line = parse_command_line({"--strategy", "finite_steps", "--replicas", "2"}, strategy_names());

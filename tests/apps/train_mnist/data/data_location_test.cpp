@@ -23,7 +23,7 @@ using ::testing::Throws;
 
 constexpr const char* kVariable = "LOCKSTEP_MNIST_DIR";
 
-/// Works in an empty folder with LOCKSTEP_MNIST_DIR unset; puts both back as they were.
+/// Works in an empty folder with LOCKSTEP_MNIST_DIR unset; restores both at the end.
 class Surroundings {
  public:
   Surroundings() : previous_folder_(std::filesystem::current_path()) {
@@ -51,7 +51,7 @@ class Surroundings {
   std::optional<std::string> previous_value_;
 };
 
-/// MNIST's four files below `where`, with two images of 2x2 a split.
+/// MNIST's four files below `where`, with two 2x2 images per split.
 void write_mnist_files(const TemporaryFolder& folder, const std::string& where) {
   const Bytes images{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8};
   const Bytes labels{0, 0, 8, 1, 0, 0, 0, 2, 0, 1};

@@ -65,7 +65,7 @@ TEST(LoadImages, ReadsTrainAndTestFoldersWithTheirOwnLimits) {
 TEST(LoadImages, TakesOfMnistsFilesAsManyAsEachLimitSays) {
   const TemporaryFolder folder;
   for (const std::string split : {"train", "t10k"}) {
-    // Three images of 1x1.
+    // Three 1x1 images.
     folder.write(split + "-images-idx3-ubyte",
                  Bytes{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 7, 8, 9});
     folder.write(split + "-labels-idx1-ubyte", Bytes{0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 2});

@@ -23,7 +23,7 @@ TrainOptions options_of(const Arguments& arguments) {
   return parse(arguments).options;
 }
 
-/// The message with which the arguments are refused.
+/// The error message for the refused arguments.
 std::string refusal(const Arguments& arguments) {
   try {
     parse(arguments);

@@ -34,7 +34,7 @@ std::string configuration_of(const CommandLine& line) {
   return run_configuration({.options = line.options}, line.origins, "1.2.3");
 }
 
-/// The options of a run that repeats one by its config.json.
+/// The options of a run that repeats another one from its config.json.
 CommandLine repeated(const CommandLine& line, Words arguments = {}) {
   const TemporaryFile file(configuration_of(line));
   arguments.insert(arguments.begin(), {"--config", file.path()});
@@ -52,7 +52,7 @@ std::string refusal_beside_file(const std::string& values, Words arguments = {})
   return "not refused";
 }
 
-/// A few good values for each flag; flags that take none have "true" and "false".
+/// A few good values for each flag; "true" and "false" for flags that take no value.
 Words good_values(const Flag& flag) {
   static const std::map<std::string, Words> names{
       {"data", {"auto", "generated", "some/where", "\xc3\xa9 \"quoted\""}},
@@ -83,7 +83,7 @@ Words good_values(const Flag& flag) {
   return {};
 }
 
-/// The options without what belongs to one run or one process.
+/// The options without those that belong to a single run or process.
 TrainOptions lasting(TrainOptions options) {
   const TrainOptions defaults;
   if (!options.run_dir.empty()) {
@@ -127,7 +127,7 @@ TEST(TrainSettings, RepeatARunWhateverItsFlagsWere) {
     try {
       line = parsed(arguments);
     } catch (const UsageError&) {
-      continue;  // flags that do not go with each other
+      continue;  // flags that cannot be combined
     }
     ++runs;
     for (const auto& [flag, origin] : line.origins) tried.insert(flag);
@@ -135,12 +135,12 @@ TEST(TrainSettings, RepeatARunWhateverItsFlagsWere) {
     const Words process = has_workers ? Words{"--task-index", "1"} : Words{};
     const CommandLine again = repeated(line, process);
     ASSERT_EQ(lasting(again.options), lasting(line.options)) << ::testing::PrintToString(arguments);
-    // All that it takes, it takes from the file.
+    // Every value comes from the file.
     for (const auto& [flag, origin] : again.origins) {
       if (flag == "config" || flag == "task-index") continue;
       ASSERT_EQ(origin.kind, OriginKind::kFile) << flag;
     }
-    // And once more from what the second run writes.
+    // The file that the second run writes works as well.
     ASSERT_EQ(lasting(repeated(again, process).options), lasting(line.options));
   }
   EXPECT_EQ(runs, 400);
@@ -174,7 +174,7 @@ TEST(TrainSettings, SayWhoDecided) {
   EXPECT_EQ(second["seed"], (nlohmann::json{{"value", 2}, {"origin", "flag"}}));
 }
 
-/// Sets NO_COLOR, or takes it away, for one test.
+/// Sets or unsets NO_COLOR for one test.
 class ColorVariable {
  public:
   explicit ColorVariable(const char* value) {

@@ -8,14 +8,14 @@
 namespace lockstep::apps {
 namespace {
 
-// None of the options' defaults.
+// Differs from every default of the options.
 constexpr double kLearningRate = 0.0625;
 
 Optimizer make_with(const TrainOptions& options, const torch::Tensor& parameter = torch::ones({2})) {
   return make_optimizer(options, kLearningRate, {parameter});
 }
 
-/// The options of the one group of an optimizer that must be an `Expected`.
+/// The options of the optimizer's only group; the optimizer must be an `Expected`.
 template <typename Expected, typename Options>
 Options options_of_group(const Optimizer& optimizer) {
   EXPECT_NE(dynamic_cast<const Expected*>(optimizer.get()), nullptr);

@@ -1,4 +1,4 @@
-// Trainings by the built program.
+// Trains with the built program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(TrainMnist, TrainsMobileNetV2) {
 TEST(TrainMnist, SyncBatchNormGivesOneReplicasLossOnSeveral) {
   const auto loss_of = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"--data", "generated", "--limit-train", "24", "--limit-test", "7"};
-    // The loss of the first step: a fresh MobileNetV2 magnifies the rounding of the second's parameters.
+    // Only the first step's loss: a fresh MobileNetV2 magnifies the rounding of later parameters.
     for (const char* argument :
          {"--epochs", "1", "--steps-per-epoch", "1", "--global-batch-size", "10", "--model", "mobilenet_v2",
           "--head", "flattened_dense", "--image-size", "64", "--strategy", "mirrored", "--threads", "1"})
@@ -62,7 +62,7 @@ TEST(TrainMnist, SyncBatchNormGivesOneReplicasLossOnSeveral) {
   };
   const double one = loss_of({"--replicas", "1", "--sync-batch-norm"});
   EXPECT_NEAR(loss_of({"--replicas", "3", "--sync-batch-norm"}), one, 10 * kPrinted);
-  // Each replica's own statistics are others than those of the whole batch.
+  // Each replica's own statistics differ from those of the whole batch.
   EXPECT_GT(std::abs(loss_of({"--replicas", "3"}) - one), 100 * kPrinted);
 }
 
@@ -99,7 +99,7 @@ TEST(TrainMnist, PrintsTheSameNumbersForTheSameSeedOnly) {
   EXPECT_NE(first.loss, other.loss);
 }
 
-/// Batches that the replicas divide, that they do not divide, and that are smaller than their number.
+/// Batch sizes that the replicas divide, that they do not divide, and that are below their number.
 class ReplicaParity : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ReplicaParity, GivesOneReplicasLossForAnyNumberOfThem) {
@@ -137,7 +137,7 @@ TEST_P(ReplicaParity, GivesOneReplicasLossForAnyNumberOfThem) {
 INSTANTIATE_TEST_SUITE_P(BatchSizes, ReplicaParity, ::testing::Values("60", "7", "1"));
 
 TEST(TrainMnist, CountsEveryTestImageOnce) {
-  // Three of a batch on two replicas, and a last batch of one, leave uneven and empty shards.
+  // Batches of three on two replicas, and a last batch of one, give uneven and empty shards.
   const auto epoch = only_epoch({"--data", "generated", "--limit-train", "64", "--limit-test", "7",
                                  "--epochs", "1", "--replicas", "2", "--global-batch-size", "3"});
   const double correct = epoch.test_accuracy * 7;
@@ -167,7 +167,7 @@ TEST(TrainMnist, BeginsTheImagesAnewWhereAnEpochHasMoreSteps) {
   EXPECT_THAT(result.out, HasSubstr("1 of 12 steps"));
 }
 
-// Two epochs of six steps lower the learning rate as one of twelve does, so that their mean losses agree.
+// Two epochs of six steps lower the learning rate as one epoch of twelve does, so their mean losses agree.
 TEST(TrainMnist, LowersTheLearningRateOverTheStepsOfAllEpochs) {
   const auto steps = [](const std::string& epochs, const std::string& steps_per_epoch,
                         const std::string& schedule) {

@@ -14,12 +14,12 @@ using ::testing::HasSubstr;
 using testing::make_image;
 using ::testing::ThrowsMessage;
 
-/// What libpng reads.
+/// Decodes with libpng.
 DecodedImage read_png(const std::vector<uint8_t>& file) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   EXPECT_NE(png_image_begin_read_from_memory(&image, file.data(), file.size()), 0) << image.message;
-  // As the file is, grey or RGB: nothing is converted.
+  // Reads the file's own format, grey or RGB, without conversion.
   EXPECT_TRUE(image.format == PNG_FORMAT_GRAY || image.format == PNG_FORMAT_RGB);
   DecodedImage decoded{
       .height = image.height, .width = image.width, .channels = PNG_IMAGE_SAMPLE_CHANNELS(image.format)};

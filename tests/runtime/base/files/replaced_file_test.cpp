@@ -70,7 +70,7 @@ TEST(ReplacedFileTest, FoldersAndDevicesAreNotReplaced) {
   }
 }
 
-/// The limit on the size of files stands for a full disk.
+/// A limit on file sizes simulates a full disk.
 TEST(ReplacedFileTest, AFullDiskLeavesTheOldFileAndNothingElse) {
   const TemporaryFolder folder;
   const auto path = folder.write("weights", "old");

@@ -11,7 +11,7 @@
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
-// Archives that Python and LibTorch write stand in state_file_python_test.py and state_file_test.cpp.
+// state_file_python_test.py and state_file_test.cpp test archives written by Python and LibTorch.
 
 namespace lockstep {
 namespace {
@@ -26,15 +26,15 @@ std::string little_endian(uint64_t value, size_t num_bytes) {
   return bytes;
 }
 
-/// One record of an archive made by hand, so that it can lie.
+/// One record of a handmade archive, which may be wrong.
 struct HandmadeRecord {
   std::string name;
   std::string content;
   uint16_t flags = 0;
   uint16_t method = 0;
-  uint64_t size_unpacked = ~0ULL;  ///< the content's, unless it is given
-  int64_t shift = 0;               ///< of the place that the directory tells
-  std::string zip64 = "";          ///< numbers that it tells there, with all of its own saying so
+  uint64_t size_unpacked = ~0ULL;  ///< the content's size by default
+  int64_t shift = 0;               ///< added to the record's place in the directory
+  std::string zip64 = "";          ///< numbers of the zip64 extra field, to which the other fields then refer
 };
 
 std::string handmade_zip(const std::vector<HandmadeRecord>& records) {

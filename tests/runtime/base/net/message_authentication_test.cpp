@@ -21,7 +21,7 @@ std::vector<uint8_t> message_bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-/// The digits of `count` equal bytes.
+/// The hex digits of `count` equal bytes.
 std::string repeated_digits(const std::string& byte, int count) {
   std::string digits;
   for (int i = 0; i < count; ++i) digits += byte;

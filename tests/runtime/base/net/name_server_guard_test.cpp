@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-// Addresses that RFC 5737 keeps for documents: nobody has them.
+// RFC 5737 reserves this address for documentation: nobody has it.
 constexpr const char* kAddress = "203.0.113.7";
 
-/// The name of an address, else the address, as a client of c10d's store asks for it.
+/// The name of an address, or the address itself if it has none, looked up as c10d's store client does.
 std::string name_of(const std::string& address) {
   sockaddr_in6 given{};
   given.sin6_family = AF_INET6;
@@ -38,7 +38,7 @@ bool is_known(const std::string& name) {
   return true;
 }
 
-/// A name server that is asked and never answers, which the threads that use it ask once, for a second.
+/// A name server that never answers. A thread that uses it asks once and waits a second.
 class SilentNameServer {
  public:
   void use() const {
@@ -61,7 +61,7 @@ class SilentNameServer {
   UdpSocket socket_{"127.0.0.1"};
 };
 
-/// The resolver's state is a thread's own, and goes with it.
+/// The resolver's state belongs to the thread and ends with it.
 template <typename Work>
 void in_a_thread(Work work) {
   std::thread(work).join();
@@ -78,7 +78,7 @@ TEST(NameServerGuard, AnAddressHasNoNameAndNobodyIsAsked) {
   EXPECT_EQ(server.num_questions(), 0);
 }
 
-// What the test above would see if it did nothing.
+// Without the guard, the name server is asked: the test above can fail.
 TEST(NameServerGuard, ANameServerIsAskedWhereThereIsNone) {
   SilentNameServer server;
   in_a_thread([&] {

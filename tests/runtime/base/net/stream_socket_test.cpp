@@ -27,7 +27,7 @@ std::vector<uint8_t> counted_bytes(size_t size, uint8_t first) {
 
 TEST(StreamSocket, CarriesPartsOfAnySizeInBothDirectionsAtOnce) {
   auto [client, server] = connected_sockets();
-  // More than the system's buffers, and more parts than one call of it takes.
+  // Larger than the system's buffers, and in more parts than one system call takes.
   constexpr size_t kSize = size_t{20} << 20;
   const auto there = counted_bytes(kSize, 1);
   const auto back = counted_bytes(kSize, 100);
@@ -66,7 +66,7 @@ TEST(StreamSocket, TellsAnEndFromACutOffMessage) {
   EXPECT_TRUE(server.receive({two}, soon()));
   EXPECT_EQ(code_of([&, &server = server] { server.receive({two}, soon()); }), std::errc::connection_reset);
   EXPECT_FALSE(server.receive({two}, soon()));
-  EXPECT_TRUE(server.receive({}, soon()));  // nothing is there in any case
+  EXPECT_TRUE(server.receive({}, soon()));  // an empty read needs no data
 }
 
 TEST(StreamSocket, WaitsToItsDeadline) {
@@ -76,7 +76,7 @@ TEST(StreamSocket, WaitsToItsDeadline) {
   EXPECT_EQ(code_of([&, &client = client] { client.receive({one}, soon(milliseconds(50))); }),
             std::errc::timed_out);
   EXPECT_GE(StreamSocket::Clock::now() - begin, milliseconds(50));
-  // Nobody reads: the system's buffers fill.
+  // Nobody reads, so the system's buffers fill up.
   const std::vector<uint8_t> large(size_t{64} << 20);
   EXPECT_EQ(code_of([&, &client = client] { client.send({large}, soon(milliseconds(50))); }),
             std::errc::timed_out);
@@ -98,13 +98,13 @@ TEST(StreamSocket, EndsItsWaitsWhereItIsShut) {
 }
 
 TEST(StreamSocket, SaysThatNobodyListens) {
-  const TcpListener bound("127.0.0.1", 0);  // bound, and not listening
+  const TcpListener bound("127.0.0.1", 0);  // bound, but not listening
   EXPECT_EQ(code_of([&] { StreamSocket::connect("127.0.0.1", bound.port(), soon()); }),
             std::errc::connection_refused);
 }
 
-// Linux gives connecting sockets every second port of its range, one after another, and listening ones the
-// others: each of the first kind is tried by its own address sooner or later.
+// Linux gives connecting sockets every second port of its range, and listening ones the others. Each port of
+// the first kind is sooner or later tried from its own address.
 TEST(StreamSocket, IsNotConnectedToItself) {
   const int port = TcpListener("127.0.0.1", 0).port() ^ 1;
   constexpr int kAttempts = 20'000;

@@ -16,14 +16,14 @@ using ::testing::HasSubstr;
 using ::testing::Property;
 using ::testing::Throws;
 
-// Only a test that fails waits for so long.
+// Only a failing test waits this long.
 constexpr std::chrono::seconds kSocketPatience{20};
 
 std::chrono::steady_clock::time_point socket_deadline() {
   return std::chrono::steady_clock::now() + kSocketPatience;
 }
 
-/// Null where the machine has no such address.
+/// Null if the machine has no such address.
 std::unique_ptr<UdpSocket> socket_at(const std::string& address) {
   try {
     return std::make_unique<UdpSocket>(address);
@@ -116,7 +116,7 @@ TEST(UdpSocket, WaitsUntilItsDeadlineOrAnInterruption) {
   const auto begin = std::chrono::steady_clock::now();
   socket.wait_until(begin + std::chrono::milliseconds(50));
   EXPECT_GE(std::chrono::steady_clock::now(), begin + std::chrono::milliseconds(50));
-  socket.wait_until(begin);  // long past
+  socket.wait_until(begin);  // already past
 
   std::thread other([&] { socket.interrupt(); });
   socket.wait_until(socket_deadline());

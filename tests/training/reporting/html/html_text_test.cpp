@@ -25,10 +25,10 @@ TEST(EscapeHtmlTest, ReplacesWhatIsNoText) {
   EXPECT_EQ(escape_html(std::string_view("a\0b", 3)), "a\uFFFDb");
   EXPECT_EQ(escape_html("\x1b[31m\x7f"), "\uFFFD[31m\uFFFD");
   EXPECT_EQ(escape_html("\xFF\xC3"), "\uFFFD\uFFFD");  // no lead byte, and one without its second byte
-  EXPECT_EQ(escape_html("\xC0\xAF"), "\uFFFD\uFFFD");  // a slash in a longer form
+  EXPECT_EQ(escape_html("\xC0\xAF"), "\uFFFD\uFFFD");  // a slash in an overlong form
   EXPECT_EQ(escape_html("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");            // a surrogate
   EXPECT_EQ(escape_html("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // beyond U+10FFFF
-  EXPECT_EQ(escape_html("\xE2\x82<"), "\uFFFD\uFFFD&lt;");  // what follows a cut character is still escaped
+  EXPECT_EQ(escape_html("\xE2\x82<"), "\uFFFD\uFFFD&lt;");  // the character after a cut one is still escaped
 }
 
 // RFC 4648, section 10.

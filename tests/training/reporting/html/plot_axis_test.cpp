@@ -49,7 +49,7 @@ TEST(PlotAxisTest, HasRoomAroundASingleValue) {
   }
 }
 
-// Whatever the range: it is covered, by a few ticks that have labels of their own.
+// Any range is covered by a few ticks with distinct labels.
 TEST(PlotAxisTest, CoversAnyRangeByAFewTicks) {
   std::mt19937_64 generator(11);
   std::uniform_real_distribution<double> exponent(-20, 20);

@@ -1,4 +1,4 @@
-// How plots look, report_test.py asks a browser; here is what they show.
+// The content of plots. report_test.py checks their looks in a browser.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Place {
   double y = 0;
 };
 
-/// What stands between the first `before` and the next quotation mark, from `start` on.
+/// The text between the first `before`, from `start` on, and the next quotation mark.
 std::string quoted_after(const std::string& text, const std::string& before, size_t start = 0) {
   const size_t at = text.find(before, start);
   if (at == std::string::npos) return "";
@@ -43,7 +43,7 @@ std::string quoted_after(const std::string& text, const std::string& before, siz
 
 /// The corners of the first line in a figure.
 std::vector<Place> corners_of_line(const std::string& figure) {
-  // The legend's keys come first, in svg elements of their own.
+  // The legend's keys come first, in their own svg elements.
   const size_t line = figure.find("<path class=\"line", figure.find("class=\"plot\""));
   if (line == std::string::npos) return {};
   std::istringstream data(quoted_after(figure, " d=\"", line));

@@ -166,7 +166,7 @@ RunRecord hostile_run() {
   return record;
 }
 
-/// What a comparison of strategies shows, of the same pieces.
+/// A comparison of strategies, built from the same pieces.
 std::string comparison_page() {
   LinePlot losses{.title = "Loss", .x_label = "step"};
   for (const std::string name : {"default", "mirrored:2", "mirrored:4", "multi_worker:2", "one_device",

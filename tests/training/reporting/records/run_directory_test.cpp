@@ -112,7 +112,7 @@ TEST(RunDirectoryTest, AnotherUserSeesItsOwner) {
   const pid_t other = fork();
   ASSERT_GE(other, 0);
   if (other == 0) {
-    // The mode alone keeps all but root from writing.
+    // The mode alone keeps everyone except root from writing.
     constexpr uid_t kNobody = 65534;
     if (geteuid() == 0 && (setegid(kNobody) != 0 || seteuid(kNobody) != 0)) _exit(2);
     _exit(run_directory_owner(run.paths()).has_value() ? 0 : 1);

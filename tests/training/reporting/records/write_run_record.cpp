@@ -1,6 +1,5 @@
-// write_run_record FOLDER: writes event files into FOLDER/tb, FOLDER/metrics.csv and FOLDER/metrics.jsonl,
-// with values that the Python tests beside this file know, so that other programs' readers can be held
-// against them.
+// write_run_record FOLDER: writes event files into FOLDER/tb, FOLDER/metrics.csv and FOLDER/metrics.jsonl.
+// The Python tests beside this file know the values, and check what other programs read.
 
 #include <cmath>
 #include <iostream>

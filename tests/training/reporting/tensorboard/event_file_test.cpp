@@ -11,7 +11,7 @@
 #include "lockstep/tests/support/test_files.h"
 #include "lockstep/tests/support/text_files.h"
 
-// What TensorBoard makes of these files, tensorboard_test.py asks TensorBoard.
+// tensorboard_test.py checks how TensorBoard reads these files.
 namespace lockstep {
 namespace {
 

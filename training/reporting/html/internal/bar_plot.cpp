@@ -18,7 +18,7 @@ constexpr double kBarHeight = 18;
 constexpr double kBarsBelow = 44;
 constexpr size_t kLongestName = 22;
 
-/// Where bars lie, and what their lengths mean.
+/// Position of the bars and scale of their lengths.
 struct BarFrame {
   PlotAxis axis;
   double left = 0;

@@ -29,14 +29,14 @@ void check_matrix(const ConfusionCounts& matrix) {
   }
 }
 
-/// Where the cells lie.
+/// Position of the cells.
 struct Cells {
   double size = 0;
   double left = 0;
   double top = 0;
-  double font_size = 0;  ///< of the counts; 0: they have no room
+  double font_size = 0;  ///< of the counts; 0 if they do not fit
   size_t label_every = 1;
-  bool are_labels_upright = false;  ///< the columns', which are too wide for a cell
+  bool are_labels_upright = false;  ///< whether the columns' labels are too wide for a cell
 
   SvgPoint corner(size_t row, size_t column) const {
     return {left + size * static_cast<double>(column), top + size * static_cast<double>(row)};
@@ -91,7 +91,7 @@ std::string class_labels(const ConfusionCounts& matrix, const Cells& cells) {
 }
 
 std::string matrix_cells(const ConfusionCounts& matrix, const Cells& cells) {
-  constexpr double kTextTurnsAt = 0.66;  // contrast with the cell is the same there for both colours of text
+  constexpr double kTextTurnsAt = 0.66;  // both text colours have the same contrast with this cell
   const size_t num_classes = matrix.class_names.size();
   std::string shapes;
   for (size_t row = 0; row < num_classes; ++row) {
@@ -132,8 +132,8 @@ std::string confusion_figure(const ConfusionCounts& matrix) {
     total += matrix.counts[i];
     if (i % (num_classes + 1) == 0) right += matrix.counts[i];
   }
-  constexpr double kLegible = 0.7;  // of the natural size, on narrow screens
-  // The corner's words may be wider than a small matrix.
+  constexpr double kLegible = 0.7;  // share of the natural size, on narrow screens
+  // The text in the corner may be wider than a small matrix.
   const double width = std::max(cells.left + side + 8, 170.0);
   return plot_figure({.caption = "Confusion matrix",
                       .summary = "Confusion matrix of " + std::to_string(num_classes) + " classes: " +

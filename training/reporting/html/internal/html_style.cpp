@@ -2,9 +2,9 @@
 
 namespace lockstep {
 
-// The lines' colours are told apart with every kind of colour vision: blue, vermilion, green, purple, orange,
-// sky, yellow and grey in an order that alternates light and dark. Each has 3:1 of contrast with its
-// background at least.
+// The lines' colours differ for every kind of colour vision: blue, vermilion, green, purple, orange, sky,
+// yellow and grey, in an order that alternates light and dark. Each has a contrast of at least 3:1 with its
+// background.
 const char* html_style() {
   return R"css(:root {
   --page: #f6f7f9; --card: #ffffff; --edge: #d9dde3; --text: #1b1f24; --quiet: #57606a; --grid: #e3e6ea; --axis: #8b939c;

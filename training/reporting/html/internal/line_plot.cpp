@@ -14,17 +14,17 @@ namespace {
 constexpr double kPlotWidth = 440;
 constexpr double kPlotHeight = 250;
 constexpr double kTop = 14;
-constexpr double kBelow = 44;  // tick labels and the axis' name
+constexpr double kBelow = 44;  // tick labels and the axis name
 constexpr size_t kNumStyles = 8;
 
-/// What is drawn: the axes and where they lie.
+/// The axes and their position.
 struct PlotFrame {
   PlotAxis x;
   PlotAxis y;
   SvgBox box;
 
   SvgPoint place(const PlotPoint& point) const {
-    // What lies outside is drawn at the edge: an axis does not reach the ends of what doubles can hold.
+    // Points outside are drawn at the edge: an axis does not reach the ends of the range of doubles.
     const double right = std::clamp((point.x - x.low) / (x.high - x.low), 0.0, 1.0);
     const double up = std::clamp((point.y - y.low) / (y.high - y.low), 0.0, 1.0);
     return {box.x + right * box.width, box.y + box.height - up * box.height};
@@ -85,7 +85,7 @@ std::string axes_shapes(const LinePlot& plot, const PlotFrame& frame) {
     const double x = frame.place({.x = tick.value, .y = frame.y.low}).x;
     shapes += svg_line({x, bottom}, {x, bottom + 4}, "axis");
     const double half = text_width(tick.label, kPlotFontSize) / 2;
-    if (x - half < free_from) continue;  // would touch the one before
+    if (x - half < free_from) continue;  // would touch the label before
     shapes += svg_text({x, bottom + 18}, tick.label, TextAnchor::kMiddle);
     free_from = x + half + 6;
   }
@@ -94,7 +94,8 @@ std::string axes_shapes(const LinePlot& plot, const PlotFrame& frame) {
          svg_text({box.x + box.width / 2, kPlotHeight - 6}, plot.x_label, TextAnchor::kMiddle, "label");
 }
 
-/// Of the points that share a column of pixels: the first, the lowest, the highest and the last.
+/// Keeps, of the points in the same column of pixels, the first, lowest, highest and last, and one that is
+/// not finite.
 std::vector<PlotPoint> visible_points(const std::vector<PlotPoint>& points, const PlotFrame& frame) {
   if (static_cast<double>(points.size()) <= 2 * frame.box.width) return points;
   std::vector<PlotPoint> visible;
@@ -123,7 +124,7 @@ std::vector<PlotPoint> visible_points(const std::vector<PlotPoint>& points, cons
   return visible;
 }
 
-/// What tells a line's points from another line's, whatever the colours: a circle, square, triangle, rhombus.
+/// Returns the marker that distinguishes a line whatever its colour: a circle, square, triangle or rhombus.
 std::string marker_shape(const SvgPoint& at, size_t style) {
   constexpr double kSize = 3.4;
   const auto move = [&](double x, double y) {
@@ -147,7 +148,7 @@ std::string point_tip(const LinePlot& plot, const PlotLine& line, const PlotPoin
   return line.name + ", " + plot.x_label + " " + short_number(point.x, 10) + ": " + value;
 }
 
-/// Says that a point has no number.
+/// Marks a point that has no number.
 std::string cross_shape(const SvgPoint& at) {
   return "M" + svg_number(at.x - 4) + " " + svg_number(at.y - 4) + "l8 8m0 -8l-8 8";
 }
@@ -174,7 +175,7 @@ std::string line_shapes(const LinePlot& plot, const PlotFrame& frame, size_t ind
     }
     const SvgPoint at = frame.place(point);
     path += (is_joined ? "L" : "M") + svg_number(at.x) + " " + svg_number(at.y);
-    // Without a neighbour there is no line to be seen.
+    // A point without neighbours has no visible line.
     const bool is_alone = !is_joined && (i + 1 == points.size() || !std::isfinite(points[i + 1].y));
     if (line.points.size() <= kMostMarked || is_alone) {
       marks += svg_path(marker_shape(at, index), "mark " + style, point_tip(plot, line, point));

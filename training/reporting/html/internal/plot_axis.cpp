@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below `least`.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is not below `least`.
 double round_step(double least) {
   const double power = std::pow(10, std::floor(std::log10(least)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -17,12 +17,12 @@ double round_step(double least) {
   return 10 * power;
 }
 
-/// Digits after the point that tell multiples of `step` apart.
+/// Returns the number of decimals that tell multiples of `step` apart.
 int digits_of_step(double step) {
   return std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
 }
 
-/// With the digits that tell multiples of `step` apart.
+/// Formats a value with the digits that tell multiples of `step` apart.
 std::string scientific_text(double value, double step) {
   const auto power = [](double number) { return std::floor(std::log10(std::abs(number)) + 1e-9); };
   return short_number(value, 1 + std::max(0, static_cast<int>(power(value) - power(step))));
@@ -32,7 +32,7 @@ std::string tick_label(double value, double step, double largest, AxisNumbers nu
   constexpr double kSmallestPlain = 1e-3;
   constexpr double kLargestPlain = 1e7;
   constexpr double kLargestGrouped = 1e9;
-  if (std::abs(value) < step / 2) value = 0;  // what rounding left of it
+  if (std::abs(value) < step / 2) value = 0;  // a rounding error
   if (numbers == AxisNumbers::kPercent)
     return percent_text(value, value == 0 ? 0 : digits_of_step(step * 100));
   std::string text;
@@ -48,7 +48,7 @@ std::string tick_label(double value, double step, double largest, AxisNumbers nu
   return text[0] == '-' ? "\u2212" + text.substr(1) : text;
 }
 
-/// Beyond these bounds doubles have no room for what is computed from them.
+/// Beyond these bounds, computing the ticks would overflow or underflow.
 double with_room_for_ticks(double value) {
   constexpr double kLargest = 1e300;
   constexpr double kSmallest = 1e-290;

@@ -28,7 +28,7 @@ std::optional<double> other_value(const Record& record, const std::string& name)
   return std::nullopt;
 }
 
-/// In the order in which they first come.
+/// Returns the names in order of first appearance.
 template <typename Record>
 std::vector<std::string> other_names(const std::vector<Record>& records) {
   std::vector<std::string> names;
@@ -40,7 +40,7 @@ std::vector<std::string> other_names(const std::vector<Record>& records) {
   return names;
 }
 
-/// gradient_norm as Gradient norm.
+/// Turns gradient_norm into Gradient norm.
 std::string title_of(std::string name) {
   std::replace(name.begin(), name.end(), '_', ' ');
   if (!name.empty() && name[0] >= 'a' && name[0] <= 'z') name[0] = static_cast<char>(name[0] - 'a' + 'A');
@@ -67,7 +67,7 @@ void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& fi
     const bool is_validation = name.starts_with(kValidation);
     const std::string plain = is_validation ? name.substr(std::string(kValidation).size()) : name;
     const bool has_plain = std::find(names.begin(), names.end(), plain) != names.end();
-    if (is_validation && has_plain) continue;  // drawn with the other
+    if (is_validation && has_plain) continue;  // drawn with the training curve
     LinePlot plot{.title = title_of(plain)};
     if (!is_validation) plot.lines.push_back(line_of(name, "training"));
     plot.lines.push_back(line_of(kValidation + plain, "validation"));

@@ -23,8 +23,8 @@ std::string anchor_name(TextAnchor anchor) {
   return "end";
 }
 
-/// Of the character at the start of `text`, in font sizes, as in DejaVu Sans, the widest of the usual fonts.
-/// Of a character of several bytes the first one counts.
+/// Returns the width of the first character of `text` in font sizes, as in DejaVu Sans, the widest common
+/// font. The first byte of a multi-byte character determines its width.
 double character_width(std::string_view text) {
   const auto byte = static_cast<uint8_t>(text[0]);
   if (byte >= 0x80 && byte < 0xC0) return 0;
@@ -80,7 +80,7 @@ std::string plot_figure(const PlotFigure& figure) {
   const std::string width = svg_number(figure.width);
   const std::string style = (figure.grows ? "" : "max-width:" + width + "px;") +
                             (figure.narrowest > 0 ? "min-width:" + svg_number(figure.narrowest) + "px" : "");
-  constexpr double kColumn = 520;  // the widest that half of a page gives
+  constexpr double kColumn = 520;  // the widest that fits half a page
   const bool is_wide = !figure.grows && figure.width > kColumn;
   return "<figure class=\"chart" + std::string(is_wide ? " wide" : "") + "\">\n<figcaption>" +
          escape_html(figure.caption) + "</figcaption>\n" + figure.legend +

@@ -27,7 +27,7 @@ void ProtobufMessage::add_fixed(uint64_t bits, int num_bytes) {
 
 ProtobufMessage& ProtobufMessage::integer(int field, int64_t value) {
   add_tag(field, kVarint);
-  add_varint(static_cast<uint64_t>(value));  // negative ones as their 64 bits
+  add_varint(static_cast<uint64_t>(value));  // negative numbers as their 64 bits
   return *this;
 }
 

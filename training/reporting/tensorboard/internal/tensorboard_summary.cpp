@@ -37,7 +37,7 @@ ProtobufMessage make_value(const std::string& tag, const ProtobufMessage& metada
   return ProtobufMessage().text(1, tag).message(8, tensor).message(9, metadata);
 }
 
-/// HParamsPluginData (plugin_data.proto) with one of its members; these summaries have no numbers.
+/// HParamsPluginData (plugin_data.proto) with one of its members set; these summaries have no numbers.
 ProtobufMessage hyperparameter_value(const std::string& tag, int field, const ProtobufMessage& member) {
   constexpr int64_t kVersion = 0;
   const auto content = ProtobufMessage().integer(1, kVersion).message(field, member);
@@ -51,7 +51,7 @@ ProtobufMessage struct_value(const HyperparameterValue& value) {
   return ProtobufMessage().text(3, std::get<std::string>(value));
 }
 
-/// DataType of the plugin's api.proto.
+/// DataType (the plugin's api.proto).
 int64_t hyperparameter_type(const HyperparameterValue& value) {
   constexpr int64_t kText = 1;
   constexpr int64_t kSwitch = 2;
@@ -60,9 +60,9 @@ int64_t hyperparameter_type(const HyperparameterValue& value) {
   return std::holds_alternative<bool>(value) ? kSwitch : kText;
 }
 
-/// Width and height, as the header of a PNG file says them.
+/// Returns the width and height in the header of a PNG file.
 std::pair<uint32_t, uint32_t> png_size(std::span<const uint8_t> png) {
-  // The signature, then the first chunk: its length, its name, two numbers of four bytes each.
+  // The signature, then the first chunk: its length, its name and two numbers of four bytes each.
   constexpr std::string_view kStart("\x89PNG\r\n\x1a\n\0\0\0\x0DIHDR", 16);
   if (png.size() < kStart.size() + 8 || std::memcmp(png.data(), kStart.data(), kStart.size()) != 0) {
     throw InvalidArgument("[EventFileWriter] expected a PNG file, but got " + std::to_string(png.size()) +
