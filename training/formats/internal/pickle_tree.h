@@ -41,8 +41,8 @@ using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::stri
                                 PickledTuple, PickledDict>;
 
 /// Returns the value at `root` with everything it refers to, repeated for each reference. Throws
-/// CheckpointError naming `file` if repeated values take a multiple of the pickle's bytes, if a value contains
-/// itself or is nested deeper than kMaxNesting, or if a value is neither plain nor a tensor.
+/// CheckpointError naming `file` if repeated values take a multiple of the pickle's bytes, if a value
+/// contains itself or is nested deeper than kMaxNesting, or if a value is neither plain nor a tensor.
 PickleValue pickle_tree(const std::vector<PickleNode>& nodes, NodeIndex root, size_t pickle_bytes,
                         const std::string& file);
 
