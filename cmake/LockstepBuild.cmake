@@ -64,6 +64,14 @@ if(lockstep_sanitize)
   target_link_options(lockstep_options INTERFACE ${lockstep_sanitize})
 endif()
 
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # CMake passes absolute paths by -Xclang, which ccache cannot make relative, so that a second clone would compile everything
+  # again. Without the timestamps, clang takes the header in a clone whose files are younger.
+  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -fno-pch-timestamp
+    -Xclang -include -Xclang lockstep/cmake/lockstep_pch.h -x c++-header)
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
+endif()
+
 # lockstep_use_pch(target): compile with the one precompiled header of the build. All users share its flags,
 # position-independent code included, because GCC refuses a header compiled otherwise.
 function(lockstep_use_pch target)
