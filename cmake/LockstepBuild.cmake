@@ -27,7 +27,7 @@ if(LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # directory makes a second clone hit what the first one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${LOCKSTEP_CCACHE})
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true CCACHE_PCH_EXTSUM=true ${LOCKSTEP_CCACHE})
 endif()
 
 # Reading LibTorch's symbols is most of what a link does; lld takes a fifth of the usual linker's time for it.
@@ -64,13 +64,23 @@ if(lockstep_sanitize)
   target_link_options(lockstep_options INTERFACE ${lockstep_sanitize})
 endif()
 
-if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # CMake passes absolute paths by -Xclang, which ccache cannot make relative, so that a second clone would compile everything
-  # again. Without the timestamps, clang takes the header in a clone whose files are younger.
-  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -fno-pch-timestamp
-    -Xclang -include -Xclang lockstep/cmake/lockstep_pch.h -x c++-header)
+# Clang's precompiled header names the files of its clone, so each clone makes its own, and ccache compares the checksum file
+# beside it instead. CMake's own flags pass the header's absolute path in a way that ccache cannot make relative.
+set(lockstep_has_clang_pch OFF)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL)
+  set(lockstep_has_clang_pch ON)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
 endif()
+
+# lockstep_write_pch_checksum(file): what the precompiled header is made of, besides the compiler and its flags: the header and
+# LibTorch.
+function(lockstep_write_pch_checksum file)
+  set(header ${PROJECT_SOURCE_DIR}/cmake/lockstep_pch.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+  file(SHA256 ${header} checksum)
+  file(TIMESTAMP ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h torch_time UTC)
+  file(CONFIGURE OUTPUT ${file} CONTENT "${checksum} ${LOCKSTEP_TORCH_ROOT} ${torch_time}\n" @ONLY)
+endfunction()
 
 # lockstep_use_pch(target): compile with the one precompiled header of the build. All users share its flags,
 # position-independent code included, because GCC refuses a header compiled otherwise.
@@ -86,6 +96,9 @@ function(lockstep_use_pch target)
     target_precompile_headers(lockstep_pch PRIVATE <lockstep/cmake/lockstep_pch.h>)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       target_compile_options(lockstep_pch PRIVATE -fpch-preprocess)
+    elseif(lockstep_has_clang_pch)
+      set_target_properties(lockstep_pch PROPERTIES CXX_COMPILER_LAUNCHER "")
+      lockstep_write_pch_checksum(${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/lockstep_pch.dir/cmake_pch.hxx.pch.sum)
     endif()
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
