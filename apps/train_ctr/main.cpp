@@ -17,6 +17,7 @@
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
 #include "lockstep/strategies/core/stop_agreement.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/training/callbacks/interruption.h"
@@ -87,7 +88,13 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
     const int64_t every = options.test_every > 0 ? options.test_every : options.steps;
     const int64_t end = std::min(options.steps, (next / every + 1) * every);
     progress.begin();
-    training.train(next, end, {.on_step = on_step});
+    try {
+      training.train(next, end, {.on_step = on_step});
+    } catch (const ClosureCancelled&) {
+      // The signal has also reached all workers, and they left before this step's closures.
+      signal = interruption.signal();
+      if (signal == 0) throw;
+    }
     if (signal != 0 || next == options.steps) continue;
     const auto scores = training.test();
     if (!is_silent)

@@ -97,7 +97,8 @@ ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> re
                            .worker_timeout = options.worker_timeout,
                            .join_timeout = cluster_.join_timeout,
                            .expected_workers = worker_names(spec),
-                           .on_message = options.on_message});
+                           .on_message = options.on_message,
+                           .is_ending = options.is_ending});
 }
 
 ClusterCoordinator::~ClusterCoordinator() {

@@ -88,6 +88,10 @@ struct CoordinatorOptions {
   /// Called on the chief with a line for each worker that comes or is lost, by any thread. Empty: prints to
   /// std::cerr.
   std::function<void(const std::string&)> on_message;
+  /// Returns whether the job is asked to end. Called on the chief by another thread. Once it returns true and
+  /// all workers have left, closures that wait are cancelled at once; otherwise the chief waits for workers
+  /// to come back. Empty: the chief always waits.
+  std::function<bool()> is_ending;
 };
 
 /// The dataset of a worker, made in the worker's process when a closure first asks for it. Copies refer to

@@ -123,7 +123,7 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
       looks_ahead_(parameters.looks_ahead && !is_synchronous_),
       is_leaving_(parameters.is_leaving) {
   slots_per_step_ = checked_slots(parameters, *resolver);
-  CoordinatorOptions coordinator{.on_message = parameters.on_message};
+  CoordinatorOptions coordinator{.on_message = parameters.on_message, .is_ending = parameters.is_leaving};
   // The chief keeps together the steps that workers take together.
   if (!is_synchronous_) coordinator.max_staleness = parameters.max_staleness;
   coordinator_ = std::make_unique<ClusterCoordinator>(resolver, coordinator, cluster);

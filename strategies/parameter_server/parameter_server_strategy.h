@@ -44,7 +44,8 @@ struct ParameterServerOptions {
   bool looks_ahead = true;
   /// Called on the chief with a line for each worker that comes or is lost; see CoordinatorOptions.
   std::function<void(const std::string&)> on_message;
-  /// Returns whether this worker should leave; see ClusterCoordinator::serve(). Empty: it stays.
+  /// Returns whether this process is asked to end: a worker then leaves, see ClusterCoordinator::serve(), and
+  /// a chief does not wait for workers to come back, see CoordinatorOptions::is_ending. Empty: they stay.
   std::function<bool()> is_leaving;
 };
 
@@ -238,8 +239,10 @@ class ParameterServerStrategy : public Strategy {
   /// A step that this chief or an earlier one has made before is computed, but not applied again.
   ///
   /// Throws InvalidArgument on a worker and for an undefined name, and ClusterError if there is no worker for
-  /// too long, and rethrows errors of the function. With a staleness of 0, throws PeerLost if a server was
-  /// lost: its values may then be of another step, so resume the training from what was saved.
+  /// too long, and rethrows errors of the function. Throws ClosureCancelled if `is_leaving` returns true on
+  /// this chief and all workers have left; steps that `on_step` was not called for may then be missing. With
+  /// a staleness of 0, throws PeerLost if a server was lost: its values may then be of another step, so
+  /// resume the training from what was saved.
   void run_steps(const std::string& name, int64_t begin, int64_t end, const OnStep& on_step);
 
   /// Returns, on the chief, the counts over all steps that run_steps() has made.

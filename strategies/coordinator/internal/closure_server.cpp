@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
 
 namespace lockstep {
 namespace {
@@ -176,7 +177,17 @@ void ClosureServer::watch() {
 }
 
 void ClosureServer::fail_without_workers(Clock::time_point now) {
-  if (!workers_.empty() || !queue_->has_open()) last_at_work_ = now;
+  if (!workers_.empty() || !queue_->has_open()) {
+    last_at_work_ = now;
+    return;
+  }
+  if (options_.is_ending && options_.is_ending()) {
+    queue_->fail_waiting(
+        std::make_exception_ptr(ClosureCancelled("[ClusterCoordinator] the job was asked to end, and all "
+                                                 "workers have left before its last closures")));
+    forget_ended();
+    return;
+  }
   if (now - last_at_work_ < options_.join_timeout) return;
   last_at_work_ = now;
   queue_->fail_waiting(std::make_exception_ptr(

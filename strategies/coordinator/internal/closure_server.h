@@ -33,6 +33,9 @@ struct ClosureServerOptions {
   std::string expected_workers = "any worker";  ///< named in that error
   /// Receives a line for each worker that joins or is lost; called from any thread. Null: stderr.
   std::function<void(const std::string&)> on_message;
+  /// Returns whether closures are cancelled as soon as there is no worker. Called from another thread. Null:
+  /// they are not.
+  std::function<bool()> is_ending;
 };
 
 /// The coordinator's side of the connections to its workers. Workers may join at any time; they request

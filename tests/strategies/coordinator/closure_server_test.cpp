@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
 #include "lockstep/tests/support/closure_server_support.h"
 
 namespace lockstep {
@@ -71,6 +73,34 @@ TEST(ClosureServer, AWorkerThatComesLaterRunsWhatWaits) {
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_FALSE(server.queue().is_done());
   WorkerThread worker(server.port(), "worker 0", square);
+  EXPECT_EQ(sole_value(result_of(server, submitted)), 144);
+  server.end();
+  worker.get();
+}
+
+TEST(ClosureServer, ClosuresThatNoWorkerIsLeftForAreCancelledOnceTheJobIsAskedToEnd) {
+  MessageLines lines;
+  std::atomic<bool> is_ending{false};
+  auto options = options_with(lines);
+  options.worker_timeout = milliseconds(500);
+  options.is_ending = [&] { return is_ending.load(); };
+  ClosureServer server(options);
+  const auto submitted = server.submit("square", {int64_t{12}});
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_FALSE(server.queue().is_done()) << "a worker may still come";
+  is_ending = true;
+  EXPECT_EQ(server.queue().wait_for(submitted.closure), ClosureQueue::Outcome::kCancelled);
+  EXPECT_THROW(server.queue().join(), ClosureCancelled);
+}
+
+TEST(ClosureServer, AWorkerThatIsLeftFinishesItsClosureThoughTheJobIsAskedToEnd) {
+  MessageLines lines;
+  auto options = options_with(lines);
+  options.is_ending = [] { return true; };
+  ClosureServer server(options);
+  WorkerThread worker(server.port(), "worker 0", square);
+  while (server.workers().empty()) std::this_thread::sleep_for(milliseconds(1));
+  const auto submitted = server.submit("square", {int64_t{12}});
   EXPECT_EQ(sole_value(result_of(server, submitted)), 144);
   server.end();
   worker.get();
