@@ -14,6 +14,7 @@
 #include "lockstep/runtime/cluster/union_cluster_resolver.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/graphs/capturable_step.h"
 #include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/runtime/precision/grad_scaler.h"

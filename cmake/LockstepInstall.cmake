@@ -31,5 +31,5 @@ install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstep-targets.cmake DESTINA
 install(FILES
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepCuda.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
   DESTINATION ${lockstep_package_folder})

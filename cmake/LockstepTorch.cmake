@@ -1,8 +1,8 @@
 # Finds LibTorch and makes the interface target lockstep_torch.
 #
-# With CUDA, Torch's own package does it. Without, that package is of no use: the wheel's demands a CUDA toolkit
-# even of programs that never touch a GPU. Then the two CPU libraries are named here, and nothing of CUDA is
-# asked for. An installed lockstep runs this same file for its users.
+# LibTorch's libraries are named here, because Torch's own package demands a CUDA toolkit with nvcc, even of programs that
+# never touch a GPU. Lockstep has no kernels of its own, so the GPU half compiles without nvcc. An installed lockstep runs
+# this same file for its users.
 
 set(LOCKSTEP_TORCH_VERSION 2.11)
 # CMAKE_PREFIX_PATH may hold LibTorch's folder, or share/cmake inside it, which is what Python's
@@ -37,48 +37,61 @@ if(NOT lockstep_torch_found VERSION_EQUAL LOCKSTEP_TORCH_VERSION AND NOT LOCKSTE
     "Lockstep uses LibTorch's internals; -DLOCKSTEP_ANY_LIBTORCH=ON tries anyway.")
 endif()
 
-# The GPU half needs a toolkit to compile with, NCCL, and the NVIDIA libraries that libtorch_cuda.so loads: beside a
-# wheel (nvidia/), or inside the folder of a LibTorch archive.
-if(LOCKSTEP_CUDA STREQUAL "AUTO")
-  set(lockstep_with_cuda OFF)
-  find_library(LOCKSTEP_CUDNN NAMES cudnn libcudnn.so.9 HINTS ${LOCKSTEP_TORCH_ROOT}/lib ${LOCKSTEP_TORCH_ROOT}/../nvidia/cudnn/lib NO_DEFAULT_PATH)
-  if(EXISTS ${LOCKSTEP_TORCH_ROOT}/lib/libtorch_cuda.so AND LOCKSTEP_CUDNN)
-    find_package(CUDAToolkit QUIET)
-    find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${LOCKSTEP_TORCH_ROOT}/../nvidia/nccl/include)
-    if(CUDAToolkit_FOUND AND LOCKSTEP_NCCL_INCLUDE)
-      set(lockstep_with_cuda ON)
+# With AUTO, a build is for GPUs if all that it needs is there.
+set(lockstep_with_cuda OFF)
+set(lockstep_torch_word "without CUDA")
+if(LOCKSTEP_CUDA)
+  include(${CMAKE_CURRENT_LIST_DIR}/LockstepCuda.cmake)
+  if(NOT lockstep_cuda_problem)
+    set(lockstep_with_cuda ON)
+    set(lockstep_torch_word "with CUDA ${lockstep_cuda_major}")
+  elseif(LOCKSTEP_CUDA STREQUAL "AUTO")
+    string(APPEND lockstep_torch_word ": ${lockstep_cuda_problem}")
+    if(lockstep_cuda_major)
+      message(WARNING "Lockstep is built without CUDA, although ${LOCKSTEP_TORCH_ROOT} has it: ${lockstep_cuda_problem}. "
+        "-DLOCKSTEP_CUDA=OFF leaves this warning out.")
     endif()
+  else()
+    message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but Lockstep cannot use CUDA with LibTorch in ${LOCKSTEP_TORCH_ROOT}: "
+      "${lockstep_cuda_problem}. -DLOCKSTEP_CUDA=OFF builds without CUDA.")
   endif()
-else()
-  set(lockstep_with_cuda ${LOCKSTEP_CUDA})
 endif()
 
+find_library(LOCKSTEP_TORCH_CPU torch_cpu HINTS ${LOCKSTEP_TORCH_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
+find_library(LOCKSTEP_C10 c10 HINTS ${LOCKSTEP_TORCH_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
+foreach(library torch_cpu c10)
+  add_library(lockstep_${library} SHARED IMPORTED)
+endforeach()
+set_target_properties(lockstep_torch_cpu PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_TORCH_CPU})
+set_target_properties(lockstep_c10 PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_C10})
+
 add_library(lockstep_torch INTERFACE)
+target_link_libraries(lockstep_torch INTERFACE lockstep_torch_cpu lockstep_c10)
+# LibTorch's libraries find NVIDIA's by their own search paths at run time; the linker need not resolve what those hold.
+target_link_options(lockstep_torch INTERFACE -Wl,--allow-shlib-undefined)
+target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_TORCH_ROOT}/include ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include)
+target_compile_definitions(lockstep_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+
 if(lockstep_with_cuda)
-  # Without a list Torch's package probes for a GPU, which a build machine need not have.
-  if(NOT TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
-    set(TORCH_CUDA_ARCH_LIST "8.0;9.0")
-  endif()
-  find_package(Torch REQUIRED PATHS ${LOCKSTEP_TORCH_ROOT}/share/cmake/Torch NO_DEFAULT_PATH)
-  find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${LOCKSTEP_TORCH_ROOT}/../nvidia/nccl/include REQUIRED)
-  target_link_libraries(lockstep_torch INTERFACE torch)
-  target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_NCCL_INCLUDE})
-  target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_WITH_CUDA=1)
-  set(lockstep_torch_word "with CUDA")
-else()
-  find_library(LOCKSTEP_TORCH_CPU torch_cpu HINTS ${LOCKSTEP_TORCH_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
-  find_library(LOCKSTEP_C10 c10 HINTS ${LOCKSTEP_TORCH_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
-  foreach(library torch_cpu c10)
+  foreach(library torch_cuda c10_cuda)
     add_library(lockstep_${library} SHARED IMPORTED)
+    set_target_properties(lockstep_${library} PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_TORCH_ROOT}/lib/lib${library}.so)
   endforeach()
-  # The two NVIDIA libraries that even libtorch_cpu.so loads are found by its own search path at run time;
-  # the linker need not resolve what they hold.
-  set_target_properties(lockstep_torch_cpu PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_TORCH_CPU})
-  set_target_properties(lockstep_c10 PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_C10})
-  target_link_libraries(lockstep_torch INTERFACE lockstep_torch_cpu lockstep_c10)
-  target_link_options(lockstep_torch INTERFACE -Wl,--allow-shlib-undefined)
-  target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_TORCH_ROOT}/include ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include)
-  target_compile_definitions(lockstep_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-  set(lockstep_torch_word "without CUDA")
+  add_library(lockstep_cudart SHARED IMPORTED)
+  set_target_properties(lockstep_cudart PROPERTIES IMPORTED_LOCATION ${lockstep_cudart})
+  # Operators register themselves when libtorch_cuda.so is loaded, so it must stay linked even if no symbol of it is used.
+  target_link_libraries(lockstep_torch INTERFACE
+    "-Wl,--push-state,--no-as-needed,\"${LOCKSTEP_TORCH_ROOT}/lib/libtorch_cuda.so\",--pop-state"
+    lockstep_torch_cuda lockstep_c10_cuda lockstep_cudart)
+  target_include_directories(lockstep_torch SYSTEM INTERFACE ${lockstep_cuda_headers})
+  target_compile_definitions(lockstep_torch INTERFACE USE_C10D_NCCL LOCKSTEP_WITH_CUDA=1)
+  if(lockstep_nccl_header)
+    # A folder with nccl.h alone can be searched before all others: a toolkit's or one in CPATH may hold another version's header.
+    set(lockstep_nccl_folder ${CMAKE_CURRENT_BINARY_DIR}/lockstep_nccl)
+    file(CONFIGURE OUTPUT ${lockstep_nccl_folder}/nccl.h
+      CONTENT "#pragma GCC system_header\n#include \"${lockstep_nccl_header}\"\n" @ONLY)
+    target_include_directories(lockstep_torch BEFORE INTERFACE ${lockstep_nccl_folder})
+    message(STATUS "CUDA ${lockstep_cuda_version}: ${lockstep_cuda_headers}; NCCL ${lockstep_nccl_version}: ${lockstep_nccl_header}")
+  endif()
 endif()
 message(STATUS "LibTorch ${lockstep_torch_found} in ${LOCKSTEP_TORCH_ROOT}, ${lockstep_torch_word}")

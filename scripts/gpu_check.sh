@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Checks the GPU half on a machine with a GPU: builds with CUDA, runs the GPU tests, short trainings and the benchmark, and
-# writes one JSON with every figure, each program's exit code, and why something was not measured. It is written anew after
-# each program, so that nothing is lost where a later one ends the machine. Fails where a program did.
+# Checks the GPU half on a machine with GPUs: builds with CUDA, runs the GPU tests, short trainings and the benchmark. If there
+# are several GPUs, it also trains on all of them, in threads of one process and in one process for each GPU, and measures how
+# both scale. It writes one JSON with every figure, each program's exit code, and why something was not measured. The JSON is
+# written anew after each program, so that nothing is lost if a later one ends the machine. Fails if a program did.
+# If a program hangs, it is ended, and a report beside its log has the stacks of all its threads (install gdb for them) and
+# the load of each GPU: see run_watched.py.
 #   --out FILE         the JSON (build/gpu_check/result.json); each run also keeps its own, with the logs, in
 #                      build/gpu_check/<time of its start>
 #   --packages FOLDER  takes Debian packages out of this folder (*.deb) instead of installing any, and fetches nothing: LibTorch
@@ -9,6 +12,8 @@
 #   --images PATH      class folder or zip that the benchmark also trains on (else it draws PNGs)
 #   --data PATH        what train_mnist trains on, see its --data (else digits that it draws)
 #   --limit SECONDS    of each program (900); one that takes longer is ended and counts as failed
+#   --stall SECONDS    a program that prints nothing for so long (60) is considered stuck and ended, and counts as failed;
+#                      speed_benchmark has 330 s at least, because it is silent while it measures
 #   --build-only       ends once all is built, which takes no GPU
 # With --list-packages it only prints the packages that the folder must hold, those they need included.
 set -euo pipefail
@@ -20,7 +25,10 @@ readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtes
   libpng-dev libpng16-16 libjpeg-dev libjpeg62-turbo-dev libjpeg62-turbo libzip-dev libzip4 zlib1g-dev zlib1g
   libbz2-1.0 liblzma5 libzstd1 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3)
 
-packages='' images='' data=generated out=build/gpu_check/result.json limit=900 build_only=''
+# speed_benchmark itself waits 300 s for the answer of another process, and then says so.
+readonly benchmark_stall=330
+
+packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=60 build_only=''
 while (($#)); do
   case $1 in
     --out) out=${2:?--out: expected a file} && shift 2 ;;
@@ -28,12 +36,14 @@ while (($#)); do
     --images) images=${2:?--images: expected a path} && shift 2 ;;
     --data) data=${2:?--data: expected a path} && shift 2 ;;
     --limit) limit=${2:?--limit: expected seconds} && shift 2 ;;
+    --stall) stall=${2:?--stall: expected seconds} && shift 2 ;;
     --build-only) build_only=1 && shift ;;
     --list-packages) printf '%s\n' "${libraries[@]}" && exit ;;
-    *) fail "expected --out, --packages, --images, --data, --limit, --build-only or --list-packages, but got '$1'" 2 ;;
+    *) fail "expected --out, --packages, --images, --data, --limit, --stall, --build-only or --list-packages, but got '$1'" 2 ;;
   esac
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: expected a number of seconds, but got '$limit'" 2
+[[ $stall =~ ^[1-9][0-9]*$ ]] || fail "--stall: expected a number of seconds, but got '$stall'" 2
 
 if [[ ! $build_only ]] && ! timeout 60 nvidia-smi -L >/dev/null 2>&1; then
   fail "this machine has no GPU that nvidia-smi lists; --build-only builds without one" 7
@@ -72,6 +82,17 @@ configure cuda -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
 build cuda "${tests[@]}" speed_benchmark train_mnist
 [[ ! $build_only ]] || exit 0
 
+# gpu:0, gpu:1, ... are then those of nvidia-smi, in this order.
+export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}
+# As many as `launch_local.sh --gpus all` takes: those of nvidia-smi -L, or those that CUDA_VISIBLE_DEVICES leaves.
+num_gpus=$(python3 -B -c 'import sys
+sys.path.insert(0, "scripts")
+from launch_local_options import LaunchError, choose_gpus
+try:
+    print(len(choose_gpus("all")))
+except LaunchError as error:
+    sys.exit(f"error: {error}")') || exit 7
+
 # Earlier runs keep their folders.
 run=build/gpu_check/$(date -u +%Y%m%dT%H%M%SZ)-$$
 mkdir -p "$run"
@@ -87,28 +108,47 @@ note() {
 
 write_result() { python3 scripts/gpu_check_result.py "$run" "$out" || fail "cannot write $out"; }
 
-# check section name command...: what it says goes to <run>/<name>.out and .log.
+# check section name command...: its output goes to <run>/<name>.out and .log, the report of a program that hangs to .stall.
 check() {
-  local section=$1 name=$2 start=$SECONDS code=0
+  local section=$1 name=$2 start=$SECONDS code=0 patience=$stall
   shift 2
   if [[ $planning ]]; then
     note plan "$section" "$name"
     return
   fi
   say "Running $name"
-  timeout --kill-after=10 "$limit" "$@" >"$run/$name.out" 2>"$run/$name.log" </dev/null || code=$?
+  if [[ $section == benchmarks ]] && ((patience < benchmark_stall)); then patience=$benchmark_stall; fi
+  python3 -B scripts/run_watched.py --limit "$limit" --stall "$patience" "$run/$name" "$@" || code=$?
   if ((code)); then
     failed+=("$name")
     say "$name failed with exit code $code after $((SECONDS - start)) s"
-    tail -n 20 "$run/$name.out" "$run/$name.log" >&2
+    tail -n 20 "$run/$name.out" "$run/$name.log" >&2 || true
   fi
   note finished "$section" "$name" "$code" "$((SECONDS - start))"
   write_result
 }
 
-train() {
-  check training "train_$1" build/cuda/bin/train_mnist --strategy mirrored --devices gpu:0 --data "$data" --epochs 1 --seed 1 \
-    "${@:2}"
+# gpus count: Prints gpu:0,gpu:1,... for so many GPUs.
+gpus() {
+  local list
+  printf -v list ',gpu:%s' $(seq 0 $(($1 - 1)))
+  printf '%s\n' "${list:1}"
+}
+
+# in_threads count, in_processes count: Set `layout` to a command that trains on so many GPUs.
+in_threads() { layout=(build/cuda/bin/train_mnist --strategy mirrored --devices "$(gpus "$1")"); }
+in_processes() { layout=(scripts/launch_local.sh --gpus "$1" build/cuda/bin/train_mnist --strategy multi_worker); }
+
+# train name flag...: one epoch in this layout.
+train() { check training "train_$1" "${layout[@]}" --data "$data" --epochs 1 --seed 1 "${@:2}"; }
+
+# scale threads|processes count: for the rate of the second epoch on so many GPUs, each with the same work. No pass over the
+# images ends with a smaller batch, and no layout alone has cuDNN measure its algorithms.
+scale() {
+  "in_$1" "$2"
+  check scaling "scale_$1_$2" "${layout[@]}" --data "$data" --epochs 2 --seed 1 --model mobilenet_v2 --image-size 96 \
+    --precision bfloat16 --no-cudnn-benchmark --per-replica-batch-size 256 --steps-per-epoch 100 \
+    --limit-train $((20 * 256 * $2)) --limit-test 1000
 }
 
 measure() {
@@ -116,11 +156,12 @@ measure() {
   [[ $planning ]] || cat "$run/$1.out"
 }
 
-check_all() {
-  local program
+check_one_gpu() {
+  local program layout
   for program in "${tests[@]}"; do
     check tests "$program" "build/cuda/bin/$program" "--gtest_output=json:$run/$program.json"
   done
+  in_threads 1
   train float32
   train tf32 --precision tf32
   train bfloat16 --precision bfloat16
@@ -133,6 +174,32 @@ check_all() {
   measure bfloat16_batch_64_cuda_graph --bfloat16 --cuda-graph --global-batch-size 64 --parts bare,torch,logical,profile \
     --steps 16 --warm-up-steps 12 ${images:+--images "$images"}
   measure float32_batch_256 --global-batch-size 256 --parts bare,torch,logical
+}
+
+check_several_gpus() {
+  local count layout sync_batch_norm=(--sync-batch-norm --model mobilenet_v2 --steps-per-epoch 50 --limit-test 1000)
+  in_threads "$num_gpus"
+  train threads
+  train threads_cuda_graph --cuda-graph
+  train threads_sync_batch_norm "${sync_batch_norm[@]}"
+  train threads_hierarchical_copy --cross-device-ops hierarchical_copy
+  in_processes all
+  train processes
+  train processes_cuda_graph --cuda-graph
+  # The default parts of speed_benchmark have done this for two GPUs.
+  ((num_gpus == 2)) ||
+    measure ops_all_gpus --parts ops --replicas "$num_gpus" --global-batch-size $((32 * num_gpus))
+  for ((count = 1; ; count = 2 * count < num_gpus ? 2 * count : num_gpus)); do
+    scale threads "$count"
+    scale processes "$count"
+    ((count < num_gpus)) || break
+  done
+}
+
+# What hangs on several GPUs comes last: it may leave them unusable.
+check_all() {
+  check_one_gpu
+  ((num_gpus == 1)) || check_several_gpus
 }
 
 peers=(--peers benchmarks/peers)
@@ -150,7 +217,10 @@ if [[ ! $images ]]; then
 fi
 timeout 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader >"$run/gpus" ||
   note left_out "the GPU's name" "nvidia-smi failed"
+((num_gpus > 1)) || note left_out "several GPUs" "there is one GPU"
+note settings num_gpus "$num_gpus"
 note settings limit_seconds "$limit"
+note settings stall_seconds "$stall"
 note settings images "${images:-none}"
 note settings data "$data"
 planning=1

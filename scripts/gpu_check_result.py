@@ -3,8 +3,8 @@
 
 RUN is that run's folder: `gpus` has a line each, `settings` has a line `key<TAB>value` each, `plan` a line `section<TAB>name` for each program
 that is to run, `finished` a line `section<TAB>name<TAB>exit code<TAB>seconds` for each that has, `left_out` a line
-`what<TAB>why`. Beside them lie the programs' own results and logs. The JSON goes to RUN/result.json and to OUT, each of
-which is whole at any time.
+`what<TAB>why`. Beside them lie the programs' own results and logs, and run_watched.py's reports of those that it had to
+end. The JSON goes to RUN/result.json and to OUT, each of which is whole at any time.
 """
 
 import json
@@ -13,8 +13,12 @@ import pathlib
 import re
 import sys
 
-TIMED_OUT = 124  # timeout's exit code
+ENDED_BY_WATCH = 124  # run_watched.py's exit code
 KILLED = 128  # a shell's exit code for a signal, less its number
+SCALING_NOTE = (
+    "images/s over all GPUs, as train_mnist itself prints them for epoch 2 of 2, so warm: MobileNetV2 at 96x96 in bfloat16, "
+    "100 steps of 256 images for each GPU, without cuDNN's benchmark mode. threads: replicas in one process; processes: one "
+    "worker process for each GPU. Ratios are to one GPU of the same layout")
 
 
 def rows(path):
@@ -59,7 +63,35 @@ def training_figures(run, name):
     return {"test_accuracy": float(accuracies[-1])}
 
 
-SECTIONS = {"tests": test_figures, "benchmarks": benchmark_figures, "training": training_figures}
+def scaling_figures(run, name):
+    # Lines of progress have a rate, too, but no test accuracy. launch_local.sh's lines begin with a worker's number.
+    rates = re.findall(r"\bepoch 2/2  .*test accuracy \S+  ([0-9]+) images/s$", read_log(run / f"{name}.out"), re.MULTILINE)
+    if not rates:
+        return {"not_measured": "it ended without the rate of its second epoch"}
+    return {"images_per_second": int(rates[-1])}
+
+
+def arrange_scaling(entries):
+    """Puts the entries `scale_<layout>_<GPUs>` in one table a layout, and adds their ratios to one GPU."""
+    if not entries:
+        return {}
+    tables = {"note": SCALING_NOTE}
+    for name, entry in entries.items():
+        _, layout, count = name.split("_")
+        table = tables.setdefault(layout, {})
+        table[count] = entry
+        one_gpu = table.get("1", {}).get("images_per_second")
+        if one_gpu and "images_per_second" in entry:
+            entry["ratio_to_one_gpu"] = round(entry["images_per_second"] / one_gpu, 3)
+    return tables
+
+
+SECTIONS = {
+    "tests": test_figures,
+    "benchmarks": benchmark_figures,
+    "training": training_figures,
+    "scaling": scaling_figures,
+}
 
 
 def collect(run):
@@ -77,16 +109,20 @@ def collect(run):
     for section, figures in SECTIONS.items():
         result[section] = {}
         for _, name, code, seconds in [row for row in finished if row[0] == section]:
-            # A program that SIGTERM does not end is killed: another exit code of timeout's.
-            was_killed = int(code) == KILLED + 9 and int(seconds) >= int(result["settings"].get("limit_seconds", 0))
+            stuck = (run / f"{name}.stall").exists()
             entry = {
                 "exit_code": int(code),
                 "seconds": int(seconds),
-                "timed_out": int(code) == TIMED_OUT or was_killed,
+                "timed_out": int(code) == ENDED_BY_WATCH and not stuck,
+                "stuck": stuck,
             }
+            reports = [str(path) for path in (run / f"{name}.stall", run / f"{name}.limit") if path.exists()]
+            if reports:
+                entry["report"] = reports[0]
             if int(code) > KILLED:
                 entry["signal"] = int(code) - KILLED
             result[section][name] = entry | figures(run, name)
+    result["scaling"] = arrange_scaling(result["scaling"])
     return result
 
 

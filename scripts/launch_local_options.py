@@ -1,12 +1,15 @@
 """The command line of launch_local.sh."""
 
 import dataclasses
+import itertools
 import os
 import re
 import shutil
+import subprocess
 
 USAGE = """\
 usage: launch_local.sh [option...] N program [argument...]
+       launch_local.sh [option...] --gpus N|all program [argument...]
        launch_local.sh [option...] --ps P --workers W program [argument...]
 
 Starts N workers of one training job on this machine: N processes of the program, each with its own TF_CONFIG on a free
@@ -18,6 +21,12 @@ With --ps the job is one of parameter servers: a chief, W workers and P servers,
   --chief            worker 0 is the job's chief
   --ps P             so many parameter servers
   --workers W        with --ps: so many workers beside the chief
+  --gpus N|all       starts one worker for each of N GPUs, or for each GPU; with --ps, in place of --workers. Each
+                     worker sees only its own GPU, and keeps it when it is started again. Servers and their chief see
+                     none. If CUDA_VISIBLE_DEVICES is set, the workers get the GPUs that it names, in that order.
+                     Otherwise they get nvidia-smi's GPUs 0, 1, ..., and CUDA_DEVICE_ORDER=PCI_BUS_ID unless you set it.
+                     A worker keeps to the CPUs of its GPU's NUMA node if the node is known and large enough for its
+                     workers' share of all CPUs
   --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
   --quiet            prints only what worker 0, or the chief of parameter servers, writes
   --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
@@ -37,12 +46,14 @@ the workers, nothing is started any more, and the exit code is 130 or 143 once t
 started, or their output not be written.
 
 Examples: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
+          launch_local.sh --gpus all build/release/bin/train_mnist --strategy multi_worker
           launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server
 """
 
 MOST_WORKERS = 1024
 MOST_RESTARTS = 1000000
 LONGEST_GRACE = 86400
+SECONDS_FOR_NVIDIA_SMI = 60
 WRONG_USAGE, PEER_LOST, NO_RESOURCES = 2, 5, 7  # exit codes
 
 
@@ -64,6 +75,7 @@ class Options:
     min_workers: int = 0  # 0: every start has as many
     servers: int = 0  # 0: it is no job of parameter servers
     workers: int = 0
+    gpus: list = dataclasses.field(default_factory=list)  # one for each worker, as CUDA_VISIBLE_DEVICES names it
     command: list = dataclasses.field(default_factory=list)
     executable: str = ""
 
@@ -74,9 +86,9 @@ def parse_folder(text):
     return text
 
 
-def parse_count(name, what, text, least, most):
+def parse_count(name, what, text, least, most, or_else=""):
     if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise LaunchError(f"{name}: expected a number of {what} from {least} to {most}, but got '{text}'")
+        raise LaunchError(f"{name}: expected {or_else}a number of {what} from {least} to {most}, but got '{text}'")
     return int(text)
 
 
@@ -84,6 +96,54 @@ def parse_grace(text):
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) > LONGEST_GRACE:
         raise LaunchError(f"--grace: expected seconds from 0 to {LONGEST_GRACE}, but got '{text}'")
     return float(text)
+
+
+def visible_gpus(text):
+    """Returns the GPUs that this text of CUDA_VISIBLE_DEVICES leaves visible. CUDA ignores all after an invalid one."""
+    names = (name.strip() for name in text.split(","))
+    gpus = list(itertools.takewhile(re.compile(r"[0-9]+|(GPU|MIG)-\S+").fullmatch, names))
+    for name in gpus:
+        if gpus.count(name) > 1:
+            raise LaunchError(f"--gpus: expected different GPUs in CUDA_VISIBLE_DEVICES, but got '{text}'")
+    return gpus
+
+
+def ask_nvidia_smi(*arguments):
+    """Returns the completed process. Raises OSError or subprocess.SubprocessError."""
+    return subprocess.run(
+        ["nvidia-smi", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+        timeout=SECONDS_FOR_NVIDIA_SMI)
+
+
+def listed_gpus():
+    """Returns the numbers that nvidia-smi lists."""
+    try:
+        process = ask_nvidia_smi("-L")
+    except FileNotFoundError as error:
+        raise LaunchError("--gpus: expected nvidia-smi in PATH, which lists the GPUs, or CUDA_VISIBLE_DEVICES, which names "
+                          "them, but found neither") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LaunchError(f"--gpus: cannot list the GPUs: {error}") from error
+    if process.returncode != 0:
+        said = (process.stdout + process.stderr).strip().partition("\n")[0]
+        raise LaunchError(f"--gpus: expected nvidia-smi -L to list the GPUs, but it failed with exit code "
+                          f"{process.returncode}: {said}")
+    return re.findall("^GPU ([0-9]+):", process.stdout, re.MULTILINE)
+
+
+def choose_gpus(text):
+    """Returns the GPUs of --gpus, one for each worker."""
+    wanted = None if text == "all" else parse_count("--gpus", "GPUs", text, 1, MOST_WORKERS, or_else="all or ")
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        gpus, has = listed_gpus(), "nvidia-smi lists"
+    else:
+        gpus, has = visible_gpus(given), f"CUDA_VISIBLE_DEVICES='{given}' names"
+    if not gpus:
+        raise LaunchError(f"--gpus: expected a GPU, but {has} none")
+    if wanted is not None and wanted > len(gpus):
+        raise LaunchError(f"--gpus: expected at most {len(gpus)}, as {has} no more, but got '{text}'")
+    return gpus[:wanted]
 
 
 def find_executable(program):
@@ -113,12 +173,13 @@ def with_program(options, command):
 def parse(arguments):
     """The options; those after N belong to the program. None where help was asked for."""
     options = Options()
-    min_workers = workers = None  # N comes later
+    min_workers = workers = gpus = None  # N comes later
     rest = list(arguments)
     while rest and re.match("-[^0-9]", rest[0]):
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
-        if name in ("--output", "--grace", "--max-restarts", "--min-workers", "--ps", "--workers") and not equals and rest:
+        if (name in ("--output", "--grace", "--max-restarts", "--min-workers", "--ps", "--workers", "--gpus") and not equals
+                and rest):
             value = rest.pop(0)
         if argument in ("--help", "-h"):
             return None
@@ -138,10 +199,18 @@ def parse(arguments):
             options.servers = parse_count(name, "parameter servers", value, 1, MOST_WORKERS)
         elif name == "--workers":
             workers = parse_count(name, "workers", value, 1, MOST_WORKERS)
+        elif name == "--gpus":
+            gpus = value
         else:
-            raise LaunchError("expected --chief, --ps, --workers, --output, --quiet, --grace, --max-restarts, --min-workers, "
-                              f"--help or N, but got '{argument}'")
-    if bool(options.servers) != (workers is not None):
+            raise LaunchError("expected --chief, --ps, --workers, --gpus, --output, --quiet, --grace, --max-restarts, "
+                              f"--min-workers, --help or N, but got '{argument}'")
+    if gpus is not None:
+        options.gpus = choose_gpus(gpus)
+        if workers not in (None, len(options.gpus)):
+            raise LaunchError(f"--workers: expected {len(options.gpus)} beside --gpus {gpus}, which starts one worker for each "
+                              f"GPU, but got {workers}")
+        workers = len(options.gpus)
+    elif bool(options.servers) != (workers is not None):
         raise LaunchError("--ps, --workers: expected both of them or neither, but got one")
     if options.servers:
         if options.chief or min_workers is not None:
@@ -149,11 +218,15 @@ def parse(arguments):
                               "always a chief and a worker that has failed is not waited for, but got both")
         options.workers = workers
         return with_program(options, rest)
-    if not rest:
-        raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
-    options.workers = parse_count("N", "workers", rest[0], 1, MOST_WORKERS)
+    if gpus is None:
+        if not rest:
+            raise LaunchError("N: expected a number of workers and a program, but got none; --help says more")
+        workers = parse_count("N", "workers", rest.pop(0), 1, MOST_WORKERS)
+    elif rest and re.fullmatch("[0-9]+", rest[0]):
+        raise LaunchError(f"N: expected the program after --gpus, which starts one worker for each GPU, but got '{rest[0]}'")
+    options.workers = workers
     if min_workers is not None:
         options.min_workers = parse_count("--min-workers", "workers", min_workers, 1, options.workers)
         if not options.max_restarts:
             raise LaunchError("--min-workers: expected --max-restarts with it, but got none")
-    return with_program(options, rest[1:])
+    return with_program(options, rest)

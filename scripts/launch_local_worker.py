@@ -1,8 +1,10 @@
 """How launch_local.sh starts its workers: what each of them finds, and how its end is told."""
 
+import collections
 import ctypes
 import errno
 import functools
+import glob
 import json
 import os
 import re
@@ -12,7 +14,7 @@ import signal
 import socket
 import subprocess
 
-from launch_local_options import LaunchError, NO_RESOURCES, WRONG_USAGE
+from launch_local_options import LaunchError, NO_RESOURCES, WRONG_USAGE, ask_nvidia_smi
 from launch_local_output import STDERR, STDOUT, Stream
 
 # What other launchers, or another launch_local.sh around this one, say about the job.
@@ -22,6 +24,7 @@ OTHER_LAUNCHERS = re.compile(
     "OMPI_(COMM_WORLD|UNIVERSE)_.*|PMIX?_.*|TF_CONFIG|"
     "LOCKSTEP_(LISTEN_FD|JOB_ID|RESTART_COUNT)")
 PR_SET_PDEATHSIG = 1
+SYSFS = "/sys"  # tests replace it
 
 
 def tasks_of(options, count):
@@ -51,6 +54,71 @@ def job_environment():
     return environment
 
 
+def parse_cpus(text):
+    """Returns the CPUs of a list such as 0-3,8. Raises ValueError for an empty one."""
+    cpus = set()
+    for entry in text.split(","):
+        first, _, last = entry.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def read_line(*path):
+    with open(os.path.join(SYSFS, *path), encoding="ascii") as file:
+        return file.readline().strip()
+
+
+def numa_node(bus_id):
+    """Returns the number of the node that a PCI device is on, or -1 if unknown. `bus_id` is nvidia-smi's."""
+    domain, _, rest = bus_id.lower().partition(":")
+    try:
+        return int(read_line("bus/pci/devices", f"{int(domain, 16):04x}:{rest}", "numa_node"))
+    except (OSError, ValueError):
+        return -1
+
+
+def nodes_of_gpus(gpus, has_pci_order):
+    """Returns the NUMA node of each GPU, or -1 if unknown. Without `has_pci_order`, CUDA's numbers may differ from
+    nvidia-smi's, so that a number tells nothing."""
+    try:
+        lines = ask_nvidia_smi("--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader").stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return [-1] * len(gpus)
+    listed = [entry.groups() for entry in map(re.compile(r"([0-9]+), (GPU-\S+), (\S+)").fullmatch, lines) if entry]
+
+    def is_meant(gpu, index, uuid):
+        # CUDA also takes the beginning of a UUID.
+        return has_pci_order and int(gpu) == int(index) if gpu.isdecimal() else uuid.startswith(gpu)
+
+    nodes = []
+    for gpu in gpus:
+        found = [bus_id for index, uuid, bus_id in listed if is_meant(gpu, index, uuid)]
+        nodes.append(numa_node(found[0]) if len(found) == 1 else -1)
+    return nodes
+
+
+def cpus_of_node(node):
+    """Returns no CPUs if the node is unknown, or has memory only."""
+    try:
+        return parse_cpus(read_line(f"devices/system/node/node{node}/cpulist"))
+    except (OSError, ValueError):
+        return set()
+
+
+def cpus_near_gpus(gpus, has_pci_order):
+    """Returns the CPUs of each GPU's NUMA node, for the GPU's worker to keep to. None means all CPUs: the node is unknown,
+    or it has fewer CPUs than the share of its workers, whose threads would then compete for them."""
+    if not gpus or len(glob.glob(os.path.join(SYSFS, "devices/system/node/node[0-9]*"))) < 2:
+        return [None] * len(gpus)
+    usable = os.sched_getaffinity(0)
+    nodes = nodes_of_gpus(gpus, has_pci_order)
+    near = {}
+    for node, workers in collections.Counter(nodes).items():
+        cpus = usable & cpus_of_node(node)
+        near[node] = cpus if len(cpus) * len(gpus) >= len(usable) * workers else None
+    return [near[node] for node in nodes]
+
+
 def raise_file_limit(needed):
     """Returns the limits of open files that the workers are to have: those from before."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -61,13 +129,18 @@ def raise_file_limit(needed):
     return soft, hard
 
 
-def prepare_worker(launcher, prctl, file_limit):
+def prepare_worker(launcher, prctl, file_limit, cpus):
     """Runs in the worker before it becomes the program: from here on it dies with the launcher."""
     if prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != launcher:  # It died before it could be said.
         os._exit(1)
     resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)
+    if cpus:
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError:  # They have been taken away. The worker runs elsewhere as well.
+            pass
 
 
 def reserve_ports(count):
@@ -139,6 +212,9 @@ class WorkerStarter:
     def __init__(self, options):
         self.options = options
         self.environment = job_environment()
+        if options.gpus and "CUDA_VISIBLE_DEVICES" not in self.environment:
+            self.environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # GPUs have nvidia-smi's numbers
+        self.cpus = cpus_near_gpus(options.gpus, self.environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
         # Each has a socket and then two pipes, and may have two files.
         self.file_limit = raise_file_limit(4 * len(tasks_of(options, options.workers)) + 64)
         self.tasks, self.configs, self.ports, self.generation = [], [], [], 0  # of the last start
@@ -184,6 +260,15 @@ class WorkerStarter:
         job, number = self.tasks[index]
         return job if job == "chief" else f"{job}-{number}"
 
+    def gpu_of(self, index):
+        """Returns the position of this task's GPU in --gpus; None if it has none."""
+        if not self.options.gpus:
+            return None
+        if not self.options.servers:
+            return index
+        job, number = self.tasks[index]
+        return number if job == "worker" else None
+
     def start_task(self, index, bound, files):
         own = {
             "TF_CONFIG": self.configs[index],
@@ -192,7 +277,11 @@ class WorkerStarter:
             "LOCAL_WORLD_SIZE": str(len(self.tasks)),
             "LOCKSTEP_RESTART_COUNT": str(self.generation),
         }
-        process = self.start_process(index, {**self.environment, **own}, bound.fileno())
+        gpu = self.gpu_of(index)
+        if self.options.gpus:
+            own["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else self.options.gpus[gpu]
+        cpus = None if gpu is None else self.cpus[gpu]
+        process = self.start_process(index, {**self.environment, **own}, bound.fileno(), cpus)
         # The worker has run the program by now, which alone holds the socket: the port is free when it dies, and
         # connections to it then fail instead of waiting for a listener that nobody serves.
         bound.close()
@@ -200,13 +289,13 @@ class WorkerStarter:
         task = self.tasks[index] if self.options.servers else None
         return Worker(index, task, process, list(map(Stream, (process.stdout, process.stderr), files, printed_to)))
 
-    def start_process(self, index, environment, inherited):
+    def start_process(self, index, environment, inherited, cpus):
         try:
             return subprocess.Popen(
                 self.options.command, executable=self.options.executable, env=environment, bufsize=0,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[inherited],
                 start_new_session=True,
-                preexec_fn=functools.partial(prepare_worker, os.getpid(), self.prctl, self.file_limit))
+                preexec_fn=functools.partial(prepare_worker, os.getpid(), self.prctl, self.file_limit, cpus))
         except (OSError, subprocess.SubprocessError) as error:
             no_resources = getattr(error, "errno", None) in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
             raise LaunchError(

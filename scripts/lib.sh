@@ -7,6 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 readonly libtorch_version=2.11.0
 # libtorch_cpu.so loads these two at start, with or without a GPU; the wheel's other NVIDIA parts serve GPUs alone.
 readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# The CUDA that the wheel was built with, and the first driver that supports it.
+readonly libtorch_cuda=13 libtorch_driver=580
+# Headers that CUDA's other headers include and LibTorch does not depend on: with them, a build needs no CUDA toolkit.
+readonly cuda_headers=(nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)
 # What tests compare with, and what those packages need; torch itself lies in the folder of LibTorch.
 readonly test_python_version=3.11
 readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0
@@ -21,6 +25,8 @@ readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux)
 
 say() { printf '==> %s\n' "$*" >&2; }
+
+warn() { printf 'warning: %s\n' "$*" >&2; }
 
 fail() {
   printf 'error: %s\n' "$1" >&2
@@ -75,10 +81,16 @@ own_libtorch() {
   done
 }
 
-# Prints ON where this machine can both compile for a GPU and run on it.
-cuda_of_this_machine() {
-  if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then echo ON; else echo OFF; fi
+# Prints the newest CUDA version that the GPU's driver supports, "unknown" if it does not say, and nothing without a GPU.
+cuda_of_driver() {
+  local version
+  timeout 60 nvidia-smi -L >/dev/null 2>&1 || return 0
+  version=$(timeout 60 nvidia-smi 2>/dev/null | sed -nE '/CUDA[A-Za-z ]* Version/ { s/.*CUDA[A-Za-z ]* Version: *([0-9]+\.[0-9]+).*/\1/p; q }') || true
+  printf '%s\n' "${version:-unknown}"
 }
+
+# driver_is_older_than major: whether this machine has a GPU whose driver does not support that CUDA.
+driver_is_older_than() { [[ ${driver_cuda:-} =~ ^([0-9]+)\. ]] && ((BASH_REMATCH[1] < $1)); }
 
 python_with_pip() {
   local python
@@ -125,9 +137,11 @@ fetch_once() {
   exec {lock}>&-
 }
 
-# Finds LibTorch or fetches it; sets libtorch (a folder, or nothing where CMake finds it by CMAKE_PREFIX_PATH) and cuda.
+# Finds LibTorch or fetches it; sets libtorch (a folder, or nothing if CMake finds it by CMAKE_PREFIX_PATH), cuda, and
+# driver_cuda (see cuda_of_driver).
 need_libtorch() {
-  local own folder requirements
+  local own folder reason requirements
+  driver_cuda=$(cuda_of_driver)
   own=$(own_libtorch)
   if [[ $own ]]; then
     libtorch='' cuda=${LOCKSTEP_CUDA:-AUTO}
@@ -135,14 +149,29 @@ need_libtorch() {
     return
   fi
 
-  cuda=${LOCKSTEP_CUDA:-$(cuda_of_this_machine)}
+  if [[ ${LOCKSTEP_CUDA:-} ]]; then
+    cuda=$LOCKSTEP_CUDA reason="as LOCKSTEP_CUDA says"
+  elif [[ ! $driver_cuda ]]; then
+    cuda=OFF reason="as nvidia-smi lists no GPU (LOCKSTEP_CUDA=ON builds for GPUs all the same)"
+  elif driver_is_older_than $libtorch_cuda; then
+    cuda=OFF reason="as the GPU's driver is too old"
+    warn "this machine has a GPU, but Lockstep is built WITHOUT CUDA: LibTorch $libtorch_version needs CUDA $libtorch_cuda, and the GPU's driver
+  supports CUDA $driver_cuda. Install NVIDIA's driver $libtorch_driver or newer and run this script again. Or get a LibTorch $libtorch_version that
+  was built with CUDA ${driver_cuda%%.*}, and name its folder, which holds include/ and lib/:
+
+    CMAKE_PREFIX_PATH=<folder> LOCKSTEP_CUDA=ON $0
+
+  LOCKSTEP_CUDA=OFF leaves this warning out."
+  else
+    cuda=ON
+  fi
   folder=$(cache_folder)/libtorch-$libtorch_version
   case $cuda in
     OFF)
       requirements=(--no-deps "torch==$libtorch_version" "${cpu_runtime[@]}") ;;
     ON)
-      folder+=-cuda
-      requirements=("torch==$libtorch_version") ;;
+      folder+=-cuda$libtorch_cuda
+      requirements=("torch==$libtorch_version" "${cuda_headers[@]}") ;;
     *) fail "LOCKSTEP_CUDA: expected ON or OFF, but got '$cuda'" 2 ;;
   esac
 
@@ -151,7 +180,7 @@ need_libtorch() {
   if [[ $cuda == ON ]]; then
     say "LibTorch: $libtorch, with CUDA"
   else
-    say "LibTorch: $libtorch, without CUDA (it takes nvcc and a GPU, or LOCKSTEP_CUDA=ON)"
+    say "LibTorch: $libtorch, without CUDA, $reason"
   fi
 }
 
@@ -229,8 +258,25 @@ configure() {
   mkdir -p "build/$preset"
   # What an earlier run found or was told is looked up anew: the LibTorch may be another one by now.
   timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
-    -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_CUDNN -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
+    -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
     -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} "$@"
+  check_gpu_build "$preset"
+}
+
+# check_gpu_build preset: warns if this machine has a GPU that the programs of a configured build cannot use.
+check_gpu_build() {
+  local found needed
+  [[ ${driver_cuda:-} && $cuda != OFF ]] || return 0
+  found=$(sed -nE 's/^-- LibTorch [^,]*, (with(out)? CUDA.*)$/\1/p' "build/$1/configure.log")
+  needed=${found#with CUDA }
+  if [[ $found == without* ]]; then
+    warn "this machine has a GPU, but build/$1 is built WITHOUT CUDA${found#without CUDA}.
+  LOCKSTEP_CUDA=OFF leaves this warning out."
+  elif [[ $found ]] && driver_is_older_than "$needed"; then
+    warn "the programs of build/$1 cannot use this machine's GPU: LibTorch needs CUDA $needed, and the GPU's driver supports
+  CUDA $driver_cuda. Install a newer NVIDIA driver, or name a LibTorch $libtorch_version that was built with CUDA ${driver_cuda%%.*}:
+  CMAKE_PREFIX_PATH=<folder> $0"
+  fi
 }
 
 # build preset [target...]

@@ -24,7 +24,7 @@ part_tests() {
     configure "$preset"
     build "$preset"
   done
-  if command -v nvcc >/dev/null && [[ $cuda == OFF ]]; then
+  if [[ $cuda == OFF ]]; then
     (
       LOCKSTEP_CUDA=ON need_libtorch
       configure cuda

@@ -18,6 +18,7 @@
 #include "lockstep/apps/train_mnist/training/run_recording.h"
 #include "lockstep/apps/train_mnist/training_session.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/precision/tf32.h"
 #include "lockstep/training/callbacks/interruption.h"
 #include "lockstep/training/reporting/records/run_directory.h"
@@ -76,7 +77,8 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const TrainOptions& options = line.options;
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
-  const Tf32Guard tf32(options.precision == PrecisionKind::kTf32);
+  const Tf32Guard tf32(tf32_use(options.precision));
+  const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
   const WorkerRole role = role_of(strategy, options);
   std::optional<RunDirectory> directory;
   if (role.is_chief && role.is_recorded) {

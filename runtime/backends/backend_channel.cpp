@@ -24,6 +24,9 @@ namespace {
 // The workers meet over their channel before they connect for the first time.
 constexpr uint64_t kFirstCall = 1;
 
+// CUDA queues about 1,000 launches for a stream, and the next one blocks.
+constexpr uint64_t kMostAhead = 4;
+
 }  // namespace
 
 BackendChannel::BackendChannel(BackendChannelConfig config)
@@ -73,11 +76,11 @@ BackendChannel::~BackendChannel() {
     connected = std::move(connected_);
     aborted = aborted_;
   }
-  drop_recordings();
   if (!aborted && goes_well) {
+    drop_recordings();
     shut_down_all(connected);
-  } else if (!aborted) {
-    abort_all(connected);
+  } else {
+    end_all(aborted ? Backends{} : connected);
   }
   // Backends that replicas have seen may outlive the channel, in the history of tensors.
   order_->abort(std::make_exception_ptr(CollectiveAborted("[" + config_.op + "] the channel is closed")));
@@ -150,6 +153,8 @@ void BackendChannel::connect() {
     throw;
   }
   for (size_t rank = 0; rank < made.size(); ++rank) checked_[rank]->use(made[rank]);
+  settling_runs_left_ = num_settling_runs_;
+  joined_before_run_ = order_->joined_by_all();
   {
     MutexLock lock(mutex_);
     connecting_.reset();
@@ -174,8 +179,7 @@ void BackendChannel::disconnect() {
     aborted = aborted_;
   }
   if (!aborted && !workers_) finish_joined();
-  drop_recordings();
-  if (!aborted) abort_all(connected);
+  end_all(aborted ? Backends{} : connected);
   for (const auto& checked : checked_) {
     checked->use(nullptr);
     checked->forget_launched();
@@ -231,6 +235,11 @@ void BackendChannel::enter() {
     reset();
     throw;
   }
+  if (is_kept_together_) {
+    const uint64_t joined = order_->joined_by_all();
+    if (joined > std::exchange(joined_before_run_, joined)) --settling_runs_left_;
+    for (const auto& checked : checked_) checked->limit_ahead(settling_runs_left_ > 0 ? 0 : kMostAhead);
+  }
   order_->enter();
   on_host_->enter();
 }
@@ -279,8 +288,24 @@ void BackendChannel::end() {
   if (!is_first) return;
   // If other workers have failed, the run cannot continue, and their ranks may never come.
   if (!connected.empty() && !workers_) finish_joined();
-  drop_recordings();
-  abort_all(connected);
+  end_all(connected);
+}
+
+/// Aborts the backends and drops the recordings at the same time, as each may wait for the other: NCCL's
+/// communicators do not end while a graph holds their kernels, and a graph whose replay waits for a missing
+/// rank does not end before its communicator is told to abort.
+void BackendChannel::end_all(const Backends& backends) {
+  abort_all(backends, [this] { drop_recordings(); });
+}
+
+void BackendChannel::keep_together(int num_runs) {
+  is_kept_together_ = occupies_devices() && config_.devices.size() > 1;
+  num_settling_runs_ = settling_runs_left_ = num_runs;
+  joined_before_run_ = order_->joined_by_all();
+}
+
+bool BackendChannel::occupies_devices() const {
+  return config_.devices[0].kind == DeviceKind::kGpu;
 }
 
 void BackendChannel::record(int replica, const std::shared_ptr<GraphRecording>& recording) {
@@ -302,7 +327,6 @@ uint64_t BackendChannel::num_intact() const {
   return num_intact_;
 }
 
-/// NCCL's communicators neither end nor abort while a graph holds their kernels.
 void BackendChannel::drop_recordings() {
   std::vector<std::weak_ptr<GraphRecording>> recordings;
   {

@@ -59,11 +59,11 @@ struct BackendChannelConfig {
 ///     config.timeout = std::chrono::minutes(30);
 ///     BackendChannel channel(std::move(config));
 ///
-/// A backend must offer allreduce, broadcast and allgather of one dense contiguous tensor for each call, with
-/// gathers of equal sizes, matched by order; works whose wait() ends by the timeout; shutdown(); and an
-/// abort() that another thread may call and that ends the rank's works and its connecting. The channel does
-/// the rest. It compares the ranks' calls on the host and refuses one that does not match before it is
-/// launched. After a failure, it connects new backends when the next run begins.
+/// A backend must offer allreduce, broadcast and _allgather_base of one dense contiguous tensor for each
+/// call, matched by order; works whose wait() ends by the timeout; shutdown(); and an abort() that another
+/// thread may call and that ends the rank's works and its connecting. The channel does the rest. It compares
+/// the ranks' calls on the host and refuses one that does not match before it is launched. After a failure,
+/// it connects new backends when the next run begins.
 ///
 /// Over several workers, each worker launches a collective when its own ranks have arrived, and the workers
 /// compare their calls meanwhile. If any process fails or dies, the backends of all are aborted for good:
@@ -91,6 +91,8 @@ class BackendChannel : public CollectiveChannel {
   void release(const std::string& reason) override;
   void abort(const std::string& reason) override;
   void reset() override;
+  bool occupies_devices() const override;
+  void keep_together(int num_runs) override;
   bool is_capturable() const override { return true; }
   void record(int replica, const std::shared_ptr<GraphRecording>& recording) override;
   uint64_t num_joined(int replica) const override;
@@ -107,6 +109,7 @@ class BackendChannel : public CollectiveChannel {
   bool close_workers();
   void drop_recordings();
   void end();
+  void end_all(const Backends& backends);
   RankInfo rank_info(size_t local) const;
 
   BackendChannelConfig config_;
@@ -117,6 +120,10 @@ class BackendChannel : public CollectiveChannel {
   std::unique_ptr<CollectiveChannel> on_host_;
   std::vector<c10::intrusive_ptr<CheckedBackend>> checked_;  // The same objects as backends_.
   int generation_ = 0;
+  bool is_kept_together_ = false;
+  int num_settling_runs_ = 0;  // runs with collectives after a connection in which all launch together
+  int settling_runs_left_ = 0;
+  uint64_t joined_before_run_ = 0;
   mutable Mutex mutex_;
   std::shared_ptr<BackendConnection> connecting_ LOCKSTEP_GUARDED_BY(mutex_);
   Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // Empty if enter() has to connect.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/runtime/collectives/internal/collective_description.h"
+#include "lockstep/runtime/collectives/internal/packed_tensors.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 
 namespace lockstep {
@@ -64,6 +65,15 @@ class DoneWork : public c10d::Work {
   std::vector<at::Tensor> outputs_;
 };
 
+/// Whether the arrival's memory is on this device. All work on a device's memory is on that device's stream,
+/// or ordered with it: copies between GPUs are on the source's stream, after and before the destination's
+/// work.
+bool is_on(const ReplicaRendezvous::Arrival& arrival, c10::Device device) {
+  const auto is_here = [device](const at::Tensor& tensor) { return tensor.device() == device; };
+  return std::any_of(arrival.inputs.begin(), arrival.inputs.end(), is_here) ||
+         std::any_of(arrival.outputs.begin(), arrival.outputs.end(), is_here);
+}
+
 bool are_on_device(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
@@ -110,6 +120,13 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::allgather(std::vector<std::vec
   const auto make_work = gathering(description);
   return launch(c10d::OpType::ALLGATHER, {std::move(description), inputs, outputs[0], nullptr, nullptr},
                 make_work);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                                  const c10d::AllgatherOptions& options) {
+  std::vector<std::vector<at::Tensor>> outputs{gathered_parts(output, input, getSize())};
+  std::vector<at::Tensor> inputs{input};
+  return allgather(outputs, inputs, options);
 }
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::barrier(const c10d::BarrierOptions&) {
@@ -169,13 +186,13 @@ void run_on_devices(std::vector<Arrival>& arrivals, const std::vector<c10::Strea
   const c10::MultiStreamGuard on_streams(streams);
   for (const auto& stream : streams) {
     for (auto& arrival : arrivals) {
-      if (arrival.ready) arrival.ready->block(stream);
+      if (arrival.ready && is_on(arrival, stream.device())) arrival.ready->block(stream);
     }
   }
   body();
   for (const auto& stream : streams) {
     for (auto& arrival : arrivals) {
-      if (arrival.finished) arrival.finished->record(stream);
+      if (arrival.finished && is_on(arrival, stream.device())) arrival.finished->record(stream);
     }
   }
 }

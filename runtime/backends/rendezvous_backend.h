@@ -37,6 +37,10 @@ class RendezvousBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
+  /// Copies rank r's `input` into the r-th of `size` equal parts of `output`. Sizes must be the same on all
+  /// ranks.
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
   /// Sets the recording that collectives of GPU tensors interrupt while it captures; they are then waited for

@@ -12,6 +12,9 @@ namespace lockstep {
 
 class GraphRecording;
 
+/// Number of runs after which devices have allocated the memory, and loaded the kernels, that such runs need.
+inline constexpr int kSettlingRuns = 2;
+
 /// The two backends of one replica in a channel: `device` sums tensors on the replica's device, and `host`
 /// exchanges values on the host without waiting for a device. One backend may serve both.
 struct ReplicaBackends {
@@ -67,6 +70,17 @@ class CollectiveChannel {
   /// inside.
   virtual void reset() = 0;
 
+  /// Whether a collective on the devices occupies each until all ranks have launched it, as NCCL's kernels
+  /// do. Meanwhile calls that wait for the driver, such as allocating device memory, may block until then. In
+  /// a process with several ranks that is a deadlock if one of them makes such a call before it launches.
+  virtual bool occupies_devices() const { return false; }
+  /// Keeps the replicas of this process together if collectives occupy devices; does nothing otherwise. In
+  /// the next `num_runs` runs a collective is launched only when all of them have come to it, and its call
+  /// returns when all have launched it: first runs allocate memory and load kernels. In later runs a replica
+  /// may run ahead of the others by a few collectives only, so that its queue of launches does not fill up.
+  /// Call it between runs. Do not use it for collectives that replicas call from within backward in an order
+  /// of their own, relative to those of other channels.
+  virtual void keep_together(int num_runs) { static_cast<void>(num_runs); }
   /// Whether a graph can hold this channel's collectives. If not, they interrupt a recording.
   virtual bool is_capturable() const = 0;
   /// Adds `replica`'s collectives to `recording` from now on; null: to none. The replica's thread calls it. A

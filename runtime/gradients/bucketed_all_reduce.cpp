@@ -12,8 +12,9 @@ void BucketedAllReduce::begin_step() {
   gradients_.assign(buckets_.num_parameters(), {});
   arrivals_.clear();
   progress_.assign(buckets_.size(), {});
-  for (size_t b = 0; b < progress_.size(); ++b) progress_[b].pending = buckets_.num_slots(b);
+  for (size_t b = 0; b < progress_.size(); ++b) progress_[b].pending = buckets_.members(b).size();
   next_bucket_ = 0;
+  next_to_fill_ = 0;
 }
 
 void BucketedAllReduce::arrive(size_t parameter, const at::Tensor& gradient) {
@@ -33,9 +34,8 @@ void BucketedAllReduce::withdraw(size_t parameter) {
 
 void BucketedAllReduce::launch_next() {
   const at::NoGradGuard no_grad;
-  for (const size_t i : arrivals_) {
-    if (buckets_.bucket_of(i) == next_bucket_) gradients_[i].mark.excuse_writes();
-  }
+  if (fill_) fill_(next_bucket_);
+  for (const size_t i : buckets_.members(next_bucket_)) gradients_[i].mark.excuse_writes();
   Progress& bucket = progress_[next_bucket_];
   bucket.launched = true;
   std::vector<at::Tensor> tensors{buckets_.flat(next_bucket_)};
@@ -47,6 +47,18 @@ int64_t BucketedAllReduce::launch_full() {
   int64_t launched = 0;
   for (; next_bucket_ < progress_.size() && progress_[next_bucket_].pending == 0; ++launched) launch_next();
   return launched;
+}
+
+void BucketedAllReduce::fill_full() {
+  for (; next_to_fill_ < progress_.size() && progress_[next_to_fill_].pending == 0; ++next_to_fill_) {
+    if (fill_) fill_(next_to_fill_);
+  }
+}
+
+void BucketedAllReduce::fill_rest() {
+  for (size_t bucket = next_bucket_; bucket < progress_.size(); ++bucket) {
+    if (fill_) fill_(bucket);
+  }
 }
 
 int64_t BucketedAllReduce::launch_rest() {
@@ -71,30 +83,46 @@ void BucketedAllReduce::note_summed() {
 }
 
 /// Flags for each parameter (whether a gradient arrived, and whether it is sparse), then for each replica
-/// (whether it wants the sums). Their sums tell every replica what the others have. They are separate from
-/// the last bucket, because reading them there would make the host wait for the device.
-at::Tensor BucketedAllReduce::flags(bool is_wanted) const {
+/// (whether it wants the sums), then one (whether this replica launches together with the others). Their sums
+/// tell every replica what the others have. They are separate from the last bucket, because reading them
+/// there would make the host wait for the device.
+at::Tensor BucketedAllReduce::flags(const FinishOptions& options) const {
   const size_t count = gradients_.size();
-  const at::Tensor flags = at::zeros({static_cast<int64_t>(2 * count) + channel_.host->getSize()}, at::kInt);
+  const auto size = static_cast<size_t>(channel_.host->getSize());
+  const at::Tensor flags = at::zeros({static_cast<int64_t>(2 * count + size + 1)}, at::kInt);
   int32_t* values = flags.mutable_data_ptr<int32_t>();
   for (size_t i = 0; i < count; ++i) {
     values[i] = gradients_[i].arrived ? 1 : 0;
     values[count + i] = gradients_[i].sparse ? 1 : 0;
   }
-  values[2 * count + static_cast<size_t>(channel_.host->getRank())] = is_wanted ? 1 : 0;
+  values[2 * count + static_cast<size_t>(channel_.host->getRank())] = options.is_wanted ? 1 : 0;
+  values[2 * count + size] = options.launches_together ? 1 : 0;
   return flags;
 }
 
-void BucketedAllReduce::read_flags(const at::Tensor& sums) {
+BucketedAllReduce::Agreement BucketedAllReduce::begin_agreement(const FinishOptions& options) const {
+  Agreement agreement{{flags(options)}, nullptr};
+  agreement.work = channel_.host->allreduce(agreement.flags, c10d::AllreduceOptions());
+  return agreement;
+}
+
+/// Returns whether any replica launches its buckets together with the others.
+bool BucketedAllReduce::end_agreement(Agreement& agreement) {
+  agreement.work->wait(kNoTimeout);
   const size_t count = gradients_.size();
-  const int32_t* values = sums.const_data_ptr<int32_t>();
+  const int32_t* values = agreement.flags[0].const_data_ptr<int32_t>();
   kinds_.assign(count, GradientKind::kNone);
   for (size_t i = 0; i < count; ++i) {
     if (values[i] != 0) kinds_[i] = values[count + i] == 0 ? GradientKind::kDense : GradientKind::kSparse;
   }
+  check_wanted(values + 2 * count);
+  return values[2 * count + static_cast<size_t>(channel_.host->getSize())] != 0;
+}
+
+void BucketedAllReduce::check_wanted(const int32_t* is_wanted) const {
   std::vector<int> wanting;
   for (int rank = 0; rank < channel_.host->getSize(); ++rank) {
-    if (values[2 * count + static_cast<size_t>(rank)] != 0) wanting.push_back(rank);
+    if (is_wanted[rank] != 0) wanting.push_back(rank);
   }
   if (wanting.empty() || wanting.size() == static_cast<size_t>(channel_.host->getSize())) return;
   throw InvalidArgument(c10::str("[gradients] only replicas ", c10::Join(", ", wanting), " of ",
@@ -104,17 +132,37 @@ void BucketedAllReduce::read_flags(const at::Tensor& sums) {
                                  "parameters on every replica or on none"));
 }
 
-void BucketedAllReduce::wait(bool is_wanted) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> agreement{flags(is_wanted)};
-  const auto agreed = channel_.host->allreduce(agreement, c10d::AllreduceOptions());
+void BucketedAllReduce::wait_for_sums() {
   for (auto& bucket : progress_) {
     if (!bucket.work) continue;
     bucket.work->wait(kNoTimeout);
     bucket.work.reset();
   }
-  agreed->wait(kNoTimeout);
-  read_flags(agreement[0]);
+}
+
+/// Blocks until every replica has called it.
+void BucketedAllReduce::meet() const {
+  std::vector<at::Tensor> nothing{at::zeros({1}, at::kInt)};
+  channel_.host->allreduce(nothing, c10d::AllreduceOptions())->wait(kNoTimeout);
+}
+
+int64_t BucketedAllReduce::finish(const FinishOptions& options) {
+  const at::NoGradGuard no_grad;
+  int64_t launched = 0;
+  if (options.launches_together) {
+    fill_rest();
+    auto agreement = begin_agreement(options);
+    end_agreement(agreement);
+    launched = launch_rest();
+    meet();
+    wait_for_sums();
+    return launched;
+  }
+  launched = launch_rest();
+  auto agreement = begin_agreement(options);
+  wait_for_sums();  // where it computes on this thread, it does so while others are on their way
+  if (end_agreement(agreement)) meet();
+  return launched;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,15 +20,18 @@ enum class GradientKind : uint8_t { kNone, kDense, kSparse };
 /// buckets in their order, which is the same on all replicas. Use it from its replica's thread only.
 class BucketedAllReduce {
  public:
-  /// Keeps a reference to `buckets`, which may be laid out again between steps only.
-  BucketedAllReduce(const GradientBuckets& buckets, ReplicaBackends channel)
-      : buckets_(buckets), channel_(std::move(channel)) {}
+  /// Keeps a reference to `buckets`, which may be laid out again between steps only. Calls `fill(bucket)`,
+  /// unless it is null, before it launches a bucket, and possibly earlier as well: the time to write into the
+  /// bucket, and to call arrive() for its parameters again.
+  BucketedAllReduce(const GradientBuckets& buckets, ReplicaBackends channel,
+                    std::function<void(size_t bucket)> fill = nullptr)
+      : buckets_(buckets), channel_(std::move(channel)), fill_(std::move(fill)) {}
 
   /// Resets to a state where nothing has arrived or been launched. Call it after each layout too.
   void begin_step();
 
-  /// Records a gradient: either the parameter's slot, or a sparse tensor outside the buckets. May be called
-  /// again until the parameter's bucket is launched.
+  /// Records a gradient: the parameter's slot, a sparse tensor outside the buckets, or a dense one that
+  /// `fill` copies into the slot. May be called again until the parameter's bucket is launched.
   void arrive(size_t parameter, const at::Tensor& gradient);
   /// Undoes arrive(), if has_left() is false.
   void withdraw(size_t parameter);
@@ -42,20 +46,28 @@ class BucketedAllReduce {
   /// Returns the parameters in order of arrival.
   const std::vector<size_t>& arrivals() const { return arrivals_; }
 
-  /// Launch, without waiting, all full buckets whose turn it is, or all remaining buckets. Return how many.
+  /// Launches, without waiting, all full buckets whose turn it is. Returns how many.
   int64_t launch_full();
-  int64_t launch_rest();
-  /// Sums every bucket as it is and blocks until the sums are under way on the device, as wait() does. Used
+  struct FinishOptions {
+    bool is_wanted = true;  ///< Whether this replica will use the sums.
+    /// Whether this replica launches nothing before all replicas have called finish(), and calls nothing that
+    /// may wait for the driver before all have launched. See CollectiveChannel::occupies_devices().
+    bool launches_together = false;
+  };
+  /// Call `fill` for all full buckets, or for all that are not launched, and launch nothing.
+  void fill_full();
+  void fill_rest();
+  /// Sums every bucket as it is and blocks until the sums are under way on the device, as finish() does. Used
   /// for replays, where the replicas' gradients are already known. Changes only the buckets' contents.
   void sum_buckets() const;
   /// Marks all buckets as launched and already waited for.
   void note_summed();
-  /// Blocks until all buckets, which must be launched, are summed and every replica has called wait(). On
-  /// GPUs the sums are only under way on the device by then; the host does not wait for them. `is_wanted`
-  /// tells whether this replica will use the sums. Throws what the backend's Work::wait() throws, and, before
-  /// any replica uses the sums, InvalidArgument naming the replicas that want them if only some do.
-  void wait(bool is_wanted);
-  /// Returns the kind of each parameter's gradient; valid after wait().
+  /// Launches all remaining buckets, and blocks until all buckets are summed and every replica has called
+  /// finish(). On GPUs the sums are only under way on the device by then; the host does not wait for them.
+  /// Returns how many buckets it has launched. Throws what the backend's Work::wait() throws, and, before any
+  /// replica uses the sums, InvalidArgument naming the replicas that want them if only some do.
+  int64_t finish(const FinishOptions& options);
+  /// Returns the kind of each parameter's gradient; valid after finish().
   const std::vector<GradientKind>& kinds() const { return kinds_; }
 
  private:
@@ -70,17 +82,30 @@ class BucketedAllReduce {
     c10::intrusive_ptr<c10d::Work> work;
   };
 
+  /// An exchange of flags on the host, which every replica takes part in.
+  struct Agreement {
+    std::vector<at::Tensor> flags;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
   void launch_next();
-  at::Tensor flags(bool is_wanted) const;
-  void read_flags(const at::Tensor& sums);
+  int64_t launch_rest();
+  Agreement begin_agreement(const FinishOptions& options) const;
+  bool end_agreement(Agreement& agreement);
+  void wait_for_sums();
+  void meet() const;
+  at::Tensor flags(const FinishOptions& options) const;
+  void check_wanted(const int32_t* is_wanted) const;
 
   const GradientBuckets& buckets_;
   const ReplicaBackends channel_;
+  const std::function<void(size_t bucket)> fill_;
   std::vector<Gradient> gradients_;  // one per parameter
   std::vector<size_t> arrivals_;
   std::vector<Progress> progress_;  // one per bucket
   std::vector<GradientKind> kinds_;
-  size_t next_bucket_ = 0;
+  size_t next_bucket_ = 0;   // to launch
+  size_t next_to_fill_ = 0;  // by fill_full()
 };
 
 }  // namespace lockstep

@@ -4,13 +4,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace lockstep {
-
 void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
-                              const BucketOptions& options) {
+                              const BucketOptions& options, int64_t alignment) {
   signatures_.clear();
   slots_.assign(parameters.size(), Slot{});
   buckets_.clear();
@@ -25,16 +25,21 @@ void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const s
   for (const size_t i : order) {
     if (parameters[i].requires_grad()) trained.push_back(i);
   }
-  for (const auto& members : assign_buckets(items, trained, options)) add_bucket(parameters, members);
+  for (const auto& members : assign_buckets(items, trained, options))
+    add_bucket(parameters, members, alignment);
 }
 
 void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
-                                 const std::vector<size_t>& members) {
+                                 const std::vector<size_t>& members, int64_t alignment) {
+  const at::Tensor& first = parameters[members[0]];
+  const int64_t unit = std::max<int64_t>(1, alignment / static_cast<int64_t>(first.element_size()));
+  const auto padded = [unit](const at::Tensor& parameter) {
+    return (parameter.numel() + unit - 1) / unit * unit;
+  };
   int64_t numel = 0;
-  for (const size_t i : members) numel += parameters[i].numel();
+  for (const size_t i : members) numel += padded(parameters[i]);
   const at::NoGradGuard no_grad;
-  const at::Tensor flat =
-      at::zeros({numel}, parameters[members[0]].options().requires_grad(false).layout(at::kStrided));
+  const at::Tensor flat = at::zeros({numel}, first.options().requires_grad(false).layout(at::kStrided));
   int64_t offset = 0;
   for (const size_t i : members) {
     const at::Tensor& parameter = parameters[i];
@@ -43,9 +48,9 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     view.set_(flat.storage(), offset, parameter.sizes(),
               dense ? parameter.strides() : at::empty(parameter.sizes(), at::kMeta).strides());
     slots_[i] = {buckets_.size(), std::move(view)};
-    offset += parameter.numel();
+    offset += padded(parameter);
   }
-  buckets_.push_back({flat, members.size()});
+  buckets_.push_back({flat, members});
 }
 
 bool GradientBuckets::fit(const std::vector<at::Tensor>& parameters) const {

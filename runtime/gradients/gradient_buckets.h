@@ -14,17 +14,18 @@ namespace lockstep {
 class GradientBuckets {
  public:
   /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
-  /// `order` must be a permutation of the parameters' indices.
+  /// `order` must be a permutation of the parameters' indices. Slots begin at multiples of `alignment` bytes;
+  /// zeros lie between them.
   void lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
-               const BucketOptions& options);
+               const BucketOptions& options, int64_t alignment = 1);
   /// Returns true if no parameter's dtype, device, shape, strides or requires_grad has changed since
   /// lay_out().
   bool fit(const std::vector<at::Tensor>& parameters) const;
 
   size_t size() const { return buckets_.size(); }
   size_t num_parameters() const { return slots_.size(); }
-  /// Returns the number of slots in a bucket.
-  size_t num_slots(size_t bucket) const { return buckets_[bucket].num_slots; }
+  /// Returns the parameters with a slot in the bucket, in the order of the slots.
+  const std::vector<size_t>& members(size_t bucket) const { return buckets_[bucket].members; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
 
   bool has_slot(size_t parameter) const { return slots_[parameter].view.defined(); }
@@ -41,7 +42,7 @@ class GradientBuckets {
  private:
   struct Bucket {
     at::Tensor flat;
-    size_t num_slots = 0;
+    std::vector<size_t> members;
   };
   struct Slot {
     size_t bucket = 0;
@@ -54,7 +55,8 @@ class GradientBuckets {
     std::vector<int64_t> strides;
   };
 
-  void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members);
+  void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members,
+                  int64_t alignment);
 
   std::vector<Signature> signatures_;
   std::vector<Slot> slots_;

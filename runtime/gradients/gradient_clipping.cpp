@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -9,6 +10,50 @@
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
 
 namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Tensors of one device, dtype and layout, and their indices in the list that they are from.
+struct Group {
+  Tensors tensors;
+  std::vector<size_t> indices;
+};
+
+/// Groups the tensors. A GPU takes a few launches for all tensors of a group, instead of one for each tensor.
+std::vector<Group> alike(const Tensors& tensors) {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& known) {
+      const at::Tensor& first = known.tensors[0];
+      return first.device() == tensor.device() && first.scalar_type() == tensor.scalar_type() &&
+             first.layout() == tensor.layout();
+    });
+    if (group == groups.end()) group = groups.insert(groups.end(), Group());
+    group->tensors.push_back(tensor);
+    group->indices.push_back(i);
+  }
+  return groups;
+}
+
+/// Returns the tensors; of sparse ones the rows' values, in which rows that appear twice are summed.
+Tensors values_of(const Tensors& gradients) {
+  if (!gradients[0].is_sparse()) return gradients;
+  Tensors values;
+  for (const auto& gradient : gradients) values.push_back(coalesced_rows(gradient)._values());
+  return values;
+}
+
+void scale_(const Tensors& gradients, const at::Tensor& scale) {
+  if (!gradients[0].is_sparse()) {
+    at::_foreach_mul_(gradients, scale);
+  } else {
+    for (at::Tensor gradient : gradients) gradient.mul_(scale);
+  }
+}
+
+}  // namespace
 
 at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm) {
   if (!(max_norm >= 0))
@@ -19,16 +64,17 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
   if (gradients.empty()) return at::zeros({});
-  std::vector<at::Tensor> norms;
-  for (const auto& gradient : gradients) {
-    // Rows that appear twice count by their sum.
-    const at::Tensor values = gradient.is_sparse() ? coalesced_rows(gradient)._values() : gradient;
-    norms.push_back(at::linalg_vector_norm(values).to(gradients[0].device()));
+  const at::Device device = gradients[0].device();
+  const auto groups = alike(gradients);
+  Tensors norms(gradients.size());
+  for (const auto& group : groups) {
+    const auto of_group = at::_foreach_norm(values_of(group.tensors), 2);
+    for (size_t i = 0; i < of_group.size(); ++i) norms[group.indices[i]] = of_group[i].to(device);
   }
   const at::Tensor norm = at::linalg_vector_norm(at::stack(norms));
   if (std::isinf(max_norm)) return norm;
   const at::Tensor scale = at::clamp_max(max_norm / (norm + 1e-6), 1.0);
-  for (auto& gradient : gradients) gradient.mul_(scale.to(gradient.device()));
+  for (const auto& group : groups) scale_(group.tensors, scale.to(group.tensors[0].device()));
   return norm;
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/gradients/gradient_reducer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -16,15 +17,17 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, ReplicaBack
       channel_(std::move(channel)),
       options_(std::move(options)),
       order_(parameters_.size()),
-      all_reduce_(buckets_, channel_),
+      all_reduce_(buckets_, channel_, [this](size_t bucket) { fill(bucket); }),
+      outside_(parameters_.size()),
       old_sums_(parameters_.size()) {
   lay_out();
 }
 
 void GradientReducer::lay_out() {
   ++statistics_.rebuilds;
+  settling_steps_ = options_.settling_steps;
   hooks_.reset();
-  buckets_.lay_out(parameters_, order_.current(), options_.buckets);
+  buckets_.lay_out(parameters_, order_.current(), options_.buckets, options_.slot_alignment);
   all_reduce_.begin_step();
   hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
 }
@@ -87,13 +90,15 @@ void GradientReducer::on_gradient(size_t index) {
   }
   phase_ = Phase::kCollecting;
   take_in(index);
-  if (!is_recording()) statistics_.launched_in_backward += all_reduce_.launch_full();
+  if (is_recording() || settling_steps_ > 0) return all_reduce_.fill_full();
+  statistics_.launched_in_backward += all_reduce_.launch_full();
 }
 
-/// Makes grad() the parameter's slot in its bucket.
+/// Makes grad() the parameter's slot in its bucket, on GPUs once the bucket is filled.
 void GradientReducer::take_in(size_t index) {
   const at::Tensor& gradient = parameters_[index].grad();
   old_sums_.forget(index);
+  outside_[index].reset();
   if (gradient.layout() != at::kStrided) {
     all_reduce_.arrive(index, gradient);
     return;
@@ -104,15 +109,41 @@ void GradientReducer::take_in(size_t index) {
       throw InvalidArgument(
           c10::str("[gradients] ", options_.name_of(index), " changed its shape or dtype within a step"));
     }
-    const at::NoGradGuard no_grad;
-    slot.copy_(gradient);
-    parameters_[index].mutable_grad() = slot;
+    if (gradient.is_cuda()) {
+      outside_[index] = gradient;  // a GPU needs as long to start a small copy as to make it
+    } else {
+      const at::NoGradGuard no_grad;
+      slot.copy_(gradient);  // while it is in the cache
+      parameters_[index].mutable_grad() = slot;
+    }
   }
   all_reduce_.arrive(index, parameters_[index].grad());
 }
 
+void GradientReducer::fill(size_t bucket) {
+  std::vector<at::Tensor> slots;
+  std::vector<at::Tensor> gradients;
+  std::vector<size_t> filled;
+  for (const size_t i : buckets_.members(bucket)) {
+    if (!outside_[i].defined()) continue;
+    slots.push_back(buckets_.slot(i));
+    gradients.push_back(std::move(outside_[i]));
+    filled.push_back(i);
+  }
+  if (filled.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_copy_(slots, gradients);
+  for (size_t k = 0; k < filled.size(); ++k) {
+    const size_t i = filled[k];
+    // One that was zeroed or replaced meanwhile stays: finish() refuses it.
+    if (parameters_[i].grad().is_same(gradients[k])) parameters_[i].mutable_grad() = slots[k];
+    all_reduce_.arrive(i, slots[k]);
+  }
+}
+
 void GradientReducer::begin_step() {
   phase_ = Phase::kIdle;
+  outside_.assign(parameters_.size(), {});
   all_reduce_.begin_step();
 }
 
@@ -124,22 +155,22 @@ bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
   return std::all_of(arrivals.begin(), arrivals.end(), [&](size_t i) {
     const at::Tensor& gradient = parameters_[i].grad();
     if (i != newcomer) return !gradient.defined();
-    return all_reduce_.is_sparse(i) ? !all_reduce_.mark(i).is(gradient) : !buckets_.holds(i, gradient);
+    return !all_reduce_.mark(i).is(gradient) && (all_reduce_.is_sparse(i) || !buckets_.holds(i, gradient));
   });
 }
 
 /// Ends a step whose sums nobody will ask for. Launches its other buckets too, so that all replicas have
 /// launched the same ones, and waits for all of them, since other replicas read and write them.
 void GradientReducer::drain() {
-  statistics_.launched_at_end += all_reduce_.launch_rest();
-  all_reduce_.wait(/*is_wanted=*/false);
+  finish_sums(/*is_wanted=*/false);
   begin_step();
 }
 
 void GradientReducer::drop_gradients() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
-    if (all_reduce_.is_sparse(i) || buckets_.holds(i, parameters_[i].grad()))
+    const at::Tensor& gradient = parameters_[i].grad();
+    if (all_reduce_.is_sparse(i) || buckets_.holds(i, gradient) || all_reduce_.mark(i).is(gradient))
       parameters_[i].mutable_grad().reset();
   }
 }
@@ -162,15 +193,20 @@ void GradientReducer::finish() {
   const at::NoGradGuard no_grad;
   take_in_rest();
   if (is_recording()) {
+    all_reduce_.fill_rest();
     recording_->interrupt([this] { all_reduce_.sum_buckets(); });
     all_reduce_.note_summed();
-  } else {
-    statistics_.launched_at_end += all_reduce_.launch_rest();
   }
-  all_reduce_.wait(/*is_wanted=*/true);
+  finish_sums(/*is_wanted=*/true);
   put_back_sums();
   order_.agree(*channel_.host, all_reduce_.arrivals());
   phase_ = Phase::kSummed;
+}
+
+void GradientReducer::finish_sums(bool is_wanted) {
+  statistics_.launched_at_end +=
+      all_reduce_.finish({.is_wanted = is_wanted, .launches_together = settling_steps_ > 0});
+  if (settling_steps_ > 0) --settling_steps_;
 }
 
 /// A gradient whose bucket was launched belongs to the sum: other replicas are reading it, and a change here
@@ -201,6 +237,7 @@ void GradientReducer::take_in_rest() {
       }
       if (all_reduce_.mark(i).is(parameters_[i].grad())) continue;
       all_reduce_.withdraw(i);
+      outside_[i].reset();
     }
     // Gradients of held backwards arrive only here if the last backward did not reach the parameter.
     if (has_gradient) {

@@ -24,8 +24,9 @@ namespace lockstep {
 /// all must hold the same parameters in the same order. Use it from its replica's thread only.
 ///
 /// Hooks on the gradient accumulators copy each finished gradient into its slot of a flat bucket, which then
-/// becomes `grad()`. Full buckets are launched in order, and finish() waits for the sums. While gradients are
-/// held back (ReplicaContext::accumulate()), nothing is copied or launched.
+/// becomes `grad()`. On GPUs all gradients of a bucket are copied at once, when it is full. Full buckets are
+/// launched in order, and finish() waits for the sums. While gradients are held back
+/// (ReplicaContext::accumulate()), nothing is copied or launched.
 class GradientReducer {
  public:
   struct Options {
@@ -34,6 +35,12 @@ class GradientReducer {
     std::function<bool()> is_accumulating;
     /// Returns a parameter's name for errors, quoted if it has one.
     std::function<std::string(size_t)> name_of;
+    /// Number of steps after each layout in which no bucket is launched in backward, but all are launched
+    /// together with the other replicas'. Use it if the channel occupies devices: the first steps allocate
+    /// memory and load kernels.
+    int settling_steps = 0;
+    /// Slots begin at multiples of so many bytes. Must be the same on all replicas.
+    int64_t slot_alignment = 1;
   };
   /// The state of the gradients since the last step: none has arrived, they are being collected, or grad()
   /// holds their sums.
@@ -97,8 +104,10 @@ class GradientReducer {
   void on_gradient(size_t index);
   void begin_step();
   void take_in(size_t index);
+  void fill(size_t bucket);
   bool was_zeroed(std::optional<size_t> newcomer) const;
   void drain();
+  void finish_sums(bool is_wanted);
   void drop_gradients();
   void check_left_alone(size_t index) const;
   void take_in_rest();
@@ -113,9 +122,11 @@ class GradientReducer {
   BucketOrder order_;
   GradientBuckets buckets_;
   BucketedAllReduce all_reduce_;
+  std::vector<at::Tensor> outside_;  // for each parameter: a gradient that fill() has yet to copy
   SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
+  int settling_steps_ = 0;  // steps left in which buckets are launched together
   GraphRecording* recording_ = nullptr;
   std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };

@@ -13,6 +13,9 @@
 namespace lockstep {
 namespace {
 
+// GPUs read 16 bytes at once, if an address is a multiple of it.
+constexpr int64_t kGpuAlignment = 16;
+
 void check_ownership(const ParameterDirectory& directory,
                      const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
   std::map<const void*, size_t> owners;
@@ -86,7 +89,9 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
             GradientReducer::Options{
                 options.buckets,
                 [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },
-                [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); }});
+                [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); },
+                channel_->occupies_devices() && optimizers_.size() > 1 ? kSettlingRuns : 0,
+                channel_->occupies_devices() ? kGpuAlignment : 1});
       },
       [](int, const std::exception_ptr&) {});
   for (size_t replica = 0; replica < errors.size(); ++replica) {

@@ -24,9 +24,11 @@ class DeviceGraph {
 
   /// Starts to capture the calling thread's work on its current stream, which must not be the default stream.
   /// Nothing is computed. Anything that would make the host wait for the device, or that involves another
-  /// stream's work, throws c10::Error and breaks the capture.
+  /// stream's work, throws c10::Error and breaks the capture. No other thread may draw from the device's
+  /// default generator meanwhile; see CaptureGuard.
   virtual void begin_capture() = 0;
-  /// Ends the capture; the stream computes again. Throws c10::Error if the capture was broken.
+  /// Ends the capture; the stream computes again. Makes all that the first replay needs, which may wait for
+  /// the driver. Throws c10::Error if the capture was broken.
   virtual void end_capture() = 0;
   /// Repeats the work on the calling thread's current stream, with the memory of the capture. Tensors made
   /// during the capture belong to the graph; the memory of those that nobody kept is reused. Random operators

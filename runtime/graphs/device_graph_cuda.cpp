@@ -3,6 +3,8 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <mutex>
 #include <optional>
@@ -50,6 +52,9 @@ class Graph : public at::cuda::CUDAGraph {
     attempt([&] { pinned->release_pool(mempool_id_); });
     for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
   }
+
+  /// Copies the graph to the device, which the first launch would do otherwise.
+  void upload() { C10_CUDA_CHECK(cudaGraphUpload(graph_exec_, at::cuda::getCurrentCUDAStream())); }
 };
 
 class CapturedWork final : public DeviceGraph {
@@ -78,6 +83,7 @@ class CapturedWork final : public DeviceGraph {
     const std::lock_guard<std::mutex> lock(registration());
     try {
       graph_->capture_end();
+      graph_->upload();
     } catch (...) {
       graph_->give_up();
       throw;

@@ -47,14 +47,6 @@ class Fingerprint {
   /// Marks that something is about to change. The fingerprint then equals no other.
   void add_unsettled() { is_settled_ = false; }
 
-  bool is_settled() const { return is_settled_; }
-  /// Returns the FNV-1a hash of all that was added, for comparison within this process.
-  uint64_t digest() const {
-    uint64_t hash = 14695981039346656037U;
-    for (const uint64_t word : words_) hash = (hash ^ word) * 1099511628211U;
-    return hash;
-  }
-
   bool operator==(const Fingerprint& other) const {
     return is_settled_ && other.is_settled_ && words_ == other.words_;
   }

@@ -49,19 +49,24 @@ void GraphRecording::begin_part() {
 
 void GraphRecording::end_part() {
   if (!launch_) launch_.emplace(observers_);
-  std::vector<Action> actions;
   {
     MutexLock lock(mutex_);
     is_capturing_ = false;
     parts_.back().graph->end_capture();
-    if (is_dropped_) {
-      drop_graphs();
-      throw CollectiveAborted(kAborted);
-    }
-    parts_.back().graph->replay();
-    actions = parts_.back().actions;
+    if (is_dropped_) drop_graphs();
   }
+  if (meet_) meet_();
+  const auto actions = launch_last_part();
+  if (meet_) meet_();
   for (const auto& action : actions) action();
+}
+
+/// Returns the actions that come after the part.
+std::vector<GraphRecording::Action> GraphRecording::launch_last_part() {
+  MutexLock lock(mutex_);
+  if (is_dropped_) throw CollectiveAborted(kAborted);
+  parts_.back().graph->replay();
+  return parts_.back().actions;
 }
 
 void GraphRecording::interrupt(Action action) {

@@ -30,7 +30,11 @@ class GraphRecording {
   using Launched = std::function<void(std::function<bool()> is_done)>;
   using Observer = std::function<Launched()>;
 
-  explicit GraphRecording(std::unique_ptr<DeviceGraphPool> pool) : pool_(std::move(pool)) {}
+  /// Calls `meet`, unless it is null, before and after the call's own work is launched. Pass a function that
+  /// blocks until all replicas have called it, if graphs hold collectives that occupy a device until every
+  /// rank has launched them: making a graph waits for the driver, which may wait for such a device.
+  explicit GraphRecording(std::unique_ptr<DeviceGraphPool> pool, std::function<void()> meet = nullptr)
+      : pool_(std::move(pool)), meet_(std::move(meet)) {}
   GraphRecording(const GraphRecording&) = delete;
   GraphRecording& operator=(const GraphRecording&) = delete;
 
@@ -101,9 +105,11 @@ class GraphRecording {
 
   void begin_part();
   void end_part();
+  std::vector<Action> launch_last_part();
   void drop_graphs() LOCKSTEP_REQUIRES(mutex_);
 
   std::unique_ptr<DeviceGraphPool> pool_;  // Outlives the graphs.
+  const std::function<void()> meet_;
   std::vector<Gradient> gradients_;
   std::vector<Observer> observers_;
   std::optional<Launch> launch_;  // Of the call itself.

@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-Tf32Guard::Tf32Guard(bool allowed)
+Tf32Guard::Tf32Guard(Tf32Use use)
     : products_(at::globalContext().allowTF32CuBLAS()), convolutions_(at::globalContext().allowTF32CuDNN()) {
-  at::globalContext().setAllowTF32CuBLAS(allowed);
-  at::globalContext().setAllowTF32CuDNN(allowed);
+  at::globalContext().setAllowTF32CuBLAS(use == Tf32Use::kAll);
+  at::globalContext().setAllowTF32CuDNN(use != Tf32Use::kNone);
 }
 
 Tf32Guard::~Tf32Guard() {

@@ -1,21 +1,28 @@
 #pragma once
 
+#include <cstdint>
+
 namespace lockstep {
 
-/// Allows or forbids, while it lives, that float32 products and convolutions on GPUs round their inputs to
-/// TF32 (10 bits of mantissa; sums in float32). It sets LibTorch's own settings, which hold for the whole
-/// process. LibTorch's default allows TF32 for convolutions only. Does nothing on a CPU, and on GPUs without
-/// TF32 (before Ampere).
+/// Operations on GPUs that may round float32 inputs to TF32 (10 bits of mantissa; sums in float32).
+enum class Tf32Use : uint8_t {
+  kNone,          ///< No operation; float32 as IEEE 754 defines it.
+  kConvolutions,  ///< Convolutions only, which is LibTorch's and PyTorch's default.
+  kAll,           ///< Convolutions and matrix products.
+};
+
+/// Sets, while it lives, which operations use TF32. The settings are LibTorch's own and hold for the whole
+/// process. Does nothing on a CPU, and on GPUs without TF32 (before Ampere).
 ///
 /// Make and destroy it while no replica runs.
 ///
 /// Example:
 ///
-///     const Tf32Guard tf32(/*allowed=*/true);
+///     const Tf32Guard tf32(Tf32Use::kAll);
 ///     strategy.run(train_step, model, optimizer, batch);
 class Tf32Guard {
  public:
-  explicit Tf32Guard(bool allowed);
+  explicit Tf32Guard(Tf32Use use);
   ~Tf32Guard();
   Tf32Guard(const Tf32Guard&) = delete;
   Tf32Guard& operator=(const Tf32Guard&) = delete;

@@ -7,10 +7,12 @@
 
 namespace lockstep {
 
+/// Options of Strategy::mirror().
 struct MirrorOptions {
   /// Input for which each clone must give the original's output bit for bit, compared in evaluation mode. For
   /// modules whose forward() maps one tensor to one tensor.
   torch::Tensor probe;
+  bool channels_last = false;  ///< as in ScopeOptions
 };
 
 namespace detail {

@@ -161,8 +161,9 @@ class BackendAllReduce : public CrossDeviceOps {
 };
 
 /// Uses NCCL, with one communicator rank for each replica. Needs a build with CUDA, and a GPU of its own for
-/// each replica. The first channel sets those of LibTorch's TORCH_NCCL_* variables that the environment does
-/// not set, so that a failing collective does not end the process.
+/// each replica. Before the first channel connects, it sets variables of NCCL and of LibTorch's process
+/// groups that the environment does not set: a failing collective then does not end the process, and kernels
+/// of several communicators run in the order of their launches.
 ///
 /// Example:
 ///

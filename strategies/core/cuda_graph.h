@@ -35,7 +35,7 @@ struct CudaGraphStatistics {
 /// replay it as long as everything that the host decides stays the same: shapes, constants, training flags of
 /// modules, memory of parameters and states. Other runs, such as an epoch's smaller last batch, call the
 /// function. If constants or shapes change for good, the function is captured again. Replicas on a CPU always
-/// call it, and so do workers over NCCL, whose graphs would have to be captured in the same run.
+/// call it. Several workers agree before each run: all replay, all capture, or all call.
 ///
 /// The whole function is one graph over NCCL, and on one replica without collectives. Otherwise collectives
 /// on the device, gradient sums included, run between graphs.

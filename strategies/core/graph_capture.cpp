@@ -2,14 +2,17 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <string>
 
+#include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
 #include "lockstep/runtime/graphs/capturable_step.h"
+#include "lockstep/runtime/graphs/capture_gate.h"
 #include "lockstep/runtime/graphs/device_graph.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/workers/worker_group.h"
@@ -79,6 +82,12 @@ class Strategy::Recorder {
   std::vector<GradientReducer::Phase> phases_;  // phases when the call began
 };
 
+std::function<void()> Strategy::Core::meeting_of(int replica) const {
+  const auto host = collectives->backends(replica).host;
+  if (!collectives->occupies_devices() || host->getSize() == 1) return nullptr;
+  return [host] { all_reduce_(*host, ReduceOp::kSum, {at::zeros({1})}); };
+}
+
 bool Strategy::has_graphs() const {
   return core_->has_graphs;
 }
@@ -107,28 +116,29 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
   }
 }
 
-/// A graph also contains contributions of other workers, such as their part of a sum on the host, so it is
-/// replayed only if all workers replay theirs. Returns whether all are ready, and adds their facts to `now`.
-bool Strategy::compare_graphs(Fingerprint& now, bool is_ready) const {
+/// A graph also contains contributions of other workers, such as their part of a sum on the host, and its
+/// collectives on devices meet those of their graphs. So all workers replay, or all capture, or all call.
+GraphUse Strategy::agree_on_graphs(GraphUse plan) const {
   const auto& workers = core_->config.workers;
-  if (!workers) return is_ready;
+  if (!workers) return plan;
   core_->check_caller("run");
-  // 48 bits, so that the sum over many workers fits in 64.
-  const auto digest = static_cast<int64_t>(now.digest() >> 16);
-  const auto sums = workers->sum(torch::tensor({digest, int64_t{is_ready}, int64_t{now.is_settled()}}));
-  const auto* values = sums.const_data_ptr<int64_t>();
-  const int count = workers->layout()->num_workers();
-  now.add(values[0]);
-  if (values[2] != count) now.add_unsettled();
-  return values[1] == count;
+  const auto sums =
+      workers->sum(torch::tensor({int64_t{plan == GraphUse::kReplay}, int64_t{plan == GraphUse::kCapture}}));
+  const auto* counts = sums.const_data_ptr<int64_t>();
+  const int num_workers = workers->layout()->num_workers();
+  if (counts[0] == num_workers) return GraphUse::kReplay;
+  // Workers that could replay capture anew with those whose runs have changed.
+  return counts[0] + counts[1] == num_workers ? GraphUse::kCapture : GraphUse::kCall;
 }
 
 void Strategy::capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                             detail::GraphObjects& objects, const std::function<void()>& call) {
   auto pool = make_device_graph_pool(replica.device(), replica.generator());
   if (!pool) throw InvalidArgument("[CudaGraph] this build of Lockstep has no CUDA graphs");
-  recording = std::make_shared<GraphRecording>(std::move(pool));
+  recording =
+      std::make_shared<GraphRecording>(std::move(pool), core_->meeting_of(replica.local_replica_id()));
   refresh(objects.optimizers());
+  const CaptureGuard capturing(replica.device());
   const Recorder recorder(*core_, replica.local_replica_id(), recording);
   try {
     recording->begin(objects.take_parameters());

@@ -24,20 +24,18 @@ enum class GraphUse : uint8_t { kCall, kCapture, kReplay };
 ///     GraphSchedule schedule(/*num_replicas=*/1, /*warm_up_runs=*/3);
 ///     Fingerprint now;
 ///     now.add_layout(batch);
-///     if (schedule.next(now) == GraphUse::kCapture) schedule.begin_capture();
+///     const GraphUse use = schedule.plan(now);
+///     schedule.begin(now, use);
 class GraphSchedule {
  public:
   GraphSchedule(int num_replicas, int warm_up_runs)
       : recordings_(static_cast<size_t>(num_replicas)), warm_up_runs_(warm_up_runs) {}
 
-  /// Returns whether a replay could run now, apart from the fingerprint: there are recordings, they are
-  /// usable, and the gradients are in place.
-  bool is_ready() const;
-  /// Returns what to do in a run with this fingerprint. Pass false as `may_replay` if other workers cannot
-  /// replay.
-  GraphUse next(const Fingerprint& now, bool may_replay = true);
-  /// Drops the recordings to make new ones, for the fingerprint that next() was given last.
-  void begin_capture();
+  /// Returns what a run with this fingerprint can do at most: a replay, else a capture, else a call.
+  GraphUse plan(const Fingerprint& now) const;
+  /// Notes what the run with this fingerprint does, which is at most plan(), or a capture in place of a
+  /// replay. For a capture, drops the recordings to make new ones.
+  void begin(const Fingerprint& now, GraphUse use);
   /// Call this once all replicas have recorded their calls.
   void end_capture() { is_captured_ = true; }
   std::shared_ptr<GraphRecording>& recording(int replica) {
@@ -46,6 +44,7 @@ class GraphSchedule {
 
  private:
   bool all(bool (GraphRecording::*holds)() const) const;
+  bool is_captured(const Fingerprint& now) const;
 
   std::vector<std::shared_ptr<GraphRecording>> recordings_;
   const int warm_up_runs_;

@@ -30,6 +30,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   config.cross_device_ops = std::move(opened.ops);
   core_->ops_reason = std::move(opened.reason);
   core_->collectives = std::move(opened.channel);
+  core_->collectives->keep_together(kSettlingRuns);
   const int count = static_cast<int>(config.devices.size());
   num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
   first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
@@ -38,8 +39,6 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
       config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
                                        [](const auto& device) { return device.kind != DeviceKind::kCpu; });
   if (config.workers) {
-    // Collectives within a graph would also have to be captured in the same run on all workers.
-    core_->has_graphs = core_->has_graphs && !core_->collectives->is_capturable();
     const auto num_with = config.workers->sum(torch::tensor({int64_t{core_->has_graphs}}));
     core_->has_graphs = num_with.item<int64_t>() == config.workers->layout()->num_workers();
     // Random streams differ by replica id, so all workers start from the same seed: worker 0's.

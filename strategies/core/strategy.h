@@ -20,6 +20,7 @@
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/replicas/replica_context.h"
 #include "lockstep/runtime/replicas/replica_function.h"
+#include "lockstep/runtime/replicas/scope_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/strategies/core/strategy_config.h"
@@ -30,6 +31,7 @@ namespace lockstep {
 
 class ClusterResolver;
 class OptimizerGroup;
+enum class GraphUse : uint8_t;
 
 /// Runs one training program on any number of replicas.
 ///
@@ -76,9 +78,10 @@ class Strategy : public GradientHandler, public InputDistributor {
   /// Rethrows errors of `make`. Throws InvalidArgument if a module is empty, if the replicas' modules differ
   /// in their registered tensors (name, shape, dtype, requires_grad, sharing) or share memory, or if an
   /// optimizer holds another replica's parameter, one parameter twice, or other shapes than replica 0's.
+  /// Throws InvalidArgument for options of modules if `make` returns something else.
   template <typename Factory>
   requires std::invocable<const Factory&, ReplicaContext&>
-  auto scope(const Factory& make);
+  auto scope(const Factory& make, const ScopeOptions& options = {});
 
   /// Clones a finished module onto every device, and leaves it and the random state unchanged. Tensors in
   /// plain members cannot be seen and stay shared: use scope() for such modules, or pass a probe.
@@ -221,12 +224,13 @@ class Strategy : public GradientHandler, public InputDistributor {
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
   bool has_graphs() const;
   void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
-  bool compare_graphs(Fingerprint& now, bool is_ready) const;
+  GraphUse agree_on_graphs(GraphUse plan) const;
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                     detail::GraphObjects& objects, const std::function<void()>& call);
   static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);
   std::function<void(const std::vector<ModulePointer>&)> average_buffers() const;
-  void adopt_modules(const std::vector<ModulePointer>& modules);
+  void adopt_modules(const std::vector<ModulePointer>& modules, const ScopeOptions& options);
+  [[noreturn]] void refuse_channels_last() const;
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
   std::shared_ptr<void> adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers);
   std::vector<ModulePointer> clone_to_devices(const ModulePointer& module) const;

@@ -2,7 +2,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <exception>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
@@ -18,6 +22,22 @@ namespace {
 
 constexpr const char* kNoReplicaIsGood =
     ", and no replica with a good state: make the model and the optimizer anew, from a checkpoint";
+
+/// Aborts the channels at the same time: a replay that waits in the kernel of one may hold up the abort of
+/// another, whose kernels its graph holds, too.
+void abort_all(const std::vector<CollectiveChannel*>& channels, const std::string& reason) {
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < channels.size(); ++i) {
+    const auto abort = [channel = channels[i], &reason] { channel->abort(reason); };
+    try {
+      threads.emplace_back(abort);
+    } catch (const std::system_error&) {  // no thread left
+      abort();
+    }
+  }
+  channels[0]->abort(reason);
+  for (auto& thread : threads) thread.join();
+}
 
 }  // namespace
 
@@ -88,7 +108,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   const auto release_others = [&](int local, std::exception_ptr error) {
     failure.record(local, std::move(error));
     for (auto* channel : channels) channel->release(failure.reason());
-    for (auto* channel : channels) channel->abort(failure.reason());
+    abort_all(channels, failure.reason());
   };
   try {
     for (auto* channel : channels) channel->enter();
@@ -100,7 +120,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) return;
-  for (auto* channel : channels) channel->abort(failure.reason());  // if no replica has done so
+  abort_all(channels, failure.reason());  // if no replica has done so
   core.reset_after_failure(channels, optimizers);
   failure.rethrow(name(), devices(), sizes);
 }

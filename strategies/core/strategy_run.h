@@ -56,10 +56,9 @@ auto Strategy::run(CudaGraph<Fn>& graph, Args&&... args) {
   Fingerprint now;
   describe_run(now, sizes);
   calls.describe(now, args...);
-  const bool may_replay = compare_graphs(now, calls.schedule().is_ready());
-  const GraphUse use = calls.schedule().next(now, may_replay);
+  const GraphUse use = agree_on_graphs(calls.schedule().plan(now));
+  calls.schedule().begin(now, use);
   if (use == GraphUse::kCall) return run(graph.function_, std::forward<Args>(args)...);
-  if (use == GraphUse::kCapture) calls.schedule().begin_capture();
 
   std::vector<std::optional<detail::ResultSlot<R>>> results(static_cast<size_t>(num_local_replicas()));
   run_replicas(

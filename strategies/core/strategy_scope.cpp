@@ -31,6 +31,15 @@ std::string describe_tensor(const torch::Tensor& tensor) {
                   tensor.requires_grad() ? ", trained" : "");
 }
 
+void to_channels_last(const torch::nn::Module& module) {
+  const auto convert = [](torch::Tensor tensor) {
+    if (tensor.defined() && tensor.dim() == 4)
+      tensor.set_data(tensor.contiguous(torch::MemoryFormat::ChannelsLast));
+  };
+  for (const auto& parameter : module.parameters()) convert(parameter);
+  for (const auto& buffer : module.buffers()) convert(buffer);
+}
+
 }  // namespace
 
 // Nothing here needs more than one thread, and a pool for the caller would slow down the replicas' pools:
@@ -60,13 +69,20 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   after->restore();
 }
 
-void Strategy::adopt_modules(const std::vector<ModulePointer>& modules) {
+void Strategy::refuse_channels_last() const {
+  throw InvalidArgument("[" + name() + "] scope: channels_last is for modules, but the factory made none");
+}
+
+void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const ScopeOptions& options) {
   const IntraOpThreadsGuard no_pool(1);
   for (size_t replica = 0; replica < modules.size(); ++replica) {
     if (!modules[replica])
       throw InvalidArgument("[" + name() + "] expected a module, but the factory made an empty one");
     const ReplicaState& state = core_->states[replica];
-    on_device_of(state, name(), [&] { modules[replica]->to(state.device.torch_device()); });
+    on_device_of(state, name(), [&] {
+      modules[replica]->to(state.device.torch_device());
+      if (options.channels_last) to_channels_last(*modules[replica]);
+    });
   }
   check_same_structure(modules, name(), first_replica_);
   on_modules(modules);

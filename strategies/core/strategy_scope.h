@@ -19,7 +19,7 @@ namespace lockstep {
 
 template <typename Factory>
 requires std::invocable<const Factory&, ReplicaContext&>
-auto Strategy::scope(const Factory& make) {
+auto Strategy::scope(const Factory& make, const ScopeOptions& options) {
   using T = std::invoke_result_t<const Factory&, ReplicaContext&>;
   static_assert(!std::is_reference_v<T> && !std::is_void_v<T>, "a factory returns by value");
   std::vector<T> values;
@@ -27,7 +27,9 @@ auto Strategy::scope(const Factory& make) {
   run_factories([&](ReplicaContext& replica) { values.push_back(make(replica)); });
   std::shared_ptr<void> attachment;
   if constexpr (ModuleLike<T>) {
-    adopt_modules(module_pointers(values));
+    adopt_modules(module_pointers(values), options);
+  } else if (options.channels_last) {
+    refuse_channels_last();
   } else if constexpr (OptimizerLike<T>) {
     std::vector<torch::optim::Optimizer*> optimizers;
     for (auto& value : values) optimizers.push_back(&optimizer_reference(value));
@@ -60,7 +62,7 @@ Mirrored<T> Strategy::mirror(const T& module, const MirrorOptions& options) {
   } else if (options.probe.defined()) {
     refuse_probe();
   }
-  adopt_modules(module_pointers(copies));
+  adopt_modules(module_pointers(copies), {.channels_last = options.channels_last});
   return Mirrored<T>(std::move(copies), shared_devices(), nullptr, average_buffers());
 }
 

@@ -9,9 +9,11 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/input/batch_source.h"
+#include "lockstep/strategies/input/handed_batches.h"
 #include "lockstep/strategies/input/input_streams.h"
 #include "lockstep/strategies/input/prefetcher.h"
 
@@ -168,6 +170,9 @@ class DistributedDataset<Batch>::Iterator {
       : dataset_(&dataset), generation_(dataset.generation_), position_(dataset.position_) {
     streams_ = dataset.input_streams();
     streams_->follow_current();
+    if constexpr (HasTensors<Batch>) {
+      if (streams_->are_separate()) handed_ = std::make_unique<HandedBatches<Batch>>(streams_);
+    }
     auto make = [source = dataset.source_, epoch = position_.epoch, streams = streams_](int64_t step) {
       auto ready = std::make_unique<StreamFence>();
       auto batch = streams->run(*ready, [&] { return source->load(epoch, step); });
@@ -242,10 +247,7 @@ class DistributedDataset<Batch>::Iterator {
   void hand_over(Made& made) {
     streams_->hand_over(*made.ready);
     if constexpr (HasTensors<Batch>) {
-      for (const auto& shard : made.batch.local_values()) {
-        BatchTraits<Batch>::for_each_tensor(
-            shard, [this](const torch::Tensor& tensor) { streams_->keep_for_current_stream(tensor); });
-      }
+      if (handed_) handed_->add(made.batch);
     }
   }
 
@@ -255,6 +257,8 @@ class DistributedDataset<Batch>::Iterator {
   std::shared_ptr<const InputStreams> streams_;
   std::unique_ptr<Prefetcher<Made>> batches_;
   mutable std::optional<PerReplica<Batch>> current_;
+  // Null if the input streams are the current ones.
+  std::unique_ptr<std::conditional_t<HasTensors<Batch>, HandedBatches<Batch>, std::monostate>> handed_;
 };
 
 }  // namespace lockstep

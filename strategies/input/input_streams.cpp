@@ -1,6 +1,7 @@
 #include "lockstep/strategies/input/input_streams.h"
 
 #include <algorithm>
+#include <map>
 
 #include "lockstep/runtime/devices/device_streams.h"
 
@@ -33,6 +34,20 @@ void InputStreams::hand_over(StreamFence& ready) const {
 
 void InputStreams::keep_for_current_stream(const torch::Tensor& tensor) const {
   if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(current_stream(tensor.device()));
+}
+
+bool are_unshared(const std::vector<const torch::Tensor*>& tensors) {
+  std::map<const void*, size_t> handles;  // of tensors and of storages
+  for (const auto* tensor : tensors) {
+    if (!tensor->defined()) continue;
+    if (!tensor->has_storage()) return false;
+    if (++handles[tensor->unsafeGetTensorImpl()] == 1) ++handles[tensor->storage().unsafeGetStorageImpl()];
+  }
+  return std::all_of(tensors.begin(), tensors.end(), [&](const torch::Tensor* tensor) {
+    return !tensor->defined() ||
+           (tensor->use_count() == handles[tensor->unsafeGetTensorImpl()] &&
+            tensor->storage().use_count() == handles[tensor->storage().unsafeGetStorageImpl()]);
+  });
 }
 
 }  // namespace lockstep

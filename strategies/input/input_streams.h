@@ -8,8 +8,13 @@
 
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/devices/stream_fence.h"
+#include "lockstep/runtime/graphs/capture_gate.h"
 
 namespace lockstep {
+
+/// Returns whether these are the only handles of their tensors, and these tensors the only ones in their
+/// memory. Returns false if one is sparse.
+bool are_unshared(const std::vector<const torch::Tensor*>& tensors);
 
 /// Chooses the streams that batches for GPUs are made on: separate streams, which copy, resize and normalize
 /// while the replicas compute on theirs, or the current streams of the thread that makes the batches. Does
@@ -21,6 +26,8 @@ namespace lockstep {
 ///     StreamFence ready;
 ///     auto batch = streams.run(ready, [&] { return host_batch.to(device, /*non_blocking=*/true); });
 ///     streams.hand_over(ready);
+///     ...                          // work with the batch
+///     streams.follow_current();    // before the batch is dropped
 class InputStreams {
  public:
   enum class Kind { kOwn, kCurrent };
@@ -32,8 +39,10 @@ class InputStreams {
   void follow_current() const;
   /// Calls `make()` with these streams as the thread's current ones, and returns its result. Records the end
   /// of its work in `ready`.
+  /// Blocks while work of these GPUs is captured; see CaptureGuard.
   template <typename Make>
   auto run(StreamFence& ready, const Make& make) const {
+    const UncapturedGuard uncaptured(gpus_);
     const c10::MultiStreamGuard on_streams(own_);
     auto result = make();
     record_current(ready);
@@ -42,8 +51,11 @@ class InputStreams {
 
   /// Makes the calling thread's current streams wait for `ready`. Does not block the host.
   void hand_over(StreamFence& ready) const;
+  /// Returns whether batches are made on separate streams. Whoever drops such a batch must call
+  /// follow_current() first, since these streams reuse its memory.
+  bool are_separate() const { return !own_.empty(); }
   /// Keeps the memory of a tensor made here from being reused before the work that the calling thread's
-  /// current stream has now is done.
+  /// current stream has when the tensor is dropped is done.
   void keep_for_current_stream(const torch::Tensor& tensor) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/env.h>
 
 #include <utility>
 
@@ -32,6 +33,8 @@ Devices devices_of(const ClusterResolver& resolver, const std::vector<std::strin
   }
   if (gpus.empty()) return logical_cpus(1);
   if (resolver.local_world_size() == 1) return gpus;
+  // A launcher that shows each worker one GPU has given it that one.
+  if (gpus.size() == 1 && c10::utils::get_env("CUDA_VISIBLE_DEVICES")) return gpus;
   if (resolver.local_rank() < static_cast<int>(gpus.size()))
     return {gpus[static_cast<size_t>(resolver.local_rank())]};
   throw InvalidArgument(c10::str("[", kName, "] expected a GPU for each of the ", resolver.local_world_size(),

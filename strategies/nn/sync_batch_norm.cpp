@@ -15,11 +15,10 @@ namespace {
 
 /// Returns every replica's `own` [n] as [replicas, n]. Blocks.
 at::Tensor gather(c10d::Backend& backend, const at::Tensor& own, WaitClock& waits) {
-  const at::Tensor all = at::empty({backend.getSize(), own.size(0)}, own.options());
-  std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
-  std::vector<at::Tensor> inputs{own};
+  at::Tensor all = at::empty({backend.getSize(), own.size(0)}, own.options());
+  at::Tensor input = own;
   const WaitClock::Wait wait(waits);
-  backend.allgather(outputs, inputs)->wait();
+  backend._allgather_base(all, input)->wait();
   return all;
 }
 

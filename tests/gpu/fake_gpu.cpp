@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
@@ -82,6 +83,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     auto capture = capture_for_work(name_of(stream));
+    if (!capture) count_call(&DriverCalls::event_records);
     if (*event == nullptr) *event = new Event;
     auto& recorded = *static_cast<Event*>(*event);
     recorded.capture = std::move(capture);
@@ -94,8 +96,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
     const auto& recorded = *static_cast<Event*>(event);
-    if (!is_wait_in_capture(name_of(stream), recorded.capture, recorded.number))
-      order().wait(name_of(stream), recorded.clock);
+    if (is_wait_in_capture(name_of(stream), recorded.capture, recorded.number)) return;
+    count_call(&DriverCalls::event_waits);
+    order().wait(name_of(stream), recorded.clock);
   }
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
@@ -204,9 +207,12 @@ struct CUDAHooks final : public at::CUDAHooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &lockstep::fake_gpu::pinned_allocator(); }
   at::Device getDeviceFromPtr(void*) const override { return {c10::DeviceType::CUDA, current_device()}; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
-    static const std::array<at::Generator, lockstep::fake_gpu::kNumDevices> generators{
-        at::make_generator<lockstep::fake_gpu::Generator>(0),
-        at::make_generator<lockstep::fake_gpu::Generator>(1)};
+    static const auto generators = [] {
+      std::array<at::Generator, lockstep::fake_gpu::kNumDevices> made;
+      for (size_t i = 0; i < made.size(); ++i)
+        made[i] = at::make_generator<lockstep::fake_gpu::Generator>(static_cast<c10::DeviceIndex>(i));
+      return made;
+    }();
     return generators.at(device < 0 ? static_cast<size_t>(current_device()) : static_cast<size_t>(device));
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
@@ -252,6 +258,7 @@ void forget() {
   order().forget();
   forget_graphs();
   forget_nccl();
+  forget_driver_calls();
 }
 
 void fail_device(int device, bool has_failed) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// GPUs that a machine without any pretends to have, for builds without CUDA: linking fake_gpu.cpp into a
-/// test program makes LibTorch see gpu:0 and gpu:1. Operators compute on the CPU, at once and in the calling
+/// test program makes LibTorch see gpu:0 to gpu:7. Operators compute on the CPU, at once and in the calling
 /// thread, and so give what a GPU would within rounding. Graphs of device work
 /// (runtime/graphs/device_graph.h) are there, too.
 ///
@@ -22,7 +22,7 @@ namespace lockstep {
 /// does a GPU that copies it back before. Thread-safe.
 namespace fake_gpu {
 
-inline constexpr int kNumDevices = 2;
+inline constexpr int kNumDevices = 8;
 
 /// What was not ordered by events: an access to memory that another stream writes, or memory that was freed
 /// and taken again while another stream uses it; and communicators of NCCL that ended while a graph had
@@ -31,8 +31,27 @@ std::vector<std::string> races();
 /// What made the host wait for a device, each time: values read, copies from or to memory that is not pinned,
 /// streams and events synchronised with.
 std::vector<std::string> host_waits();
-/// Forgets races, host waits, captures and replays; all work so far counts as done.
+/// Forgets races, host waits, captures, replays and calls of the driver; all work so far counts as done.
 void forget();
+
+/// Counts of what all threads have asked the driver for since forget(). An operator counts as one kernel, and
+/// one on lists of tensors as many as LibTorch's kernels for lists take; a replay is one launch of a graph,
+/// whatever is in it.
+struct DriverCalls {
+  int64_t kernels = 0;
+  int64_t copies = 0;
+  int64_t graph_launches = 0;
+  int64_t event_records = 0;
+  int64_t event_waits = 0;
+  int64_t streams_recorded = 0;  ///< by Tensor::record_stream()
+  int64_t allocations = 0;       ///< those that the allocator's cache could not serve
+};
+DriverCalls driver_calls();
+
+/// Returns a line for each call that waits for the driver, made while a kernel of NCCL on another GPU of this
+/// process waited for a rank: such a kernel and such a call may wait for each other for ever. The calls are
+/// allocations that the cache could not serve, and making and destroying graphs.
+std::vector<std::string> blocking_calls();
 
 /// How many streams of `device`'s have ever had work.
 int used_streams(int device);

@@ -215,6 +215,13 @@ bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& captu
   return false;
 }
 
+void refuse_draw_outside_capture(c10::Device device) {
+  const std::lock_guard<std::mutex> lock(captures().mutex);
+  for (const auto& [stream, capture] : captures().running)
+    TORCH_CHECK(stream.device != device.index(),
+                "Offset increment outside graph capture encountered unexpectedly.");
+}
+
 void refuse_in_capture(c10::Device device, const char* what) {
   TORCH_CHECK(!own_capture(current_stream(device)), what, " during CUDA graph capture.");
 }

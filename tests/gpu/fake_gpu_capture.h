@@ -151,6 +151,9 @@ inline bool joins_captures(StreamName stream) {
 /// Called before `stream` waits for an event, recorded in `capture` with number `event` unless that is null.
 /// True if the capture has noted it; throws where the wait would cross a capture's border.
 bool is_wait_in_capture(StreamName stream, const std::shared_ptr<Capture>& capture, size_t event);
+/// Called before the calling thread draws from the default generator of `device` without capturing. Throws if
+/// another thread captures that device's work.
+void refuse_draw_outside_capture(c10::Device device);
 /// Throws if the calling thread's current stream of `device` captures.
 void refuse_in_capture(c10::Device device, const char* what);
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
@@ -102,6 +103,21 @@ std::optional<c10::Device> device_of(const Stack& arguments) {
   return device ? device : asked_for;
 }
 
+int64_t kernels_of(const c10::OperatorHandle& op, const Stack& arguments) {
+  size_t lists = 0;
+  size_t tensors = 0;
+  for (const auto& value : arguments) {
+    if (!value.isTensorList() || value.toTensorVector().empty()) continue;
+    ++lists;
+    tensors = value.toTensorVector().size();
+  }
+  if (!op.schema().name().starts_with("aten::_foreach") && !op.schema().name().starts_with("aten::_fused"))
+    return 1;
+  const int64_t kernels = kernels_for_lists(lists, tensors);
+  // Norms are first taken of parts of the tensors.
+  return op.schema().name() == "aten::_foreach_norm" ? 2 * kernels : kernels;
+}
+
 /// One call on the CPU.
 struct Computed {
   std::vector<at::Tensor> written;  // copies of the arguments that were written, in order
@@ -183,7 +199,11 @@ Stack Call::host_arguments(const View& view, const GeneratorFunction& generator)
 
 Computed Call::compute_eagerly() const {
   const auto view = [](const at::Tensor& tensor) { return tensor.is_cuda() ? host_view(tensor) : tensor; };
-  return compute(op_, host_arguments(view, &cpu_generator));
+  return compute(op_, host_arguments(view, [](const at::Generator& drawn) {
+                   if (drawn == at::globalContext().defaultGenerator(drawn.device()))
+                     refuse_draw_outside_capture(drawn.device());
+                   return cpu_generator(drawn);
+                 }));
 }
 
 Computed Call::compute_in(Capture& capture) const {
@@ -271,6 +291,7 @@ Stack Call::run() {
   if (capture) {
     note_in(*capture);
   } else {
+    count_call(&DriverCalls::kernels, kernels_of(op_, arguments_));
     order().launch(stream, name, reads_, writes_);
     if (host_waits) order().wait_on_host(order().record(stream), name);
   }
@@ -286,6 +307,13 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+}
+
+// GPUs have kernels of their own for these; other devices call an operator for each tensor of the lists.
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  for (const char* name : {"_foreach_norm.Scalar", "_foreach_mul_.Tensor", "_foreach_copy_",
+                           "_foreach_add_.Scalar", "_foreach_add_.Tensor"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
 }
 
 }  // namespace

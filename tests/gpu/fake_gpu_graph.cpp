@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/graphs/device_graph.h"
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
@@ -48,6 +49,7 @@ class Graph final : public DeviceGraph {
   // it.
   ~Graph() override {
     if (capture_) capture_->invalidate();
+    if (is_captured_) note_blocking_call("a graph was destroyed");
   }
 
   void begin_capture() override {
@@ -60,6 +62,7 @@ class Graph final : public DeviceGraph {
   void end_capture() override {
     TORCH_CHECK(capture_, "capture_end without a capture_begin");
     captured_ = fake_gpu::end_capture(capture_, current_stream(device_));
+    note_blocking_call("a graph was made");
     for (const auto& block : captured_.memory) {
       if (!block->is_held) unkept_.push_back(block);
     }
@@ -71,6 +74,7 @@ class Graph final : public DeviceGraph {
     TORCH_CHECK(is_captured_, "Called CUDAGraph::replay without a preceding successful capture.");
     const StreamName stream = current_stream(device_);
     if (const auto capture = capture_for_work(stream)) capture->fail(kNotPermitted);
+    count_call(&DriverCalls::graph_launches);
     for (const auto& work : captured_.work) {
       for (const auto& memory : work.memory)
         TORCH_CHECK(!memory.expired(), "memory that ", work.name, " uses was freed after the capture");

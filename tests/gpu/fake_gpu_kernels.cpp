@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
@@ -50,6 +51,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   for (const auto& stream : {source, destination}) {
     if (const auto capture = capture_for_work(stream)) capture->fail(kIsolation);
   }
+  count_call(&DriverCalls::copies);
   order().wait(source, order().record(destination));
   order().launch(source, "aten::copy_", {range_of(from)}, {range_of(to)});
   order().wait(destination, order().record(source));
@@ -93,6 +95,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     note_copy(*capture, self, source);
     return self;
   }
+  count_call(&DriverCalls::copies);
   order().launch(stream, "aten::copy_", {range_of(source)}, {range_of(self)});
   if (host_waits) {
     order().wait_on_host(order().record(stream),
@@ -164,6 +167,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 }
 
 void record_stream(at::Tensor& self, at::Stream stream) {
+  count_call(&DriverCalls::streams_recorded);
   order().use_on(static_cast<const char*>(self.storage().data()), {stream.device_index(), stream.id()});
 }
 

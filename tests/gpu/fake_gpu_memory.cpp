@@ -8,9 +8,11 @@
 #include <iomanip>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
 
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_state.h"
@@ -28,7 +30,13 @@ struct Memory {
   std::map<const char*, std::weak_ptr<Block>> blocks;
   std::map<const char*, Pinned> pinned;
   std::array<int64_t, kNumDevices> used{};
-  std::array<int64_t, kNumDevices> limit{-1, -1};
+  std::array<int64_t, kNumDevices> limit = [] {
+    std::array<int64_t, kNumDevices> none;
+    none.fill(-1);
+    return none;
+  }();
+  /// Sizes of the freed blocks that LibTorch's allocator would keep for each stream.
+  std::map<StreamName, std::multiset<size_t>> cached;
 };
 
 Memory& memory() {
@@ -55,6 +63,21 @@ void take(int device, size_t bytes) {
                      size_text(limit), " of which ", size_text(limit - used), " is free. ");
   }
   used += static_cast<int64_t>(bytes);
+}
+
+/// The allocator rounds sizes up, and serves a stream from that stream's own freed blocks if it can.
+size_t rounded(size_t bytes) {
+  constexpr size_t kUnit = 512;
+  return (bytes + kUnit - 1) / kUnit * kUnit;
+}
+
+bool take_from_cache(StreamName stream, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  auto& sizes = memory().cached[stream];
+  const auto found = sizes.lower_bound(rounded(bytes));
+  if (found == sizes.end()) return false;
+  sizes.erase(found);
+  return true;
 }
 
 uint64_t next_serial() {
@@ -119,8 +142,12 @@ class PinnedAllocator final : public c10::Allocator {
 }  // namespace
 
 Block::Block(StreamName stream, size_t size, BlockOwner whose)
-    : bytes(size), device(stream.device), owner(whose), serial(next_serial()) {
+    : bytes(size), device(stream.device), owner(whose), serial(next_serial()), stream_(stream) {
   take(device, bytes);
+  if (owner == BlockOwner::kStream && !take_from_cache(stream, bytes)) {
+    count_call(&DriverCalls::allocations);
+    note_blocking_call("memory was allocated");
+  }
   // Not zeroed, as on a GPU; at least one byte, so that every block has its own address.
   data = static_cast<char*>(std::malloc(bytes == 0 ? 1 : bytes));
   if (owner == BlockOwner::kGraph) {
@@ -140,6 +167,7 @@ Block::~Block() {
     const std::lock_guard<std::mutex> lock(memory().mutex);
     memory().blocks.erase(data);
     memory().used.at(static_cast<size_t>(device)) -= static_cast<int64_t>(bytes);
+    if (owner == BlockOwner::kStream) memory().cached[stream_].insert(rounded(bytes));
   }
   std::free(data);
 }

@@ -36,6 +36,9 @@ struct Block {
   /// What a graph's memory would have held at the end of the capture, had the work been done: no later than
   /// the first replay.
   std::vector<char> before_replay;
+
+ private:
+  const StreamName stream_;
 };
 
 /// NaN of every floating type, and no index.

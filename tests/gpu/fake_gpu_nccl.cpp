@@ -14,10 +14,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"
@@ -35,6 +37,7 @@ std::atomic<int> num_collectives{0};
 struct Complaints {
   std::mutex mutex;
   std::vector<std::string> lines;
+  std::vector<std::string> blocking_calls;
 };
 
 Complaints& complaints() {
@@ -93,6 +96,16 @@ class Communicator {
     require(is_done || aborted_, "a rank has not launched its collective");
   }
 
+  /// Returns a collective that only some ranks have launched yet, or nothing.
+  std::optional<std::string> waiting_kernel() {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return std::nullopt;
+    for (const auto& [number, round] : rounds_) {
+      if (!round.is_done && !round.parts.empty()) return round.parts.begin()->second.what;
+    }
+    return std::nullopt;
+  }
+
   /// Ends the collectives under way, which leave garbage in the tensors.
   void abort() {
     const std::lock_guard lock(mutex_);
@@ -119,13 +132,21 @@ class Communicator {
   bool aborted_ = false;
 };
 
+struct Communicators {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Communicator>> by_name;
+};
+
+Communicators& communicators() {
+  static auto* const communicators = new Communicators;
+  return *communicators;
+}
+
 /// Returns the communicator of this name, the same for every caller.
 std::shared_ptr<Communicator> communicator_named(const std::string& id, int size) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<Communicator>> known;
-  const std::lock_guard lock(mutex);
-  auto communicator = known[id].lock();
-  if (!communicator) known[id] = communicator = std::make_shared<Communicator>(size);
+  const std::lock_guard lock(communicators().mutex);
+  auto communicator = communicators().by_name[id].lock();
+  if (!communicator) communicators().by_name[id] = communicator = std::make_shared<Communicator>(size);
   return communicator;
 }
 
@@ -206,16 +227,21 @@ class Nccl final : public c10d::Backend {
     return launch(c10d::OpType::BROADCAST, "broadcast from " + std::to_string(root), tensors[0], tensors,
                   [root](const auto& parts) { fake_gpu::broadcast(parts, root); });
   }
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions&) override {
-    require(inputs.size() == 1 && outputs.size() == 1, "Expecting one tensor only but got multiple");
-    return launch(c10d::OpType::ALLGATHER, "all_gather", inputs[0], outputs[0], &all_gather);
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions&) override {
+    require(output.numel() == getSize() * input.numel(),
+            "output tensor size must be the number of ranks times");
+    return launch(c10d::OpType::ALLGATHER, "all_gather", input, output.view({getSize(), -1}).unbind(0),
+                  &all_gather);
   }
 
+  /// Like NCCL's, releases the kernels at once, and returns when no graph holds any of them.
   void abort() override {
-    end();
     if (const auto communicator = this->communicator()) communicator->abort();
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    while (in_graphs_.use_count() > 1 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    end();
   }
   void shutdown() override { end(); }
 
@@ -270,6 +296,7 @@ class Nccl final : public c10d::Backend {
       work.compute = [compute, in_graph = in_graphs_] { compute(); };
       capture->note(stream, std::move(work));
     } else {
+      count_call(&DriverCalls::kernels);
       order().launch(stream, work.name, work.reads, work.writes);
       compute();
     }
@@ -302,10 +329,32 @@ std::vector<std::string> nccl_complaints() {
   return complaints().lines;
 }
 
+void note_blocking_call(const std::string& what) {
+  std::vector<std::shared_ptr<Communicator>> alive;
+  {
+    const std::lock_guard lock(communicators().mutex);
+    for (const auto& [name, weak] : communicators().by_name) {
+      if (auto communicator = weak.lock()) alive.push_back(std::move(communicator));
+    }
+  }
+  for (const auto& communicator : alive) {
+    const auto kernel = communicator->waiting_kernel();
+    if (!kernel) continue;
+    const std::lock_guard lock(complaints().mutex);
+    complaints().blocking_calls.push_back(what + " while " + *kernel + " waited for a rank");
+  }
+}
+
+std::vector<std::string> blocking_calls() {
+  const std::lock_guard lock(complaints().mutex);
+  return complaints().blocking_calls;
+}
+
 void forget_nccl() {
   num_collectives = 0;
   const std::lock_guard lock(complaints().mutex);
   complaints().lines.clear();
+  complaints().blocking_calls.clear();
 }
 
 }  // namespace lockstep::fake_gpu

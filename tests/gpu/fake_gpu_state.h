@@ -23,6 +23,8 @@ void forget_graphs();
 /// What was done with NCCL that CUDA would not survive.
 std::vector<std::string> nccl_complaints();
 void forget_nccl();
+/// Notes a call that waits for the driver, see blocking_calls().
+void note_blocking_call(const std::string& what);
 /// Throws c10::AcceleratorError where the device has failed.
 void check_device(int device);
 

@@ -73,8 +73,8 @@ TEST_P(WorkersOnGpus, CapturedFunctionsGiveWhatCallsGive) {
       const auto sums = strategy.run(graph, values);
       EXPECT_EQ(sums.local_values()[0][3].item<double>(), 2.0 * (run + run + 1) + 1) << "run " << run;
     }
-    // Nothing is captured over NCCL.
-    EXPECT_EQ(graph.statistics().replays > 0, GetParam() == "ring");
+    EXPECT_EQ(graph.statistics().captures, 1);
+    EXPECT_EQ(graph.statistics().replays, 3);
   });
 }
 

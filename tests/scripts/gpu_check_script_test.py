@@ -4,6 +4,7 @@
 import json
 import subprocess
 import sys
+import time
 import unittest
 
 import scripts_case
@@ -23,19 +24,37 @@ BENCHMARK = """
     echo '{"ratios": [{"ratio": 1.5}]}' >"$2"
     echo "| a table |"
     """
+# Of several workers, only the first prints.
 TRAINING = """
-    echo "$*" >>"$CALLS/train_mnist"
+    echo "${CUDA_VISIBLE_DEVICES-}|$*" >>"$CALLS/train_mnist"
+    ((${LOCAL_RANK:-0} == 0)) || exit 0
+    flags=$*
+    commas=${flags//[^,]}
+    [[ $* == *multi_worker* ]] && rate=$((1100 * LOCAL_WORLD_SIZE - 100)) || rate=$((1000 + 850 * ${#commas}))
     echo "epoch 1/2  loss 0.5  accuracy 0.9  test accuracy 0.9012  10 images/s"
-    echo "epoch 2/2  loss 0.4  accuracy 0.9  test accuracy 0.9712  10 images/s" >&2
+    echo "epoch 2/2  step 30/100  loss 0.4  accuracy 0.9  77 images/s  00:53 left" >&2
+    echo "epoch 2/2  loss 0.4  accuracy 0.9  test accuracy 0.9712  $rate images/s"
+    echo "epoch 2/2  step 100/100  loss 0.4  accuracy 0.9  88 images/s"
     """
 TESTS = ["runtime_test", "strategies_test", "gpu_test"]
+ROWS_OF_ONE_GPU = [f"train_{name}" for name in ["float32", "tf32", "bfloat16", "float16", "cuda_graph", "two_replicas"]]
+ROWS_OF_SEVERAL_GPUS = [f"train_{name}" for name in [
+    "threads", "threads_cuda_graph", "threads_sync_batch_norm", "threads_hierarchical_copy", "processes",
+    "processes_cuda_graph"]]
 
 
 class GpuCheckScriptTest(scripts_case.ScriptsCase):
-    def make_gpu_machine(self):
+    def make_gpu_machine(self, num_gpus=1):
         self.packages()
         self.program("dpkg-query", "echo -n installed\n")
-        self.program("nvidia-smi", '[[ $* != *--query-gpu* ]] || echo "Made-up GPU, 1.0, 1 MiB"\n')
+        self.program("nvidia-smi", f"""
+            for ((i = 0; i < {num_gpus}; ++i)); do
+              case $* in
+                -L) echo "GPU $i: Made-up GPU (UUID: GPU-$i)" ;;
+                *--query-gpu=name,*) echo "Made-up GPU, 1.0, 1 MiB" ;;
+              esac
+            done
+            """)
         self.program("cmake", 'echo "$*" >>"$CALLS/cmake"\n')
         self.program("python3", f'[[ $* != *"import torch"* ]] || exit 1\nexec {sys.executable} -B "$@"\n')
         (self.project / "build" / "cuda" / "bin").mkdir(parents=True)
@@ -47,12 +66,12 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
     def gpu_program(self, name, text):
         self.program(f"../project/build/cuda/bin/{name}", text)
 
-    def gpu_check(self, *flags):
+    def gpu_check(self, *flags, **environment):
         """The completed process of gpu_check.sh and what it wrote."""
         process = subprocess.run(
             ["bash", str(self.project / "scripts" / "gpu_check.sh"), "--out", str(self.root / "result.json"), *flags],
-            env={**self.environment, "CMAKE_PREFIX_PATH": str(self.make_libtorch("torch"))}, capture_output=True,
-            text=True, check=False, timeout=60)
+            env={**self.environment, "CMAKE_PREFIX_PATH": str(self.make_libtorch("torch")), **environment},
+            capture_output=True, text=True, check=False, timeout=120)
         result = self.root / "result.json"
         return process, json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
@@ -64,23 +83,102 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertTrue(result["complete"])
         self.assertEqual(result["failed"], [])
         self.assertEqual(result["gpus"], ["Made-up GPU, 1.0, 1 MiB"])
-        self.assertEqual(result["not_measured"], {"PyTorch DDP": "python3 has no torch and torchvision"})
+        self.assertEqual(result["not_measured"], {
+            "PyTorch DDP": "python3 has no torch and torchvision", "several GPUs": "there is one GPU"})
+        self.assertEqual(result["settings"]["num_gpus"], "1")
+        self.assertEqual(result["scaling"], {})
         self.assertEqual(list(result["tests"]), TESTS)
         for name in TESTS:
             entry = result["tests"][name]
             self.assertEqual(
-                [entry[key] for key in ["exit_code", "timed_out", "tests", "failures", "skipped"]],
-                [0, False, 2, [], ["Suite.IsSkipped"]])
+                [entry[key] for key in ["exit_code", "timed_out", "stuck", "tests", "failures", "skipped"]],
+                [0, False, False, 2, [], ["Suite.IsSkipped"]])
+            self.assertNotIn("report", entry)
         self.assertEqual(len(result["benchmarks"]), 4)
         for entry in result["benchmarks"].values():
             self.assertEqual([entry["exit_code"], entry["ratios"]], [0, [{"ratio": 1.5}]])
         self.assertIn("--images some/images", self.calls_of("speed_benchmark")[0])
         self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
         trainings = self.calls_of("train_mnist")
-        self.assertEqual(len(trainings), len(result["training"]))
+        self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU)
+        self.assertEqual(len(trainings), len(ROWS_OF_ONE_GPU))
+        for line in trainings:
+            self.assertIn("--strategy mirrored --devices gpu:0 ", line)
         for flags in ["--precision bfloat16", "--precision float16", "--precision tf32", "--cuda-graph",
                       "--replicas-per-device 2"]:
             self.assertEqual(len([line for line in trainings if line.endswith(flags)]), 1, flags)
+
+    def expect_scaling(self, result, rates):
+        """Each layout has these rates, by number of GPUs, and its ratios are to its own row of one GPU."""
+        scaling = result["scaling"]
+        self.assertIn("as train_mnist itself prints them for epoch 2 of 2, so warm", scaling.pop("note"))
+        self.assertEqual(list(scaling), ["threads", "processes"])
+        for layout, expected in rates.items():
+            table = scaling[layout]
+            self.assertEqual({int(count): entry["images_per_second"] for count, entry in table.items()}, expected)
+            for count, entry in table.items():
+                self.assertEqual(entry["exit_code"], 0)
+                self.assertAlmostEqual(entry["ratio_to_one_gpu"], expected[int(count)] / expected[1], delta=0.0006)
+
+    def test_gpu_check_covers_two_gpus(self):
+        self.make_gpu_machine(2)
+        process, result = self.gpu_check("--images", "some/images")
+        self.expect_success(process)
+        self.assertTrue(result["complete"])
+        self.assertEqual(result["settings"]["num_gpus"], "2")
+        self.assertEqual(len(result["gpus"]), 2)
+        self.assertEqual(list(result["not_measured"]), ["PyTorch DDP"])
+        self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
+        self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
+        self.assertEqual(len(result["benchmarks"]), 4)
+        self.expect_scaling(result, {"threads": {1: 1000, 2: 1850}, "processes": {1: 1000, 2: 2100}})
+
+    def test_gpu_check_covers_four_gpus_in_threads_and_in_processes(self):
+        self.make_gpu_machine(4)
+        process, result = self.gpu_check("--images", "some/images")
+        self.expect_success(process)
+        self.assertTrue(result["complete"])
+        self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
+        trainings = [line for line in self.calls_of("train_mnist") if "--per-replica-batch-size" not in line]
+        threads = [line.partition("--seed 1")[2].strip() for line in trainings if "--devices gpu:0,gpu:1,gpu:2,gpu:3 " in line]
+        self.assertEqual(threads, [
+            "", "--cuda-graph", "--sync-batch-norm --model mobilenet_v2 --steps-per-epoch 50 --limit-test 1000",
+            "--cross-device-ops hierarchical_copy"])
+        processes = [line.partition("|") for line in trainings if "--strategy multi_worker" in line]
+        for workers, flag in [(processes[:4], ""), (processes[4:], "--cuda-graph")]:
+            self.assertEqual(sorted(gpu for gpu, _, _ in workers), ["0", "1", "2", "3"])
+            self.assertEqual({line.partition("--seed 1")[2].strip() for _, _, line in workers}, {flag})
+        self.assertEqual([line for line in self.calls_of("speed_benchmark") if "--replicas 4" in line],
+                         [line for line in self.calls_of("speed_benchmark") if "--parts ops" in line])
+        self.assertEqual(list(result["benchmarks"])[-1], "ops_all_gpus")
+        self.expect_scaling(result, {"threads": {1: 1000, 2: 1850, 4: 3550}, "processes": {1: 1000, 2: 2100, 4: 4300}})
+
+    def test_gpu_check_keeps_to_visible_gpus_and_measures_a_number_that_is_no_power_of_two(self):
+        self.make_gpu_machine(4)
+        process, result = self.gpu_check("--images", "some/images", CUDA_VISIBLE_DEVICES="3,1,2")
+        self.expect_success(process)
+        self.assertEqual(list(result["scaling"]["threads"]), ["1", "2", "3"])
+        trainings = self.calls_of("train_mnist")
+        self.assertFalse([line for line in trainings if "gpu:3" in line])
+        self.assertEqual({line.partition("|")[0] for line in trainings if "multi_worker" in line}, {"1", "2", "3"})
+
+    def test_gpu_check_has_no_ratios_without_the_rate_of_one_gpu(self):
+        self.make_gpu_machine(2)
+        self.gpu_program("train_mnist", """
+            if [[ $* == *"--devices gpu:0 "*--per-replica-batch-size* ]]; then
+              echo "epoch 1/2  loss 0.5  accuracy 0.9  test accuracy 0.9012  10 images/s"
+              exit 3
+            fi
+            """ + TRAINING)
+        process, result = self.gpu_check("--images", "some/images")
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(result["failed"], ["scale_threads_1"])
+        threads = result["scaling"]["threads"]
+        self.assertEqual(threads["1"]["exit_code"], 3)
+        self.assertIn("not_measured", threads["1"])
+        self.assertEqual(threads["2"]["images_per_second"], 1850)
+        self.assertNotIn("ratio_to_one_gpu", threads["2"])
+        self.assertEqual(result["scaling"]["processes"]["2"]["ratio_to_one_gpu"], 2.1)
 
     def test_gpu_check_draws_images_where_none_are_named(self):
         self.make_gpu_machine()
@@ -122,18 +220,31 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(process.returncode, 1)
         self.expect_the_others(result, "gpu_test")
         entry = result["tests"]["gpu_test"]
-        self.assertEqual([entry["exit_code"], entry["timed_out"]], [124, True])
+        self.assertEqual([entry["exit_code"], entry["timed_out"], entry["stuck"]], [124, True, False])
         self.assertIn("not_measured", entry)
+        self.assertIn("sleep", (self.project / entry["report"]).read_text(encoding="utf-8"))
 
-    def test_gpu_check_tells_a_program_that_it_had_to_kill_from_one_that_was_killed_otherwise(self):
-        run = self.root / "run"
-        run.mkdir()
-        (run / "settings").write_text("limit_seconds\t2\n")
-        (run / "finished").write_text("training\tslow\t137\t12\ntraining\tquick\t137\t1\n")
-        script = scripts_case.ROOT / "scripts/gpu_check_result.py"
-        subprocess.run([sys.executable, script, run, run / "out.json"], check=True)
-        training = json.loads((run / "out.json").read_text())["training"]
-        self.assertEqual([training[name]["timed_out"] for name in ["slow", "quick"]], [True, False])
+    def test_gpu_check_names_the_report_of_a_program_that_prints_nothing_more(self):
+        self.make_gpu_machine()
+        self.gpu_program("gpu_test", 'echo "[ RUN      ] Suite.Hangs"\nexec sleep 600\n')
+        # A benchmark may be silent for longer.
+        self.gpu_program("speed_benchmark", '[[ $* != *float32* ]] || sleep 3\n' + BENCHMARK)
+        begin = time.monotonic()
+        process, result = self.gpu_check("--images", "some/images", "--stall", "2")
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(process.returncode, 1)
+        self.expect_the_others(result, "gpu_test")
+        entry = result["tests"]["gpu_test"]
+        self.assertEqual([entry["stuck"], entry["timed_out"], entry["last_test_begun"]], [True, False, "Suite.Hangs"])
+        self.assertRegex(entry["report"], r"^build/gpu_check/.*/gpu_test\.stall$")
+        self.assertIn("sleep", (self.project / entry["report"]).read_text(encoding="utf-8"))
+        self.assertIn(f"is stuck: it has printed nothing for 2 s. {entry['report']} tells", process.stderr)
+
+    def test_gpu_check_tells_a_program_that_it_had_to_end_from_one_that_was_killed_otherwise(self):
+        self.make_gpu_machine()
+        self.gpu_program("gpu_test", "kill -KILL $$\n")
+        entry = self.gpu_check("--images", "some/images")[1]["tests"]["gpu_test"]
+        self.assertEqual([entry["exit_code"], entry["signal"], entry["timed_out"], entry["stuck"]], [137, 9, False, False])
 
     def test_gpu_check_keeps_what_a_failing_benchmark_has_measured(self):
         self.make_gpu_machine()
@@ -146,7 +257,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
 
     def test_gpu_check_has_written_what_was_measured_before_it_was_ended(self):
         self.make_gpu_machine()
-        # timeout's parent is the script.
+        # The parent of run_watched.py is the script.
         self.gpu_program("train_mnist", 'kill -KILL "$(cut -d " " -f 4 "/proc/$PPID/stat")"\n')
         process, result = self.gpu_check("--images", "some/images")
         self.assertNotEqual(process.returncode, 0)
@@ -163,9 +274,10 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(sorted(json.loads(path.read_text(encoding="utf-8"))["complete"] for path in results), [False, True])
 
     def test_gpu_check_refuses_a_limit_that_is_none(self):
-        process, _ = self.gpu_check("--limit", "soon")
-        self.assertEqual(process.returncode, 2)
-        self.assertIn("--limit: expected a number of seconds, but got 'soon'", process.stderr)
+        for flag in ["--limit", "--stall"]:
+            process, _ = self.gpu_check(flag, "soon")
+            self.assertEqual(process.returncode, 2)
+            self.assertIn(f"{flag}: expected a number of seconds, but got 'soon'", process.stderr)
 
 
 if __name__ == "__main__":

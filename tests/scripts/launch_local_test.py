@@ -191,7 +191,7 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
             (["2", self.folder], file + f"'{self.folder}' is a folder"),
             (["2", self.folder / "no_program"], f"program: cannot start '{self.folder}/no_program' as worker 0: "),
             (["--loud", "2", "true"],
-             "expected --chief, --ps, --workers, --output, --quiet, --grace, --max-restarts, --min-workers, --help "
+             "expected --chief, --ps, --workers, --gpus, --output, --quiet, --grace, --max-restarts, --min-workers, --help "
              "or N, but got '--loud'"),
             (["--quiet=1", "2", "true"], "but got '--quiet=1'"),
             (["--grace", "soon", "2", "true"], "--grace: expected seconds from 0 to 86400, but got 'soon'"),
@@ -242,7 +242,8 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
     def test_help_names_every_option(self):
         process = self.expect_success(self.launch("--help"))
         self.assertTrue(process.stdout.startswith("usage: launch_local.sh [option...] N program [argument...]\n"))
-        for option in ["--chief", "--output FOLDER", "--quiet", "--grace SECONDS", "--max-restarts R", "--min-workers M"]:
+        for option in ["--chief", "--gpus N|all", "--output FOLDER", "--quiet", "--grace SECONDS", "--max-restarts R",
+                       "--min-workers M"]:
             self.assertIn(f"\n  {option} ", process.stdout)
 
     @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")

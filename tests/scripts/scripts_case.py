@@ -94,3 +94,16 @@ class ScriptsCase(unittest.TestCase):
             (torch / path).parent.mkdir(parents=True, exist_ok=True)
             (torch / path).write_text(text, encoding="utf-8")
         return torch
+
+    def make_project(self, language="CXX", text=""):
+        """A project that finds LibTorch as ours does, and has nothing else but what the text adds."""
+        shutil.copytree(ROOT / "cmake", self.project / "cmake")
+        (self.project / "CMakePresets.json").write_text(
+            """{"version": 3, "configurePresets": [
+                  {"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}""",
+            encoding="utf-8")
+        (self.project / "CMakeLists.txt").write_text(textwrap.dedent(f"""
+            cmake_minimum_required(VERSION 3.22)
+            project(made_up LANGUAGES {language})
+            include(cmake/LockstepTorch.cmake)
+            """) + textwrap.dedent(text), encoding="utf-8")

@@ -3,9 +3,7 @@
 
 import pathlib
 import re
-import shutil
 import sys
-import textwrap
 import unittest
 
 import scripts_case
@@ -80,18 +78,6 @@ class ScriptsTest(scripts_case.ScriptsCase):
         process = self.run_script("need_libtorch\n", LOCKSTEP_CUDA="maybe")
         self.assertEqual(process.returncode, 2)
         self.assertIn("LOCKSTEP_CUDA: expected ON or OFF, but got 'maybe'", process.stderr)
-
-    def make_project(self):
-        shutil.copytree(scripts_case.ROOT / "cmake", self.project / "cmake")
-        (self.project / "CMakePresets.json").write_text(
-            """{"version": 3, "configurePresets": [
-                  {"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}""",
-            encoding="utf-8")
-        (self.project / "CMakeLists.txt").write_text(textwrap.dedent("""
-            cmake_minimum_required(VERSION 3.22)
-            project(made_up LANGUAGES CXX)
-            include(cmake/LockstepTorch.cmake)
-            """), encoding="utf-8")
 
     def configured_with(self, process):
         """The LibTorch that CMake took."""

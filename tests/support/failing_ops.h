@@ -63,6 +63,10 @@ class FailingBackend : public c10d::Backend {
                                            const c10d::AllgatherOptions& options = {}) override {
     return inner_->allgather(outputs, inputs, options);
   }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options = {}) override {
+    return inner_->_allgather_base(output, input, options);
+  }
 
  private:
   c10::intrusive_ptr<c10d::Backend> inner_;

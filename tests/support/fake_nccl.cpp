@@ -191,27 +191,15 @@ c10::intrusive_ptr<c10d::Work> FakeNccl::broadcast(std::vector<at::Tensor>& tens
                  {}});
 }
 
-c10::intrusive_ptr<c10d::Work> FakeNccl::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                   std::vector<at::Tensor>& inputs,
-                                                   const c10d::AllgatherOptions&) {
-  require(inputs.size() == 1 && outputs.size() == 1, "Expecting one tensor only but got multiple");
-  require_dense(inputs[0]);
-  for (const auto& output : outputs[0]) {
-    require(output.sizes() == inputs[0].sizes(), "uneven sizes");
-    require_dense(output);
-  }
-  // The outputs that Lockstep hands over are rows of one tensor; the fake writes to them in one piece.
-  const at::Tensor& first = outputs[0][0];
-  const at::Tensor rows =
-      first.as_strided({getSize(), first.numel()}, {first.numel(), 1}, first.storage_offset());
-  for (int rank = 0; rank < getSize(); ++rank) {
-    require(rows[rank].const_data_ptr() == outputs[0][static_cast<size_t>(rank)].const_data_ptr(),
-            "outputs are no rows of one tensor");
-  }
+c10::intrusive_ptr<c10d::Work> FakeNccl::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                         const c10d::AllgatherOptions&) {
+  require_dense(input);
+  require_dense(output);
+  require(output.numel() == getSize() * input.numel(), "uneven sizes");
   return launch({c10d::OpType::ALLGATHER,
-                 describe_call("all_gather", inputs[0]),
-                 inputs[0],
-                 rows,
+                 describe_call("all_gather", input),
+                 input,
+                 output.view({getSize(), input.numel()}),
                  c10d::ReduceOp::SUM,
                  0,
                  {}});

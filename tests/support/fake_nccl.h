@@ -65,8 +65,8 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
 /// in order. Ranks are matched by that order alone: if they call different collectives, the results are
 /// garbage, and if a rank is missing, the others wait until abort() or the timeout. Refuses cases that
 /// ProcessGroupNCCL refuses or computes wrongly: two ranks on one device (when connecting), several tensors a
-/// call, tensors that are not contiguous, complex or empty tensors, means of integers, gathers of unequal
-/// sizes, and everything after abort(). Sums are made in rank order.
+/// call, tensors that are not contiguous, complex or empty tensors, means of integers, lists of gathered
+/// tensors, and everything after abort(). Sums are made in rank order.
 class FakeNccl : public c10d::Backend {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& request);
@@ -78,9 +78,8 @@ class FakeNccl : public c10d::Backend {
                                            const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override;
   void abort() override;
   void shutdown() override;
 

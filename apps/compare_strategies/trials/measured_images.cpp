@@ -13,6 +13,7 @@
 #include "lockstep/apps/train_mnist/training/precision_choice.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/measurement/seconds_since.h"
+#include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/precision/tf32.h"
 #include "lockstep/strategies/nn/losses.h"
@@ -137,7 +138,8 @@ MeasuredTraining measure(const CompareOptions& options, const TrainOptions& work
 MeasuredTraining measure_images(const CompareOptions& options, const TrainOptions& work) {
   const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies", .seed = work.seed});
   check_precision(work.precision, made.strategy->devices());
-  const Tf32Guard tf32(work.precision == PrecisionKind::kTf32);
+  const Tf32Guard tf32(tf32_use(work.precision));
+  const CudnnBenchmarkGuard benchmark(measures_convolutions(work.cudnn_benchmark, made.strategy->devices()));
   const DataLocation location = locate_data(work.data);
   const ImageData data = load_images(location, work);
   auto measured = measure(options, work, *made.strategy, data);

@@ -73,6 +73,8 @@ std::string precision_text(PrecisionKind precision) {
     case PrecisionKind::kFloat32:
     case PrecisionKind::kFloat64:
       break;
+    case PrecisionKind::kIeee:
+      return name + ": float32 without TF32";
     case PrecisionKind::kTf32:
       return name + " in products and convolutions, else float32";
     case PrecisionKind::kBFloat16:

@@ -66,8 +66,8 @@ std::vector<Flag> training_flags() {
       {"Training", "early-stopping", "N", "Stop after N epochs without a better validation loss; 0: never",
        number(defaults.early_stopping)},
       {"Training", "precision", "NAME",
-       "float32, float64 (model and images in it), tf32 (GPUs: float32 with products and convolutions in "
-       "TF32), "
+       "float32 (on GPUs with TF32 in convolutions, as in PyTorch), ieee (float32 without TF32), float64 "
+       "(model and images in it), tf32 (GPUs: float32 with TF32 in products and convolutions), "
        "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
        "float32; "
        "float16 scales the loss). float16 is slow on a CPU",
@@ -75,6 +75,10 @@ std::vector<Flag> training_flags() {
       {"Training", "cuda-graph", "",
        "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
        "work for the host, which counts where batches are small"},
+      {"Training", "no-cudnn-benchmark", "",
+       "One GPU in a process: let cuDNN choose its convolution algorithms by rules instead of measuring "
+       "which is "
+       "fastest. Runs with equal seeds are then more likely to be equal"},
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",

@@ -93,12 +93,14 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
   options.precision = given.choice<PrecisionKind>("precision",
                                                   {{"float32", PrecisionKind::kFloat32},
+                                                   {"ieee", PrecisionKind::kIeee},
                                                    {"float64", PrecisionKind::kFloat64},
                                                    {"tf32", PrecisionKind::kTf32},
                                                    {"bfloat16", PrecisionKind::kBFloat16},
                                                    {"float16", PrecisionKind::kFloat16}},
                                                   options.precision);
   options.cuda_graph = given.is_on("cuda-graph");
+  options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
   options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);

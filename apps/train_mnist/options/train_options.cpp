@@ -54,6 +54,8 @@ std::string precision_name(PrecisionKind precision) {
   switch (precision) {
     case PrecisionKind::kFloat32:
       return "float32";
+    case PrecisionKind::kIeee:
+      return "ieee";
     case PrecisionKind::kFloat64:
       return "float64";
     case PrecisionKind::kTf32:

@@ -13,7 +13,7 @@ enum class ModelKind { kMobileNetV2, kSimpleCnn };
 enum class HeadKind { kGlobalAverage, kFlattenedDense };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
 enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
-enum class PrecisionKind { kFloat32, kFloat64, kTf32, kBFloat16, kFloat16 };
+enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16 };
 
 /// Return the spelling used in flags and printed configurations.
 std::string model_name(ModelKind model);
@@ -36,6 +36,7 @@ struct TrainOptions : StrategyChoice {
   bool sync_batch_norm = false;              ///< for MobileNetV2: use statistics of the global batch
 
   bool cuda_graph = false;
+  bool cudnn_benchmark = true;
   PrecisionKind precision = PrecisionKind::kFloat32;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< if not 0, overrides global_batch_size

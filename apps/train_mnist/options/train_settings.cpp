@@ -56,6 +56,7 @@ NamedValues training_values(const TrainOptions& options) {
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
+          {"no-cudnn-benchmark", !options.cudnn_benchmark},
           {"optimizer", optimizer_name(options.optimizer)},
           {"learning-rate", options.learning_rate},
           {"learning-rate-schedule", schedule_name(options.schedule)},

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kGrace{5000};
 constexpr std::chrono::hours kLongest{24 * 365};
 
 void for_each_at_once(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
-                      void (*call)(c10d::Backend&)) {
+                      void (*call)(c10d::Backend&), const std::function<void()>& meanwhile = nullptr) {
   std::vector<std::thread> threads;
   for (const auto& backend : backends) {
     if (!backend) continue;
@@ -36,6 +36,7 @@ void for_each_at_once(const std::vector<c10::intrusive_ptr<c10d::Backend>>& back
       quietly();
     }
   }
+  if (meanwhile) meanwhile();
   for (auto& thread : threads) thread.join();
 }
 
@@ -45,8 +46,10 @@ std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds t
 
 }  // namespace
 
-void abort_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends) {
-  for_each_at_once(backends, [](c10d::Backend& backend) { backend.abort(); });
+void abort_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
+               const std::function<void()>& meanwhile) {
+  for_each_at_once(
+      backends, [](c10d::Backend& backend) { backend.abort(); }, meanwhile);
 }
 
 void shut_down_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends) {

@@ -72,8 +72,10 @@ class BackendConnection : public std::enable_shared_from_this<BackendConnection>
 };
 
 /// Call abort() or shutdown() of every backend, each in its own thread, because one rank's call may wait for
-/// the others'. Block until all have returned; errors are ignored.
-void abort_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends);
+/// the others'. Block until all have returned; errors are ignored. abort_all() also calls `meanwhile`, unless
+/// it is null, once the threads have started.
+void abort_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
+               const std::function<void()>& meanwhile = nullptr);
 void shut_down_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends);
 
 }  // namespace lockstep

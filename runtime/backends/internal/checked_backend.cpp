@@ -66,9 +66,21 @@ void CheckedBackend::check_launched() {
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
-  if (!is_capturing_) check_launched();
-  auto work = join(std::move(launch), !is_capturing_);
+  if (is_capturing_) {
+    auto captured = join(std::move(launch), /*is_watched=*/false);
+    captured->start(*inner());
+    return captured;
+  }
+  check_launched();
+  auto work = join(std::move(launch), /*is_watched=*/true);
+  try {
+    if (ahead_) order_->wait_until_joined(info_->rank, work->sequence(), *ahead_, info_->timeout);
+  } catch (...) {
+    work->follow(nullptr);  // nobody waits for it
+    throw;
+  }
   work->start(*inner());
+  if (ahead_ == 0) order_->wait_until_launched(info_->rank, work->sequence(), info_->timeout);
   return work;
 }
 
@@ -180,14 +192,31 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector
   return launch({c10d::OpType::ALLGATHER, describe("all_gather", outputs[0]),
                  [sent, received, options, most](c10d::Backend& inner) {
                    if (most == 0) return Works{};
-                   std::vector<std::vector<at::Tensor>> parts{received.unbind(0)};
-                   std::vector<at::Tensor> one{sent};
-                   return Works{inner.allgather(parts, one, options)};
+                   at::Tensor to = received;
+                   at::Tensor from = sent;
+                   return Works{inner._allgather_base(to, from, options)};
                  },
                  [received, results = outputs[0]] {
                    for (size_t rank = 0; rank < results.size(); ++rank)
                      copy_elements(received[static_cast<int64_t>(rank)], 0, results[rank]);
                  }});
+}
+
+/// The inner backend writes to `output` itself, without a copy for each rank.
+c10::intrusive_ptr<c10d::Work> CheckedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                               const c10d::AllgatherOptions& options) {
+  const auto parts = gathered_parts(output, input, getSize());
+  check_tensors("all_gather", {input, output});
+  const at::Tensor sent = row_major_elements(input);
+  const at::Tensor received = row_major_elements(output);
+  return launch({c10d::OpType::ALLGATHER, describe("all_gather", parts),
+                 [sent, received, options](c10d::Backend& inner) {
+                   if (sent.numel() == 0) return Works{};
+                   at::Tensor to = received;
+                   at::Tensor from = sent;
+                   return Works{inner._allgather_base(to, from, options)};
+                 },
+                 [] {}});
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ namespace lockstep {
 /// empty tensors, makes tensors contiguous, and pads gathers of unequal sizes. A call that does not match the
 /// other ranks' calls throws before it is launched.
 ///
-/// Calls block only if the backend's do. Use it from its rank's thread; between runs, other threads may use
-/// it.
+/// Calls block only if the backend's do, and after limit_ahead(). Use it from its rank's thread; between
+/// runs, other threads may use it.
 class CheckedBackend : public c10d::Backend {
  public:
   CheckedBackend(RankInfo info, std::shared_ptr<CollectiveOrder> order);
@@ -41,6 +42,11 @@ class CheckedBackend : public c10d::Backend {
   /// Returns the first launched collective before position `end` that has not completed successfully, or
   /// `end` if there is none. Thread-safe.
   Open first_open(uint64_t end);
+
+  /// From now on a collective is launched only when the other ranks of this process are at most `ahead`
+  /// collectives behind. 0: it is launched when all have come to it, and the call returns when all have
+  /// launched it. None: without waiting. Call it between runs.
+  void limit_ahead(std::optional<uint64_t> ahead) { ahead_ = ahead; }
 
   /// While on, collectives are captured into a graph and not watched: they do not run until the graph is
   /// replayed. Call it from the rank's thread.
@@ -63,6 +69,8 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options = {}) override;
 
  private:
   using Works = CheckedWork::Works;
@@ -79,6 +87,7 @@ class CheckedBackend : public c10d::Backend {
   const std::shared_ptr<const RankInfo> info_;
   const std::shared_ptr<CollectiveOrder> order_;
   bool is_capturing_ = false;
+  std::optional<uint64_t> ahead_;
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -2,13 +2,17 @@
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/env.h>
+#include <nccl.h>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <fstream>
 #include <utility>
+
+#include "lockstep/runtime/backends/internal/nccl_settings.h"
 
 namespace lockstep {
 namespace {
@@ -31,22 +35,13 @@ void prepare_nccl() {
   // LibTorch 2.11 reads these settings only here, in its constructors. Its defaults suit processes that a
   // launcher restarts: errors and timeouts end them.
   static const bool is_prepared = [] {
-    const std::pair<const char*, const char*> settings[] = {
-        // A failed or late collective aborts its communicator and is otherwise only an error (CleanUpOnly).
-        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"},
-        // Nothing ends the process because a watchdog has no heartbeat.
-        {"TORCH_NCCL_ENABLE_MONITORING", "0"},
-        // A CUDA error in the watchdog's thread ends only that thread, not the process: replicas get it too.
-        {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
-        // LibTorch's flight recorder writes no dump. The watchdog, and the destructor with it, would wait a
-        // minute for the dump before aborting a failed collective.
-        {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
-        {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0"},
-    };
-    for (const auto& [name, value] : settings) c10::utils::set_env(name, value, /*overwrite=*/false);
+    const bool has_expandable_segments =
+        c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments();
+    for (const auto& [name, value] : nccl_settings(has_expandable_segments))
+      c10::utils::set_env(name.c_str(), value.c_str(), /*overwrite=*/false);
     // NCCL copies its configuration file into the environment on first use, which must not happen while other
     // threads read the environment.
-    c10d::getNcclVersion();
+    check_nccl_version(NCCL_VERSION_CODE, static_cast<int>(c10d::getNcclVersionNumber()));
     return true;
   }();
   static_cast<void>(is_prepared);

@@ -8,7 +8,8 @@
 namespace lockstep {
 
 /// Sets the options of NCCL's process groups that can only be set through environment variables. Variables
-/// the user has set are kept. Call it before connecting.
+/// the user has set are kept. Call it before connecting. Throws InvalidArgument, at every call, if Lockstep
+/// was compiled with an nccl.h that is older than the loaded NCCL.
 void prepare_nccl();
 
 /// Returns one rank's ProcessGroupNCCL. With the settings of prepare_nccl(), wait() of its works does not

@@ -12,6 +12,7 @@ CollectiveOrder::CollectiveOrder(int size, int first_rank)
     : size_(size),
       first_rank_(first_rank),
       next_(static_cast<size_t>(size), 0),
+      launched_(static_cast<size_t>(size), 0),
       has_left_(static_cast<size_t>(size), 0) {}
 
 CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& description) {
@@ -30,6 +31,7 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
   ++next_[self];
   call.here[self] = 1;
   ++call.joined;
+  changed_.notify_all();
   for (int other = first_rank_; other < first_rank_ + size_; ++other) {
     if (has_left_[index_of(other)] && next_[index_of(other)] <= sequence)
       throw CollectiveMismatch(returned_without_joining({sequence, rank, description}, other));
@@ -43,10 +45,54 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
   return {sequence, is_complete};
 }
 
+void CollectiveOrder::wait_until_joined(int rank, uint64_t sequence, uint64_t ahead,
+                                        std::chrono::milliseconds timeout) {
+  if (sequence < ahead) return;
+  const uint64_t awaited = sequence - ahead;
+  MutexLock lock(mutex_);
+  wait_for_ranks(rank, awaited, timeout,
+                 [&](size_t other) LOCKSTEP_REQUIRES(mutex_) { return next_[other] > awaited; });
+}
+
+void CollectiveOrder::wait_until_launched(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
+  MutexLock lock(mutex_);
+  launched_[index_of(rank)] = sequence + 1;
+  changed_.notify_all();
+  wait_for_ranks(rank, sequence, timeout,
+                 [&](size_t other) LOCKSTEP_REQUIRES(mutex_) { return launched_[other] > sequence; });
+}
+
+void CollectiveOrder::wait_for_ranks(int rank, uint64_t sequence, std::chrono::milliseconds timeout,
+                                     const std::function<bool(size_t)>& is_there) {
+  // Far below the duration at which a deadline on the clock would overflow.
+  constexpr std::chrono::hours kLongest{24 * 365};
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
+  const auto description = [&]() LOCKSTEP_REQUIRES(mutex_) {
+    return sequence < first_open_ ? "a collective" : open_[sequence - first_open_].description;
+  };
+  for (bool in_time = true;;) {
+    if (abort_error_) std::rethrow_exception(abort_error_);
+    std::vector<char> here(static_cast<size_t>(size_), 0);
+    for (size_t other = 0; other < here.size(); ++other) here[other] = is_there(other) ? 1 : 0;
+    if (std::all_of(here.begin(), here.end(), [](char is_here) { return is_here != 0; })) return;
+    for (int other = first_rank_; other < first_rank_ + size_; ++other) {
+      if (has_left_[index_of(other)] && !here[index_of(other)])
+        throw CollectiveMismatch(returned_without_joining({sequence, rank, description()}, other));
+    }
+    if (!in_time) {
+      throw CollectiveAborted(
+          timed_out({sequence, rank, description()}, timeout, missing_ranks(here, first_rank_)));
+    }
+    in_time = changed_.wait_until(mutex_, deadline);
+  }
+}
+
 void CollectiveOrder::leave(int rank) {
   const size_t self = index_of(rank);
   MutexLock lock(mutex_);
   has_left_[self] = 1;
+  changed_.notify_all();
   if (abort_error_ || next_[self] == first_open_ + open_.size()) return;
   const Call& call = open_[next_[self] - first_open_];
   throw CollectiveMismatch(returned_without_joining({next_[self], call.first_rank, call.description}, rank));
@@ -90,6 +136,7 @@ std::string CollectiveOrder::missing(uint64_t sequence) const {
 void CollectiveOrder::abort(std::exception_ptr error) {
   MutexLock lock(mutex_);
   if (!abort_error_) abort_error_ = std::move(error);
+  changed_.notify_all();
 }
 
 std::exception_ptr CollectiveOrder::abort_error() const {
@@ -102,6 +149,7 @@ void CollectiveOrder::reset() {
   open_.clear();
   first_open_ = 0;
   next_.assign(next_.size(), 0);
+  launched_.assign(launched_.size(), 0);
   has_left_.assign(has_left_.size(), 0);
   abort_error_ = nullptr;
 }

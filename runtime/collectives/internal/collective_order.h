@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +16,7 @@ namespace lockstep {
 /// that do not match between ranks, on the host and before anything is launched, for backends that match
 /// calls by their order alone.
 ///
-/// No call blocks. Thread-safe.
+/// No call blocks unless stated otherwise. Thread-safe.
 class CollectiveOrder {
  public:
   /// Tracks `size` ranks, beginning with `first_rank`.
@@ -27,6 +29,13 @@ class CollectiveOrder {
   /// Records that `rank` calls its next collective. Throws CollectiveMismatch if another rank called
   /// something else at that position or has returned without joining it, and after abort() its error.
   Joined join(int rank, const std::string& description);
+  /// Blocks until all ranks have joined every collective up to `sequence` - `ahead`, which `rank` has joined.
+  /// Throws CollectiveMismatch if a rank returns without joining it, the error of abort(), and
+  /// CollectiveAborted naming the missing ranks after `timeout`.
+  void wait_until_joined(int rank, uint64_t sequence, uint64_t ahead, std::chrono::milliseconds timeout);
+  /// Records that `rank` has launched the collective at `sequence`, then blocks until all ranks have. Throws
+  /// like wait_until_joined().
+  void wait_until_launched(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
   /// Records that `rank` has returned from the run. Throws CollectiveMismatch if another rank has joined a
   /// collective that `rank` has not, except after abort().
   void leave(int rank);
@@ -58,14 +67,20 @@ class CollectiveOrder {
     int joined = 0;
   };
 
+  /// Blocks until `is_there(rank)` holds for all ranks.
+  void wait_for_ranks(int rank, uint64_t sequence, std::chrono::milliseconds timeout,
+                      const std::function<bool(size_t)>& is_there) LOCKSTEP_REQUIRES(mutex_);
+
   size_t index_of(int rank) const { return static_cast<size_t>(rank - first_rank_); }
 
   const int size_;
   const int first_rank_;
   mutable Mutex mutex_;
+  ConditionVariable changed_;
   std::deque<Call> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from position first_open_ on
   uint64_t first_open_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> next_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<uint64_t> launched_ LOCKSTEP_GUARDED_BY(mutex_);  // for each rank: how many collectives
   std::vector<char> has_left_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr abort_error_ LOCKSTEP_GUARDED_BY(mutex_);
 };

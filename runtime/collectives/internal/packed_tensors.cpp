@@ -5,8 +5,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/util/StringUtil.h>
 
 #include <map>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/internal/collective_description.h"
 
 namespace lockstep {
 
@@ -26,6 +30,18 @@ void copy_elements(const at::Tensor& flat, int64_t begin, const at::Tensor& tens
   } else {
     tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
   }
+}
+
+std::vector<at::Tensor> gathered_parts(const at::Tensor& output, const at::Tensor& input, int size) {
+  if (!output.is_contiguous() || output.scalar_type() != input.scalar_type() ||
+      output.numel() != size * input.numel()) {
+    throw InvalidArgument(c10::str("[all_gather] expected a contiguous output for ", size, " times",
+                                   describe("", {input}), ", but got", describe("", {output})));
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes.insert(sizes.begin(), size);
+  return output.view(sizes).unbind(0);
 }
 
 PackedTensors::PackedTensors(const std::vector<at::Tensor>& tensors) {

@@ -39,5 +39,8 @@ class PackedTensors {
 at::Tensor row_major_elements(const at::Tensor& tensor);
 /// Inverse of row_major_elements(): copies the elements of `flat` from `begin` on into `tensor`.
 void copy_elements(const at::Tensor& flat, int64_t begin, const at::Tensor& tensor);
+/// Returns the parts of `output` into which `size` ranks' tensors like `input` are gathered: views, without
+/// history. Throws InvalidArgument if `output` is not contiguous, or differs in dtype or number of elements.
+std::vector<at::Tensor> gathered_parts(const at::Tensor& output, const at::Tensor& input, int size);
 
 }  // namespace lockstep

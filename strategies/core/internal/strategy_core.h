@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,10 @@ struct Strategy::Core {
   /// Makes channels, optimizers and replicas usable again after a failed run that no replica is inside any
   /// more.
   void reset_after_failure(const std::vector<CollectiveChannel*>& channels, const OptimizerGroups& groups);
+
+  /// Returns a function that blocks until all replicas have called theirs, for GraphRecording. Returns null
+  /// if collectives occupy no device, or if there are no other replicas.
+  std::function<void()> meeting_of(int replica) const;
 
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
   void check_caller(const char* call) const {

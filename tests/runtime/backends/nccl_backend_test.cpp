@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <map>
 #include <string>
-#include <utility>
 
+#include "lockstep/runtime/backends/internal/nccl_settings.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/tests/support/message_of.h"
@@ -40,16 +40,13 @@ TEST(NcclBackend, WithoutAGpuItFailsToConnectWithAnErrorThatNamesOpAndDevices) {
   EXPECT_THAT(message, testing::HasSubstr("no GPUs found"));
 }
 
-TEST(NcclBackend, TakesTheErrorHandlingThatEndsNoProcessUnlessTheUserHasChosen) {
+TEST(NcclBackend, SetsItsEnvironmentVariablesUnlessTheUserHasSetThem) {
   prepare_nccl();
-  const std::pair<const char*, const char*> settings[] = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"},
-                                                          {"TORCH_NCCL_ENABLE_MONITORING", "0"},
-                                                          {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
-                                                          {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
-                                                          {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0"}};
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : nccl_settings(/*has_expandable_segments=*/false)) {
     const auto given = kGivenEnvironment.find(name);
-    EXPECT_STREQ(std::getenv(name), given == kGivenEnvironment.end() ? value : given->second.c_str()) << name;
+    EXPECT_STREQ(std::getenv(name.c_str()),
+                 (given == kGivenEnvironment.end() ? value : given->second).c_str())
+        << name;
   }
 }
 

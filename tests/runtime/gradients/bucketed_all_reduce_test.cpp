@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "lockstep/tests/support/replica_group.h"
@@ -20,7 +25,7 @@ constexpr int kReplicas = 3;
 
 /// Three parameters in their own order, one per bucket, and their sums.
 struct Summed {
-  explicit Summed(const c10::intrusive_ptr<c10d::Backend>& backend) : sums(buckets, backend) {
+  explicit Summed(ReplicaBackends backends) : sums(buckets, std::move(backends)) {
     const std::vector<at::Tensor> parameters{torch::ones({2}).requires_grad_(),
                                              torch::ones({3}).requires_grad_(),
                                              torch::ones({1}).requires_grad_()};
@@ -38,14 +43,41 @@ struct Summed {
   BucketedAllReduce sums;
 };
 
+struct Launches {
+  std::atomic<int> num_there{0};
+  std::atomic<int> num_launched{0};
+};
+
+/// Counts launches, and checks that all replicas are there before one of its own.
+class CountingBackend : public c10d::Backend {
+ public:
+  CountingBackend(c10::intrusive_ptr<c10d::Backend> inner, Launches& launches, bool checks)
+      : Backend(inner->getRank(), inner->getSize()),
+        inner_(std::move(inner)),
+        launches_(launches),
+        checks_(checks) {}
+
+  const std::string getBackendName() const override { return "counting"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options = {}) override {
+    if (checks_) EXPECT_EQ(launches_.num_there, kReplicas) << "a launch of replica " << getRank();
+    ++launches_.num_launched;
+    return inner_->allreduce(tensors, options);
+  }
+
+ private:
+  const c10::intrusive_ptr<c10d::Backend> inner_;
+  Launches& launches_;
+  const bool checks_;
+};
+
 TEST(BucketedAllReduce, SumsEachBucketOverTheReplicas) {
   ReplicaGroup group(kReplicas);
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
     EXPECT_EQ(step.sums.launch_full(), 3);
-    EXPECT_EQ(step.sums.launch_rest(), 0);
-    step.sums.wait(/*is_wanted=*/true);
+    EXPECT_EQ(step.sums.finish({}), 0);
     // 1 + 2 + 3 in each element.
     EXPECT_EQ(step.value(0), 12);
     EXPECT_EQ(step.value(1), 18);
@@ -68,8 +100,7 @@ TEST(BucketedAllReduce, LaunchesAFullBucketOnlyWhenThoseBeforeItAreFull) {
     EXPECT_TRUE(step.sums.has_left(1));
     EXPECT_FALSE(step.sums.has_left(2));
     EXPECT_THAT(step.sums.arrivals(), ElementsAre(1, 0));
-    EXPECT_EQ(step.sums.launch_rest(), 1);
-    step.sums.wait(/*is_wanted=*/true);
+    EXPECT_EQ(step.sums.finish({}), 1);
   });
 }
 
@@ -82,8 +113,7 @@ TEST(BucketedAllReduce, TellsWhatTheReplicasTogetherHave) {
     if (rank == 0) step.sums.arrive(1, sparse);  // only this replica has it, as a sparse gradient
     EXPECT_EQ(step.sums.is_sparse(1), rank == 0);
     step.sums.launch_full();
-    step.sums.launch_rest();
-    step.sums.wait(/*is_wanted=*/true);
+    step.sums.finish({});
     EXPECT_THAT(step.sums.kinds(),
                 ElementsAre(GradientKind::kDense, GradientKind::kSparse, GradientKind::kNone));
     EXPECT_EQ(step.value(0), 10);
@@ -102,8 +132,7 @@ TEST(BucketedAllReduce, AWithdrawnGradientKeepsItsBucketBack) {
     EXPECT_EQ(step.sums.launch_full(), 0);
     step.arrive(0, 2);
     EXPECT_EQ(step.sums.launch_full(), 1);
-    step.sums.launch_rest();
-    step.sums.wait(/*is_wanted=*/true);
+    step.sums.finish({});
     EXPECT_EQ(step.value(0), 4);
   });
 }
@@ -123,7 +152,7 @@ TEST(BucketedAllReduce, BeginsEachStepWithNothingArrived) {
         step.arrive(i, round);
       }
       EXPECT_EQ(step.sums.launch_full(), 3);
-      step.sums.wait(/*is_wanted=*/true);
+      step.sums.finish({});
       EXPECT_EQ(step.value(2), round * kReplicas);
     }
   });
@@ -139,9 +168,7 @@ TEST(BucketedAllReduce, KnowsAGradientAsItWasWhenItLeft) {
     EXPECT_FALSE(step.sums.mark(1).is(slot.clone()));
     slot.mul_(3);
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
-    step.sums.launch_rest();
-    EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0);
-    step.sums.wait(/*is_wanted=*/true);
+    step.sums.finish({});
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 0) << "summing is no change of the gradient's own";
     slot.mul_(3);
     EXPECT_EQ(step.sums.mark(1).writes_to(slot), 1);
@@ -153,11 +180,30 @@ TEST(BucketedAllReduce, RefusesSumsThatOnlySomeReplicasWantOnAllOfThem) {
   const auto errors = group.errors_of([&](int rank) {
     Summed step(group.backend(rank));
     step.arrive(0, 1);
-    step.sums.launch_rest();
-    step.sums.wait(/*is_wanted=*/rank != 1);
+    step.sums.finish({.is_wanted = rank != 1});
   });
   for (const auto& error : errors)
     EXPECT_THAT(message_of<InvalidArgument>(error), HasSubstr("only replicas 0, 2 of 3"));
+}
+
+// NCCL's kernels occupy a GPU until all ranks have launched theirs. Whatever a replica does before it
+// launches must not have to wait for that GPU.
+TEST(BucketedAllReduce, LaunchesNothingBeforeAllReplicasAreThereIfAnyLaunchesTogether) {
+  ReplicaGroup group(kReplicas);
+  ReplicaGroup on_host(kReplicas);
+  Launches launches;
+  group.run([&](int rank) {
+    // The last replica would not launch together: it takes part in the others' meeting all the same.
+    const bool is_together = rank != kReplicas - 1;
+    Summed step({c10::make_intrusive<CountingBackend>(group.backend(rank), launches, is_together),
+                 on_host.backend(rank)});
+    for (size_t i = 0; i < 3; ++i) step.arrive(i, rank + 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * rank));
+    ++launches.num_there;
+    EXPECT_EQ(step.sums.finish({.launches_together = is_together}), 3);
+    EXPECT_EQ(launches.num_launched, 3 * kReplicas) << "replica " << rank << " left before all had launched";
+    EXPECT_EQ(step.value(0), 12);
+  });
 }
 
 TEST(BucketedAllReduce, EndsSumsThatNobodyWants) {
@@ -165,12 +211,11 @@ TEST(BucketedAllReduce, EndsSumsThatNobodyWants) {
   group.run([&](int rank) {
     Summed step(group.backend(rank));
     step.arrive(0, 1);
-    step.sums.launch_rest();
-    step.sums.wait(/*is_wanted=*/false);
+    step.sums.finish({.is_wanted = false});
     step.sums.begin_step();
     for (size_t i = 0; i < 3; ++i) step.arrive(i, 2);
     step.sums.launch_full();
-    step.sums.wait(/*is_wanted=*/true);
+    step.sums.finish({});
     EXPECT_EQ(step.value(0), 2 * 2 * kReplicas);
   });
 }

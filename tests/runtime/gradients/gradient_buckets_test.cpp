@@ -38,6 +38,25 @@ Parameters random_parameters(std::mt19937& random) {
   return parameters;
 }
 
+TEST(GradientBuckets, SlotsBeginAtMultiplesOfTheAlignmentWithZerosBetween) {
+  const Parameters parameters{trained({1}), trained({5}), trained({3}, at::kDouble), trained({4}),
+                              trained({1}, at::kDouble)};
+  GradientBuckets buckets;
+  buckets.lay_out(parameters, {0, 1, 2, 3, 4}, {}, /*alignment=*/16);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& slot = buckets.slot(i);
+    EXPECT_EQ(slot.storage_offset() * static_cast<int64_t>(slot.element_size()) % 16, 0) << i;
+    at::Tensor(slot).fill_(1);
+  }
+  for (size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+    const auto& flat = buckets.flat(bucket);
+    const bool is_double = flat.scalar_type() == at::kDouble;
+    // 1 + 5 + 4 floats in units of 4; 3 + 1 doubles in units of 2.
+    EXPECT_EQ(flat.numel(), is_double ? 4 + 2 : 4 + 8 + 4);
+    EXPECT_EQ(flat.sum().item<double>(), is_double ? 4 : 10);
+  }
+}
+
 TEST(GradientBuckets, HaveEveryElementOfATrainedParameterOnceAndNoneOfAFrozenOne) {
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
@@ -72,7 +91,7 @@ TEST(GradientBuckets, HaveEveryElementOfATrainedParameterOnceAndNoneOfAFrozenOne
     }
     std::map<double, int64_t> found;
     for (size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-      EXPECT_EQ(buckets.num_slots(bucket), slots_of[bucket]);
+      EXPECT_EQ(buckets.members(bucket).size(), slots_of[bucket]);
       const at::Tensor values = buckets.flat(bucket).to(at::kDouble);
       for (int64_t i = 0; i < values.numel(); ++i) ++found[values[i].item<double>()];
     }

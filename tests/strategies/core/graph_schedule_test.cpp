@@ -41,7 +41,9 @@ class Scheduled {
  public:
   /// c: a call, C: a capture, r: a replay.
   char next(const Fingerprint& now) {
-    switch (schedule_.next(now)) {
+    const GraphUse use = schedule_.plan(now);
+    schedule_.begin(now, use);
+    switch (use) {
       case GraphUse::kCall:
         return 'c';
       case GraphUse::kReplay:
@@ -49,7 +51,6 @@ class Scheduled {
       case GraphUse::kCapture:
         break;
     }
-    schedule_.begin_capture();
     schedule_.recording(0) = std::make_shared<GraphRecording>(std::make_unique<EmptyGraphs>());
     schedule_.recording(0)->begin(parameters);
     if (captures_fail) return 'F';

@@ -1,6 +1,8 @@
 // Strategy::scope: one object per replica, all equal.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/optim/sgd.h>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -64,6 +66,35 @@ TEST_P(Scope, ReplicasShareNoMemory) {
     EXPECT_EQ(own->running_var[0].item<int>(), replica);
     EXPECT_EQ(tensor.local_values()[static_cast<size_t>(replica)][0].item<int>(), replica);
   }
+}
+
+TEST_P(Scope, StoresFourDimensionalTensorsInChannelsLastIfAsked) {
+  const auto make = [](ReplicaContext&) {
+    return torch::nn::Sequential(torch::nn::Conv2d(3, 4, 5), torch::nn::BatchNorm2d(4));
+  };
+  torch::manual_seed(5);
+  auto plain = strategy_.scope(make);
+  torch::manual_seed(5);
+  auto model = strategy_.scope(make, {.channels_last = true});
+  for (const auto& replica : model.local_values()) {
+    const auto parameters = replica->parameters();
+    EXPECT_TRUE(parameters[0].is_contiguous(torch::MemoryFormat::ChannelsLast));
+    EXPECT_FALSE(parameters[0].is_contiguous());
+    EXPECT_TRUE(bit_equal(parameters, plain.primary()->parameters()));
+  }
+  // The gradients' buckets keep the format.
+  auto sgd = strategy_.scope(
+      [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.1); });
+  strategy_.run(
+      [](ReplicaContext& replica, torch::nn::Sequential& own, torch::optim::SGD& optimizer) {
+        const auto images = torch::ones({2, 3, 8, 8}).contiguous(torch::MemoryFormat::ChannelsLast);
+        const auto result = own->forward(images);
+        EXPECT_TRUE(result.is_contiguous(torch::MemoryFormat::ChannelsLast));
+        result.sum().backward();
+        replica.reduce_gradients(optimizer);
+        EXPECT_EQ(own->parameters()[0].grad().strides(), own->parameters()[0].strides());
+      },
+      model, sgd);
 }
 
 TEST_P(Scope, TakesSharedPointersOfModules) {
@@ -180,6 +211,12 @@ TEST(ScopeErrors, ModulesThatDifferAreRefusedByTheTensorsName) {
   torch::nn::Linear one_for_all(2, 3);
   const auto shared = refusal([&](int) { return one_for_all; });
   EXPECT_NE(shared.find("same memory on replicas 0 and 1"), std::string::npos) << shared;
+}
+
+TEST(ScopeErrors, ChannelsLastIsRefusedForWhatIsNoModule) {
+  MirroredStrategy strategy(cpu_devices(1), {.intra_op_threads = 1});
+  EXPECT_THROW(strategy.scope([](ReplicaContext&) { return torch::ones({2}); }, {.channels_last = true}),
+               InvalidArgument);
 }
 
 TEST(ScopeErrors, EmptyModulesAreRefused) {

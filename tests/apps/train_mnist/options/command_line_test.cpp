@@ -140,8 +140,8 @@ TEST(CommandLine, ReadsEveryTrainingFlag) {
 }
 
 TEST(CommandLine, ReadsEveryPrecision) {
-  for (const auto precision : {PrecisionKind::kFloat32, PrecisionKind::kFloat64, PrecisionKind::kTf32,
-                               PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
+  for (const auto precision : {PrecisionKind::kFloat32, PrecisionKind::kIeee, PrecisionKind::kFloat64,
+                               PrecisionKind::kTf32, PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
     EXPECT_EQ(options_of({"--precision", precision_name(precision)}).precision, precision);
   }
 }
@@ -236,9 +236,10 @@ TEST(CommandLine, SuggestsTheValueThatWasMeant) {
   EXPECT_EQ(
       refusal({"--strategy", "mirored"}),
       "--strategy: expected auto, default, mirrored, one_device, but got 'mirored' (did you mean mirrored?)");
-  EXPECT_EQ(refusal({"--precision", "bfloat61"}),
-            "--precision: expected float32, float64, tf32, bfloat16, float16, but got 'bfloat61' (did you "
-            "mean bfloat16?)");
+  EXPECT_EQ(
+      refusal({"--precision", "bfloat61"}),
+      "--precision: expected float32, ieee, float64, tf32, bfloat16, float16, but got 'bfloat61' (did you "
+      "mean bfloat16?)");
   EXPECT_EQ(refusal({"--optimizer", "rmsprop"}), "--optimizer: expected adam, adamw, sgd, but got 'rmsprop'");
   EXPECT_EQ(
       refusal({"--cross-device-ops", "ncl"}),
@@ -427,6 +428,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--per-replica-batch-size",
                                  "--precision",
                                  "--cuda-graph",
+                                 "--no-cudnn-benchmark",
                                  "--optimizer",
                                  "--learning-rate",
                                  "--learning-rate-schedule",

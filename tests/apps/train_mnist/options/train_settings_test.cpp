@@ -58,7 +58,7 @@ Words good_values(const Flag& flag) {
       {"data", {"auto", "generated", "some/where", "\xc3\xa9 \"quoted\""}},
       {"model", {"simple_cnn", "mobilenet_v2"}},
       {"head", {"global_average", "flattened_dense"}},
-      {"precision", {"float32", "float64", "tf32", "bfloat16", "float16"}},
+      {"precision", {"float32", "ieee", "float64", "tf32", "bfloat16", "float16"}},
       {"optimizer", {"adam", "adamw", "sgd"}},
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},

@@ -20,10 +20,26 @@ TEST(PrecisionChoice, CastsToTheShortTypesOnly) {
   EXPECT_EQ(autocast_dtype(PrecisionKind::kFloat16), c10::ScalarType::Half);
 }
 
+TEST(PrecisionChoice, UsesTf32InConvolutionsAsPyTorchDoesUnlessToldOtherwise) {
+  for (const auto other :
+       {PrecisionKind::kFloat32, PrecisionKind::kFloat64, PrecisionKind::kBFloat16, PrecisionKind::kFloat16})
+    EXPECT_EQ(tf32_use(other), Tf32Use::kConvolutions);
+  EXPECT_EQ(tf32_use(PrecisionKind::kIeee), Tf32Use::kNone);
+  EXPECT_EQ(tf32_use(PrecisionKind::kTf32), Tf32Use::kAll);
+}
+
+TEST(PrecisionChoice, LetsCudnnMeasureUnlessAProcessHasSeveralGpus) {
+  constexpr LogicalDevice kOtherGpu{DeviceKind::kGpu, 1};
+  EXPECT_TRUE(measures_convolutions(true, {kGpu}));
+  EXPECT_TRUE(measures_convolutions(true, {kGpu, kGpu})) << "two replicas on one GPU";
+  EXPECT_FALSE(measures_convolutions(true, {kGpu, kOtherGpu}));
+  EXPECT_FALSE(measures_convolutions(false, {kGpu}));
+}
+
 TEST(PrecisionChoice, KeepsParametersInFloat64WhereItIsAskedForOnly) {
   EXPECT_EQ(parameter_dtype(PrecisionKind::kFloat64), c10::ScalarType::Double);
-  for (const auto other :
-       {PrecisionKind::kFloat32, PrecisionKind::kTf32, PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
+  for (const auto other : {PrecisionKind::kFloat32, PrecisionKind::kIeee, PrecisionKind::kTf32,
+                           PrecisionKind::kBFloat16, PrecisionKind::kFloat16}) {
     EXPECT_EQ(parameter_dtype(other), c10::ScalarType::Float);
   }
 }
