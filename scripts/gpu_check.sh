@@ -196,7 +196,7 @@ check_several_gpus() {
   done
 }
 
-# What hangs on several GPUs comes last: it may leave them unusable.
+# Programs on several GPUs come last: one that hangs may leave the GPUs unusable.
 check_all() {
   check_one_gpu
   ((num_gpus == 1)) || check_several_gpus

@@ -5,17 +5,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 
 namespace lockstep {
-namespace {
-
-// Far below the duration at which a deadline on the clock would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
-
-}  // namespace
-
 /// Guarded by the rendezvous's mutex. Once all ranks have arrived, the last one owns the arrivals. Once the
 /// work is ready, the ranks that run parts read the arrivals and the work.
 class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> {
@@ -209,8 +203,8 @@ void ReplicaRendezvous::do_own_share(int rank) {
 }
 
 void ReplicaRendezvous::wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout) {
-  const auto limit = std::min<std::chrono::milliseconds>(timeout.value_or(timeout_), kLongestTimeout);
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto limit = timeout.value_or(timeout_);
+  const auto deadline = deadline_after(limit);
   while (true) {
     while (run_next_part(meeting, -1)) {
     }

@@ -160,7 +160,7 @@ int64_t BucketedAllReduce::finish(const FinishOptions& options) {
   }
   launched = launch_rest();
   auto agreement = begin_agreement(options);
-  wait_for_sums();  // where it computes on this thread, it does so while others are on their way
+  wait_for_sums();  // on a CPU this thread computes them, before it waits for the other replicas
   if (end_agreement(agreement)) meet();
   return launched;
 }

@@ -22,8 +22,8 @@ class CaptureGate {
     --guards_[device].captures;
     changed_.notify_all();
   }
-  /// Takes all devices at once: whoever held one and waited for another could block a capture that the
-  /// awaited one waits for.
+  /// Takes all devices at once. If a thread held one and waited for another, it could block a capture that
+  /// the awaited capture waits for.
   void enter_draws(const std::vector<c10::Device>& devices) {
     MutexLock lock(mutex_);
     while (is_captured(devices)) changed_.wait(mutex_);

@@ -2,12 +2,12 @@
 #include <c10/util/StringUtil.h>
 
 #include <exception>
+#include <functional>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/base/call_at_once.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
@@ -26,17 +26,9 @@ constexpr const char* kNoReplicaIsGood =
 /// Aborts the channels at the same time: a replay that waits in the kernel of one may hold up the abort of
 /// another, whose kernels its graph holds, too.
 void abort_all(const std::vector<CollectiveChannel*>& channels, const std::string& reason) {
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < channels.size(); ++i) {
-    const auto abort = [channel = channels[i], &reason] { channel->abort(reason); };
-    try {
-      threads.emplace_back(abort);
-    } catch (const std::system_error&) {  // no thread left
-      abort();
-    }
-  }
-  channels[0]->abort(reason);
-  for (auto& thread : threads) thread.join();
+  std::vector<std::function<void()>> calls;
+  for (auto* channel : channels) calls.push_back([channel, &reason] { channel->abort(reason); });
+  call_at_once(calls);
 }
 
 }  // namespace

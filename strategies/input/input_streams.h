@@ -51,8 +51,8 @@ class InputStreams {
 
   /// Makes the calling thread's current streams wait for `ready`. Does not block the host.
   void hand_over(StreamFence& ready) const;
-  /// Returns whether batches are made on separate streams. Whoever drops such a batch must call
-  /// follow_current() first, since these streams reuse its memory.
+  /// Returns whether batches are made on separate streams. Call follow_current() before you drop
+  /// such a batch, since these streams reuse its memory.
   bool are_separate() const { return !own_.empty(); }
   /// Keeps the memory of a tensor made here from being reused before the work that the calling thread's
   /// current stream has when the tensor is dropped is done.

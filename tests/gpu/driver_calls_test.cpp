@@ -1,4 +1,4 @@
-// What a step asks the driver for, counted on fake GPUs. --gtest_output=json:FILE writes the counts.
+// Counts what a step asks the driver for, on fake GPUs. --gtest_output=json:FILE writes the counts.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

@@ -12,7 +12,7 @@
 
 #include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/strategies/nn/losses.h"
-#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/gpu_workers.h"
 #include "lockstep/tests/gpu/small_images.h"
 #include "lockstep/tests/support/worker_training.h"
 #include "lockstep/training/optimizers/fused_adam.h"
@@ -113,12 +113,6 @@ class WorkerGraphsOverNccl : public testing::Test {
     forget_races();
   }
   void TearDown() override { expect_no_races(); }
-
-  /// Gives each worker a GPU of its own.
-  static void set_up(int rank, WorkerSetUp& worker) {
-    worker.devices = {"gpu:" + std::to_string(rank)};
-    worker.options.cross_device_ops = nccl_ops();
-  }
 };
 
 /// Returns the weights after some steps on `num_workers` workers, each with a GPU of its own.
@@ -146,10 +140,7 @@ std::vector<std::vector<torch::Tensor>> trained_over_nccl(int num_workers, const
         statistics[rank] = step.statistics();
         weights[rank] = on_host(model.primary()->parameters());
       },
-      [](int rank, WorkerSetUp& worker) {
-        worker.devices = {"gpu:" + std::to_string(rank)};
-        worker.options.cross_device_ops = nccl_ops();
-      });
+      set_up_over_nccl);
   expect_no_worker_failed(errors);
   return weights;
 }
@@ -197,7 +188,7 @@ TEST_F(WorkerGraphsOverNccl, AFailureInACaptureReachesTheOtherWorkers) {
           strategy.run(graph, losses);
         }
       },
-      set_up);
+      set_up_over_nccl);
   EXPECT_TRUE(is_a<std::domain_error>(errors[1])) << text_of(errors[1]);
   EXPECT_THAT(text_of(errors[0]), testing::HasSubstr("planted"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/strategies/core/cuda_graph.h"
-#include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/gpu_workers.h"
 #include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {
@@ -23,12 +23,10 @@ class WorkersOnGpus : public testing::TestWithParam<std::string> {
 
   /// Gives each of two workers its own GPU.
   static void set_up(int rank, WorkerSetUp& worker) {
-    worker.devices = {"gpu:" + std::to_string(rank)};
-    if (GetParam() == "nccl") {
-      worker.options.cross_device_ops = nccl_ops();
-    } else {
-      worker.options.communication.implementation = CommunicationImplementation::kRing;
-    }
+    set_up_over_nccl(rank, worker);
+    if (GetParam() == "nccl") return;
+    worker.options.cross_device_ops = nullptr;
+    worker.options.communication.implementation = CommunicationImplementation::kRing;
   }
   static void run_two(const std::function<void(MultiWorkerMirroredStrategy&)>& work) {
     expect_no_worker_failed(run_strategies({1, 1}, work, set_up));

@@ -76,9 +76,9 @@ std::vector<Flag> training_flags() {
        "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
        "work for the host, which counts where batches are small"},
       {"Training", "no-cudnn-benchmark", "",
-       "One GPU in a process: let cuDNN choose its convolution algorithms by rules instead of measuring "
-       "which is "
-       "fastest. Runs with equal seeds are then more likely to be equal"},
+       "One GPU in a process: let cuDNN choose its convolution algorithms by rules, instead of measuring "
+       "which "
+       "is fastest. Runs with equal seeds are then more likely to be equal"},
       {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",

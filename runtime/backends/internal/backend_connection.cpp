@@ -4,9 +4,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/base/call_at_once.h"
+#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
 #include "lockstep/runtime/workers/interruptible_store.h"
@@ -16,44 +17,34 @@ namespace {
 
 // How long a released thread may take to end, if the timeout is not shorter.
 constexpr std::chrono::milliseconds kGrace{5000};
-// Far below the duration at which a deadline on the clock would overflow.
-constexpr std::chrono::hours kLongest{24 * 365};
 
-void for_each_at_once(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
-                      void (*call)(c10d::Backend&), const std::function<void()>& meanwhile = nullptr) {
-  std::vector<std::thread> threads;
-  for (const auto& backend : backends) {
-    if (!backend) continue;
-    const auto quietly = [call, backend] {
-      try {
-        call(*backend);
-      } catch (...) {  // the backend is given up, so its errors do not matter
-      }
-    };
+/// Returns a function that makes a backend's call and ignores its errors: the backend is given up.
+std::function<void()> quietly(const c10::intrusive_ptr<c10d::Backend>& backend,
+                              void (*call)(c10d::Backend&)) {
+  return [backend, call] {
     try {
-      threads.emplace_back(quietly);
-    } catch (const std::system_error&) {  // no thread left
-      quietly();
+      if (backend) call(*backend);
+    } catch (...) {
     }
-  }
-  if (meanwhile) meanwhile();
-  for (auto& thread : threads) thread.join();
-}
-
-std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(time, kLongest);
+  };
 }
 
 }  // namespace
 
 void abort_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends,
                const std::function<void()>& meanwhile) {
-  for_each_at_once(
-      backends, [](c10d::Backend& backend) { backend.abort(); }, meanwhile);
+  std::vector<std::function<void()>> calls;
+  if (meanwhile) calls.push_back(meanwhile);
+  for (const auto& backend : backends)
+    calls.push_back(quietly(backend, [](c10d::Backend& given) { given.abort(); }));
+  call_at_once(calls);
 }
 
 void shut_down_all(const std::vector<c10::intrusive_ptr<c10d::Backend>>& backends) {
-  for_each_at_once(backends, [](c10d::Backend& backend) { backend.shutdown(); });
+  std::vector<std::function<void()>> calls;
+  for (const auto& backend : backends)
+    calls.push_back(quietly(backend, [](c10d::Backend& given) { given.shutdown(); }));
+  call_at_once(calls);
 }
 
 void BackendConnection::fail(int rank, std::exception_ptr error) {
@@ -231,7 +222,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> BackendConnection::connect(const 
     lock.unlock();
     rethrow();
   }
-  finish_threads(kLongest);
+  finish_threads(std::chrono::milliseconds::max());
   MutexLock lock(mutex_);
   return std::move(made_);
 }

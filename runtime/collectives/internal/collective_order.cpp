@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 
@@ -48,42 +49,34 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
 void CollectiveOrder::wait_until_joined(int rank, uint64_t sequence, uint64_t ahead,
                                         std::chrono::milliseconds timeout) {
   if (sequence < ahead) return;
-  const uint64_t awaited = sequence - ahead;
   MutexLock lock(mutex_);
-  wait_for_ranks(rank, awaited, timeout,
-                 [&](size_t other) LOCKSTEP_REQUIRES(mutex_) { return next_[other] > awaited; });
+  wait_for_ranks({rank, sequence - ahead, timeout}, next_);
 }
 
 void CollectiveOrder::wait_until_launched(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
   MutexLock lock(mutex_);
   launched_[index_of(rank)] = sequence + 1;
   changed_.notify_all();
-  wait_for_ranks(rank, sequence, timeout,
-                 [&](size_t other) LOCKSTEP_REQUIRES(mutex_) { return launched_[other] > sequence; });
+  wait_for_ranks({rank, sequence, timeout}, launched_);
 }
 
-void CollectiveOrder::wait_for_ranks(int rank, uint64_t sequence, std::chrono::milliseconds timeout,
-                                     const std::function<bool(size_t)>& is_there) {
-  // Far below the duration at which a deadline on the clock would overflow.
-  constexpr std::chrono::hours kLongest{24 * 365};
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
-  const auto description = [&]() LOCKSTEP_REQUIRES(mutex_) {
-    return sequence < first_open_ ? "a collective" : open_[sequence - first_open_].description;
-  };
+void CollectiveOrder::wait_for_ranks(const Wait& wait, const std::vector<uint64_t>& counts) {
+  const auto is_there = [&](size_t rank) { return counts[rank] > wait.sequence; };
+  const auto deadline = deadline_after(wait.timeout);
   for (bool in_time = true;;) {
     if (abort_error_) std::rethrow_exception(abort_error_);
-    std::vector<char> here(static_cast<size_t>(size_), 0);
-    for (size_t other = 0; other < here.size(); ++other) here[other] = is_there(other) ? 1 : 0;
-    if (std::all_of(here.begin(), here.end(), [](char is_here) { return is_here != 0; })) return;
-    for (int other = first_rank_; other < first_rank_ + size_; ++other) {
-      if (has_left_[index_of(other)] && !here[index_of(other)])
-        throw CollectiveMismatch(returned_without_joining({sequence, rank, description()}, other));
+    if (std::all_of(counts.begin(), counts.end(), [&](uint64_t count) { return count > wait.sequence; }))
+      return;
+    const std::string description =
+        wait.sequence < first_open_ ? "a collective" : open_[wait.sequence - first_open_].description;
+    const CollectiveCall call{wait.sequence, wait.rank, description};
+    std::vector<char> here;
+    for (size_t rank = 0; rank < counts.size(); ++rank) {
+      here.push_back(is_there(rank) ? 1 : 0);
+      if (has_left_[rank] && !is_there(rank))
+        throw CollectiveMismatch(returned_without_joining(call, first_rank_ + static_cast<int>(rank)));
     }
-    if (!in_time) {
-      throw CollectiveAborted(
-          timed_out({sequence, rank, description()}, timeout, missing_ranks(here, first_rank_)));
-    }
+    if (!in_time) throw CollectiveAborted(timed_out(call, wait.timeout, missing_ranks(here, first_rank_)));
     in_time = changed_.wait_until(mutex_, deadline);
   }
 }

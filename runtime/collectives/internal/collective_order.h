@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -67,9 +66,13 @@ class CollectiveOrder {
     int joined = 0;
   };
 
-  /// Blocks until `is_there(rank)` holds for all ranks.
-  void wait_for_ranks(int rank, uint64_t sequence, std::chrono::milliseconds timeout,
-                      const std::function<bool(size_t)>& is_there) LOCKSTEP_REQUIRES(mutex_);
+  struct Wait {
+    int rank = 0;
+    uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{};
+  };
+  /// Blocks until each rank's count is above the sequence.
+  void wait_for_ranks(const Wait& wait, const std::vector<uint64_t>& counts) LOCKSTEP_REQUIRES(mutex_);
 
   size_t index_of(int rank) const { return static_cast<size_t>(rank - first_rank_); }
 
