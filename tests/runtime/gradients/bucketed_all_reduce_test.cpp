@@ -60,7 +60,9 @@ class CountingBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "counting"; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override {
-    if (checks_) EXPECT_EQ(launches_.num_there, kReplicas) << "a launch of replica " << getRank();
+    if (checks_) {
+      EXPECT_EQ(launches_.num_there, kReplicas) << "a launch of replica " << getRank();
+    }
     ++launches_.num_launched;
     return inner_->allreduce(tensors, options);
   }
