@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 
 namespace lockstep {

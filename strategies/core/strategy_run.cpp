@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/base/call_at_once.h"
+#include "lockstep/runtime/base/internal/call_at_once.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/runtime/base/call_at_once.h"
-#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/call_at_once.h"
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
 #include "lockstep/runtime/workers/interruptible_store.h"
 

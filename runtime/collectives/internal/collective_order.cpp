@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/runtime/base/deadline.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 
 namespace lockstep {
