@@ -8,11 +8,14 @@ namespace lockstep::fake_gpu {
 namespace {
 
 void join(Clock& clock, const Clock& other) {
-  for (const auto& [stream, time] : other) clock[stream] = std::max(clock[stream], time);
+  if (clock.size() < other.size()) clock.resize(other.size());
+  for (size_t stream = 0; stream < other.size(); ++stream)
+    clock[stream] = std::max(clock[stream], other[stream]);
 }
 
-std::string text_of(StreamName stream) {
-  return "stream " + std::to_string(stream.id) + " of gpu:" + std::to_string(stream.device);
+/// Whether `clock` knows what `stream` has done by `time`.
+bool knows(const Clock& clock, size_t stream, uint64_t time) {
+  return stream < clock.size() && clock[stream] >= time;
 }
 
 bool overlap(const StreamOrder::Range& a, const StreamOrder::Range& b) {
@@ -28,23 +31,24 @@ bool covers(const StreamOrder::Range& outer, const StreamOrder::Range& inner) {
 void StreamOrder::launch(StreamName stream, const std::string& what, const std::vector<Range>& reads,
                          const std::vector<Range>& writes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Clock& clock = clocks_[stream];
+  const size_t number = number_of(stream);
+  Clock& clock = streams_[number].clock;
   join(clock, host_);
-  const uint64_t time = ++clock[stream];
-  for (const auto& range : reads) access(stream, time, what, range, /*is_write=*/false);
-  for (const auto& range : writes) access(stream, time, what, range, /*is_write=*/true);
+  const uint64_t time = ++clock[number];
+  for (const auto& range : reads) access(number, time, what, range, /*is_write=*/false);
+  for (const auto& range : writes) access(number, time, what, range, /*is_write=*/true);
 }
 
 Clock StreamOrder::record(StreamName stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Clock& clock = clocks_[stream];
+  Clock& clock = streams_[number_of(stream)].clock;
   join(clock, host_);
   return clock;
 }
 
 void StreamOrder::wait(StreamName stream, const Clock& event) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  join(clocks_[stream], event);
+  join(streams_[number_of(stream)].clock, event);
 }
 
 void StreamOrder::wait_on_host(const Clock& event, const std::string& what) {
@@ -60,7 +64,8 @@ void StreamOrder::learn_on_host(const Clock& event) {
 
 void StreamOrder::show_on_host(StreamName stream, std::function<void()> show) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  unseen_.push_back({stream, clocks_[stream][stream], std::move(show)});
+  const size_t number = number_of(stream);
+  unseen_.push_back({number, streams_[number].clock[number], std::move(show)});
 }
 
 void StreamOrder::know_on_host(const std::function<void()>& note) {
@@ -70,8 +75,7 @@ void StreamOrder::know_on_host(const std::function<void()>& note) {
     const std::lock_guard<std::mutex> lock(mutex_);
     note();
     const auto first = std::stable_partition(unseen_.begin(), unseen_.end(), [&](const Unseen& unseen) {
-      const auto time = host_.find(unseen.stream);
-      return time == host_.end() || time->second < unseen.time;
+      return !knows(host_, unseen.stream, unseen.time);
     });
     known.assign(std::make_move_iterator(first), std::make_move_iterator(unseen_.end()));
     unseen_.erase(first, unseen_.end());
@@ -81,16 +85,18 @@ void StreamOrder::know_on_host(const std::function<void()>& note) {
 
 void StreamOrder::allocate(StreamName stream, Range block) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Clock& clock = clocks_[stream];
-  for (const auto& freed : freed_[stream]) {
+  const size_t number = number_of(stream);
+  Stream& taker = streams_[number];
+  for (const auto& freed : taker.freed) {
     for (const auto& access : freed.block.accesses) {
-      if (is_before(access, clock) || is_before(access, freed.known) || is_before(access, host_)) continue;
+      const auto is_known = [&](const Clock& clock) { return knows(clock, access.stream, access.time); };
+      if (is_known(taker.clock) || is_known(freed.known) || is_known(host_)) continue;
       races_.push_back("memory that " + access.what + " uses on " + text_of(access.stream) +
-                       " was freed and is taken again on " + text_of(stream));
+                       " was freed and is taken again on " + text_of(number));
     }
   }
-  freed_[stream].clear();
-  blocks_[block.begin] = {block, stream, {}, {}};
+  taker.freed.clear();
+  blocks_[block.begin] = {block, number, {}, {}};
 }
 
 void StreamOrder::free(const char* begin) {
@@ -99,13 +105,13 @@ void StreamOrder::free(const char* begin) {
   if (found == blocks_.end()) return;
   FreedBlock freed{std::move(found->second), {}};
   blocks_.erase(found);
-  for (const auto& stream : freed.block.other_streams) join(freed.known, clocks_[stream]);
-  freed_[freed.block.stream].push_back(std::move(freed));
+  for (const size_t stream : freed.block.other_streams) join(freed.known, streams_[stream].clock);
+  streams_[freed.block.stream].freed.push_back(std::move(freed));
 }
 
 void StreamOrder::reserve(StreamName stream, Range block) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  blocks_[block.begin] = {block, stream, {}, {}};
+  blocks_[block.begin] = {block, number_of(stream), {}, {}};
 }
 
 void StreamOrder::unreserve(const char* begin) {
@@ -115,7 +121,7 @@ void StreamOrder::unreserve(const char* begin) {
 
 void StreamOrder::use_on(const char* begin, StreamName stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Block* block = find_block(begin)) block->other_streams.push_back(stream);
+  if (Block* block = find_block(begin)) block->other_streams.push_back(number_of(stream));
 }
 
 std::vector<std::string> StreamOrder::races() const {
@@ -132,22 +138,30 @@ void StreamOrder::forget() {
   know_on_host([&] {
     races_.clear();
     host_waits_.clear();
-    freed_.clear();
-    for (const auto& [stream, clock] : clocks_) join(host_, clock);
+    for (Stream& stream : streams_) {
+      stream.freed.clear();
+      join(host_, stream.clock);
+    }
   });
 }
 
 int StreamOrder::used_streams(int device) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return static_cast<int>(std::count_if(clocks_.begin(), clocks_.end(), [&](const auto& entry) {
-    const auto own = entry.second.find(entry.first);
-    return entry.first.device == device && own != entry.second.end() && own->second > 0;
+  return static_cast<int>(std::count_if(numbers_.begin(), numbers_.end(), [&](const auto& entry) {
+    const auto& [name, number] = entry;
+    return name.device == device && streams_[number].clock[number] > 0;
   }));
 }
 
-bool StreamOrder::is_before(const Access& access, const Clock& clock) const {
-  const auto known = clock.find(access.stream);
-  return known != clock.end() && known->second >= access.time;
+size_t StreamOrder::number_of(StreamName stream) {
+  const auto [entry, is_new] = numbers_.try_emplace(stream, streams_.size());
+  if (is_new) streams_.push_back({stream, Clock(streams_.size() + 1), {}});
+  return entry->second;
+}
+
+std::string StreamOrder::text_of(size_t stream) const {
+  const StreamName& name = streams_[stream].name;
+  return "stream " + std::to_string(name.id) + " of gpu:" + std::to_string(name.device);
 }
 
 StreamOrder::Block* StreamOrder::find_block(const char* address) {
@@ -157,23 +171,23 @@ StreamOrder::Block* StreamOrder::find_block(const char* address) {
   return address < block.range.begin + block.range.bytes ? &block : nullptr;
 }
 
-void StreamOrder::access(StreamName stream, uint64_t time, const std::string& what, const Range& range,
+void StreamOrder::access(size_t stream, uint64_t time, const std::string& what, const Range& range,
                          bool is_write) {
   if (range.bytes == 0) return;
   Block* block = find_block(range.begin);
   if (block == nullptr) return;
-  const Clock& clock = clocks_[stream];
+  const Clock& clock = streams_[stream].clock;
+  const auto is_before = [&](const Access& earlier) { return knows(clock, earlier.stream, earlier.time); };
   auto& accesses = block->accesses;
   for (const auto& earlier : accesses) {
-    if (!(is_write || earlier.is_write) || !overlap(earlier.range, range) || is_before(earlier, clock))
-      continue;
+    if (!(is_write || earlier.is_write) || !overlap(earlier.range, range) || is_before(earlier)) continue;
     races_.push_back(what + (is_write ? " writes" : " reads") + " on " + text_of(stream) + " what " +
                      earlier.what + (earlier.is_write ? " writes" : " reads") + " on " +
                      text_of(earlier.stream));
   }
   // An earlier access that this one follows and covers can reveal nothing that this one does not.
   std::erase_if(accesses, [&](const Access& earlier) {
-    return covers(range, earlier.range) && is_before(earlier, clock) && (is_write || !earlier.is_write);
+    return covers(range, earlier.range) && is_before(earlier) && (is_write || !earlier.is_write);
   });
   accesses.push_back({range, stream, time, is_write, what});
 }

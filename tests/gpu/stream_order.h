@@ -17,8 +17,9 @@ struct StreamName {
   auto operator<=>(const StreamName&) const = default;
 };
 
-/// How much of each stream's work is known to be done: vector clocks (Fidge, Mattern, 1988).
-using Clock = std::map<StreamName, uint64_t>;
+/// How much of each stream's work is known to be done, by the stream's number: vector clocks (Fidge, Mattern,
+/// 1988).
+using Clock = std::vector<uint64_t>;
 
 /// What order the work of all streams is in, and which accesses to memory it leaves unordered. Thread-safe.
 class StreamOrder {
@@ -66,41 +67,50 @@ class StreamOrder {
  private:
   struct Access {
     Range range;
-    StreamName stream;
+    size_t stream = 0;
     uint64_t time = 0;
     bool is_write = false;
     std::string what;
   };
   struct Block {
     Range range;
-    StreamName stream;
+    size_t stream = 0;
     std::vector<Access> accesses;
-    std::vector<StreamName> other_streams;
+    std::vector<size_t> other_streams;
   };
   struct FreedBlock {
     Block block;
     Clock known;  // what the streams named by use_on() had to do
   };
 
+  /// What is known of one stream.
+  struct Stream {
+    StreamName name;
+    Clock clock;
+    std::vector<FreedBlock> freed;
+  };
+
   /// What a stream has done, which the host does not know yet.
   struct Unseen {
-    StreamName stream;
+    size_t stream = 0;
     uint64_t time = 0;
     std::function<void()> show;
   };
 
   /// Calls `note`, which says what the host knows, and shows it what it has not seen of that.
   void know_on_host(const std::function<void()>& note);
-  bool is_before(const Access& access, const Clock& clock) const;
+  /// The stream's number, which it is given when it is first named.
+  size_t number_of(StreamName stream);
+  std::string text_of(size_t stream) const;
   Block* find_block(const char* address);
-  void access(StreamName stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
+  void access(size_t stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
 
   std::mutex showing_mutex_;  // before the other; whoever has waited finds what it waited for
   mutable std::mutex mutex_;
-  std::map<StreamName, Clock> clocks_;
+  std::map<StreamName, size_t> numbers_;
+  std::vector<Stream> streams_;  // by number
   Clock host_;
   std::map<const char*, Block> blocks_;
-  std::map<StreamName, std::vector<FreedBlock>> freed_;
   std::vector<std::string> races_;
   std::vector<std::string> host_waits_;
   std::vector<Unseen> unseen_;
