@@ -23,7 +23,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 readonly tests=(runtime_test strategies_test gpu_test)
 readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev googletest
   libpng-dev libpng16-16 libjpeg-dev libjpeg62-turbo-dev libjpeg62-turbo libzip-dev libzip4 zlib1g-dev zlib1g
-  libbz2-1.0 liblzma5 libzstd1 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3)
+  libbz2-1.0 liblzma5 libzstd1 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3
+  libhwloc-dev libhwloc15 libudev1)
 
 # speed_benchmark itself waits 300 s for the answer of another process, and then says so.
 readonly benchmark_stall=330

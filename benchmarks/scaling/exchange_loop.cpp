@@ -49,8 +49,8 @@ class ExchangeLoop::Channel {
   Channel(const ClusterResolver& resolver, const ClusterOptions& options, const std::string& compression)
       : compression_(make_gradient_compression(compression)),
         workers_(join(resolver, options)),
-        ops_(workers_, compression_),
-        group_(ops_.make_gradient_channel(logical_cpus(1), kTimeout)) {
+        ops_(workers_),
+        group_(ops_.make_gradient_channel(logical_cpus(1), kTimeout, compression_)) {
     group_->enter();
   }
 

@@ -56,8 +56,7 @@ RankInfo BackendChannel::rank_info(size_t local) const {
                 .rank = first_rank_ + static_cast<int>(local),
                 .size = num_ranks_,
                 .device = config_.devices[local],
-                .timeout = config_.timeout,
-                .wire_dtype = config_.wire_dtype};
+                .timeout = config_.timeout};
   if (!workers_) return info;
   info.on_joined = [calls = workers_->calls](uint64_t sequence, const std::string& description) {
     calls->submit(sequence + kFirstCall, {description, nullptr, nullptr, [](const std::exception_ptr&) {}});

@@ -40,11 +40,9 @@ struct BackendWorkers {
 struct BackendChannelConfig {
   std::string op;  ///< Name of the cross-device op, for errors.
   BackendFactory factory;
-  std::vector<LogicalDevice> devices;   ///< Devices of this process's ranks.
-  std::chrono::milliseconds timeout{};  ///< Limit of connecting and of every collective.
-  /// Shorter floating-point dtype to which float32 and float64 values are rounded before they are summed or
-  /// averaged. None: they are not rounded.
-  std::optional<at::ScalarType> wire_dtype = std::nullopt;
+  std::vector<LogicalDevice> devices;                       ///< Devices of this process's ranks.
+  std::chrono::milliseconds timeout{};                      ///< Limit of connecting and of every collective.
+  std::optional<at::ScalarType> wire_dtype = std::nullopt;  ///< See ReplicaBackends.
   /// Null: this process has all ranks.
   std::unique_ptr<BackendWorkers> workers = nullptr;
 };
@@ -82,7 +80,9 @@ class BackendChannel : public CollectiveChannel {
   BackendChannel& operator=(const BackendChannel&) = delete;
 
   ReplicaBackends backends(int replica) const override {
-    return {backend(replica), on_host_->backend(replica)};
+    ReplicaBackends both(backend(replica), on_host_->backend(replica));
+    both.wire_dtype = config_.wire_dtype;
+    return both;
   }
   void check_usable() const override;
   void enter() override;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ struct ReplicaBackends {
 
   c10::intrusive_ptr<c10d::Backend> device;
   c10::intrusive_ptr<c10d::Backend> host;
+  /// Shorter floating-point dtype to which float32 and float64 gradients are to be rounded before `device`
+  /// sums them. None: they are not rounded.
+  std::optional<at::ScalarType> wire_dtype;
 };
 
 /// A channel of collectives among the local replicas, with a backend for each of them. A failure ends the

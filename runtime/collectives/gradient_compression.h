@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-/// Makes gradients smaller before worker processes exchange them, which is less exact and saves time on slow
-/// links. Within a process, gradients are summed uncompressed. Replicas stay bit-equal, since all of them use
-/// the decompressed sum.
+/// Makes gradients smaller before worker processes exchange them, or GPUs over NCCL, which is less exact and
+/// saves time on slow links. Sums in memory that replicas share are not compressed. Replicas stay bit-equal,
+/// since all of them use the decompressed sum.
 ///
 /// Example:
 ///

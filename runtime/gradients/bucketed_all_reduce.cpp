@@ -32,14 +32,24 @@ void BucketedAllReduce::withdraw(size_t parameter) {
   ++progress_[buckets_.bucket_of(parameter)].pending;
 }
 
-void BucketedAllReduce::launch_next() {
+/// Makes the bucket hold its gradients, rounded where they are sent so.
+void BucketedAllReduce::make_ready(size_t bucket) const {
   const at::NoGradGuard no_grad;
-  if (fill_) fill_(next_bucket_);
+  if (fill_) fill_(bucket);
+  buckets_.round(bucket);
+}
+
+c10::intrusive_ptr<c10d::Work> BucketedAllReduce::launch(size_t bucket) const {
+  std::vector<at::Tensor> tensors{buckets_.sent(bucket)};
+  return channel_.device->allreduce(tensors, c10d::AllreduceOptions());
+}
+
+void BucketedAllReduce::launch_next() {
+  make_ready(next_bucket_);
   for (const size_t i : buckets_.members(next_bucket_)) gradients_[i].mark.excuse_writes();
   Progress& bucket = progress_[next_bucket_];
   bucket.launched = true;
-  std::vector<at::Tensor> tensors{buckets_.flat(next_bucket_)};
-  bucket.work = channel_.device->allreduce(tensors, c10d::AllreduceOptions());
+  bucket.work = launch(next_bucket_);
   ++next_bucket_;
 }
 
@@ -50,15 +60,12 @@ int64_t BucketedAllReduce::launch_full() {
 }
 
 void BucketedAllReduce::fill_full() {
-  for (; next_to_fill_ < progress_.size() && progress_[next_to_fill_].pending == 0; ++next_to_fill_) {
-    if (fill_) fill_(next_to_fill_);
-  }
+  for (; next_to_fill_ < progress_.size() && progress_[next_to_fill_].pending == 0; ++next_to_fill_)
+    make_ready(next_to_fill_);
 }
 
 void BucketedAllReduce::fill_rest() {
-  for (size_t bucket = next_bucket_; bucket < progress_.size(); ++bucket) {
-    if (fill_) fill_(bucket);
-  }
+  for (size_t bucket = next_bucket_; bucket < progress_.size(); ++bucket) make_ready(bucket);
 }
 
 int64_t BucketedAllReduce::launch_rest() {
@@ -71,10 +78,13 @@ void BucketedAllReduce::sum_buckets() const {
   const at::NoGradGuard no_grad;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    std::vector<at::Tensor> tensors{buckets_.flat(b)};
-    works.push_back(channel_.device->allreduce(tensors, c10d::AllreduceOptions()));
+    buckets_.round(b);
+    works.push_back(launch(b));
   }
-  for (const auto& work : works) work->wait(kNoTimeout);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    works[b]->wait(kNoTimeout);
+    buckets_.take_back(b);
+  }
 }
 
 void BucketedAllReduce::note_summed() {
@@ -133,10 +143,11 @@ void BucketedAllReduce::check_wanted(const int32_t* is_wanted) const {
 }
 
 void BucketedAllReduce::wait_for_sums() {
-  for (auto& bucket : progress_) {
-    if (!bucket.work) continue;
-    bucket.work->wait(kNoTimeout);
-    bucket.work.reset();
+  for (size_t b = 0; b < progress_.size(); ++b) {
+    if (!progress_[b].work) continue;
+    progress_[b].work->wait(kNoTimeout);
+    progress_[b].work.reset();
+    buckets_.take_back(b);
   }
 }
 

@@ -88,6 +88,8 @@ class BucketedAllReduce {
     c10::intrusive_ptr<c10d::Work> work;
   };
 
+  void make_ready(size_t bucket) const;
+  c10::intrusive_ptr<c10d::Work> launch(size_t bucket) const;
   void launch_next();
   int64_t launch_rest();
   Agreement begin_agreement(const FinishOptions& options) const;

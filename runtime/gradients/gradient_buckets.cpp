@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace lockstep {
 void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
-                              const BucketOptions& options, int64_t alignment) {
+                              const BucketOptions& options, int64_t alignment,
+                              std::optional<at::ScalarType> wire_dtype) {
   signatures_.clear();
   slots_.assign(parameters.size(), Slot{});
   buckets_.clear();
@@ -26,11 +28,12 @@ void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const s
     if (parameters[i].requires_grad()) trained.push_back(i);
   }
   for (const auto& members : assign_buckets(items, trained, options))
-    add_bucket(parameters, members, alignment);
+    add_bucket(parameters, members, alignment, wire_dtype);
 }
 
 void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
-                                 const std::vector<size_t>& members, int64_t alignment) {
+                                 const std::vector<size_t>& members, int64_t alignment,
+                                 std::optional<at::ScalarType> wire_dtype) {
   const at::Tensor& first = parameters[members[0]];
   const int64_t unit = std::max<int64_t>(1, alignment / static_cast<int64_t>(first.element_size()));
   const auto padded = [unit](const at::Tensor& parameter) {
@@ -50,7 +53,20 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += padded(parameter);
   }
-  buckets_.push_back({flat, members});
+  at::Tensor rounded;
+  if (wire_dtype && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
+    rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype));
+  buckets_.push_back({flat, rounded, members});
+}
+
+void GradientBuckets::round(size_t bucket) const {
+  at::Tensor rounded = buckets_[bucket].rounded;
+  if (rounded.defined()) rounded.copy_(buckets_[bucket].flat);
+}
+
+void GradientBuckets::take_back(size_t bucket) const {
+  at::Tensor flat = buckets_[bucket].flat;
+  if (buckets_[bucket].rounded.defined()) flat.copy_(buckets_[bucket].rounded);
 }
 
 bool GradientBuckets::fit(const std::vector<at::Tensor>& parameters) const {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lockstep/runtime/gradients/bucket_layout.h"
@@ -15,9 +16,10 @@ class GradientBuckets {
  public:
   /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
   /// `order` must be a permutation of the parameters' indices. Slots begin at multiples of `alignment` bytes;
-  /// zeros lie between them.
+  /// zeros lie between them. Buckets of float32 and float64 get memory to be rounded to `wire_dtype` in.
   void lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
-               const BucketOptions& options, int64_t alignment = 1);
+               const BucketOptions& options, int64_t alignment = 1,
+               std::optional<at::ScalarType> wire_dtype = std::nullopt);
   /// Returns true if no parameter's dtype, device, shape, strides or requires_grad has changed since
   /// lay_out().
   bool fit(const std::vector<at::Tensor>& parameters) const;
@@ -27,6 +29,15 @@ class GradientBuckets {
   /// Returns the parameters with a slot in the bucket, in the order of the slots.
   const std::vector<size_t>& members(size_t bucket) const { return buckets_[bucket].members; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
+
+  /// Returns what is to be summed over the replicas: the bucket, or its rounded copy, which round() makes and
+  /// take_back() writes to the bucket. These do nothing for a bucket that is not rounded, and allocate
+  /// nothing.
+  const at::Tensor& sent(size_t bucket) const {
+    return buckets_[bucket].rounded.defined() ? buckets_[bucket].rounded : buckets_[bucket].flat;
+  }
+  void round(size_t bucket) const;
+  void take_back(size_t bucket) const;
 
   bool has_slot(size_t parameter) const { return slots_[parameter].view.defined(); }
   size_t bucket_of(size_t parameter) const { return slots_[parameter].bucket; }
@@ -42,6 +53,7 @@ class GradientBuckets {
  private:
   struct Bucket {
     at::Tensor flat;
+    at::Tensor rounded;  // undefined if the bucket is sent as it is
     std::vector<size_t> members;
   };
   struct Slot {
@@ -56,7 +68,7 @@ class GradientBuckets {
   };
 
   void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members,
-                  int64_t alignment);
+                  int64_t alignment, std::optional<at::ScalarType> wire_dtype);
 
   std::vector<Signature> signatures_;
   std::vector<Slot> slots_;

@@ -27,7 +27,8 @@ void GradientReducer::lay_out() {
   ++statistics_.rebuilds;
   settling_steps_ = options_.settling_steps;
   hooks_.reset();
-  buckets_.lay_out(parameters_, order_.current(), options_.buckets, options_.slot_alignment);
+  buckets_.lay_out(parameters_, order_.current(), options_.buckets, options_.slot_alignment,
+                   channel_.wire_dtype);
   all_reduce_.begin_step();
   hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
 }

@@ -44,6 +44,11 @@ class Fingerprint {
     for (const int64_t size : tensor.sizes()) add(size);
     for (const int64_t stride : tensor.strides()) add(stride);
   }
+  /// Adds all that another one has recorded.
+  void add(const Fingerprint& other) {
+    words_.insert(words_.end(), other.words_.begin(), other.words_.end());
+    is_settled_ = is_settled_ && other.is_settled_;
+  }
   /// Marks that something is about to change. The fingerprint then equals no other.
   void add_unsettled() { is_settled_ = false; }
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,12 @@ void check_values(const std::vector<torch::Tensor>& values) {
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0)
     throw InvalidArgument(c10::str("[CrossDeviceOps] expected num_packs of 0 or more, but got ", num_packs));
+}
+
+std::unique_ptr<CollectiveChannel> CrossDeviceOps::make_gradient_channel(
+    const Devices& devices, std::chrono::milliseconds timeout,
+    const std::shared_ptr<GradientCompression>&) const {
+  return make_channel(devices, timeout);
 }
 
 torch::Tensor CrossDeviceOps::sum(const std::vector<torch::Tensor>& values,
@@ -147,6 +154,16 @@ std::unique_ptr<CollectiveChannel> BackendAllReduce::make_channel(const Devices&
   BackendChannelConfig config;
   config.devices = devices;
   config.timeout = timeout;
+  return open_channel(std::move(config));
+}
+
+std::unique_ptr<CollectiveChannel> BackendAllReduce::make_gradient_channel(
+    const Devices& devices, std::chrono::milliseconds timeout,
+    const std::shared_ptr<GradientCompression>& compression) const {
+  BackendChannelConfig config;
+  config.devices = devices;
+  config.timeout = timeout;
+  if (compression) config.wire_dtype = compression->wire_dtype();
   return open_channel(std::move(config));
 }
 

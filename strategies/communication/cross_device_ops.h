@@ -17,6 +17,8 @@
 
 namespace lockstep {
 
+class GradientCompression;
+
 using Devices = std::vector<LogicalDevice>;
 
 /// Moves values between replicas: makes the channels that replicas use inside a run, and does the reductions
@@ -48,11 +50,11 @@ class CrossDeviceOps {
   /// connect.
   virtual std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                           std::chrono::milliseconds timeout) const = 0;
-  /// The same for an optimizer's gradients, which may be sent in a shorter form. Default: make_channel().
-  virtual std::unique_ptr<CollectiveChannel> make_gradient_channel(const Devices& devices,
-                                                                   std::chrono::milliseconds timeout) const {
-    return make_channel(devices, timeout);
-  }
+  /// The same for an optimizer's gradients. `compression`, which may be null, makes them smaller where they
+  /// leave a device or a process. Default: make_channel(), so that they are not compressed.
+  virtual std::unique_ptr<CollectiveChannel> make_gradient_channel(
+      const Devices& devices, std::chrono::milliseconds timeout,
+      const std::shared_ptr<GradientCompression>& compression) const;
 
   /// Reduces one value for each replica, in replica order, and returns the sum or mean on each of
   /// `destinations`. Values must agree in shape. The mean of several integers is floating-point. A single
@@ -148,6 +150,10 @@ class BackendAllReduce : public CrossDeviceOps {
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
+  /// Rounds gradients to the compression's wire_dtype(), if it has one; else they are not compressed.
+  std::unique_ptr<CollectiveChannel> make_gradient_channel(
+      const Devices& devices, std::chrono::milliseconds timeout,
+      const std::shared_ptr<GradientCompression>& compression) const override;
   /// The same as make_channel() for a configuration of your own, whose op and factory are replaced by this
   /// object's.
   std::unique_ptr<CollectiveChannel> open_channel(BackendChannelConfig config) const;

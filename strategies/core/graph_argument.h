@@ -76,38 +76,37 @@ int64_t version_of(const torch::Tensor& tensor);
 /// Returns a new tensor with the same layout and values.
 torch::Tensor copy_of(const torch::Tensor& tensor);
 
+/// Adds one replica's value of the argument.
 template <GraphState A>
-void describe_state(Fingerprint& fingerprint, const A& argument) {
+void describe_state(Fingerprint& fingerprint, const A& argument, size_t replica) {
   using T = typename A::value_type;
   const auto visit = [&](const torch::Tensor& tensor) { describe_tensor(fingerprint, tensor); };
-  for (const auto& value : argument.local_values()) {
-    if constexpr (ModuleLike<T>) {
-      if (const auto module = module_pointer(value)) describe_module(fingerprint, *module);
-    } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
-      describe_optimizer(fingerprint, value);
-    } else if constexpr (OptimizerLike<T>) {
-      describe_optimizer(fingerprint, *value);
-    } else if constexpr (HasTensors<T>) {
-      BatchTraits<T>::for_each_tensor(value, visit);
-    } else if constexpr (HasStateTensors<T>) {
-      fingerprint.add(&value);
-      value.for_each_tensor(visit);
-    } else {
-      fingerprint.add(static_cast<std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>(value));
-    }
+  const auto& value = argument.local_values()[replica];
+  if constexpr (ModuleLike<T>) {
+    if (const auto module = module_pointer(value)) describe_module(fingerprint, *module);
+  } else if constexpr (std::derived_from<T, torch::optim::Optimizer>) {
+    describe_optimizer(fingerprint, value);
+  } else if constexpr (OptimizerLike<T>) {
+    describe_optimizer(fingerprint, *value);
+  } else if constexpr (HasTensors<T>) {
+    BatchTraits<T>::for_each_tensor(value, visit);
+  } else if constexpr (HasStateTensors<T>) {
+    fingerprint.add(&value);
+    value.for_each_tensor(visit);
+  } else {
+    fingerprint.add(static_cast<std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>(value));
   }
 }
 
+/// Adds one replica's value of the argument. Throws as check_input().
 template <GraphInput A>
-void describe_input(Fingerprint& fingerprint, const A& argument) {
+void describe_input(Fingerprint& fingerprint, const A& argument, size_t replica) {
   using T = typename A::value_type;
-  for (size_t replica = 0; replica < argument.local_values().size(); ++replica) {
-    const auto device = (*argument.devices())[replica].torch_device();
-    BatchTraits<T>::for_each_tensor(argument.local_values()[replica], [&](const torch::Tensor& tensor) {
-      if (tensor.defined()) check_input(tensor, device);
-      fingerprint.add_layout(tensor);
-    });
-  }
+  const auto device = (*argument.devices())[replica].torch_device();
+  BatchTraits<T>::for_each_tensor(argument.local_values()[replica], [&](const torch::Tensor& tensor) {
+    if (tensor.defined()) check_input(tensor, device);
+    fingerprint.add_layout(tensor);
+  });
 }
 
 /// The optimizers among a replica's values, and the parameters that a captured function may make gradients

@@ -53,10 +53,14 @@ class GraphCalls {
 
   GraphSchedule& schedule() { return schedule_; }
 
-  /// Adds everything that a graph would take from the arguments.
-  void describe(Fingerprint& fingerprint, const Args&... args) {
-    describe_all(fingerprint, std::index_sequence_for<Args...>(), args...);
+  /// Adds everything that a graph would take from the arguments of all replicas alike.
+  void describe_constants(Fingerprint& fingerprint, const Args&... args) {
+    find_constants(std::index_sequence_for<Args...>(), args...);
     fingerprint.add(num_constants_);
+  }
+  /// Adds everything that a graph would take from one replica's values of the arguments. Thread-safe.
+  static void describe_values(Fingerprint& fingerprint, int replica, const Args&... args) {
+    (describe_one(fingerprint, static_cast<size_t>(replica), args), ...);
   }
 
   /// Copies a replica's inputs to where the graph reads them.
@@ -95,17 +99,22 @@ class GraphCalls {
     std::apply([&](auto&... slot) { (look(slot), ...); }, slots_);
   }
 
+  template <typename A>
+  static void describe_one(Fingerprint& fingerprint, size_t replica, const A& argument) {
+    if constexpr (GraphInput<A>) {
+      describe_input(fingerprint, argument, replica);
+    } else if constexpr (GraphState<A>) {
+      describe_state(fingerprint, argument, replica);
+    }
+  }
+
   template <size_t... I>
-  void describe_all(Fingerprint& fingerprint, std::index_sequence<I...>, const Args&... args) {
-    (describe_one(fingerprint, std::get<I>(slots_), args), ...);
+  void find_constants(std::index_sequence<I...>, const Args&... args) {
+    (find_constant(std::get<I>(slots_), args), ...);
   }
   template <typename A>
-  void describe_one(Fingerprint& fingerprint, GraphSlot<A>& slot, const A& argument) {
-    if constexpr (GraphInput<A>) {
-      describe_input(fingerprint, argument);
-    } else if constexpr (GraphState<A>) {
-      describe_state(fingerprint, argument);
-    } else {
+  void find_constant(GraphSlot<A>& slot, const A& argument) {
+    if constexpr (!GraphInput<A> && !GraphState<A>) {
       if constexpr (std::same_as<A, torch::Tensor>) {
         if (slot.constant && slot.constant->is_same(argument)) return;
       } else {

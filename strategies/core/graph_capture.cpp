@@ -7,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 
 #include "lockstep/runtime/collectives/collectives.h"
@@ -108,12 +109,29 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
        {context.deterministicAlgorithms(), context.userEnabledCuDNN(), context.benchmarkCuDNN(),
         context.deterministicCuDNN(), context.allowTF32CuBLAS(), context.allowTF32CuDNN()})
     fingerprint.add(flag);
-  for (const auto& group : core_->live_optimizers()) {
-    fingerprint.add(group->id());
-    for (int local = 0; local < num_local_replicas(); ++local) {
-      if (const auto* reducer = group->reducer(local)) reducer->describe(fingerprint);
+  for (const auto& group : core_->live_optimizers()) fingerprint.add(group->id());
+}
+
+void Strategy::describe_replicas(Fingerprint& fingerprint,
+                                 const std::function<void(int replica, Fingerprint& own)>& describe) const {
+  core_->check_caller("run");
+  const auto optimizers = core_->live_optimizers();
+  std::vector<Fingerprint> parts(core_->states.size());
+  const auto describe_one = [&](int replica) {
+    Fingerprint& own = parts[static_cast<size_t>(replica)];
+    for (const auto& group : optimizers) {
+      if (const auto* reducer = group->reducer(replica)) reducer->describe(own);
+    }
+    describe(replica, own);
+  };
+  if (parts.size() == 1) {
+    describe_one(0);  // before another thread would be awake
+  } else {
+    for (const auto& error : core_->threads->run_on_host(describe_one)) {
+      if (error) std::rethrow_exception(error);
     }
   }
+  for (const auto& part : parts) fingerprint.add(part);
 }
 
 /// A graph also contains contributions of other workers, such as their part of a sum on the host, and its
@@ -121,7 +139,6 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
 GraphUse Strategy::agree_on_graphs(GraphUse plan) const {
   const auto& workers = core_->config.workers;
   if (!workers) return plan;
-  core_->check_caller("run");
   const auto sums =
       workers->sum(torch::tensor({int64_t{plan == GraphUse::kReplay}, int64_t{plan == GraphUse::kCapture}}));
   const auto* counts = sums.const_data_ptr<int64_t>();

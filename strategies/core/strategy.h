@@ -224,6 +224,8 @@ class Strategy : public GradientHandler, public InputDistributor {
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
   bool has_graphs() const;
   void describe_run(Fingerprint& fingerprint, const std::optional<BatchSizes>& sizes) const;
+  void describe_replicas(Fingerprint& fingerprint,
+                         const std::function<void(int replica, Fingerprint& own)>& describe) const;
   GraphUse agree_on_graphs(GraphUse plan) const;
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                     detail::GraphObjects& objects, const std::function<void()>& call);

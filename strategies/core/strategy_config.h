@@ -25,6 +25,8 @@ struct StrategyConfig {
   /// Seed of the replicas' random streams. None: the process's current seed.
   std::optional<uint64_t> seed;
   BucketOptions buckets;
+  /// What `cross_device_ops` makes gradients smaller by; null: nothing.
+  std::shared_ptr<GradientCompression> gradient_compression;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   /// The processes that train together; null: only this one. `cross_device_ops` must span them.

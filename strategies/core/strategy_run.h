@@ -55,7 +55,9 @@ auto Strategy::run(CudaGraph<Fn>& graph, Args&&... args) {
   Calls& calls = graph.template calls<Calls>(*this, num_local_replicas());
   Fingerprint now;
   describe_run(now, sizes);
-  calls.describe(now, args...);
+  calls.describe_constants(now, args...);
+  describe_replicas(now,
+                    [&](int replica, Fingerprint& own) { Calls::describe_values(own, replica, args...); });
   const GraphUse use = agree_on_graphs(calls.schedule().plan(now));
   calls.schedule().begin(now, use);
   if (use == GraphUse::kCall) return run(graph.function_, std::forward<Args>(args)...);

@@ -152,9 +152,9 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
   if (const auto& workers = core_->config.workers)
     workers->check_same("optimizer", describe_optimizer(*optimizers.front(), *core_->directory));
-  auto channel = num_replicas_ > 1
-                     ? cross_device_ops().make_gradient_channel(devices(), core_->config.timeout)
-                     : nullptr;
+  auto channel = num_replicas_ > 1 ? cross_device_ops().make_gradient_channel(
+                                         devices(), core_->config.timeout, core_->config.gradient_compression)
+                                   : nullptr;
   auto group = std::make_shared<OptimizerGroup>(
       optimizers, std::move(channel), *core_->threads, core_->directory,
       OptimizerGroup::Options{

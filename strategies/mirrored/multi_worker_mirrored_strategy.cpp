@@ -95,6 +95,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
   config.buckets = options.buckets;
+  config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;
   config.num_processes_here = resolver.local_world_size();
   if (resolver.task_type() == "evaluator") return config;

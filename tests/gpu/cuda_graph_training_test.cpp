@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
@@ -44,6 +45,7 @@ struct GraphPlacement {
   std::vector<std::string> devices;
   int replicas_per_device = 1;
   std::string ops = "auto";
+  std::string compression = "none";
 };
 
 std::vector<torch::Tensor> state_of(const DropoutNet& model, FusedAdam& optimizer) {
@@ -75,9 +77,12 @@ torch::Tensor train_step(ReplicaContext& replica, DropoutNet& model, FusedAdam& 
 class Training {
  public:
   explicit Training(const GraphPlacement& placement, bool with_graph)
-      : strategy_(placement.devices, {.cross_device_ops = ops_named(placement.ops),
-                                      .seed = 4,
-                                      .replicas_per_device = placement.replicas_per_device}),
+      : strategy_(
+            placement.devices,
+            {.cross_device_ops = ops_named(placement.ops),
+             .seed = 4,
+             .replicas_per_device = placement.replicas_per_device,
+             .communication = {.gradient_compression = make_gradient_compression(placement.compression)}}),
         step(train_step, {.enabled = with_graph, .warm_up_runs = 2}) {
     torch::manual_seed(17);
     model.emplace(strategy_.scope([](ReplicaContext&) { return DropoutNet(); }));
@@ -167,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GraphPlacement{"ThreeOnOneGpu", {"gpu:0"}, 3},
                     GraphPlacement{"OneReplicaByNccl", {"gpu:0"}, 1, "nccl"},
                     GraphPlacement{"TwoGpus", {"gpu:0", "gpu:1"}, 1, "hierarchical_copy"},
-                    GraphPlacement{"TwoGpusByNccl", {"gpu:0", "gpu:1"}, 1, "nccl"}),
+                    GraphPlacement{"TwoGpusByNccl", {"gpu:0", "gpu:1"}, 1, "nccl"},
+                    GraphPlacement{"TwoGpusByNcclRounded", {"gpu:0", "gpu:1"}, 1, "nccl", "bfloat16"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(CudaGraphTraining, EqualsCallsBitForBitWithASmallerLastBatchAndASchedule) {

@@ -7,8 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/tests/gpu/fake_gpu.h"
@@ -67,7 +69,12 @@ const BucketOptions kManyBuckets{.first_bucket_bytes = 1, .bucket_bytes = 1};
 template <typename Net>
 class OnTwoGpus {
  public:
-  OnTwoGpus() : strategy({"gpu:0", "gpu:1"}, {.cross_device_ops = nccl_ops(), .buckets = kManyBuckets}) {}
+  /// `compression`: see make_gradient_compression().
+  explicit OnTwoGpus(const std::string& compression = "none")
+      : strategy({"gpu:0", "gpu:1"},
+                 {.cross_device_ops = nccl_ops(),
+                  .buckets = kManyBuckets,
+                  .communication = {.gradient_compression = make_gradient_compression(compression)}}) {}
 
   MirroredStrategy strategy;
   Mirrored<Net> model = strategy.scope([](ReplicaContext&) { return Net(); });
@@ -82,8 +89,8 @@ class NcclDeadlocks : public testing::Test {
 };
 
 template <typename Net>
-void expect_no_blocking_call_in_the_first_steps() {
-  OnTwoGpus<Net> training;
+void expect_no_blocking_call_in_the_first_steps(const std::string& compression = "none") {
+  OnTwoGpus<Net> training(compression);
   const auto x = rows(training.strategy, 4);
   fake_gpu::forget();
   for (int step = 0; step < 6; ++step) training.strategy.run(slow_step<Net>, training.model, training.sgd, x);
@@ -92,6 +99,10 @@ void expect_no_blocking_call_in_the_first_steps() {
 
 TEST_F(NcclDeadlocks, NoReplicaAllocatesWhileTheFirstStepsBucketsWaitForARank) {
   expect_no_blocking_call_in_the_first_steps<TanhNet>();
+}
+
+TEST_F(NcclDeadlocks, NoReplicaAllocatesToRoundTheFirstStepsBuckets) {
+  expect_no_blocking_call_in_the_first_steps<TanhNet>("bfloat16");
 }
 
 TEST_F(NcclDeadlocks, NoReplicaAllocatesWhileTheFirstStepsOwnCollectivesWaitForARank) {

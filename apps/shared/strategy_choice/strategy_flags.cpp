@@ -47,7 +47,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
        defaults.communication},
       {"Strategy", "gradient-compression", "NAME",
-       "Between workers gradients travel as float16 or bfloat16, or as they are: none",
+       "Gradients travel as float16 or bfloat16, or as they are (none), between workers and over NCCL",
        defaults.gradient_compression},
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit", "", FlagRole::kAction},
   };

@@ -123,37 +123,16 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>
   check_product(options.reduceOp, tensors);
   check_tensors("all_reduce", tensors);
   const auto packed = std::make_shared<PackedTensors>(tensors);
-  const auto sent =
-      std::make_shared<const std::vector<at::Tensor>>(shortened(packed->flat(), options.reduceOp));
   return launch({c10d::OpType::ALLREDUCE, describe(operation, tensors),
-                 [sent, options](c10d::Backend& inner) {
+                 [packed, options](c10d::Backend& inner) {
                    Works works;
-                   for (const auto& flat : *sent) {
+                   for (const auto& flat : packed->flat()) {
                      std::vector<at::Tensor> one{flat};
                      works.push_back(inner.allreduce(one, options));
                    }
                    return works;
                  },
-                 [packed, sent] {
-                   const at::NoGradGuard no_grad;
-                   for (size_t i = 0; i < sent->size(); ++i) {
-                     at::Tensor flat = packed->flat()[i];
-                     if (!(*sent)[i].is_same(flat)) flat.copy_((*sent)[i]);
-                   }
-                   packed->copy_back();
-                 }});
-}
-
-std::vector<at::Tensor> CheckedBackend::shortened(std::vector<at::Tensor> tensors,
-                                                  const c10d::ReduceOp& op) const {
-  const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
-  if (!info_->wire_dtype || !is_sum) return tensors;
-  const at::NoGradGuard no_grad;
-  for (auto& tensor : tensors) {
-    if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble)
-      tensor = tensor.to(*info_->wire_dtype);
-  }
-  return tensors;
+                 [packed] { packed->copy_back(); }});
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::broadcast(std::vector<at::Tensor>& tensors,

@@ -79,8 +79,6 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
   c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
-  /// Returns the tensors to send: sums of float32 and float64 are cast to the wire dtype, if there is one.
-  std::vector<at::Tensor> shortened(std::vector<at::Tensor> tensors, const c10d::ReduceOp& op) const;
   /// Throws CollectiveAborted if there is no inner backend.
   c10::intrusive_ptr<c10d::Backend> inner() const;
 

@@ -9,7 +9,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,6 @@ struct RankInfo {
   int size = 1;
   LogicalDevice device;
   std::chrono::milliseconds timeout{};
-  /// If set, sums of float32 and float64 are rounded to this dtype for transport.
-  std::optional<at::ScalarType> wire_dtype;
   /// Called by the last of this process's ranks to join a collective. May be null.
   std::function<void(uint64_t sequence, const std::string& description)> on_joined;
   /// Returns the error of another process that caused a collective's failure, or null if there is none. May

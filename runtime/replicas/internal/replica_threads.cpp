@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lockstep/runtime/devices/internal/device_location.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 
 namespace lockstep {
@@ -17,6 +18,7 @@ struct ReplicaThreads::Job {
   const std::function<void(int, std::exception_ptr)>& on_failure;
   at::ThreadLocalState caller_state;
   std::vector<std::exception_ptr> errors;  // each entry is written only by its own thread
+  bool is_on_host = false;                 // it uses no stream
   StreamFence before{};                    // earlier work on the caller's streams
   StreamFence after{};                     // work on the replicas' streams
 };
@@ -66,15 +68,7 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
   MutexLock one_run(run_mutex_);
   Job job{function, on_failure, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size())};
   record_current_streams(job.before, streams_);
-  {
-    MutexLock lock(mutex_);
-    job_ = &job;
-    running_ = count();
-    ++generation_;
-    wake_.notify_all();
-    while (running_ > 0) done_.wait(mutex_);
-    job_ = nullptr;
-  }
+  do_on_all(job);
   try {
     block_current_streams(job.after, streams_);
   } catch (const c10::Error&) {
@@ -84,8 +78,28 @@ std::vector<std::exception_ptr> ReplicaThreads::run(
   return std::move(job.errors);
 }
 
+std::vector<std::exception_ptr> ReplicaThreads::run_on_host(const std::function<void(int)>& function) {
+  MutexLock one_run(run_mutex_);
+  const std::function<void(int, std::exception_ptr)> ignore = [](int, const std::exception_ptr&) {};
+  Job job{function, ignore, at::ThreadLocalState(), std::vector<std::exception_ptr>(threads_.size()),
+          /*is_on_host=*/true};
+  do_on_all(job);
+  return std::move(job.errors);
+}
+
+void ReplicaThreads::do_on_all(Job& job) {
+  MutexLock lock(mutex_);
+  job_ = &job;
+  running_ = count();
+  ++generation_;
+  wake_.notify_all();
+  while (running_ > 0) done_.wait(mutex_);
+  job_ = nullptr;
+}
+
 void ReplicaThreads::do_job(Job& job, int replica) const {
-  const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
+  const ReplicaStream stream =
+      streams_.empty() || job.is_on_host ? std::nullopt : streams_[static_cast<size_t>(replica)];
   const c10::OptionalStreamGuard on_stream(stream);
   if (stream) job.before.block(*stream);
   // Also if the function throws: work that it already put on the stream continues.
@@ -108,6 +122,8 @@ void ReplicaThreads::do_job(Job& job, int replica) const {
 }
 
 void ReplicaThreads::work(int replica) {
+  const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
+  if (stream) keep_this_thread_near(stream->device());
   uint64_t seen = 0;
   while (true) {
     Job* job = nullptr;

@@ -19,7 +19,8 @@ namespace lockstep {
 class ReplicaThreads {
  public:
   /// Starts `count` threads, in each of which ATen operators use `intra_op_threads` threads; other threads of
-  /// the process keep their setting. `streams` has one entry per replica, or is empty if all are on CPUs.
+  /// the process keep their setting. `streams` has one entry per replica, or is empty if all are on CPUs. The
+  /// thread of a replica on a GPU keeps to the CPUs nearest to it; see keep_this_thread_near().
   ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {});
   /// Joins the threads.
   ~ReplicaThreads();
@@ -41,9 +42,12 @@ class ReplicaThreads {
   /// run() from one of these threads.
   std::vector<std::exception_ptr> run(const std::function<void(int)>& function,
                                       const std::function<void(int, std::exception_ptr)>& on_failure);
+  /// Likewise, for a function that gives devices no work, which costs less.
+  std::vector<std::exception_ptr> run_on_host(const std::function<void(int)>& function);
 
  private:
   struct Job;
+  void do_on_all(Job& job);
   void do_job(Job& job, int replica) const;
   void work(int replica);
   void stop();

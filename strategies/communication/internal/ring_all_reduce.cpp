@@ -9,29 +9,29 @@ namespace {
 /// Lets one thread at a time into a user's compression, since each optimizer's channel has a thread.
 class OneAtATime : public GradientCompression {
  public:
-  explicit OneAtATime(std::shared_ptr<GradientCompression> inner) : inner_(std::move(inner)) {}
+  OneAtATime(std::shared_ptr<GradientCompression> inner, std::shared_ptr<Mutex> mutex)
+      : inner_(std::move(inner)), mutex_(std::move(mutex)) {}
   std::string name() const override { return inner_->name(); }
   at::Tensor compress(const at::Tensor& bucket) override {
-    MutexLock lock(mutex_);
+    MutexLock lock(*mutex_);
     return inner_->compress(bucket);
   }
   void decompress(const at::Tensor& sum, at::Tensor& bucket) override {
-    MutexLock lock(mutex_);
+    MutexLock lock(*mutex_);
     inner_->decompress(sum, bucket);
   }
 
  private:
-  Mutex mutex_;
   const std::shared_ptr<GradientCompression> inner_;
+  const std::shared_ptr<Mutex> mutex_;
 };
 
 }  // namespace
 
-RingAllReduce::RingAllReduce(std::shared_ptr<WorkerGroup> workers,
-                             const std::shared_ptr<GradientCompression>& compression)
+RingAllReduce::RingAllReduce(std::shared_ptr<WorkerGroup> workers)
     : CrossDeviceOps(PackingOptions().num_packs),
       workers_(std::move(workers)),
-      compression_(compression ? std::make_shared<OneAtATime>(compression) : nullptr) {}
+      compressing_(std::make_shared<Mutex>()) {}
 
 std::unique_ptr<CollectiveChannel> RingAllReduce::make_channel(const Devices&,
                                                                std::chrono::milliseconds timeout) const {
@@ -39,9 +39,11 @@ std::unique_ptr<CollectiveChannel> RingAllReduce::make_channel(const Devices&,
 }
 
 std::unique_ptr<CollectiveChannel> RingAllReduce::make_gradient_channel(
-    const Devices&, std::chrono::milliseconds timeout) const {
-  return std::make_unique<HierarchicalChannel>(workers_->layout(), workers_->open_channel(name()), timeout,
-                                               compression_);
+    const Devices&, std::chrono::milliseconds timeout,
+    const std::shared_ptr<GradientCompression>& compression) const {
+  return std::make_unique<HierarchicalChannel>(
+      workers_->layout(), workers_->open_channel(name()), timeout,
+      compression ? std::make_shared<OneAtATime>(compression, compressing_) : nullptr);
 }
 
 }  // namespace lockstep

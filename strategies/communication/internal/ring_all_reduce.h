@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
@@ -14,19 +15,18 @@ namespace lockstep {
 /// values.
 class RingAllReduce : public CrossDeviceOps {
  public:
-  /// `compression` applies to gradients; null: they are sent unchanged.
-  RingAllReduce(std::shared_ptr<WorkerGroup> workers,
-                const std::shared_ptr<GradientCompression>& compression);
+  explicit RingAllReduce(std::shared_ptr<WorkerGroup> workers);
   std::string name() const override { return "RingAllReduce"; }
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
-  std::unique_ptr<CollectiveChannel> make_gradient_channel(const Devices& devices,
-                                                           std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveChannel> make_gradient_channel(
+      const Devices& devices, std::chrono::milliseconds timeout,
+      const std::shared_ptr<GradientCompression>& compression) const override;
 
  private:
   std::shared_ptr<WorkerGroup> workers_;
-  std::shared_ptr<GradientCompression> compression_;
+  std::shared_ptr<Mutex> compressing_;  // for a compression that several channels use
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "lockstep/runtime/backends/internal/hierarchical_backend.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
 
 namespace lockstep {
 
@@ -38,9 +39,10 @@ std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_channel(
 }
 
 std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_gradient_channel(
-    const Devices& devices, std::chrono::milliseconds timeout) const {
+    const Devices& devices, std::chrono::milliseconds timeout,
+    const std::shared_ptr<GradientCompression>& compression) const {
   auto config = over_workers(devices, timeout);
-  config.wire_dtype = wire_dtype_;
+  if (compression) config.wire_dtype = compression->wire_dtype();
   return open(std::move(config));
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,19 +14,18 @@ namespace lockstep {
 /// the workers. Reductions between runs cover only this process's values.
 class WorkerBackendAllReduce : public CrossDeviceOps {
  public:
-  /// Gradients are rounded to `wire_dtype`; none: they are sent unchanged.
   WorkerBackendAllReduce(std::shared_ptr<const BackendAllReduce> backend,
-                         std::shared_ptr<WorkerGroup> workers, std::optional<at::ScalarType> wire_dtype)
+                         std::shared_ptr<WorkerGroup> workers)
       : CrossDeviceOps(PackingOptions().num_packs),
         backend_(std::move(backend)),
-        workers_(std::move(workers)),
-        wire_dtype_(wire_dtype) {}
+        workers_(std::move(workers)) {}
   std::string name() const override { return backend_->name(); }
   void check_devices(const Devices& devices) const override { backend_->check_devices(devices); }
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
-  std::unique_ptr<CollectiveChannel> make_gradient_channel(const Devices& devices,
-                                                           std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveChannel> make_gradient_channel(
+      const Devices& devices, std::chrono::milliseconds timeout,
+      const std::shared_ptr<GradientCompression>& compression) const override;
 
  private:
   std::unique_ptr<CollectiveChannel> open(BackendChannelConfig config) const;
@@ -35,7 +33,6 @@ class WorkerBackendAllReduce : public CrossDeviceOps {
 
   std::shared_ptr<const BackendAllReduce> backend_;
   std::shared_ptr<WorkerGroup> workers_;
-  std::optional<at::ScalarType> wire_dtype_;
 };
 
 }  // namespace lockstep

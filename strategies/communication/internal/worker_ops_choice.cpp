@@ -100,12 +100,10 @@ WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers,
                                     const std::shared_ptr<CrossDeviceOps>& given) {
   const auto& compression = communication.gradient_compression;
   const auto over_workers = [&](std::shared_ptr<const BackendAllReduce> backend, const char* reason) {
-    const auto wire_dtype = compression ? compression->wire_dtype() : std::nullopt;
-    return WorkerOpsChoice{std::make_shared<WorkerBackendAllReduce>(std::move(backend), workers, wire_dtype),
-                           reason};
+    return WorkerOpsChoice{std::make_shared<WorkerBackendAllReduce>(std::move(backend), workers), reason};
   };
   const auto ring = [&](const std::string& reason) {
-    return WorkerOpsChoice{std::make_shared<RingAllReduce>(workers, compression), reason};
+    return WorkerOpsChoice{std::make_shared<RingAllReduce>(workers), reason};
   };
   if (auto backend = asked_backend(communication, given))
     return over_workers(std::move(backend), "as asked for");

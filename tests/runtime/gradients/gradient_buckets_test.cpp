@@ -57,6 +57,29 @@ TEST(GradientBuckets, SlotsBeginAtMultiplesOfTheAlignmentWithZerosBetween) {
   }
 }
 
+TEST(GradientBuckets, AreRoundedForTransportAndTakenBackWhereTheyAreLonger) {
+  const Parameters parameters{trained({2}), trained({2}, at::kDouble), trained({2}, at::kHalf)};
+  GradientBuckets buckets;
+  buckets.lay_out(parameters, {0, 1, 2}, {}, /*alignment=*/1, at::kBFloat16);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const size_t bucket = buckets.bucket_of(i);
+    at::Tensor slot = buckets.slot(i);
+    slot.fill_(1 + 1.0 / 512);  // half a unit of bfloat16's last place at 1: rounded to the even neighbour
+    buckets.round(bucket);
+    at::Tensor sent = buckets.sent(bucket);
+    if (i == 2) {
+      EXPECT_TRUE(sent.is_same(buckets.flat(bucket)));
+    } else {
+      EXPECT_EQ(sent.scalar_type(), at::kBFloat16);
+      EXPECT_EQ(sent[1].item<double>(), 1);
+    }
+    sent.add_(sent);
+    buckets.take_back(bucket);
+    EXPECT_EQ(slot[1].item<double>(), i == 2 ? 2 + 1.0 / 256 : 2);
+    EXPECT_EQ(slot.scalar_type(), parameters[i].scalar_type());
+  }
+}
+
 TEST(GradientBuckets, HaveEveryElementOfATrainedParameterOnceAndNoneOfAFrozenOne) {
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {

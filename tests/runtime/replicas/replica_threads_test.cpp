@@ -37,6 +37,24 @@ TEST(ReplicaThreads, RunAtTheSameTimeEachInItsOwnThreadThatStaysTheSame) {
   EXPECT_FALSE(threads.contains_current_thread());
 }
 
+TEST(ReplicaThreads, DoWorkOfTheHostInTheSameThreadsAndKeepItsErrors) {
+  constexpr int kReplicas = 3;
+  ReplicaThreads threads(kReplicas, 1);
+  std::vector<std::thread::id> first(kReplicas), second(kReplicas);
+  threads.run([&](int replica) { first[static_cast<size_t>(replica)] = std::this_thread::get_id(); },
+              ignore_failure);
+  std::barrier everyone(kReplicas);  // passes only if all run at once
+  const auto errors = threads.run_on_host([&](int replica) {
+    everyone.arrive_and_wait();
+    second[static_cast<size_t>(replica)] = std::this_thread::get_id();
+    if (replica == 1) throw std::domain_error("planted");
+  });
+  EXPECT_EQ(first, second);
+  EXPECT_FALSE(errors[0]);
+  EXPECT_THROW(std::rethrow_exception(errors[1]), std::domain_error);
+  EXPECT_FALSE(errors[2]);
+}
+
 TEST(ReplicaThreads, HaveTheirOwnNumberOfIntraOpThreadsAndChangeNobodyElses) {
   const auto in_a_new_thread = [] {
     int count = 0;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/tests/support/fake_nccl.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
@@ -183,6 +184,32 @@ struct TablesImpl : public torch::nn::Cloneable<TablesImpl> {
   torch::Tensor unused;
 };
 TORCH_MODULE(Tables);
+
+TEST_F(OverABackend, GradientsAreRoundedWhereACompressionOnlyRounds) {
+  auto rounding = options(std::make_shared<BackendAllReduce>("FakeNccl", world_->factory()));
+  rounding.communication.gradient_compression = make_gradient_compression("bfloat16");
+  MirroredStrategy strategy(cpu_devices(kReplicas), rounding);
+  auto weight = strategy.scope([](ReplicaContext&) { return torch::ones({2}).requires_grad_(); });
+  auto sgd =
+      strategy.scope([&](ReplicaContext& replica) { return torch::optim::SGD({weight[replica]}, 1.0); });
+  world_->clear_calls();
+  strategy.run(
+      [](ReplicaContext& replica, torch::Tensor& own, torch::optim::SGD& optimizer) {
+        // Each gradient is 1 + 2^-9, which bfloat16 rounds to 1, and 1 + 2^-7, which it holds.
+        (own * torch::tensor({1 + 1.0F / 512, 1 + 1.0F / 128})).sum().backward();
+        replica.apply_gradients(optimizer);
+        const auto exact = replica.all_reduce(ReduceOp::kSum, torch::full({1}, 1 + 1.0F / 512));
+        EXPECT_EQ(exact.item<float>(), kReplicas * (1 + 1.0F / 512));
+      },
+      weight, sgd);
+  EXPECT_THAT(world_->calls(0),
+              testing::UnorderedElementsAre("all_reduce BFloat16[2]", "all_reduce Float[1]"));
+  for (const auto& own : weight.local_values()) {
+    EXPECT_EQ(own[0].item<float>(), 1.0F - kReplicas);
+    // The sum of three, 3 + 3/128, has bfloat16's neighbours 3 + 2/128 and 3 + 4/128 at the end or between.
+    EXPECT_NEAR(own[1].item<float>(), 1 - kReplicas * (1 + 1.0F / 128), 2.0F / 128);
+  }
+}
 
 TEST_F(OverABackend, TwoOptimizersSparseGradientsAndTheUsersCollectivesGoTogether) {
   using Sgd = torch::optim::SGD;
