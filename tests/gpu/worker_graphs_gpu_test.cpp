@@ -1,15 +1,24 @@
 // CudaGraph on the GPUs of several workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_workers.h"
@@ -192,6 +201,96 @@ TEST_F(WorkerGraphsOverNccl, AFailureInACaptureReachesTheOtherWorkers) {
   EXPECT_TRUE(is_a<std::domain_error>(errors[1])) << text_of(errors[1]);
   EXPECT_THAT(text_of(errors[0]), testing::HasSubstr("planted"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+/// Tells the program that DISABLED_Worker1 runs in who worker 0 is.
+constexpr const char* kMaster = "LOCKSTEP_TEST_MASTER";
+
+int num_calls = 0;       // of the step below, in this process
+int call_that_dies = 0;  // 0: none
+
+void step_that_may_die(ReplicaContext& replica, TanhNet& model, FusedAdam& adam, const torch::Tensor& x) {
+  adam.zero_grad();
+  model(x).square().sum().backward();
+  if (++num_calls == call_that_dies) std::raise(SIGKILL);
+  replica.apply_gradients(adam);
+}
+
+/// Trains by a graph, which the last call of the step captures.
+void train_by_graph(Strategy& strategy) {
+  num_calls = 0;
+  auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
+  auto adam =
+      strategy.scope([&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 0.01); });
+  CudaGraph step(step_that_may_die, {.warm_up_runs = 1});
+  const auto x = strategy.distribute_values_from_function([](const ValueContext&) {
+    return torch::ones({3, 6}, torch::TensorOptions(torch::kDouble).device(torch::kCUDA, 0));
+  });
+  for (int run = 0; run < kRuns; ++run) strategy.run(step, model, adam, x);
+  EXPECT_EQ(step.statistics().captures, 1);
+  EXPECT_EQ(step.statistics().replays, kRuns - num_calls);
+}
+
+/// Trains twice as one of two workers, and dies in the second training's capture if asked to.
+void train_as_one_of_two(int rank, const std::string& master, std::optional<int> listening_socket,
+                         bool dies) {
+  StrategyOptions options{.intra_op_threads = 1, .timeout = std::chrono::seconds(60)};
+  options.communication.implementation = CommunicationImplementation::kRing;  // works on any GPUs
+  MultiWorkerMirroredStrategy strategy(
+      std::make_shared<SimpleClusterResolver>(std::vector<std::string>{master, "127.0.0.1:1"}, rank),
+      {"gpu:0"}, options,
+      {.token = "a token", .listening_socket = listening_socket, .join_timeout = std::chrono::seconds(60)});
+  train_by_graph(strategy);
+  if (dies) call_that_dies = num_calls;
+  train_by_graph(strategy);
+}
+
+// A program of its own, which AWorkerThatIsKilledInItsCaptureIsReportedToTheOthers starts.
+TEST(WorkerGraphsInProcesses, DISABLED_Worker1) {
+  const char* master = std::getenv(kMaster);
+  ASSERT_NE(master, nullptr);
+  train_as_one_of_two(1, master, std::nullopt, /*dies=*/true);
+}
+
+/// Starts DISABLED_Worker1. Returns its process.
+pid_t start_worker_1(const std::string& master) {
+  const std::string variable = c10::str(kMaster, "=", master);
+  std::vector<const char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
+  environment.insert(environment.end(), {variable.c_str(), nullptr});
+  const std::vector<const char*> arguments{"gpu_test",
+                                           "--gtest_filter=WorkerGraphsInProcesses.DISABLED_Worker1",
+                                           "--gtest_also_run_disabled_tests", nullptr};
+  pid_t process = 0;
+  EXPECT_EQ(
+      posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, const_cast<char* const*>(arguments.data()),
+                  const_cast<char* const*>(environment.data())),
+      0);
+  return process;
+}
+
+TEST(WorkerGraphsInProcesses, AWorkerThatIsKilledInItsCaptureIsReportedToTheOthers) {
+  LOCKSTEP_NEEDS_GPUS(1);
+  TcpListener listener("127.0.0.1", 0);
+  const std::string master = c10::str("127.0.0.1:", listener.port());
+  const pid_t process = start_worker_1(master);
+  int status = 0;
+  std::chrono::steady_clock::time_point killed;
+  std::thread waiter([&] {
+    waitpid(process, &status, 0);
+    killed = std::chrono::steady_clock::now();
+  });
+  std::string message;
+  try {
+    train_as_one_of_two(0, master, listener.release(), /*dies=*/false);
+  } catch (const PeerLost& error) {
+    message = error.what();
+  }
+  const auto reported = std::chrono::steady_clock::now();
+  waiter.join();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_THAT(message, testing::HasSubstr("worker 1"));
+  EXPECT_LT(reported - killed, std::chrono::seconds(20));
 }
 
 }  // namespace
