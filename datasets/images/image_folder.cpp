@@ -4,10 +4,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
 #include "lockstep/datasets/images/internal/class_folder.h"
+#include "lockstep/datasets/images/internal/device_images.h"
 #include "lockstep/datasets/images/internal/image_store.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
@@ -46,6 +48,10 @@ void limit_files(ClassFolder& folder, int64_t limit) {
   folder.files = std::move(kept);
 }
 
+bool is_on_devices(const ImageFolderOptions& options) {
+  return options.cache == ImageCache::kDevice;
+}
+
 std::shared_ptr<const ImageStore> open_store(const std::string& path, const ImageFolderOptions& options) {
   check_not_negative("limit", options.limit);
   check_not_negative("cache_bytes", options.cache_bytes);
@@ -57,39 +63,50 @@ std::shared_ptr<const ImageStore> open_store(const std::string& path, const Imag
                                                               .image_size = options.image_size,
                                                               .num_threads = options.num_threads,
                                                               .cache_bytes = options.cache_bytes,
-                                                              .skip_bad = options.skip_bad});
+                                                              .skip_bad = options.skip_bad,
+                                                              .must_fit = is_on_devices(options)});
+}
+
+at::Tensor labels_of(const ImageStore& store, c10::ArrayRef<size_t> indices) {
+  at::Tensor labels = torch::empty({static_cast<int64_t>(indices.size())}, torch::kLong);
+  auto* label = labels.mutable_data_ptr<int64_t>();
+  for (const size_t index : indices) *label++ = store.folder().files[index].label;
+  return labels;
 }
 
 }  // namespace
 
 ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options)
-    : transform_(make_transform(options)), store_(open_store(path, options)) {}
+    : transform_(make_transform(options)),
+      store_(open_store(path, options)),
+      on_devices_(is_on_devices(options) ? std::make_shared<DeviceImages>(store_) : nullptr) {}
 
 std::optional<size_t> ImageFolder::size() const {
   return store_->folder().files.size();
 }
 
 torch::data::Example<> ImageFolder::get_batch(c10::ArrayRef<size_t> indices) const {
+  if (on_devices_ == nullptr) return get_images(indices);
   check_indices(indices, *size(), "ImageFolder");
-  const auto count = static_cast<int64_t>(indices.size());
-  const ImageLayout& layout = store_->layout();
-  // The store holds the channels of a pixel side by side, which is what channels_last means.
-  at::Tensor data =
-      torch::empty({count, layout.channels, layout.height, layout.width},
-                   torch::TensorOptions(torch::kByte).memory_format(at::MemoryFormat::ChannelsLast));
-  at::Tensor target = torch::empty({count}, torch::kLong);
-  auto* pixels = data.mutable_data_ptr<uint8_t>();
-  auto* label = target.mutable_data_ptr<int64_t>();
-  for (const size_t index : indices) {
-    store_->copy_image(index, pixels);
-    pixels += layout.bytes();
-    *label++ = store_->folder().files[index].label;
-  }
-  return {data, target};
+  at::Tensor data = torch::empty({static_cast<int64_t>(indices.size())}, torch::kLong);
+  std::copy(indices.begin(), indices.end(), data.mutable_data_ptr<int64_t>());
+  return {data, labels_of(*store_, indices)};
 }
 
 torch::data::Example<> ImageFolder::device_transform(torch::data::Example<> batch) const {
-  return {transform_(batch.data), std::move(batch.target)};
+  const at::Tensor images = on_devices_ == nullptr ? batch.data : on_devices_->gather(batch.data);
+  return {transform_(images), std::move(batch.target)};
+}
+
+torch::data::Example<> ImageFolder::get_images(c10::ArrayRef<size_t> indices) const {
+  check_indices(indices, *size(), "ImageFolder");
+  const ImageLayout& layout = store_->layout();
+  // The store holds the channels of a pixel side by side, which is what channels_last means.
+  at::Tensor data =
+      torch::empty({static_cast<int64_t>(indices.size()), layout.channels, layout.height, layout.width},
+                   torch::TensorOptions(torch::kByte).memory_format(at::MemoryFormat::ChannelsLast));
+  store_->copy_images(std::span(indices.data(), indices.size()), data.mutable_data_ptr<uint8_t>());
+  return {data, labels_of(*store_, indices)};
 }
 
 const std::vector<std::string>& ImageFolder::classes() const {

@@ -17,8 +17,9 @@ namespace lockstep {
 ///
 ///     torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
 ///         Returns these examples, collated, on the CPU. For images `data` is uint8 [n, channels, height,
-///         width] and `target` int64 [n]. n = indices.size() may be 0. Thread-safe. Throws
-///         std::invalid_argument if an index is out of range, DataError if a file turns out to be unusable.
+///         width], unless they are on the devices (ImageCache::kDevice), and `target` int64 [n]. n =
+///         indices.size() may be 0. Thread-safe. Throws std::invalid_argument if an index is out of range,
+///         DataError if a file turns out to be unusable.
 ///
 ///     torch::data::Example<> device_transform(torch::data::Example<> batch) const;
 ///         Finishes a batch on the training device, wherever `batch.data` is: images become float32, resized

@@ -40,6 +40,7 @@ void forget();
 struct DriverCalls {
   int64_t kernels = 0;
   int64_t copies = 0;
+  int64_t bytes_from_host = 0;  ///< copied from the host's memory to devices
   int64_t graph_launches = 0;
   int64_t event_records = 0;
   int64_t event_waits = 0;

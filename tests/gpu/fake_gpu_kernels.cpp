@@ -96,6 +96,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     return self;
   }
   count_call(&DriverCalls::copies);
+  if (!source.is_cuda()) {
+    count_call(&DriverCalls::bytes_from_host, static_cast<int64_t>(source.nbytes()));
+  }
   order().launch(stream, "aten::copy_", {range_of(source)}, {range_of(self)});
   if (host_waits) {
     order().wait_on_host(order().record(stream),

@@ -2,8 +2,10 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <stdexcept>
 #include <utility>
 
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/datasets/files/data_error.h"
 
 namespace lockstep::apps {
@@ -28,12 +30,18 @@ ImageDataset read_mnist(const DataLocation& location, const TrainOptions& option
 
 ImageFolder read_folder(const DataLocation& location, const TrainOptions& options, const char* part,
                         int64_t limit) {
-  return ImageFolder(location.path + "/" + part, {.image_size = options.image_size,
-                                                  .channels = channels_of(options.model),
-                                                  .mean = {kMean},
-                                                  .stddev = {kStddev},
-                                                  .limit = limit,
-                                                  .skip_bad = options.skip_bad});
+  try {
+    return ImageFolder(location.path + "/" + part, {.image_size = options.image_size,
+                                                    .channels = channels_of(options.model),
+                                                    .mean = {kMean},
+                                                    .stddev = {kStddev},
+                                                    .limit = limit,
+                                                    .skip_bad = options.skip_bad,
+                                                    .cache = options.image_cache});
+  } catch (const std::invalid_argument& error) {
+    if (options.image_cache != ImageCache::kDevice) throw;
+    throw UsageError(c10::str("--image-cache device: ", error.what()));
+  }
 }
 
 ImageData read_folders(const DataLocation& location, const TrainOptions& options) {
@@ -64,6 +72,10 @@ int64_t channels_of(ModelKind model) {
 }
 
 ImageData load_images(const DataLocation& location, const TrainOptions& options) {
+  if (options.image_cache == ImageCache::kDevice && location.kind != DataKind::kClassFolders) {
+    throw UsageError(c10::str("--image-cache device: expected folders of images as --data, but got ",
+                              location.kind == DataKind::kGenerated ? "generated digits" : location.path));
+  }
   switch (location.kind) {
     case DataKind::kMnistFiles:
       return {read_mnist(location, options, MnistSplit::kTrain),
@@ -75,6 +87,11 @@ ImageData load_images(const DataLocation& location, const TrainOptions& options)
   }
   return {draw(options, 0, options.limit_train > 0 ? options.limit_train : kGeneratedTrain),
           draw(options, 1, options.limit_test > 0 ? options.limit_test : kGeneratedTest)};
+}
+
+Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indices) {
+  if (const auto* folder = std::get_if<ImageFolder>(&dataset)) return folder->get_images(indices);
+  return std::visit([&](const auto& images) { return images.get_batch(indices); }, dataset);
 }
 
 std::string class_name(const ImageData& data, int64_t target) {

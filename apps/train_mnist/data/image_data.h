@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "lockstep/apps/train_mnist/data/data_location.h"
 #include "lockstep/apps/train_mnist/options/train_options.h"
@@ -27,8 +29,13 @@ struct ImageData {
 int64_t channels_of(ModelKind model);
 
 /// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as the
-/// datasets do, and if the classes of train/ and test/ differ.
+/// datasets do, and if the classes of train/ and test/ differ. Throws UsageError if the images are to be
+/// cached on devices and do not fit there, or are not in folders.
 ImageData load_images(const DataLocation& location, const TrainOptions& options);
+
+/// Returns these images, uint8 [n, channels, height, width], and their targets, on the CPU. Throws as the
+/// dataset's get_batch().
+Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indices);
 
 /// Returns the name of the class' folder, or its digit.
 std::string class_name(const ImageData& data, int64_t target);

@@ -4,6 +4,10 @@
 
 namespace lockstep::apps {
 
+std::string image_cache_name(ImageCache cache) {
+  return cache == ImageCache::kDevice ? "device" : "host";
+}
+
 std::string model_name(ModelKind model) {
   return model == ModelKind::kMobileNetV2 ? "mobilenet_v2" : "simple_cnn";
 }

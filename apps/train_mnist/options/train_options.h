@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
+#include "lockstep/datasets/images/image_cache.h"
 #include "lockstep/training/state/not_finite.h"
 
 namespace lockstep::apps {
@@ -16,6 +17,7 @@ enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
 enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16 };
 
 /// Return the spelling used in flags and printed configurations.
+std::string image_cache_name(ImageCache cache);
 std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
 std::string optimizer_name(OptimizerKind optimizer);
@@ -29,6 +31,7 @@ struct TrainOptions : StrategyChoice {
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;
   bool skip_bad = false;
+  ImageCache image_cache = ImageCache::kHost;  ///< for folders of images
 
   ModelKind model = ModelKind::kSimpleCnn;
   HeadKind head = HeadKind::kGlobalAverage;  ///< for MobileNetV2

@@ -33,7 +33,8 @@ NamedValues data_values(const TrainOptions& options) {
   return {{"data", options.data},
           {"limit-train", count(options.limit_train)},
           {"limit-test", count(options.limit_test)},
-          {"skip-bad", options.skip_bad}};
+          {"skip-bad", options.skip_bad},
+          {"image-cache", image_cache_name(options.image_cache)}};
 }
 
 NamedValues model_values(const TrainOptions& options) {

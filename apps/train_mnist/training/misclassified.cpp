@@ -6,7 +6,6 @@
 #include <numeric>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "lockstep/training/callbacks/image_tensor.h"
@@ -20,7 +19,7 @@ constexpr int64_t kTargetsAtOnce = 1000;
 Example examples_of(const ImageDataset& dataset, int64_t begin, int64_t end) {
   std::vector<size_t> indices(static_cast<size_t>(end - begin));
   std::iota(indices.begin(), indices.end(), static_cast<size_t>(begin));
-  return std::visit([&](const auto& images) { return collate(images.get_batch(indices)); }, dataset);
+  return images_of(dataset, indices);
 }
 
 torch::Tensor targets_of(const ImageDataset& dataset) {

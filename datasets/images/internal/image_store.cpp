@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/images/internal/parallel_blocks.h"
 
 namespace lockstep {
+namespace {
+
+/// The cache is filled in blocks of this size, each by one thread with one reader.
+constexpr size_t kBlockSize = 64;
+
+}  // namespace
 
 /// Lends each reader to one thread at a time. Readers are kept, as opening a large archive takes a while.
 class ImageStore::ReaderPool {
@@ -39,19 +46,27 @@ class ImageStore::ReaderPool {
 };
 
 ImageStore::ImageStore(ClassFolder folder, const ImageStoreOptions& options)
-    : options_(options), folder_(std::move(folder)), readers_(std::make_unique<ReaderPool>(folder_)) {
+    : options_(options),
+      folder_(std::move(folder)),
+      readers_(std::make_unique<ReaderPool>(folder_)),
+      threads_(std::make_unique<ParallelBlocks>(options_.num_threads)) {
   const ImageLayout first = layout_of(decode_first());
   // All images may have the first one's layout. Only decoding them shows it, and only a folder that fits into
   // the cache is decoded completely.
   layout_ = {
       .channels = std::min(options_.channels, first.channels), .height = first.height, .width = first.width};
-  const bool fits = folder_.files.size() <= static_cast<size_t>(options_.cache_bytes) / layout_.bytes();
+  const size_t unconverted_bytes = layout_.bytes();
+  const bool fits = num_fitting() == folder_.files.size();
   if (!fits || !fill(/*convert=*/false)) {
     layout_.channels = options_.channels;
     if (options_.image_size != 0) layout_.height = layout_.width = options_.image_size;
+    if (options_.must_fit) check_fit(fits ? layout_.bytes() : std::min(unconverted_bytes, layout_.bytes()));
     fill(/*convert=*/true);
   }
-  if (num_cached_ == folder_.files.size()) readers_.reset();
+  if (num_cached_ == folder_.files.size()) {
+    readers_.reset();
+    threads_.reset();
+  }
 }
 
 ImageStore::~ImageStore() = default;
@@ -85,12 +100,26 @@ void ImageStore::store(const DecodedImage& image, const ClassFolderFile& file, u
   convert_image(image, layout_, out);
 }
 
+/// Returns how many images of the layout fit in the cache.
+size_t ImageStore::num_fitting() const {
+  return std::min(folder_.files.size(), static_cast<size_t>(options_.cache_bytes) / layout_.bytes());
+}
+
+/// Throws std::invalid_argument unless all images fit, which take `image_bytes` each, or more.
+void ImageStore::check_fit(size_t image_bytes) const {
+  const size_t count = folder_.files.size();
+  if (num_fitting() == count) return;
+  throw std::invalid_argument("[ImageFolder] cache_bytes: expected " + std::to_string(count * image_bytes) +
+                              " or more, so that all " + std::to_string(count) + " images of " +
+                              folder_.path + " fit into the cache on a device, but got " +
+                              std::to_string(options_.cache_bytes));
+}
+
 /// Decodes into the cache. Without `convert`, stops at the first image that does not have the layout already,
 /// returns false and leaves the cache empty.
 bool ImageStore::fill(bool convert) {
   const size_t image_bytes = layout_.bytes();
-  const size_t num_cached =
-      std::min(folder_.files.size(), static_cast<size_t>(options_.cache_bytes) / image_bytes);
+  const size_t num_cached = num_fitting();
   auto cache = std::make_unique_for_overwrite<uint8_t[]>(num_cached * image_bytes);
   const size_t num_decoded = options_.skip_bad ? folder_.files.size() : num_cached;
   std::vector<std::string> errors(options_.skip_bad ? num_decoded : 0);
@@ -120,7 +149,7 @@ bool ImageStore::fill(bool convert) {
     readers_->give_back(std::move(reader));
   };
   try {
-    for_each_block(num_decoded, options_.num_threads, decode_block);
+    threads_->for_each(num_decoded, kBlockSize, decode_block);
   } catch (const DataError&) {
     // Once layouts differ, blocks are skipped, so another file may be the first bad one.
     if (alike) throw;
@@ -154,15 +183,22 @@ void ImageStore::remove_bad(const std::vector<std::string>& errors) {
   num_cached_ = num_cached;
 }
 
-void ImageStore::copy_image(size_t index, uint8_t* out) const {
-  if (index < num_cached_) {
-    std::copy_n(cache_.get() + index * layout_.bytes(), layout_.bytes(), out);
-    return;
+void ImageStore::copy_images(std::span<const size_t> indices, uint8_t* out) const {
+  std::vector<size_t> beyond;  // positions in `indices` of images beyond the cache
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] < num_cached_) {
+      std::copy_n(cache_.get() + indices[i] * layout_.bytes(), layout_.bytes(), out + i * layout_.bytes());
+    } else {
+      beyond.push_back(i);
+    }
   }
-  auto reader = readers_->take();
-  const ClassFolderFile& file = folder_.files[index];
-  store(decode(file, *reader), file, out);
-  readers_->give_back(std::move(reader));
+  if (beyond.empty()) return;
+  threads_->for_each(beyond.size(), /*block_size=*/1, [&](size_t i, size_t) {
+    auto reader = readers_->take();
+    const ClassFolderFile& file = folder_.files[indices[beyond[i]]];
+    store(decode(file, *reader), file, out + beyond[i] * layout_.bytes());
+    readers_->give_back(std::move(reader));
+  });
 }
 
 }  // namespace lockstep

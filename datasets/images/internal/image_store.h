@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,15 @@
 
 namespace lockstep {
 
+class ParallelBlocks;
+
 struct ImageStoreOptions {
   int64_t channels = 3;
   int64_t image_size = 0;
   int64_t num_threads = 0;  ///< decoding threads; 0: one per core
   int64_t cache_bytes = 0;
   bool skip_bad = false;
+  bool must_fit = false;  ///< refuses images that do not all fit in the cache
 };
 
 /// The decoded images of a class folder. Keeps as many in memory as fit in `cache_bytes` and decodes the
@@ -30,7 +34,8 @@ class ImageStore {
  public:
   /// Decodes the images for the cache; blocks until done. Throws DataError for the first bad file. With
   /// `skip_bad`, decodes every file once, even those beyond the cache, removes bad ones from the folder, and
-  /// throws if none is left.
+  /// throws if none is left. Throws std::invalid_argument if `must_fit` is set and the images do not fit, of
+  /// which bad ones are counted, too.
   ImageStore(ClassFolder folder, const ImageStoreOptions& options);
   ~ImageStore();
   ImageStore(const ImageStore&) = delete;
@@ -39,13 +44,16 @@ class ImageStore {
   const ClassFolder& folder() const { return folder_; }
   const ImageLayout& layout() const { return layout_; }
   size_t num_cached() const { return num_cached_; }
+  /// Returns the first num_cached() images, one after another.
+  const uint8_t* cached_images() const { return cache_.get(); }
 
   /// Returns the errors of the removed files, in the folder's order.
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  /// Copies image `index` to `out`, layout().bytes() long. Thread-safe. Throws DataError if a file beyond the
-  /// cache is damaged or missing.
-  void copy_image(size_t index, uint8_t* out) const;
+  /// Copies images to `out`, layout().bytes() for each, one after another. Decodes those beyond the cache in
+  /// parallel; calls at the same time share the decoding threads. Thread-safe. Throws DataError if a file
+  /// beyond the cache is damaged or missing: of several, for the first in the order of `indices`.
+  void copy_images(std::span<const size_t> indices, uint8_t* out) const;
 
  private:
   class ReaderPool;
@@ -53,6 +61,8 @@ class ImageStore {
   DecodedImage decode(const ClassFolderFile& file, ClassFolderReader& reader) const;
   DecodedImage decode_first() const;
   void store(const DecodedImage& image, const ClassFolderFile& file, uint8_t* out) const;
+  size_t num_fitting() const;
+  void check_fit(size_t image_bytes) const;
   bool fill(bool convert);
   void remove_bad(const std::vector<std::string>& errors);
 
@@ -62,7 +72,9 @@ class ImageStore {
   std::unique_ptr<uint8_t[]> cache_;  ///< the first num_cached_ images, contiguous
   size_t num_cached_ = 0;
   std::vector<std::string> skipped_;
+  // Both are null if all images are cached.
   std::unique_ptr<ReaderPool> readers_;
+  std::unique_ptr<ParallelBlocks> threads_;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -37,6 +38,15 @@ std::vector<std::string> names_in(const std::string& folder) {
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+/// Returns the pictures in a report, as it has them.
+std::vector<std::string> pictures_in(const std::string& report) {
+  const std::string prefix = "data:image/png;base64,";
+  std::vector<std::string> pictures;
+  for (size_t at = report.find(prefix); at != std::string::npos; at = report.find(prefix, at + 1))
+    pictures.push_back(report.substr(at, report.find('"', at) - at));
+  return pictures;
 }
 
 /// Trains and records the run in `folder`/run.
@@ -76,6 +86,35 @@ TEST(TrainMnistRun, RecordsConfigurationMetricsEventsAndAReport) {
   const auto report = file_text(run + "/report.html");
   for (const std::string part : {"<svg", "Misclassified images", "data:image/png;base64,"})
     EXPECT_THAT(report, HasSubstr(part));
+}
+
+TEST(TrainMnistRun, IsTheSameWithImagesInTheDevicesCache) {
+  const TemporaryFolder folder;
+  for (uint64_t i = 0; i < 8; ++i) {
+    // The test has the classes the other way round, so that images are misclassified.
+    for (const uint64_t part : {0, 1}) {
+      folder.write((part == 0 ? "data/train/" : "data/test/") + std::to_string((i + part) % 2) + "/" +
+                       std::to_string(i) + ".png",
+                   encode_png(make_image(28, 28, 1, i)));
+    }
+  }
+  std::map<std::string, std::string> metrics;
+  std::map<std::string, std::vector<std::string>> pictures;
+  for (const std::string cache : {"host", "device"}) {
+    const std::string run = folder.path() + "/" + cache;
+    const auto result = train_mnist({"--data", folder.path() + "/data", "--image-cache", cache, "--epochs",
+                                     "2", "--threads", "1", "--global-batch-size", "4", "--run-dir", run});
+    ASSERT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_EQ(file_json(run + "/config.json")["values"]["image-cache"]["value"], cache);
+    pictures[cache] = pictures_in(file_text(run + "/report.html"));
+    const auto epochs = epochs_of(result);
+    EXPECT_EQ(epochs.size(), 2U) << result.out;
+    for (const auto& epoch : epochs)
+      metrics[cache] += std::to_string(epoch.loss) + " " + std::to_string(epoch.test_accuracy) + "\n";
+  }
+  EXPECT_EQ(metrics["device"], metrics["host"]);
+  EXPECT_FALSE(pictures["host"].empty());
+  EXPECT_EQ(pictures["device"], pictures["host"]);
 }
 
 TEST(TrainMnistRun, IsRepeatedByItsConfiguration) {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <latch>
+#include <thread>
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/tests/support/test_files.h"
@@ -11,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using testing::Bytes;
 using testing::encode_png;
 using ::testing::HasSubstr;
@@ -34,7 +38,7 @@ void write_images(const TemporaryFolder& folder, int count, uint64_t first_seed 
 
 Bytes read_image(const ImageStore& store, size_t index) {
   Bytes pixels(store.layout().bytes());
-  store.copy_image(index, pixels.data());
+  store.copy_images({&index, 1}, pixels.data());
   return pixels;
 }
 
@@ -91,6 +95,111 @@ TEST(ImageStore, DecodesAtEveryAccessWithoutACache) {
   std::filesystem::remove_all(folder.path() + "/root");
   expect_error_of(store, 0, "0/100.png: cannot open");
   expect_error_of(store, 1, "0/101.png: cannot open");
+}
+
+/// Reads images at once, one after another.
+Bytes read_images(const ImageStore& store, const std::vector<size_t>& indices) {
+  Bytes pixels(indices.size() * store.layout().bytes());
+  store.copy_images(indices, pixels.data());
+  return pixels;
+}
+
+Bytes made_images(const std::vector<size_t>& indices) {
+  Bytes pixels;
+  for (const size_t index : indices) {
+    const auto image = make_image(6, 5, 1, index).pixels;
+    pixels.insert(pixels.end(), image.begin(), image.end());
+  }
+  return pixels;
+}
+
+TEST(ImageStore, CopiesABatchInTheOrderAskedForWithAnyNumberOfThreads) {
+  const TemporaryFolder folder;
+  write_images(folder, 40);
+  std::vector<size_t> indices{39, 3, 20, 20, 0, 3};  // some twice
+  for (size_t i = 0; i < 40; ++i) indices.push_back((i * 7) % 40);
+  for (const int64_t num_threads : {1, 2, 4}) {
+    for (const int64_t num_cached : {0, 10, 40}) {
+      auto options = grey(num_cached * kImageBytes);
+      options.num_threads = num_threads;
+      const ImageStore store(list_class_folder(folder.path() + "/root"), options);
+      ASSERT_EQ(store.num_cached(), static_cast<size_t>(num_cached));
+      EXPECT_EQ(read_images(store, indices), made_images(indices)) << num_threads << ", " << num_cached;
+      EXPECT_EQ(read_images(store, {}), Bytes());
+    }
+  }
+}
+
+TEST(ImageStore, NamesTheFirstBadFileInTheOrderAskedFor) {
+  const TemporaryFolder folder;
+  write_images(folder, 40);
+  auto options = grey(2 * kImageBytes);
+  options.num_threads = 4;
+  const ImageStore store(list_class_folder(folder.path() + "/root"), options);
+  // The bad file asked for first is the last to be found bad.
+  Bytes large = encode_png(make_image(2000, 2000, 1));
+  large.resize(large.size() - 20);
+  folder.write("root/0/130.png", large);
+  folder.write("root/0/110.png", Bytes{});
+  std::filesystem::remove(folder.path() + "/root/0/120.png");
+  const auto expect_named = [&](const std::vector<size_t>& indices, const std::string& name) {
+    EXPECT_THAT([&] { read_images(store, indices); },
+                Throws<DataError>(Property(&DataError::what, HasSubstr(name))));
+  };
+  for (int repetition = 0; repetition < 5; ++repetition) {
+    expect_named({0, 5, 30, 10, 20, 7}, "130.png");
+    expect_named({10, 30, 20}, "110.png");
+    expect_named({1, 6, 20, 30, 10}, "120.png: cannot open");
+  }
+  EXPECT_EQ(read_images(store, {0, 5, 39}), made_images({0, 5, 39}));
+}
+
+TEST(ImageStore, ABadFileFailsOnlyTheCallsThatAskForIt) {
+  constexpr size_t kThreads = 4;
+  const TemporaryFolder folder;
+  write_images(folder, 40);
+  const ImageStore store(list_class_folder(folder.path() + "/root"), grey(0));
+  folder.write("root/0/120.png", Bytes{});
+  std::latch all_read(kThreads);
+  std::vector<std::jthread> threads;
+  for (size_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      all_read.arrive_and_wait();
+      for (size_t call = 0; call < 20; ++call) {
+        const std::vector<size_t> indices{thread, 30 + call % 10, size_t{thread == 0 ? 20U : 21U}, 5};
+        if (thread == 0) {
+          EXPECT_THROW(read_images(store, indices), DataError);
+        } else {
+          EXPECT_EQ(read_images(store, indices), made_images(indices));
+        }
+      }
+    });
+  }
+}
+
+TEST(ImageStore, RefusesImagesThatDoNotAllFitWhereTheyMust) {
+  const TemporaryFolder folder;
+  write_images(folder, 5);
+  const auto open = [&](int64_t channels, int64_t image_size, int64_t cache_bytes) {
+    return ImageStore(
+               list_class_folder(folder.path() + "/root"),
+               {.channels = channels, .image_size = image_size, .cache_bytes = cache_bytes, .must_fit = true})
+        .num_cached();
+  };
+  const auto expect_refused = [&](int64_t channels, int64_t image_size, int64_t needed) {
+    EXPECT_THAT([&] { open(channels, image_size, needed - 1); },
+                Throws<std::invalid_argument>(
+                    Property(&std::invalid_argument::what,
+                             AllOf(HasSubstr("cache_bytes: expected " + std::to_string(needed) + " or more"),
+                                   HasSubstr("all 5 images of " + folder.path()),
+                                   HasSubstr("but got " + std::to_string(needed - 1))))));
+    EXPECT_EQ(open(channels, image_size, needed), 5U);
+  };
+  expect_refused(1, 0, 5 * kImageBytes);
+  expect_refused(3, 0, 5 * kImageBytes);  // cached in grey
+  expect_refused(1, 4, 5 * 4 * 4);        // cached in the smaller size
+  folder.write("root/0/104.png", encode_png(make_image(7, 5, 1)));
+  expect_refused(1, 8, 5 * 8 * 8);
 }
 
 TEST(ImageStore, ReadsAnArchiveBeyondTheCacheOnly) {

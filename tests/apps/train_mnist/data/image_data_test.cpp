@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/test_files.h"
@@ -88,6 +92,37 @@ TEST(LoadImages, RefusesToTestOnOtherClassesThanItTrainsOn) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(folder.path() + "/test"), HasSubstr("cat, dog as in train/"),
                                     HasSubstr("cat, owl")));
+  }
+}
+
+TEST(LoadImages, CachesImagesOfFoldersOnDevicesWhereAskedTo) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) {
+    folder.write(part + "cat/a.png", encode_png(make_image(28, 28, 1, 1)));
+    folder.write(part + "dog/a.png", encode_png(make_image(28, 28, 1, 2)));
+  }
+  const auto host = load_images(class_folders(folder), {});
+  const auto device = load_images(class_folders(folder), {.image_cache = ImageCache::kDevice});
+  for (const auto part : {&ImageData::train, &ImageData::test}) {
+    EXPECT_EQ(std::get<ImageFolder>(device.*part).get_batch({1}).data.scalar_type(), torch::kLong);
+    EXPECT_TRUE(first_batch(device.*part, 2).data.equal(first_batch(host.*part, 2).data));
+    EXPECT_TRUE(images_of(device.*part, {1, 0}).data.equal(images_of(host.*part, {1, 0}).data));
+    EXPECT_TRUE(images_of(device.*part, {1, 0}).target.equal(torch::tensor({1, 0})));
+  }
+}
+
+TEST(LoadImages, RefusesToCacheOtherImagesOnDevices) {
+  const TrainOptions options{.limit_train = 4, .limit_test = 4, .image_cache = ImageCache::kDevice};
+  const DataLocation files{.kind = DataKind::kMnistFiles, .path = "some/where", .why = "", .hint = ""};
+  const std::vector<std::pair<DataLocation, std::string>> cases{{{}, "generated digits"},
+                                                                {files, files.path}};
+  for (const auto& [location, given] : cases) {
+    try {
+      load_images(location, options);
+      FAIL() << "took them";
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.what(), "--image-cache device: expected folders of images as --data, but got " + given);
+    }
   }
 }
 

@@ -46,6 +46,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.limit_train, 0);
   EXPECT_EQ(options.limit_test, 0);
   EXPECT_FALSE(options.skip_bad);
+  EXPECT_EQ(options.image_cache, ImageCache::kHost);
   EXPECT_EQ(options.model, ModelKind::kSimpleCnn);
   EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
   EXPECT_EQ(options.image_size, 28);
@@ -97,12 +98,13 @@ TEST(CommandLine, RefusesOnlyOneOfTheFlagsThatNameAWorker) {
 }
 
 TEST(CommandLine, ReadsEveryDataFlag) {
-  const auto options =
-      options_of({"--data", "some/where", "--limit-train", "100", "--limit-test", "10", "--skip-bad"});
+  const auto options = options_of({"--data", "some/where", "--limit-train", "100", "--limit-test", "10",
+                                   "--skip-bad", "--image-cache", "device"});
   EXPECT_EQ(options.data, "some/where");
   EXPECT_EQ(options.limit_train, 100);
   EXPECT_EQ(options.limit_test, 10);
   EXPECT_TRUE(options.skip_bad);
+  EXPECT_EQ(options.image_cache, ImageCache::kDevice);
 }
 
 TEST(CommandLine, ReadsEveryModelFlag) {
@@ -241,6 +243,7 @@ TEST(CommandLine, SuggestsTheValueThatWasMeant) {
       "--precision: expected float32, ieee, float64, tf32, bfloat16, float16, but got 'bfloat61' (did you "
       "mean bfloat16?)");
   EXPECT_EQ(refusal({"--optimizer", "rmsprop"}), "--optimizer: expected adam, adamw, sgd, but got 'rmsprop'");
+  EXPECT_EQ(refusal({"--image-cache", "gpu"}), "--image-cache: expected host, device, but got 'gpu'");
   EXPECT_EQ(
       refusal({"--cross-device-ops", "ncl"}),
       "--cross-device-ops: expected auto, nccl, hierarchical_copy, reduction_to_one_device, but got 'ncl' "
@@ -418,6 +421,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--limit-train",
                                  "--limit-test",
                                  "--skip-bad",
+                                 "--image-cache",
                                  "--model",
                                  "--image-size",
                                  "--head",

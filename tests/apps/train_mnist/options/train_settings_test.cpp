@@ -56,6 +56,7 @@ std::string refusal_beside_file(const std::string& values, Words arguments = {})
 Words good_values(const Flag& flag) {
   static const std::map<std::string, Words> names{
       {"data", {"auto", "generated", "some/where", "\xc3\xa9 \"quoted\""}},
+      {"image-cache", {"host", "device"}},
       {"model", {"simple_cnn", "mobilenet_v2"}},
       {"head", {"global_average", "flattened_dense"}},
       {"precision", {"float32", "ieee", "float64", "tf32", "bfloat16", "float16"}},

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace lockstep {
+
+/// Where an ImageFolder keeps its decoded images for batches.
+///
+/// Example:
+///
+///     ImageFolder images("photos/train", {.image_size = 64, .cache = ImageCache::kDevice});
+enum class ImageCache {
+  kHost,    ///< In the host's memory. Every batch is copied to its device, as uint8.
+  kDevice,  ///< In each device's memory, too. Only the indices of a batch's images are copied to the device.
+};
+
+}  // namespace lockstep
