@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iostream>
 #include <iterator>
 #include <memory>
 
@@ -52,14 +53,10 @@ std::vector<Payload> payloads(const Workload& workload) {
           gradient_buckets(workload)};
 }
 
-/// Returns a GPU for each replica if there are enough; otherwise all of them share the workload's GPU.
 ReplicaDevices replica_devices(const BenchmarkOptions& options) {
-  const int count = options.num_replicas;
-  if (options.workload.gpu.empty()) return {cpu_devices(count), 1};
-  if (num_gpus() < count) return {{options.workload.gpu}, count};
-  ReplicaDevices devices;
-  for (int i = 0; i < count; ++i) devices.names.push_back(c10::str("gpu:", i));
-  return devices;
+  const auto& gpus = options.workload.gpus;
+  if (gpus.empty()) return {cpu_devices(options.num_replicas), 1};
+  return {gpus, gpus.size() == 1 ? options.num_replicas : 1};
 }
 
 struct Op {
@@ -69,10 +66,10 @@ struct Op {
 
 /// Returns why NCCL cannot serve the devices; empty if it might.
 std::string reason_against_nccl(const BenchmarkOptions& options, const ReplicaDevices& devices) {
-  if (options.workload.gpu.empty()) return "no GPU";
+  if (options.workload.gpus.empty()) return "no GPU";
   if (devices.replicas_per_device == 1) return "";
-  return c10::str("it takes a GPU for each of ", devices.num_replicas(), " replicas, but there is ",
-                  num_gpus());
+  return c10::str("it takes a GPU for each of ", devices.num_replicas(), " replicas, but --gpus names ",
+                  options.workload.gpu_list());
 }
 
 /// Small sums are repeated more often, so that starting the threads and waiting for the device do not distort
@@ -114,8 +111,9 @@ void compare_cross_device_ops(const BenchmarkOptions& options, Report& report) {
     for (auto& other : others) {
       other.loop->set_tensors(payload.bytes);
       other.loop->seconds_for(repetitions);
-      pairs.push_back(
-          measure_alternating_pairs(options.num_pairs, seconds_of(reference), seconds_of(*other.loop)));
+      std::cerr << "    " << other.name << ", " << payload.name << '\n';
+      pairs.push_back(measure_alternating_pairs(options.num_pairs, seconds_of(reference),
+                                                seconds_of(*other.loop), &std::cerr));
       std::copy(pairs.back().first.begin(), pairs.back().first.end(), std::back_inserter(reference_seconds));
     }
     const OpRow row{.replicas = devices.str(), .tensors = payload.name, .bytes = payload.total()};

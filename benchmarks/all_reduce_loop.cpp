@@ -1,10 +1,11 @@
 #include "lockstep/benchmarks/all_reduce_loop.h"
 
 #include <c10/util/StringUtil.h>
-#include <torch/cuda.h>
 
 #include <chrono>
 #include <stdexcept>
+
+#include "lockstep/benchmarks/training_loop.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -54,7 +55,7 @@ void AllReduceLoop::set_tensors(const std::vector<int64_t>& bytes) {
       tensor.zero_();
     }
   }
-  synchronize();
+  synchronize(strategy_.devices());
 }
 
 double AllReduceLoop::seconds_for(int repetitions) {
@@ -64,14 +65,8 @@ double AllReduceLoop::seconds_for(int repetitions) {
         for (int i = 0; i < count; ++i) sum(replica, tensors);
       },
       *tensors_, repetitions);
-  synchronize();
+  synchronize(strategy_.devices());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-void AllReduceLoop::synchronize() const {
-  for (const auto& device : strategy_.devices()) {
-    if (device.kind == DeviceKind::kGpu) torch::cuda::synchronize(device.index);
-  }
 }
 
 }  // namespace lockstep::benchmarks

@@ -39,8 +39,6 @@ class AllReduceLoop {
  private:
   using Tensors = std::vector<torch::Tensor>;
 
-  void synchronize() const;
-
   std::string op_;
   MirroredStrategy strategy_;
   std::unique_ptr<PerReplica<Tensors>> tensors_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <vector>
 
 namespace lockstep::benchmarks {
@@ -18,7 +19,8 @@ struct AlternatingPairs {
 };
 
 /// Measures `first` and `second` `count` times. Who begins changes from pair to pair, so that neither always
-/// runs in the other's wake.
-AlternatingPairs measure_alternating_pairs(int count, const Measure& first, const Measure& second);
+/// runs in the other's wake. Prints a line with its ratio after each pair, unless `progress` is null.
+AlternatingPairs measure_alternating_pairs(int count, const Measure& first, const Measure& second,
+                                           std::ostream* progress = nullptr);
 
 }  // namespace lockstep::benchmarks

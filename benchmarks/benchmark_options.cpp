@@ -1,17 +1,80 @@
 #include "lockstep/benchmarks/benchmark_options.h"
 
+#include <algorithm>
+#include <array>
 #include <cxxopts.hpp>
 #include <iostream>
 #include <stdexcept>
+#include <utility>
 
 #include "lockstep/benchmarks/flag_values.h"
 
 namespace lockstep::benchmarks {
 namespace {
 
-const std::vector<std::string> kDefaultParts = {"bare",   "bare_process", "independent",
-                                                "torch",  "torch_tuned",  "tensorflow",
-                                                "memory", "start",        "workers"};
+// Places where a part can be measured.
+constexpr unsigned kOnCpu = 1;
+constexpr unsigned kOnOneGpu = 2;
+constexpr unsigned kOnSeveralGpus = 4;
+constexpr unsigned kEverywhere = kOnCpu | kOnOneGpu | kOnSeveralGpus;
+
+struct KnownPart {
+  const char* name;
+  unsigned where;
+  unsigned by_default;  ///< places where it is measured if --parts is not given
+};
+
+constexpr std::array kKnownParts{
+    KnownPart{"bare", kOnCpu | kOnOneGpu, kOnCpu | kOnOneGpu},
+    KnownPart{"bare_process", kOnCpu | kOnOneGpu, kOnCpu},
+    KnownPart{"independent", kOnCpu, kOnCpu},
+    KnownPart{"torch", kEverywhere, kEverywhere},
+    KnownPart{"torch_tuned", kOnCpu, kOnCpu},
+    KnownPart{"torch_compiled", kOnOneGpu | kOnSeveralGpus, 0},
+    KnownPart{"tensorflow", kOnCpu, kOnCpu},
+    KnownPart{"memory", kOnCpu, kOnCpu},
+    KnownPart{"start", kEverywhere, kOnCpu},
+    // Each worker has a GPU of its own: NCCL does not connect processes that share one.
+    KnownPart{"workers", kOnCpu | kOnSeveralGpus, kOnCpu | kOnSeveralGpus},
+    KnownPart{"bucket_caps", kOnCpu, 0},
+    KnownPart{"logical", kOnCpu | kOnOneGpu, kOnOneGpu},
+    KnownPart{"images", kOnCpu | kOnOneGpu, kOnOneGpu},
+    KnownPart{"ops", kEverywhere, kOnOneGpu | kOnSeveralGpus},
+    KnownPart{"profile", kOnCpu | kOnOneGpu, kOnOneGpu},
+};
+
+unsigned place_of(const Workload& workload) {
+  if (workload.gpus.empty()) return kOnCpu;
+  return workload.gpus.size() == 1 ? kOnOneGpu : kOnSeveralGpus;
+}
+
+std::string names_of_places(unsigned places) {
+  std::string names;
+  for (const auto& [place, name] : {std::pair(kOnCpu, "the CPU"), std::pair(kOnOneGpu, "one GPU"),
+                                    std::pair(kOnSeveralGpus, "several GPUs")}) {
+    if ((places & place) != 0) names += (names.empty() ? "" : " or ") + std::string(name);
+  }
+  return names;
+}
+
+std::set<std::string> default_parts(unsigned place) {
+  std::set<std::string> parts;
+  for (const auto& part : kKnownParts) {
+    if ((part.by_default & place) != 0) parts.insert(part.name);
+  }
+  return parts;
+}
+
+std::string help_on_parts() {
+  std::string names;
+  for (const auto& part : kKnownParts) names += (names.empty() ? "any of " : ", ") + std::string(part.name);
+  for (const unsigned place : {kOnCpu, kOnOneGpu, kOnSeveralGpus}) {
+    names += place == kOnCpu ? " (default on " : "; on ";
+    names += names_of_places(place) + ":";
+    for (const auto& part : default_parts(place)) names += " " + part;
+  }
+  return names + ")";
+}
 
 cxxopts::Options describe_flags() {
   const BenchmarkOptions defaults;
@@ -24,14 +87,14 @@ cxxopts::Options describe_flags() {
       "pairs, and prints the ratios as Markdown.");
   // clang-format off
   flags.add_options("What is measured")
-    ("parts", "any of bare, bare_process, independent, torch, torch_tuned, tensorflow, memory, start, workers, bucket_caps, logical, images, ops, profile (default: all but the last five; with --gpu bare, torch, logical, images, ops, profile)",
+    ("parts", help_on_parts(),
       cxxopts::value<std::vector<std::string>>())
-    ("replicas", "replicas of Lockstep and of its peers", number(defaults.num_replicas))
+    ("replicas", "replicas of Lockstep and of its peers; with several --gpus one on each", number(defaults.num_replicas))
     ("global-batch-size", "images in a step, over all replicas", number(defaults.workload.global_batch_size))
     ("image-size", "height and width in pixels", number(defaults.workload.image_size))
-    ("gpu", "measure on this GPU, such as gpu:0, which all replicas share, instead of the CPU", cxxopts::value<std::string>()->default_value(""))
+    ("gpus", "measure on GPUs instead of the CPU: on one, such as gpu:0, which all replicas share, or on several, such as gpu:0,gpu:1, with one replica on each", cxxopts::value<std::vector<std::string>>())
     ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
-    ("cuda-graph", "with --gpu: Lockstep captures its steps as CUDA graphs, its peers do not")
+    ("cuda-graph", "with --gpus: Lockstep captures its steps as CUDA graphs, its peers do not")
     ("images", "a folder or zip with a folder of images a class, for the parts images and profile", cxxopts::value<std::string>()->default_value(""))
     ("dense-head", "train the head of average pooling and two dense layers, where no peer decides it")
     ("bucket-mebibytes", "bucket caps that bucket_caps compares (default: 1,2,4,8,25)", cxxopts::value<std::vector<int>>());
@@ -54,31 +117,53 @@ cxxopts::Options describe_flags() {
   return flags;
 }
 
-std::set<std::string> parse_parts(const std::vector<std::string>& given) {
-  std::set<std::string> known(kDefaultParts.begin(), kDefaultParts.end());
-  known.insert({"bucket_caps", "logical", "images", "ops", "profile"});
-  for (const auto& part : given) {
-    if (!known.contains(part))
-      throw std::invalid_argument("--parts: expected names that --help lists, but got '" + part + "'");
+bool is_gpu(const std::string& name) {
+  const std::string kind = "gpu:";
+  return name.starts_with(kind) && name.size() > kind.size() &&
+         name.find_first_not_of("0123456789", kind.size()) == std::string::npos;
+}
+
+std::vector<std::string> parse_gpus(const cxxopts::ParseResult& flags) {
+  if (flags.count("gpus") == 0) return {};
+  auto gpus = flags["gpus"].as<std::vector<std::string>>();
+  std::set<std::string> seen;
+  for (const auto& gpu : gpus) {
+    if (!is_gpu(gpu))
+      throw std::invalid_argument("--gpus: expected GPUs such as gpu:0,gpu:1, but got '" + gpu + "'");
+    if (!seen.insert(gpu).second)
+      throw std::invalid_argument("--gpus: expected each GPU once, but got " + gpu + " twice");
+  }
+  return gpus;
+}
+
+int parse_replicas(const cxxopts::ParseResult& flags, const Workload& workload) {
+  const auto replicas = static_cast<int>(at_least(flags, "replicas", 1));
+  const auto num_gpus = static_cast<int>(workload.gpus.size());
+  if (num_gpus < 2 || replicas == num_gpus) return replicas;
+  if (flags.count("replicas") == 0) return num_gpus;
+  throw std::invalid_argument("--replicas: expected " + std::to_string(num_gpus) +
+                              ", one on each of --gpus " + workload.gpu_list() + ", but got " +
+                              std::to_string(replicas));
+}
+
+std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workload& workload) {
+  const unsigned place = place_of(workload);
+  if (flags.count("parts") == 0) return default_parts(place);
+  const auto given = flags["parts"].as<std::vector<std::string>>();
+  for (const auto& name : given) {
+    const auto* part = std::find_if(kKnownParts.begin(), kKnownParts.end(),
+                                    [&](const KnownPart& known) { return name == known.name; });
+    if (part == kKnownParts.end())
+      throw std::invalid_argument("--parts: expected names that --help lists, but got '" + name + "'");
+    if ((part->where & place) == 0) {
+      throw std::invalid_argument("--parts " + name + ": expected it on " + names_of_places(part->where) +
+                                  ", but got " +
+                                  (place == kOnCpu ? "no --gpus" : "--gpus " + workload.gpu_list()));
+    }
+    if (name == "images" && flags["images"].as<std::string>().empty())
+      throw std::invalid_argument("--parts images: expected --images beside it");
   }
   return {given.begin(), given.end()};
-}
-
-std::set<std::string> default_parts(const BenchmarkOptions& options) {
-  if (options.workload.gpu.empty()) return {kDefaultParts.begin(), kDefaultParts.end()};
-  return {"bare", "torch", "logical", "images", "ops", "profile"};
-}
-
-void check_parts(const BenchmarkOptions& options) {
-  if (options.parts.contains("images") && options.images.empty())
-    throw std::invalid_argument("--parts images: expected --images beside it");
-  if (options.workload.gpu.empty()) return;
-  for (const char* part : {"independent", "torch_tuned", "tensorflow", "memory", "workers", "bucket_caps"}) {
-    if (options.parts.contains(part)) {
-      throw std::invalid_argument("--parts " + std::string(part) +
-                                  ": expected it on the CPU only, but got --gpu " + options.workload.gpu);
-    }
-  }
 }
 
 }  // namespace
@@ -91,23 +176,18 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
     return std::nullopt;
   }
   BenchmarkOptions options;
-  options.workload.gpu = flags["gpu"].as<std::string>();
+  options.workload.gpus = parse_gpus(flags);
   options.workload.bfloat16 = flags.count("bfloat16") > 0;
   options.workload.cuda_graph = flags.count("cuda-graph") > 0;
-  if (options.workload.cuda_graph && options.workload.gpu.empty())
-    throw std::invalid_argument("--cuda-graph: expected --gpu beside it, since only GPUs have graphs");
+  if (options.workload.cuda_graph && options.workload.gpus.empty())
+    throw std::invalid_argument("--cuda-graph: expected --gpus beside it, since only GPUs have graphs");
   options.images = flags["images"].as<std::string>();
-  if (flags.count("parts") > 0) {
-    options.parts = parse_parts(flags["parts"].as<std::vector<std::string>>());
-    check_parts(options);
-  } else {
-    options.parts = default_parts(options);
-  }
+  options.parts = parse_parts(flags, options.workload);
   options.num_pairs = static_cast<int>(at_least(flags, "pairs", 6));
   options.steps = static_cast<int>(at_least(flags, "steps", 1));
   options.warm_up_steps = static_cast<int>(at_least(flags, "warm-up-steps", 1));
   options.num_starts = static_cast<int>(at_least(flags, "starts", 1));
-  options.num_replicas = static_cast<int>(at_least(flags, "replicas", 1));
+  options.num_replicas = parse_replicas(flags, options.workload);
   options.workload.global_batch_size = at_least(flags, "global-batch-size", 1);
   options.workload.image_size = at_least(flags, "image-size", 33);
   options.workload.dense_head = flags.count("dense-head") > 0;

@@ -15,7 +15,7 @@ struct BenchmarkOptions {
   int steps = 8;
   int warm_up_steps = 5;
   int num_starts = 3;
-  int num_replicas = 2;
+  int num_replicas = 2;  ///< with several GPUs one on each
   Workload workload;
   std::string images;             ///< what the part images trains on
   std::string torch_python;       ///< the interpreter that has the peer; empty: its parts are left out

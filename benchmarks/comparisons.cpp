@@ -2,7 +2,10 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <iostream>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "lockstep/benchmarks/jobs.h"
 #include "lockstep/benchmarks/remote_training.h"
@@ -31,14 +34,20 @@ double images(const BenchmarkOptions& options) {
   return static_cast<double>(options.steps * options.workload.global_batch_size);
 }
 
+/// Prints what comes next, so that a user, or a program that watches this one, sees that it goes on.
+void tell(const std::string& what) {
+  std::cerr << "    " << what << '\n';
+}
+
 /// `other` and `own` each have `double seconds_for(int steps)`.
 template <typename Other, typename Own>
 AlternatingPairs measure_seconds(const BenchmarkOptions& options, Other& other, Own& own) {
+  tell("warming up");
   other.seconds_for(options.warm_up_steps);
   own.seconds_for(options.warm_up_steps);
   return measure_alternating_pairs(
       options.num_pairs, [&] { return other.seconds_for(options.steps); },
-      [&] { return own.seconds_for(options.steps); });
+      [&] { return own.seconds_for(options.steps); }, &std::cerr);
 }
 
 std::string replicas(int count) {
@@ -52,8 +61,11 @@ struct OwnJob {
 };
 
 void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
-                     const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
+                     const std::string& name, const Command& other_job, std::optional<Bar> bar,
+                     Report& report) {
+  tell("starting " + name);
   RemoteTraining other(other_job);
+  tell("starting " + own_name.title);
   RemoteTraining own(own_job(own_name.name, workload, options.num_replicas));
   if (other.num_parameters() != own.num_parameters()) {
     throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
@@ -64,7 +76,7 @@ void compare_own_job(const BenchmarkOptions& options, const Workload& workload, 
 }
 
 void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
-                  const std::string& name, const Command& other_job, const Bar& bar, Report& report) {
+                  const std::string& name, const Command& other_job, std::optional<Bar> bar, Report& report) {
   BenchmarkOptions with_count = options;
   with_count.num_replicas = num_replicas;
   compare_own_job(with_count, workload, {replicas(num_replicas), "mirrored"}, name, other_job, bar, report);
@@ -83,13 +95,44 @@ Workload torch_workload(const BenchmarkOptions& options) {
   return workload;
 }
 
+/// Returns the replicas of a comparison with PyTorch, whose ranks do not share a GPU.
+int replicas_beside_torch(const BenchmarkOptions& options) {
+  const auto& gpus = options.workload.gpus;
+  return gpus.empty() ? options.num_replicas : static_cast<int>(gpus.size());
+}
+
+Command torch_command(const BenchmarkOptions& options, TorchPeer peer) {
+  Command job =
+      torch_job(options.torch_python, options.peers, torch_workload(options), replicas_beside_torch(options));
+  if (peer == TorchPeer::kSameAllocator) return with_own_allocator(std::move(job));
+  if (peer == TorchPeer::kCompiled) return with_compiled_model(std::move(job));
+  return job;
+}
+
+std::string torch_title(const BenchmarkOptions& options, TorchPeer peer) {
+  const size_t num_gpus = options.workload.gpus.size();
+  if (num_gpus == 0) {
+    return std::string("PyTorch DDP, Gloo, fused Adam, ") +
+           (peer == TorchPeer::kSameAllocator ? "the same allocator" : "as installed");
+  }
+  return c10::str("PyTorch DDP, NCCL, fused Adam, ", peer == TorchPeer::kCompiled ? "torch.compile, " : "",
+                  num_gpus == 1 ? "one process" : c10::str(num_gpus, " processes"));
+}
+
+std::optional<Bar> torch_bar(const BenchmarkOptions& options, TorchPeer peer) {
+  const size_t num_gpus = options.workload.gpus.size();
+  if (num_gpus == 0) return peer == TorchPeer::kSameAllocator ? kAgainstTunedTorch : kAgainstTorch;
+  if (num_gpus > 1 || peer == TorchPeer::kCompiled) return std::nullopt;
+  return options.workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu;
+}
+
 }  // namespace
 
 void compare_with_bare_loop(const BenchmarkOptions& options, Report& report) {
   const auto bare = make_bare_loop(options.workload);
   const auto own = make_strategy_loop(options.workload, {.num_replicas = 1});
   report.add_speed(replicas(1), "LibTorch alone", measure_seconds(options, *bare, *own), images(options),
-                   options.workload.gpu.empty() ? kAgainstBareLoop : kAgainstBareLoopOnGpu);
+                   options.workload.gpus.empty() ? kAgainstBareLoop : kAgainstBareLoopOnGpu);
 }
 
 void compare_with_one_replica(const BenchmarkOptions& options, Report& report) {
@@ -103,6 +146,7 @@ void compare_images_with_one_batch(const BenchmarkOptions& options, Report& repo
   const auto one_batch = make_strategy_loop(options.workload, {.num_replicas = 1});
   Workload workload = options.workload;
   workload.images = options.images;
+  tell("opening " + options.images);
   const auto fed = make_strategy_loop(workload, {.num_replicas = 1});
   BenchmarkOptions longer = options;
   longer.steps *= kStepsOfInput;
@@ -134,38 +178,29 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
   }
 }
 
-void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report) {
-  const Workload workload = torch_workload(options);
-  if (!workload.gpu.empty()) {
-    compare_jobs(options, workload, 1, "PyTorch DDP, NCCL, fused Adam, one process",
-                 torch_job(options.torch_python, options.peers, workload, 1),
-                 workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu, report);
-    return;
-  }
-  const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);
-  if (tuned_allocator) {
-    compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, the same allocator",
-                 with_own_allocator(job), kAgainstTunedTorch, report);
-  } else {
-    compare_jobs(options, workload, options.num_replicas, "PyTorch DDP, Gloo, fused Adam, as installed", job,
-                 kAgainstTorch, report);
-  }
+void compare_with_torch(const BenchmarkOptions& options, TorchPeer peer, Report& report) {
+  compare_jobs(options, torch_workload(options), replicas_beside_torch(options), torch_title(options, peer),
+               torch_command(options, peer), torch_bar(options, peer), report);
 }
 
 void compare_workers(const BenchmarkOptions& options, Report& report) {
   const Workload workload = torch_workload(options);
   const OwnJob workers{c10::str(options.num_replicas, " workers of 1 replica"), "workers"};
+  const bool on_cpu = workload.gpus.empty();
+  const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
   compare_own_job(options, workload, workers, replicas(options.num_replicas) + " in one process",
-                  own_job("mirrored", workload, options.num_replicas), kWorkersAgainstOneProcess, report);
+                  own_job("mirrored", workload, options.num_replicas), bar_on_cpu(kWorkersAgainstOneProcess),
+                  report);
   if (options.torch_python.empty()) {
     report.add_not_measured("workers against PyTorch DDP", "no --peer-torch-python");
     return;
   }
-  const Command job = torch_job(options.torch_python, options.peers, workload, options.num_replicas);
-  compare_own_job(options, workload, workers, "PyTorch DDP, Gloo, fused Adam, as installed", job,
-                  kWorkersAgainstTorch, report);
-  compare_own_job(options, workload, workers, "PyTorch DDP, Gloo, fused Adam, the same allocator",
-                  with_own_allocator(job), kWorkersAgainstTunedTorch, report);
+  const auto compare = [&](TorchPeer peer, const Bar& bar) {
+    compare_own_job(options, workload, workers, torch_title(options, peer), torch_command(options, peer),
+                    bar_on_cpu(bar), report);
+  };
+  compare(TorchPeer::kAsInstalled, kWorkersAgainstTorch);
+  if (on_cpu) compare(TorchPeer::kSameAllocator, kWorkersAgainstTunedTorch);
 }
 
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report) {
@@ -185,15 +220,16 @@ void compare_memory(const BenchmarkOptions& options, Report& report) {
       return static_cast<double>(training.peak_memory_bytes());
     };
   };
-  report.add_memory("1 replica, peak memory", "LibTorch alone",
-                    measure_alternating_pairs(options.num_pairs, peak("mirrored", 1), peak("bare", 1)),
-                    kMemory);
+  report.add_memory(
+      "1 replica, peak memory", "LibTorch alone",
+      measure_alternating_pairs(options.num_pairs, peak("mirrored", 1), peak("bare", 1), &std::cerr),
+      kMemory);
   const int count = options.num_replicas;
   if (count == 1) return;
-  report.add_memory(
-      replicas(count) + ", peak memory", c10::str(count, " independent threads"),
-      measure_alternating_pairs(options.num_pairs, peak("mirrored", count), peak("independent", count)),
-      kMemory);
+  report.add_memory(replicas(count) + ", peak memory", c10::str(count, " independent threads"),
+                    measure_alternating_pairs(options.num_pairs, peak("mirrored", count),
+                                              peak("independent", count), &std::cerr),
+                    kMemory);
 }
 
 void measure_starts(const BenchmarkOptions& options, Report& report) {
@@ -202,21 +238,24 @@ void measure_starts(const BenchmarkOptions& options, Report& report) {
     Command job;
     std::vector<double> seconds;
   };
-  const int count = options.num_replicas;
+  const int count = replicas_beside_torch(options);
   const Workload torch = torch_workload(options);
   std::vector<Program> programs{{"Lockstep, " + replicas(count), own_job("mirrored", torch, count), {}}};
   if (!options.torch_python.empty()) {
-    programs.push_back({"PyTorch DDP", torch_job(options.torch_python, options.peers, torch, count), {}});
+    programs.push_back({"PyTorch DDP", torch_command(options, TorchPeer::kAsInstalled), {}});
   }
-  if (!options.tensorflow_python.empty()) {
+  // Its program knows logical CPUs only.
+  if (!options.tensorflow_python.empty() && options.workload.gpus.empty()) {
     programs.push_back(
         {"TensorFlow MirroredStrategy",
          tensorflow_job(options.tensorflow_python, options.peers, tensorflow_workload(options), count),
          {}});
   }
   for (int start = 0; start < options.num_starts; ++start) {
-    for (auto& program : programs)
+    for (auto& program : programs) {
+      tell("starting " + program.name);
       program.seconds.push_back(RemoteTraining(program.job).seconds_to_first_step());
+    }
   }
   for (const auto& program : programs) report.add_start(program.name, program.seconds);
 }

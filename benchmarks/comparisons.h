@@ -9,7 +9,12 @@ namespace lockstep::benchmarks {
 /// when a measurement begins, and would make the input look faster than it is.
 inline constexpr int kStepsOfInput = 8;
 
-// Each measures one part of the benchmark and adds it to the report.
+/// Variants of PyTorch's job: with the C library's allocator or this process's, or on GPUs with its model
+/// under torch.compile.
+enum class TorchPeer { kAsInstalled, kSameAllocator, kCompiled };
+
+// Each measures one part of the benchmark and adds it to the report. Standard error has a line for each
+// program that is started and for each pair.
 
 /// One replica of MirroredStrategy against LibTorch alone, in this process.
 void compare_with_bare_loop(const BenchmarkOptions& options, Report& report);
@@ -21,20 +26,20 @@ void compare_with_bare_process(const BenchmarkOptions& options, Report& report);
 void compare_with_independent_loops(const BenchmarkOptions& options, Report& report);
 /// The same for each bucket cap.
 void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
-/// A peer's job against the same job of ours, a process each. Throws std::runtime_error where the two do not
-/// train equally many parameters.
-void compare_with_torch(const BenchmarkOptions& options, bool tuned_allocator, Report& report);
+/// A peer's job against the same job of ours: one process of ours and of TensorFlow's, of PyTorch's one for
+/// each replica. Throws std::runtime_error where the two do not train equally many parameters.
+void compare_with_torch(const BenchmarkOptions& options, TorchPeer peer, Report& report);
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
 /// Replicas in a process each, as workers of a cluster on this machine, against PyTorch's
-/// DistributedDataParallel (where there is a Python that has it) and against replicas in one process.
+/// DistributedDataParallel (where there is a Python that has it) and against replicas in one process. On GPUs
+/// each process has one.
 void compare_workers(const BenchmarkOptions& options, Report& report);
-/// Several replicas on the workload's device against one with the same global batch, in this process.
+/// Several replicas on the workload's one device against one with the same global batch, in this process.
 void compare_with_one_replica(const BenchmarkOptions& options, Report& report);
 /// One replica fed from image files against one that trains on the same batch over and over, in this process.
 void compare_images_with_one_batch(const BenchmarkOptions& options, Report& report);
 /// The cross-device ops against hierarchical_copy: sums of tensors of several sizes, and of the model's
-/// gradient buckets, over replicas on a GPU each where there are as many, else on one device. In this
-/// process.
+/// gradient buckets, over replicas that have a GPU each or share one. In this process.
 void compare_cross_device_ops(const BenchmarkOptions& options, Report& report);
 /// How much of the time the GPU has nothing to execute while one warm replica trains, on the images if there
 /// are any. LibTorch's profiler stays loaded in this process: nothing is to be timed after it.

@@ -50,7 +50,7 @@ DeviceActivity trace(TrainingLoop& loop, int steps, int device) {
 }  // namespace
 
 void profile_device(const BenchmarkOptions& options, Report& report) {
-  if (options.workload.gpu.empty()) {
+  if (options.workload.gpus.empty()) {
     report.add_not_measured("profile", "no GPU");
     return;
   }

@@ -13,7 +13,7 @@ void add_flags(Command& job, const Workload& workload, int num_replicas) {
       job.arguments.end(),
       {"--replicas", std::to_string(num_replicas), "--global-batch-size",
        std::to_string(workload.global_batch_size), "--image-size", std::to_string(workload.image_size)});
-  if (!workload.gpu.empty()) job.arguments.insert(job.arguments.end(), {"--gpu", workload.gpu});
+  if (!workload.gpus.empty()) job.arguments.insert(job.arguments.end(), {"--gpus", workload.gpu_list()});
   if (workload.bfloat16) job.arguments.emplace_back("--bfloat16");
 }
 
@@ -48,6 +48,11 @@ Command torch_job(const std::string& python, const std::string& peers, const Wor
 Command with_own_allocator(Command job) {
   job.environment.emplace_back("LD_PRELOAD", allocator_library());
   job.environment.emplace_back("MALLOC_CONF", kAllocatorOptions);
+  return job;
+}
+
+Command with_compiled_model(Command job) {
+  job.arguments.emplace_back("--compile");
   return job;
 }
 

@@ -11,13 +11,16 @@ namespace lockstep::benchmarks {
 /// or worker (one of these). See RemoteTraining for what a job does.
 Command own_job(const std::string& name, const Workload& workload, int num_replicas);
 
-/// PyTorch's DistributedDataParallel, one process a replica, with `python` and its program in the folder
-/// `peers`: over Gloo on the CPU, over NCCL on a GPU, where there is one replica.
+/// PyTorch's DistributedDataParallel, one process for each replica, with `python` and its program in the
+/// folder `peers`: over Gloo on the CPU, over NCCL on GPUs, of which each replica takes one.
 Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
                   int num_replicas);
 
 /// The same job with this process's allocator and its options instead of the C library's.
 Command with_own_allocator(Command job);
+
+/// PyTorch's job with its model under torch.compile.
+Command with_compiled_model(Command job);
 
 /// TensorFlow's MirroredStrategy on logical CPUs.
 Command tensorflow_job(const std::string& python, const std::string& peers, const Workload& workload,

@@ -21,13 +21,15 @@ constexpr double kMebibyte = 1 << 20;
 void Report::add_speed(const std::string& lockstep, const std::string& other, const AlternatingPairs& seconds,
                        double images, std::optional<Bar> bar) {
   ratios_.push_back({lockstep, other, "images/s", images / median(seconds.second),
-                     images / median(seconds.first), median_with_interval(seconds.ratios()), bar});
+                     images / median(seconds.first), median_with_interval(seconds.ratios()), bar,
+                     seconds.ratios()});
 }
 
 void Report::add_memory(const std::string& lockstep, const std::string& other, const AlternatingPairs& bytes,
                         std::optional<Bar> bar) {
   ratios_.push_back({lockstep, other, "MiB", median(bytes.first) / kMebibyte,
-                     median(bytes.second) / kMebibyte, median_with_interval(bytes.ratios()), bar});
+                     median(bytes.second) / kMebibyte, median_with_interval(bytes.ratios()), bar,
+                     bytes.ratios()});
 }
 
 void Report::add_start(const std::string& program, const std::vector<double>& seconds) {
@@ -36,16 +38,17 @@ void Report::add_start(const std::string& program, const std::vector<double>& se
 }
 
 void Report::add_reference_op(const OpRow& row, const std::vector<double>& seconds) {
-  ops_.push_back({kReferenceOp, row, median(seconds), std::nullopt, ""});
+  ops_.push_back({kReferenceOp, row, median(seconds), std::nullopt, {}, ""});
 }
 
 void Report::add_op(const std::string& op, const OpRow& row, const AlternatingPairs& seconds) {
-  ops_.push_back({op, row, median(seconds.second), median_with_interval(seconds.ratios()), ""});
+  ops_.push_back(
+      {op, row, median(seconds.second), median_with_interval(seconds.ratios()), seconds.ratios(), ""});
 }
 
 void Report::add_unmeasured_op(const std::string& op, const std::string& replicas,
                                const std::string& reason) {
-  ops_.push_back({op, {replicas, "all", 0}, 0, std::nullopt, reason});
+  ops_.push_back({op, {replicas, "all", 0}, 0, std::nullopt, {}, reason});
 }
 
 void Report::add_profile(const std::string& program, int steps, const DeviceUse& use) {
@@ -67,7 +70,8 @@ std::string Report::json() const {
                                  {"lockstep_median", row.own_median},
                                  {"against_median", row.other_median},
                                  {"ratio", row.ratio.median},
-                                 {"ratio_interval_95", {row.ratio.lower, row.ratio.upper}}};
+                                 {"ratio_interval_95", {row.ratio.lower, row.ratio.upper}},
+                                 {"pair_ratios", row.pair_ratios}};
     if (row.bar) {
       entry["bar"] = row.bar->str();
       entry["met"] = row.bar->is_met(row.ratio);
@@ -87,6 +91,7 @@ std::string Report::json() const {
       entry["against"] = kReferenceOp;
       entry["ratio"] = row.ratio->median;
       entry["ratio_interval_95"] = {row.ratio->lower, row.ratio->upper};
+      entry["pair_ratios"] = row.pair_ratios;
     }
     json["ops"].push_back(std::move(entry));
   }

@@ -49,7 +49,8 @@ class Report {
   void add_not_measured(const std::string& part, const std::string& reason);
 
   /// {"ratios": [...], "ops": [...], "profiles": [...], "starts": [...], "not_measured": [...]}, one object a
-  /// row, with numbers where the tables have text.
+  /// row, with numbers where the tables have text. A row with a ratio also has those of all its pairs, in the
+  /// order in which they were measured.
   std::string json() const;
   friend std::ostream& operator<<(std::ostream& stream, const Report& report);
 
@@ -62,13 +63,15 @@ class Report {
     double other_median = 0;
     MedianInterval ratio;
     std::optional<Bar> bar;
+    std::vector<double> pair_ratios;
   };
   struct Op {
     std::string name;
     OpRow row;
     double seconds = 0;
     std::optional<MedianInterval> ratio;  // none: the reference itself
-    std::string not_measured;             // why, where nothing else is there
+    std::vector<double> pair_ratios;
+    std::string not_measured;  // why, where nothing else is there
   };
   struct Profile {
     std::string program;

@@ -23,8 +23,8 @@ using measurement::today;
 
 void print_setting(const BenchmarkOptions& options) {
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
-            << "MobileNetV2 on " << (options.workload.gpu.empty() ? "the CPU" : options.workload.gpu) << ", "
-            << options.workload.image_size << 'x' << options.workload.image_size << " pixels, "
+            << "MobileNetV2 on " << (options.workload.gpus.empty() ? "the CPU" : options.workload.gpu_list())
+            << ", " << options.workload.image_size << 'x' << options.workload.image_size << " pixels, "
             << (options.workload.bfloat16 ? "bfloat16 by autocast" : "float32") << ", global batch "
             << options.workload.global_batch_size << "; " << options.num_pairs << " alternating pairs of "
             << options.steps << " steps a ratio.\n\n";
@@ -47,15 +47,19 @@ struct Part {
 
 /// Returns the error of the first part that failed, or null. The other parts are still measured.
 std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
-  const auto with_torch = [](bool tuned_allocator) {
-    return [=](const auto& options, auto& report) { compare_with_torch(options, tuned_allocator, report); };
+  const auto with_torch = [](TorchPeer peer) {
+    return [=](const auto& options, auto& report) { compare_with_torch(options, peer, report); };
   };
   const std::vector<Part> parts{
       {"bare", compare_with_bare_loop},
       {"bare_process", compare_with_bare_process},
       {"independent", compare_with_independent_loops},
-      {"torch", with_torch(false), &BenchmarkOptions::torch_python, "no --peer-torch-python"},
-      {"torch_tuned", with_torch(true), &BenchmarkOptions::torch_python, "no --peer-torch-python"},
+      {"torch", with_torch(TorchPeer::kAsInstalled), &BenchmarkOptions::torch_python,
+       "no --peer-torch-python"},
+      {"torch_tuned", with_torch(TorchPeer::kSameAllocator), &BenchmarkOptions::torch_python,
+       "no --peer-torch-python"},
+      {"torch_compiled", with_torch(TorchPeer::kCompiled), &BenchmarkOptions::torch_python,
+       "no --peer-torch-python"},
       {"tensorflow", compare_with_tensorflow, &BenchmarkOptions::tensorflow_python, "no --peer-tf-python"},
       {"bucket_caps", compare_bucket_caps},
       {"logical", compare_with_one_replica},

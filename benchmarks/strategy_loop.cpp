@@ -1,5 +1,7 @@
 #include "lockstep/benchmarks/strategy_loop.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <stdexcept>
 
 #include "lockstep/datasets/images/image_folder.h"
@@ -32,26 +34,42 @@ torch::Tensor train_step(ReplicaContext& replica, MobileNetV2& model, FusedAdam&
   return loss.detach();
 }
 
+bool share_a_gpu(const Workload& workload, const StrategyLoopOptions& options) {
+  return workload.gpus.size() == 1 && !options.cluster;
+}
+
+/// Throws unless the replicas share one GPU or have one each.
+void check_gpus(const Workload& workload, const StrategyLoopOptions& options) {
+  const auto& gpus = workload.gpus;
+  if (gpus.empty() || share_a_gpu(workload, options)) return;
+  if (static_cast<int>(gpus.size()) != options.num_replicas) {
+    throw std::invalid_argument(c10::str("[benchmark] expected a replica on each of ", workload.gpu_list(),
+                                         ", but got ", options.num_replicas, " replicas"));
+  }
+}
+
 std::vector<std::string> devices_of(const Workload& workload, const StrategyLoopOptions& options) {
-  if (workload.gpu.empty()) return cpu_devices(options.num_replicas);
-  return {workload.gpu};
+  if (workload.gpus.empty()) return cpu_devices(options.cluster ? 1 : options.num_replicas);
+  if (!options.cluster) return workload.gpus;
+  // All workers see all GPUs, and worker i takes the ith.
+  return {workload.gpus.at(static_cast<size_t>(options.cluster->rank()))};
 }
 
 StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOptions& options) {
   StrategyOptions result;
-  if (!workload.gpu.empty()) result.replicas_per_device = options.num_replicas;
+  if (share_a_gpu(workload, options)) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
   result.communication.gradient_compression = make_gradient_compression(options.gradient_compression);
   return result;
 }
 
 std::unique_ptr<Strategy> make_strategy(const Workload& workload, const StrategyLoopOptions& options) {
-  if (!options.cluster) {
-    return std::make_unique<MirroredStrategy>(devices_of(workload, options),
-                                              strategy_options(workload, options));
-  }
+  check_gpus(workload, options);
+  const auto devices = devices_of(workload, options);
+  if (!options.cluster)
+    return std::make_unique<MirroredStrategy>(devices, strategy_options(workload, options));
   return std::make_unique<MultiWorkerMirroredStrategy>(
-      options.cluster, cpu_devices(1), strategy_options(workload, options), options.cluster_options);
+      options.cluster, devices, strategy_options(workload, options), options.cluster_options);
 }
 
 /// Trains replicas of a model; subclasses provide the batches.
@@ -69,7 +87,7 @@ class StrategyLoop : public TrainingLoop {
   void run(int steps) override {
     for (int i = 0; i < steps; ++i)
       strategy_->run(step_, model_, optimizer_, dtype_of(workload_), overlaps_, next_batch());
-    synchronize(workload_);
+    synchronize(strategy_->devices());
   }
   int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
 
@@ -91,8 +109,10 @@ class SameBatchLoop : public StrategyLoop {
  public:
   SameBatchLoop(const Workload& workload, const StrategyLoopOptions& options)
       : StrategyLoop(workload, options),
-        batch_(strategy_->distribute_values_from_function([&](const ValueContext&) {
-          return random_batch(workload, workload.global_batch_size / options.num_replicas);
+        batch_(strategy_->distribute_values_from_function([&](const ValueContext& context) {
+          const int local = context.replica_id_in_sync_group - strategy_->first_local_replica();
+          return random_batch(workload, workload.global_batch_size / options.num_replicas,
+                              strategy_->devices()[static_cast<size_t>(local)].torch_device());
         })) {
     if (workload.global_batch_size % options.num_replicas != 0)
       throw std::invalid_argument("[benchmark] expected a global batch that the replicas can share equally");

@@ -24,8 +24,8 @@ struct StrategyLoopOptions {
 };
 
 /// MirroredStrategy, or MultiWorkerMirroredStrategy, with the training step of the README. Throws
-/// std::invalid_argument where the replicas cannot have equal shares of the batch, and what ImageFolder
-/// throws.
+/// std::invalid_argument if the replicas cannot have equal shares of the batch, or if they neither share one
+/// GPU within this process nor have one each; and what ImageFolder throws.
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options);
 

@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/training/optimizers/fused_adam.h"
@@ -27,7 +26,7 @@ class PlainTraining {
       : dtype_(dtype_of(workload)),
         model_(on_device(make_model(workload), workload)),
         optimizer_(model_->parameters(), 1e-3),
-        batch_(random_batch(workload, num_examples)) {}
+        batch_(random_batch(workload, num_examples, device_of(workload))) {}
 
   void step() {
     optimizer_.zero_grad();
@@ -57,17 +56,17 @@ class PlainTraining {
 class BareLoop : public TrainingLoop {
  public:
   explicit BareLoop(const Workload& workload)
-      : workload_(workload), training_(workload, workload.global_batch_size) {
+      : devices_(parse_devices(workload.gpus)), training_(workload, workload.global_batch_size) {
     at::set_num_threads(cores_for_each(1));
   }
   void run(int steps) override {
     for (int i = 0; i < steps; ++i) training_.step();
-    synchronize(workload_);
+    synchronize(devices_);
   }
   int64_t num_parameters() const override { return count_parameters(*training_.model()); }
 
  private:
-  Workload workload_;
+  std::vector<LogicalDevice> devices_;
   PlainTraining training_;
 };
 
@@ -125,8 +124,10 @@ std::unique_ptr<TrainingLoop> make_bare_loop(const Workload& workload) {
 }
 
 std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, int num_threads) {
-  if (!workload.gpu.empty())
-    throw std::invalid_argument("[benchmark] expected independent loops on the CPU, but got " + workload.gpu);
+  if (!workload.gpus.empty()) {
+    throw std::invalid_argument("[benchmark] expected independent loops on the CPU, but got " +
+                                workload.gpu_list());
+  }
   return std::make_unique<IndependentLoops>(workload, num_threads);
 }
 
@@ -137,10 +138,10 @@ MobileNetV2 make_model(const Workload& workload) {
       .image_size = workload.image_size});
 }
 
-torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples) {
+torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples,
+                                    const torch::Device& device) {
   // Like a dataset's thread, this starts no thread pool, which would make the loop's threads wait asleep.
   const IntraOpThreadsGuard no_pool(1);
-  const torch::Device device = device_of(workload);
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
               .contiguous(torch::MemoryFormat::ChannelsLast)
               .to(device),
@@ -148,16 +149,17 @@ torch::data::Example<> random_batch(const Workload& workload, int64_t num_exampl
 }
 
 torch::Device device_of(const Workload& workload) {
-  return workload.gpu.empty() ? torch::Device(torch::kCPU) : parse_device(workload.gpu).torch_device();
+  return workload.gpus.empty() ? torch::Device(torch::kCPU) : parse_device(workload.gpus[0]).torch_device();
 }
 
 torch::ScalarType dtype_of(const Workload& workload) {
   return workload.bfloat16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
-void synchronize(const Workload& workload) {
-  const torch::Device device = device_of(workload);
-  if (device.is_cuda()) torch::cuda::synchronize(device.index());
+void synchronize(const std::vector<LogicalDevice>& devices) {
+  for (const auto& device : devices) {
+    if (device.kind == DeviceKind::kGpu) torch::cuda::synchronize(device.index);
+  }
 }
 
 int64_t count_parameters(const torch::nn::Module& module) {

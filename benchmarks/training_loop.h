@@ -4,9 +4,11 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <vector>
 
 #include "lockstep/benchmarks/workload.h"
 #include "lockstep/models/mobilenet_v2.h"
+#include "lockstep/runtime/devices/device.h"
 
 namespace lockstep::benchmarks {
 
@@ -31,13 +33,15 @@ std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, i
 
 /// Parts that all loops share.
 MobileNetV2 make_model(const Workload& workload);
+/// The CPU, or the first GPU.
 torch::Device device_of(const Workload& workload);
-/// On that device.
-torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples);
+/// On `device`.
+torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples,
+                                    const torch::Device& device = torch::kCPU);
 /// What forward and loss are cast to.
 torch::ScalarType dtype_of(const Workload& workload);
-/// Blocks until the workload's device has done all that it was given.
-void synchronize(const Workload& workload);
+/// Blocks until these devices have done all that they were given.
+void synchronize(const std::vector<LogicalDevice>& devices);
 int64_t count_parameters(const torch::nn::Module& module);
 
 }  // namespace lockstep::benchmarks

@@ -9,8 +9,9 @@
 namespace lockstep::benchmarks {
 
 /// MultiWorkerMirroredStrategy with `options.num_replicas` worker processes of one replica each on this
-/// machine, connected over loopback. This process is worker 0; it starts the others, as jobs of this program.
-/// The options' cluster is made here. The first run() is one step.
+/// machine, connected over loopback; each on a GPU of its own if the workload has GPUs. This process is
+/// worker 0; it starts the others, as jobs of this program. The options' cluster is made here. The first
+/// run() is one step.
 std::unique_ptr<TrainingLoop> make_workers_loop(const Workload& workload, StrategyLoopOptions options);
 
 /// One of those others, with the same options, in the cluster that its environment names.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the GPU half on a machine with GPUs: builds with CUDA, runs the GPU tests, short trainings and the benchmark. If there
-# are several GPUs, it also trains on all of them, in threads of one process and in one process for each GPU, and measures how
-# both scale. It writes one JSON with every figure, each program's exit code, and why something was not measured. The JSON is
+# are several GPUs, it also trains on all of them, in threads of one process and in one process for each GPU, measures how
+# both scale, and compares them with each other and with PyTorch. It writes one JSON with every figure, each program's exit code, and why something was not measured. The JSON is
 # written anew after each program, so that nothing is lost if a later one ends the machine. Fails if a program did.
 # If a program hangs, it is ended, and a report beside its log has the stacks of all its threads (install gdb for them) and
 # the load of each GPU: see run_watched.py.
@@ -12,8 +12,8 @@
 #   --images PATH      class folder or zip that the benchmark also trains on (else it draws PNGs)
 #   --data PATH        what train_mnist trains on, see its --data (else digits that it draws)
 #   --limit SECONDS    of each program (900); one that takes longer is ended and counts as failed
-#   --stall SECONDS    a program that prints nothing for so long (60) is considered stuck and ended, and counts as failed;
-#                      speed_benchmark has 330 s at least, because it is silent while it measures
+#   --stall SECONDS    a program that prints nothing for so long (120) is considered stuck and ended, and counts as failed;
+#                      replicas of train_mnist wait for each other for half as long, and then say for whom
 #   --build-only       ends once all is built, which takes no GPU
 # With --list-packages it only prints the packages that the folder must hold, those they need included.
 set -euo pipefail
@@ -26,10 +26,7 @@ readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtes
   libbz2-1.0 liblzma5 libzstd1 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3
   libhwloc-dev libhwloc15 libudev1)
 
-# speed_benchmark itself waits 300 s for the answer of another process, and then says so.
-readonly benchmark_stall=330
-
-packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=60 build_only=''
+packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=120 build_only=''
 while (($#)); do
   case $1 in
     --out) out=${2:?--out: expected a file} && shift 2 ;;
@@ -45,6 +42,10 @@ while (($#)); do
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: expected a number of seconds, but got '$limit'" 2
 [[ $stall =~ ^[1-9][0-9]*$ ]] || fail "--stall: expected a number of seconds, but got '$stall'" 2
+
+# At half of --stall, Lockstep's own error comes first: train_mnist's last line may be 30 s old when a replica begins to wait,
+# and ending NCCL takes up to 10 s.
+communication_timeout=$(((stall + 1) / 2))
 
 if [[ ! $build_only ]] && ! timeout 60 nvidia-smi -L >/dev/null 2>&1; then
   fail "this machine has no GPU that nvidia-smi lists; --build-only builds without one" 7
@@ -111,15 +112,14 @@ write_result() { python3 scripts/gpu_check_result.py "$run" "$out" || fail "cann
 
 # check section name command...: its output goes to <run>/<name>.out and .log, the report of a program that hangs to .stall.
 check() {
-  local section=$1 name=$2 start=$SECONDS code=0 patience=$stall
+  local section=$1 name=$2 start=$SECONDS code=0
   shift 2
   if [[ $planning ]]; then
     note plan "$section" "$name"
     return
   fi
   say "Running $name"
-  if [[ $section == benchmarks ]] && ((patience < benchmark_stall)); then patience=$benchmark_stall; fi
-  python3 -B scripts/run_watched.py --limit "$limit" --stall "$patience" "$run/$name" "$@" || code=$?
+  python3 -B scripts/run_watched.py --limit "$limit" --stall "$stall" "$run/$name" "$@" || code=$?
   if ((code)); then
     failed+=("$name")
     say "$name failed with exit code $code after $((SECONDS - start)) s"
@@ -136,9 +136,11 @@ gpus() {
   printf '%s\n' "${list:1}"
 }
 
+train_mnist=(build/cuda/bin/train_mnist --communication-timeout "$communication_timeout")
+
 # in_threads count, in_processes count: Set `layout` to a command that trains on so many GPUs.
-in_threads() { layout=(build/cuda/bin/train_mnist --strategy mirrored --devices "$(gpus "$1")"); }
-in_processes() { layout=(scripts/launch_local.sh --gpus "$1" build/cuda/bin/train_mnist --strategy multi_worker); }
+in_threads() { layout=("${train_mnist[@]}" --strategy mirrored --devices "$(gpus "$1")"); }
+in_processes() { layout=(scripts/launch_local.sh --gpus "$1" "${train_mnist[@]}" --strategy multi_worker); }
 
 # train name flag...: one epoch in this layout.
 train() { check training "train_$1" "${layout[@]}" --data "$data" --epochs 1 --seed 1 "${@:2}"; }
@@ -152,8 +154,10 @@ scale() {
     --limit-train $((20 * 256 * $2)) --limit-test 1000
 }
 
+# measure name count flag...: on so many GPUs.
 measure() {
-  check benchmarks "$1" build/cuda/bin/speed_benchmark --gpu gpu:0 --image-size 96 "${peers[@]}" --json "$run/$1.json" "${@:2}"
+  check benchmarks "$1" build/cuda/bin/speed_benchmark --gpus "$(gpus "$2")" --image-size 96 "${peers[@]}" \
+    --json "$run/$1.json" "${@:3}"
   [[ $planning ]] || cat "$run/$1.out"
 }
 
@@ -169,12 +173,12 @@ check_one_gpu() {
   train float16 --precision float16
   train cuda_graph --cuda-graph
   train two_replicas --replicas-per-device 2
-  measure bfloat16_batch_256 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
-  measure bfloat16_batch_64 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
+  measure bfloat16_batch_256 1 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
+  measure bfloat16_batch_64 1 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
   # A graph is captured only once the first steps were alike.
-  measure bfloat16_batch_64_cuda_graph --bfloat16 --cuda-graph --global-batch-size 64 --parts bare,torch,logical,profile \
-    --steps 16 --warm-up-steps 12 ${images:+--images "$images"}
-  measure float32_batch_256 --global-batch-size 256 --parts bare,torch,logical
+  measure bfloat16_batch_64_cuda_graph 1 --bfloat16 --cuda-graph --global-batch-size 64 \
+    --parts bare,torch,torch_compiled,logical,profile --steps 16 --warm-up-steps 12 ${images:+--images "$images"}
+  measure float32_batch_256 1 --global-batch-size 256 --parts bare,torch,logical
 }
 
 check_several_gpus() {
@@ -187,9 +191,10 @@ check_several_gpus() {
   in_processes all
   train processes
   train processes_cuda_graph --cuda-graph
-  # The default parts of speed_benchmark have done this for two GPUs.
-  ((num_gpus == 2)) ||
-    measure ops_all_gpus --parts ops --replicas "$num_gpus" --global-batch-size $((32 * num_gpus))
+  measure ops_all_gpus "$num_gpus" --parts ops --global-batch-size $((32 * num_gpus))
+  measure bfloat16_all_gpus "$num_gpus" --bfloat16 --global-batch-size $((256 * num_gpus)) --parts torch,workers
+  measure bfloat16_all_gpus_cuda_graph "$num_gpus" --bfloat16 --cuda-graph --global-batch-size $((64 * num_gpus)) \
+    --parts torch,workers --steps 16 --warm-up-steps 12
   for ((count = 1; ; count = 2 * count < num_gpus ? 2 * count : num_gpus)); do
     scale threads "$count"
     scale processes "$count"
@@ -222,6 +227,7 @@ timeout 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,
 note settings num_gpus "$num_gpus"
 note settings limit_seconds "$limit"
 note settings stall_seconds "$stall"
+note settings communication_timeout_seconds "$communication_timeout"
 note settings images "${images:-none}"
 note settings data "$data"
 planning=1

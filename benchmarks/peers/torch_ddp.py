@@ -1,21 +1,32 @@
 """PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images.
 
-Needs torch and torchvision. On the CPU over Gloo, one process a replica with one thread each; rank 0, which is talked to,
-starts the others. On a GPU over NCCL, one process.
+Needs torch and torchvision. One process for each replica: on the CPU over Gloo with one thread each, on GPUs over NCCL with a
+GPU each. Rank 0, which reads the requests, starts the others.
 """
 
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 import job
 
+SECONDS_BETWEEN_LINES = 20
+PR_SET_PDEATHSIG = 1
+
 parser = job.parse_flags()
+parser.add_argument("--compile", action="store_true", help="the model under torch.compile in its default mode")
 parser.add_argument("--rank", type=int, default=0)
 parser.add_argument("--meeting-point", default="")
 flags = parser.parse_args()
+gpus = flags.gpus.split(",") if flags.gpus else []
+if gpus and flags.replicas != len(gpus):
+    sys.exit(f"--replicas: expected {len(gpus)}, one on each of --gpus {flags.gpus}, but got {flags.replicas}")
 
 others = []
 if flags.rank == 0:
@@ -28,23 +39,25 @@ if flags.rank == 0:
             stdin=subprocess.DEVNULL, stdout=sys.stderr)
         for rank in range(1, flags.replicas)
     ]
+else:
+    # If rank 0 is killed, a rank that waits for it in NCCL would keep its GPU busy.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 import torch
 import torch.distributed as dist
 import torchvision
 
-on_gpu = bool(flags.gpu)
-if on_gpu and flags.replicas != 1:
-    sys.exit("--replicas: expected 1 on a GPU, which NCCL gives to one process")
-device = torch.device("cuda", int(flags.gpu.partition(":")[2] or 0)) if on_gpu else torch.device("cpu")
-if on_gpu:
+device = torch.device("cuda", int(gpus[flags.rank].partition(":")[2])) if gpus else torch.device("cpu")
+if gpus:
     torch.cuda.set_device(device)
 else:
     torch.set_num_threads(1)
 torch.manual_seed(flags.rank)
-dist.init_process_group("nccl" if on_gpu else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
+dist.init_process_group("nccl" if gpus else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
 network = torchvision.models.mobilenet_v2(num_classes=10).to(device, memory_format=torch.channels_last)
 model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
+if flags.compile:
+    model = torch.compile(model)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
 shard = flags.global_batch_size // flags.replicas
 images = torch.randn(shard, 3, flags.image_size, flags.image_size).to(device, memory_format=torch.channels_last)
@@ -69,12 +82,27 @@ def agree_on(steps):
 def train(steps):
     for _ in range(agree_on(steps)):
         step()
-    if on_gpu:
+    if gpus:
         torch.cuda.synchronize()
+
+
+def train_first_step():
+    """Prints a line from time to time: a step that compiles takes minutes, and silence would look as if it hung."""
+    begin, has_ended = time.monotonic(), threading.Event()
+
+    def tell():
+        while not has_ended.wait(SECONDS_BETWEEN_LINES):
+            print(f"torch_ddp.py: compiling for {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    train(1)
+    has_ended.set()
 
 
 if flags.rank == 0:
     try:
+        if flags.compile:
+            train_first_step()
         job.serve(train, sum(parameter.numel() for parameter in network.parameters()))
         agree_on(0)
     finally:

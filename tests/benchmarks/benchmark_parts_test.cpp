@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,14 +17,21 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Returns the JSON that `speed_benchmark flags` writes.
-nlohmann::json run_benchmark(const std::string& flags) {
-  const std::string file = testing::TempDir() + "benchmark_parts_test.json";
-  std::remove(file.c_str());
-  const std::string command = LOCKSTEP_SPEED_BENCHMARK " --json " + file + ' ' + flags;
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  std::ifstream stream(file);
-  return nlohmann::json::parse(stream);
+std::string text_of_file(const std::string& path) {
+  std::ifstream stream(path);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::map<std::string, std::string> reasons_in(const nlohmann::json& json) {
+  std::map<std::string, std::string> reasons;
+  for (const auto& row : json["not_measured"]) reasons[row["part"]] = row["reason"];
+  return reasons;
+}
+
+int count_in(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 class BenchmarkParts : public testing::Test {
@@ -28,11 +39,32 @@ class BenchmarkParts : public testing::Test {
   void SetUp() override {
     if (std::string(LOCKSTEP_SPEED_BENCHMARK).empty())
       GTEST_SKIP() << "this build has no speed_benchmark (a sanitizer, or no jemalloc)";
+    std::filesystem::create_directories(folder_);
   }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  struct Run {
+    nlohmann::json json;
+    std::string errors;  ///< what it printed on standard error
+  };
+
+  /// Runs `speed_benchmark flags`.
+  Run run_benchmark(const std::string& flags, int exit_code = 0) const {
+    const std::string command =
+        LOCKSTEP_SPEED_BENCHMARK " --json " + folder_ + "/json " + flags + " 2>" + folder_ + "/errors";
+    const int status = std::system(command.c_str());
+    Run run{.errors = text_of_file(folder_ + "/errors")};
+    EXPECT_EQ(WEXITSTATUS(status), exit_code) << command << '\n' << run.errors;
+    run.json = nlohmann::json::parse(text_of_file(folder_ + "/json"));
+    return run;
+  }
+
+  const std::string folder_ = testing::TempDir() + "benchmark_parts_test_" + std::to_string(getpid());
 };
 
 TEST_F(BenchmarkParts, OpsHasARowForEachOpAndSizeAndSaysWhyNcclHasNone) {
-  const auto json = run_benchmark("--parts ops --pairs 6 --steps 1 --replicas 3 --global-batch-size 3");
+  const auto [json, errors] =
+      run_benchmark("--parts ops --pairs 6 --steps 1 --replicas 3 --global-batch-size 3");
   std::map<std::string, std::set<int64_t>> sizes;
   for (const auto& row : json["ops"]) {
     EXPECT_EQ(row["replicas"], "3 replicas on cpu:0, cpu:1, cpu:2");
@@ -49,12 +81,39 @@ TEST_F(BenchmarkParts, OpsHasARowForEachOpAndSizeAndSaysWhyNcclHasNone) {
   EXPECT_EQ(sizes["hierarchical_copy"], expected);
   EXPECT_EQ(sizes["reduction_to_one_device"], expected);
   EXPECT_EQ(json["ops"].size(), 2 * expected.size() + 1);
+  // Whoever watches the program sees after each pair that it goes on.
+  for (const char* payload : {"64 KiB", "512 KiB", "4 MiB", "32 MiB", "gradient buckets of MobileNetV2"}) {
+    EXPECT_THAT(errors,
+                HasSubstr(std::string("    reduction_to_one_device, ") + payload + "\n    pair 1 of 6: "));
+  }
+  EXPECT_EQ(count_in(errors, "    pair 6 of 6: ratio "), 5);
+}
+
+// There are no such GPUs, so that the parts fail once the peer has been started.
+TEST_F(BenchmarkParts, GivePyTorchARankOnEachOfSeveralGpus) {
+  const std::string python = folder_ + "/python";
+  const std::string calls = folder_ + "/calls";
+  std::ofstream(folder_ + "/torch_ddp.py") << "";
+  std::ofstream(python) << "#!/bin/sh\nshift\necho \"$@\" >>" << calls << "\necho ready 1\ncat >/dev/null\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const auto [json, errors] = run_benchmark(
+      "--gpus gpu:98,gpu:99 --global-batch-size 4 --parts torch,torch_compiled,workers --peers " + folder_ +
+          " --peer-torch-python " + python,
+      1);
+  const std::string flags = "--replicas 2 --global-batch-size 4 --image-size 64 --gpus gpu:98,gpu:99";
+  EXPECT_EQ(text_of_file(calls), flags + "\n" + flags + " --compile\n");
+  const auto reasons = reasons_in(json);
+  for (const char* part : {"torch", "torch_compiled", "workers"}) {
+    ASSERT_TRUE(reasons.contains(part)) << json;
+    EXPECT_THAT(reasons.at(part), HasSubstr("ended before it answered"));
+  }
+  EXPECT_THAT(errors, HasSubstr("'gpu:98': there is no"));
+  EXPECT_THAT(errors, HasSubstr("    starting PyTorch DDP, NCCL, fused Adam, torch.compile, 2 processes\n"));
 }
 
 TEST_F(BenchmarkParts, APartThatCannotBeMeasuredSaysWhy) {
-  const auto json = run_benchmark("--parts profile,torch,ops --replicas 1");
-  std::map<std::string, std::string> reasons;
-  for (const auto& row : json["not_measured"]) reasons[row["part"]] = row["reason"];
+  const auto json = run_benchmark("--parts profile,torch,ops --replicas 1").json;
+  auto reasons = reasons_in(json);
   EXPECT_EQ(reasons["profile"], "no GPU");
   EXPECT_EQ(reasons["torch"], "no --peer-torch-python");
   EXPECT_THAT(reasons["ops"], HasSubstr("--replicas"));

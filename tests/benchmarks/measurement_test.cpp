@@ -33,6 +33,17 @@ TEST(AlternatingPairs, ChangeWhoBegins) {
   EXPECT_THAT(pairs.ratios(), ElementsAre(6.0 / 2, 6.0 / 3, 6.0 / 6));
 }
 
+TEST(AlternatingPairs, TellTheRatioOfEachPair) {
+  std::ostringstream progress;
+  double seconds = 1;
+  measure_alternating_pairs(
+      3, [&] { return seconds *= 2; }, [] { return 4.0; }, &progress);
+  EXPECT_EQ(progress.str(),
+            "    pair 1 of 3: ratio 0.500\n"
+            "    pair 2 of 3: ratio 1.000\n"
+            "    pair 3 of 3: ratio 2.000\n");
+}
+
 TEST(MarkdownTable, AlignsItsColumns) {
   MarkdownTable table({"who", "images/s"});
   table.add_row({"somebody", "12"});

@@ -47,6 +47,19 @@ TEST(Report, HasTheSameNumbersInJson) {
   EXPECT_EQ(json["starts"][0]["seconds_most"], 4);
 }
 
+TEST(Report, HasTheRatioOfEveryPairInJson) {
+  const AlternatingPairs pairs{{8, 2, 4, 6, 3, 10}, {4, 4, 1, 2, 3, 4}};
+  const std::vector<double> in_order{2, 0.5, 4, 3, 1, 2.5};
+  Report report;
+  report.add_speed("ours", "theirs", pairs, 100, std::nullopt);
+  report.add_memory("ours", "theirs", pairs, std::nullopt);
+  report.add_op("nccl", {}, pairs);
+  const auto json = nlohmann::json::parse(report.json());
+  EXPECT_EQ(json["ratios"][0]["pair_ratios"], in_order);
+  EXPECT_EQ(json["ratios"][1]["pair_ratios"], in_order);
+  EXPECT_EQ(json["ops"][0]["pair_ratios"], in_order);
+}
+
 /// The op takes half of the reference's 4 ms in every pair.
 Report report_of_ops() {
   const OpRow row{.replicas = "2 replicas on gpu:0", .tensors = "4 MiB", .bytes = 4 << 20};
@@ -73,6 +86,7 @@ TEST(Report, HasTheCrossDeviceOpsInJson) {
   EXPECT_EQ(ops[0]["bytes"], 4 << 20);
   EXPECT_EQ(ops[0]["seconds_median"], 0.004);
   EXPECT_FALSE(ops[0].contains("ratio"));
+  EXPECT_FALSE(ops[0].contains("pair_ratios"));
   EXPECT_EQ(ops[1]["seconds_median"], 0.002);
   EXPECT_EQ(ops[1]["against"], "hierarchical_copy");
   EXPECT_EQ(ops[1]["ratio"], 2);

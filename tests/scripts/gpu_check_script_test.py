@@ -99,11 +99,19 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
             self.assertEqual([entry["exit_code"], entry["ratios"]], [0, [{"ratio": 1.5}]])
         self.assertIn("--images some/images", self.calls_of("speed_benchmark")[0])
         self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
+        for line in self.calls_of("speed_benchmark"):
+            self.assertIn("--gpus gpu:0 ", line)
+        compiled = [line for line in self.calls_of("speed_benchmark") if "torch_compiled" in line]
+        self.assertEqual(len(compiled), 1)
+        self.assertIn("--bfloat16 --cuda-graph --global-batch-size 64 ", compiled[0])
         trainings = self.calls_of("train_mnist")
         self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU)
         self.assertEqual(len(trainings), len(ROWS_OF_ONE_GPU))
         for line in trainings:
             self.assertIn("--strategy mirrored --devices gpu:0 ", line)
+            # A minute, which is half of what makes a program count as stuck.
+            self.assertIn("--communication-timeout 60 ", line)
+        self.assertEqual([result["settings"][key] for key in ["stall_seconds", "communication_timeout_seconds"]], ["120", "60"])
         for flags in ["--precision bfloat16", "--precision float16", "--precision tf32", "--cuda-graph",
                       "--replicas-per-device 2"]:
             self.assertEqual(len([line for line in trainings if line.endswith(flags)]), 1, flags)
@@ -130,7 +138,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(list(result["not_measured"]), ["PyTorch DDP"])
         self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
         self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
-        self.assertEqual(len(result["benchmarks"]), 4)
+        self.assertEqual(len(result["benchmarks"]), 7)
         self.expect_scaling(result, {"threads": {1: 1000, 2: 1850}, "processes": {1: 1000, 2: 2100}})
 
     def test_gpu_check_covers_four_gpus_in_threads_and_in_processes(self):
@@ -148,9 +156,14 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         for workers, flag in [(processes[:4], ""), (processes[4:], "--cuda-graph")]:
             self.assertEqual(sorted(gpu for gpu, _, _ in workers), ["0", "1", "2", "3"])
             self.assertEqual({line.partition("--seed 1")[2].strip() for _, _, line in workers}, {flag})
-        self.assertEqual([line for line in self.calls_of("speed_benchmark") if "--replicas 4" in line],
-                         [line for line in self.calls_of("speed_benchmark") if "--parts ops" in line])
-        self.assertEqual(list(result["benchmarks"])[-1], "ops_all_gpus")
+            for _, _, line in workers:
+                self.assertIn("--communication-timeout 60 ", line)
+        self.assertEqual(
+            list(result["benchmarks"])[4:], ["ops_all_gpus", "bfloat16_all_gpus", "bfloat16_all_gpus_cuda_graph"])
+        on_all = [line for line in self.calls_of("speed_benchmark") if "--gpus gpu:0,gpu:1,gpu:2,gpu:3 " in line]
+        self.assertEqual([line.partition(".json ")[2] for line in on_all], [
+            "--parts ops --global-batch-size 128", "--bfloat16 --global-batch-size 1024 --parts torch,workers",
+            "--bfloat16 --cuda-graph --global-batch-size 256 --parts torch,workers --steps 16 --warm-up-steps 12"])
         self.expect_scaling(result, {"threads": {1: 1000, 2: 1850, 4: 3550}, "processes": {1: 1000, 2: 2100, 4: 4300}})
 
     def test_gpu_check_keeps_to_visible_gpus_and_measures_a_number_that_is_no_power_of_two(self):
@@ -227,8 +240,9 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
     def test_gpu_check_names_the_report_of_a_program_that_prints_nothing_more(self):
         self.make_gpu_machine()
         self.gpu_program("gpu_test", 'echo "[ RUN      ] Suite.Hangs"\nexec sleep 600\n')
-        # A benchmark may be silent for longer.
-        self.gpu_program("speed_benchmark", '[[ $* != *float32* ]] || sleep 3\n' + BENCHMARK)
+        # A benchmark that says after each pair that it goes on may take longer.
+        pairs = 'for pair in 1 2 3 4; do echo "pair $pair of 4" >&2; sleep 0.7; done\n'
+        self.gpu_program("speed_benchmark", f"[[ $* != *float32* ]] || {pairs}" + BENCHMARK)
         begin = time.monotonic()
         process, result = self.gpu_check("--images", "some/images", "--stall", "2")
         self.assertLess(time.monotonic() - begin, 60)
@@ -239,6 +253,15 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertRegex(entry["report"], r"^build/gpu_check/.*/gpu_test\.stall$")
         self.assertIn("sleep", (self.project / entry["report"]).read_text(encoding="utf-8"))
         self.assertIn(f"is stuck: it has printed nothing for 2 s. {entry['report']} tells", process.stderr)
+
+    def test_gpu_check_ends_a_benchmark_that_prints_nothing_more(self):
+        self.make_gpu_machine()
+        self.gpu_program("speed_benchmark", "[[ $* != *float32* ]] || exec sleep 600\n" + BENCHMARK)
+        process, result = self.gpu_check("--images", "some/images", "--stall", "2")
+        self.assertEqual(process.returncode, 1)
+        self.expect_the_others(result, "float32_batch_256")
+        self.assertTrue(result["benchmarks"]["float32_batch_256"]["stuck"])
+        self.assertEqual(result["settings"]["communication_timeout_seconds"], "1")
 
     def test_gpu_check_tells_a_program_that_it_had_to_end_from_one_that_was_killed_otherwise(self):
         self.make_gpu_machine()

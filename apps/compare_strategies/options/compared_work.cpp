@@ -20,6 +20,7 @@ std::vector<Setting> settings_of_clicks(const CtrOptions& work) {
           {"learning-rate", work.learning_rate, {}},
           {"seed", work.seed, {}},
           {"cross-device-ops", work.cross_device_ops, {}},
+          {"communication-timeout", work.communication_timeout_seconds, {}},
           {"threads", int64_t{work.threads}, {}},
           {"communication", work.communication, {}},
           {"gradient-compression", work.gradient_compression, {}}};

@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <chrono>
+
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
@@ -83,6 +85,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   request.options.intra_op_threads = choice.threads;
   request.options.seed = needs.seed;
   request.options.replicas_per_device = choice.replicas_per_device;
+  request.options.timeout = std::chrono::seconds(choice.communication_timeout_seconds);
   if (needs.parameters) request.parameters = *needs.parameters;
   request.cluster_resolver = requested_cluster(choice);
   if (!needs.parameters) refuse_servers(request, needs.program);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ struct StrategyChoice {
   int replicas = 0;                  ///< 0: replicas_per_device on each device
   int replicas_per_device = 1;
   std::string cross_device_ops = "auto";
-  std::vector<std::string> worker_hosts;      ///< host:port of every worker; empty: from the environment
-  std::string communication = "auto";         ///< between workers
-  std::string gradient_compression = "none";  ///< between workers and over NCCL
-  int task_index = -1;                        ///< index of this process in worker_hosts; -1: not given
+  int64_t communication_timeout_seconds = 1800;  ///< limit of every wait for other replicas
+  std::vector<std::string> worker_hosts;         ///< host:port of every worker; empty: from the environment
+  std::string communication = "auto";            ///< between workers
+  std::string gradient_compression = "none";     ///< between workers and over NCCL
+  int task_index = -1;                           ///< index of this process in worker_hosts; -1: not given
   int threads = 0;  ///< threads of each replica's operators; 0: cores divided by replicas
 
   bool operator==(const StrategyChoice&) const = default;

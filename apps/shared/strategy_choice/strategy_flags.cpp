@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kServers = "parameter_server";
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
 constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
+constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
 
 }  // namespace
 
@@ -37,6 +38,9 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops},
+      {"Strategy", "communication-timeout", "N",
+       "Seconds that a replica waits for the others before it fails with an error that names them",
+       fmt::format("{}", defaults.communication_timeout_seconds)},
       {"Strategy", "threads", "N",
        "Threads inside the operators of each replica (default: the cores over the replicas)"},
       {"Strategy", "worker-hosts", "LIST",
@@ -63,6 +67,8 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.cross_device_ops =
       given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
                  choice.cross_device_ops);
+  choice.communication_timeout_seconds =
+      given.integer("communication-timeout", kSeconds, choice.communication_timeout_seconds);
   for (const std::string flag : {"worker-hosts", "task-index"}) {
     if (given.has(flag) && given.has("worker-hosts") != given.has("task-index"))
       given.refuse_beside(flag, "expected --worker-hosts and --task-index together");

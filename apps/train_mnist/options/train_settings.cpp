@@ -94,6 +94,7 @@ NamedValues strategy_values(const TrainOptions& options) {
           {"replicas", count(options.replicas)},
           {"replicas-per-device", where(options.replicas == 0, int64_t{options.replicas_per_device})},
           {"cross-device-ops", options.cross_device_ops},
+          {"communication-timeout", options.communication_timeout_seconds},
           {"threads", count(options.threads)},
           {"worker-hosts", list(options.worker_hosts)},
           {"task-index", where(options.task_index >= 0, int64_t{options.task_index})},

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,29 @@ TEST(StrategyChoice, HandsOnThreadsAndCrossDeviceOps) {
   EXPECT_EQ(made.strategy->cross_device_ops().name(), "ReductionToOneDevice");
   const auto threads = made.strategy->run([](ReplicaContext&) { return at::get_num_threads(); });
   EXPECT_EQ(threads.local_values(), (std::vector<int>{1, 1}));
+}
+
+TEST(StrategyChoice, FailsAReplicaThatHasWaitedForTheTimeoutAndNamesTheMissingOne) {
+  const auto made = choose_strategy(
+      {.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .communication_timeout_seconds = 1});
+  std::promise<std::string> failure;
+  auto message = failure.get_future();
+  // The run itself fails because replica 1 has returned without joining.
+  EXPECT_ANY_THROW(made.strategy->run([&](ReplicaContext& replica) {
+    if (replica.replica_id() == 1) return static_cast<void>(message.wait_for(std::chrono::minutes(1)));
+    try {
+      replica.all_reduce(ReduceOp::kSum, torch::ones({}));
+    } catch (const CollectiveAborted& error) {
+      failure.set_value(error.what());
+      throw;
+    }
+  }));
+  ASSERT_EQ(message.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_THAT(message.get(), HasSubstr("timed out after 1 s; missing: replica 1"));
+}
+
+TEST(StrategyChoice, HasTheLibrarysTimeout) {
+  EXPECT_EQ(std::chrono::seconds(StrategyChoice().communication_timeout_seconds), StrategyOptions().timeout);
 }
 
 // This test program is linked with tests/custom_strategy's source, as docs/custom_strategy.md describes.

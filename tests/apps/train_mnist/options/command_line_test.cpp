@@ -41,6 +41,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_THAT(options.devices, IsEmpty());
   EXPECT_EQ(options.replicas, 0);
   EXPECT_EQ(options.cross_device_ops, "auto");
+  EXPECT_EQ(options.communication_timeout_seconds, 1800);
   EXPECT_EQ(options.threads, 0);
   EXPECT_EQ(options.data, "auto");
   EXPECT_EQ(options.limit_train, 0);
@@ -68,10 +69,11 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
 
 TEST(CommandLine, ReadsEveryStrategyFlag) {
   const auto options = options_of({"--strategy", "mirrored", "--devices", "gpu:0,cpu:1", "--cross-device-ops",
-                                   "hierarchical_copy", "--threads", "3"});
+                                   "hierarchical_copy", "--communication-timeout", "60", "--threads", "3"});
   EXPECT_EQ(options.strategy, "mirrored");
   EXPECT_THAT(options.devices, ElementsAre("gpu:0", "cpu:1"));
   EXPECT_EQ(options.cross_device_ops, "hierarchical_copy");
+  EXPECT_EQ(options.communication_timeout_seconds, 60);
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options_of({"--replicas", "4"}).replicas, 4);
   EXPECT_EQ(options_of({"--replicas-per-device", "4"}).replicas_per_device, 4);
@@ -363,8 +365,8 @@ TEST_P(CountFlag, RefusesWhatIsNoCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(CommandLine, CountFlag,
-                         ::testing::Values("--replicas", "--replicas-per-device", "--threads",
-                                           "--limit-train", "--limit-test", "--image-size",
+                         ::testing::Values("--replicas", "--replicas-per-device", "--communication-timeout",
+                                           "--threads", "--limit-train", "--limit-test", "--image-size",
                                            "--global-batch-size", "--per-replica-batch-size", "--epochs",
                                            "--steps-per-epoch", "--base-batch-size", "--accumulate-steps",
                                            "--schedule-step-epochs", "--log-every", "--profile"),
@@ -411,6 +413,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--replicas",
                                  "--replicas-per-device",
                                  "--cross-device-ops",
+                                 "--communication-timeout",
                                  "--threads",
                                  "--worker-hosts",
                                  "--task-index",
@@ -458,8 +461,8 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
   for (const std::string value :
-       {"(default: auto)", "(default: simple_cnn)", "(default: 64)", "(default: 0.001)", "(default: 32)",
-        "(default: 5)", "(default: cosine)", "auto, default, mine", "Examples:"}) {
+       {"(default: auto)", "(default: simple_cnn)", "(default: 64)", "(default: 0.001)", "(default: 1800)",
+        "(default: 32)", "(default: 5)", "(default: cosine)", "auto, default, mine", "Examples:"}) {
     EXPECT_THAT(help, HasSubstr(value));
   }
 }

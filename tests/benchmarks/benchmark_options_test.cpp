@@ -1,0 +1,100 @@
+#include "lockstep/benchmarks/benchmark_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace lockstep::benchmarks {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+BenchmarkOptions parse_words(std::vector<std::string> words) {
+  words.insert(words.begin(), "speed_benchmark");
+  std::vector<char*> pointers;
+  for (auto& word : words) pointers.push_back(word.data());
+  return parse_options(static_cast<int>(pointers.size()), pointers.data()).value();
+}
+
+std::string refusal_of_words(const std::vector<std::string>& words) {
+  try {
+    parse_words(words);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(BenchmarkOptions, MeasureOnTheCpuWithTwoReplicasByDefault) {
+  const auto options = parse_words({});
+  EXPECT_THAT(options.workload.gpus, ElementsAre());
+  EXPECT_EQ(options.num_replicas, 2);
+  EXPECT_THAT(options.parts, UnorderedElementsAre("bare", "bare_process", "independent", "torch",
+                                                  "torch_tuned", "tensorflow", "memory", "start", "workers"));
+}
+
+TEST(BenchmarkOptions, LetAllReplicasShareOneGpu) {
+  const auto options = parse_words({"--gpus", "gpu:1", "--replicas", "4"});
+  EXPECT_THAT(options.workload.gpus, ElementsAre("gpu:1"));
+  EXPECT_EQ(options.num_replicas, 4);
+  EXPECT_THAT(options.parts, UnorderedElementsAre("bare", "torch", "logical", "images", "ops", "profile"));
+}
+
+TEST(BenchmarkOptions, PutOneReplicaOnEachOfSeveralGpus) {
+  const auto options = parse_words({"--gpus", "gpu:0,gpu:2,gpu:1", "--global-batch-size", "96"});
+  EXPECT_THAT(options.workload.gpus, ElementsAre("gpu:0", "gpu:2", "gpu:1"));
+  EXPECT_EQ(options.workload.gpu_list(), "gpu:0,gpu:2,gpu:1");
+  EXPECT_EQ(options.num_replicas, 3);
+  EXPECT_THAT(options.parts, UnorderedElementsAre("torch", "workers", "ops"));
+  EXPECT_EQ(parse_words({"--gpus", "gpu:0,gpu:1", "--replicas", "2"}).num_replicas, 2);
+  EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0,gpu:1", "--replicas", "3"}),
+            "--replicas: expected 2, one on each of --gpus gpu:0,gpu:1, but got 3");
+  EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0,gpu:1,gpu:2"}),
+            "--global-batch-size: expected a multiple of --replicas (3), but got 64");
+}
+
+TEST(BenchmarkOptions, RefuseWhatIsNoGpu) {
+  for (const std::string text : {"cpu:0", "gpu", "gpu:", "gpu:x", "0", "gpu:0 "}) {
+    EXPECT_EQ(refusal_of_words({"--gpus", "gpu:3," + text}),
+              "--gpus: expected GPUs such as gpu:0,gpu:1, but got '" + text + "'");
+  }
+  EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0,gpu:1,gpu:0"}),
+            "--gpus: expected each GPU once, but got gpu:0 twice");
+}
+
+TEST(BenchmarkOptions, RefuseAPartWhereItMakesNoSense) {
+  for (const std::string part : {"independent", "torch_tuned", "tensorflow", "memory", "bucket_caps"}) {
+    EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0", "--parts", part}),
+              "--parts " + part + ": expected it on the CPU, but got --gpus gpu:0");
+  }
+  for (const std::string part : {"bare", "bare_process", "logical", "profile"}) {
+    EXPECT_EQ(parse_words({"--gpus", "gpu:0", "--parts", part}).parts.count(part), 1);
+    EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0,gpu:1", "--parts", part}),
+              "--parts " + part + ": expected it on the CPU or one GPU, but got --gpus gpu:0,gpu:1");
+  }
+  EXPECT_THAT(refusal_of_words({"--gpus", "gpu:0,gpu:1", "--parts", "images", "--images", "some"}),
+              HasSubstr("--parts images: expected it on the CPU or one GPU"));
+  EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0", "--parts", "workers"}),
+            "--parts workers: expected it on the CPU or several GPUs, but got --gpus gpu:0");
+  EXPECT_EQ(refusal_of_words({"--parts", "torch_compiled"}),
+            "--parts torch_compiled: expected it on one GPU or several GPUs, but got no --gpus");
+  for (const std::string gpus : {"gpu:0", "gpu:0,gpu:1"})
+    EXPECT_EQ(parse_words({"--gpus", gpus, "--parts", "torch_compiled"}).parts.count("torch_compiled"), 1);
+  EXPECT_EQ(refusal_of_words({"--parts", "bear"}),
+            "--parts: expected names that --help lists, but got 'bear'");
+  EXPECT_EQ(refusal_of_words({"--parts", "images"}), "--parts images: expected --images beside it");
+}
+
+TEST(BenchmarkOptions, HaveGraphsOnGpusOnly) {
+  EXPECT_TRUE(parse_words({"--gpus", "gpu:0", "--cuda-graph"}).workload.cuda_graph);
+  EXPECT_EQ(refusal_of_words({"--cuda-graph"}),
+            "--cuda-graph: expected --gpus beside it, since only GPUs have graphs");
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
