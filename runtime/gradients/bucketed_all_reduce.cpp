@@ -32,7 +32,7 @@ void BucketedAllReduce::withdraw(size_t parameter) {
   ++progress_[buckets_.bucket_of(parameter)].pending;
 }
 
-/// Makes the bucket hold its gradients, rounded where they are sent so.
+/// Fills the bucket, and its rounded copy if it has one.
 void BucketedAllReduce::make_ready(size_t bucket) const {
   const at::NoGradGuard no_grad;
   if (fill_) fill_(bucket);
@@ -78,7 +78,7 @@ void BucketedAllReduce::sum_buckets() const {
   const at::NoGradGuard no_grad;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    buckets_.round(b);
+    buckets_.round(b);  // a replay has written new gradients
     works.push_back(launch(b));
   }
   for (size_t b = 0; b < buckets_.size(); ++b) {

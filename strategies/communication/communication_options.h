@@ -24,9 +24,9 @@ struct CommunicationOptions {
   /// Limit of every wait for other replicas. None: the timeout of the strategy's options.
   std::optional<std::chrono::milliseconds> timeout;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
-  /// Compresses gradients between workers, and over NCCL also between the GPUs of one process: the result of
-  /// make_gradient_compression(), or your own. Each process needs its own object. Null: no compression. Sums
-  /// in memory that replicas share are not compressed.
+  /// Compresses gradients between workers: the result of make_gradient_compression(), or your own. Each
+  /// process needs its own object. Null: no compression. NCCL takes only one with a wire_dtype(), and rounds
+  /// gradients between the GPUs of one process, too. Sums in memory that replicas share are not compressed.
   std::shared_ptr<GradientCompression> gradient_compression;
 
   bool operator==(const CommunicationOptions&) const = default;

@@ -157,6 +157,13 @@ std::unique_ptr<CollectiveChannel> BackendAllReduce::make_channel(const Devices&
   return open_channel(std::move(config));
 }
 
+void BackendAllReduce::check_compression(const std::shared_ptr<GradientCompression>& compression) const {
+  if (!compression || compression->wire_dtype()) return;
+  throw InvalidArgument(c10::str("[", name_,
+                                 "] expected a gradient compression that rounds to a shorter dtype, but got ",
+                                 compression->name(), ", which works on the host: ring takes it"));
+}
+
 std::unique_ptr<CollectiveChannel> BackendAllReduce::make_gradient_channel(
     const Devices& devices, std::chrono::milliseconds timeout,
     const std::shared_ptr<GradientCompression>& compression) const {

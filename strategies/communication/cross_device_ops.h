@@ -150,6 +150,8 @@ class BackendAllReduce : public CrossDeviceOps {
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
+  /// Throws InvalidArgument if `compression` does more than round to a shorter dtype; null is fine.
+  void check_compression(const std::shared_ptr<GradientCompression>& compression) const;
   /// Rounds gradients to the compression's wire_dtype(), if it has one; else they are not compressed.
   std::unique_ptr<CollectiveChannel> make_gradient_channel(
       const Devices& devices, std::chrono::milliseconds timeout,

@@ -46,7 +46,7 @@ struct CudaGraphStatistics {
 ///   function must not write to them.
 /// - Mirrored modules, optimizers that are CapturableStep, tensors, GradScaler, metrics, and your own objects
 ///   with `for_each_tensor(visit) const` are read and written in place. They must change their tensors in
-///   place, and keep nothing on the host that a call changes.
+///   place, and keep nothing on the host that a call changes. Each replica's thread visits its own objects.
 /// - Any other argument is a constant, compared with ==. A different tensor is a different constant.
 /// - Results are tensors, or batches or tuples of them (BatchTraits), without history.
 /// - The function must not make the host wait for the device (item(), cpu()), and draws random numbers from

@@ -5,14 +5,30 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "lockstep/runtime/devices/device_error.h"
+#include "lockstep/runtime/devices/internal/cpu_affinity.h"
+#include "lockstep/runtime/devices/internal/device_location.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/communication/internal/cross_device_choice.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 
 namespace lockstep {
+namespace {
+
+/// Returns none if the replicas are to use any CPUs. The processes of one machine do not know of each other's
+/// devices, so it is for whoever starts them to share out the CPUs.
+std::vector<Cpus> cpus_of_replicas(const StrategyConfig& config, int threads) {
+  if (config.num_processes_here > 1) return {};
+  std::vector<Cpus> near;
+  for (const auto& device : config.devices)
+    near.push_back(device.kind == DeviceKind::kGpu ? cpus_near(device.torch_device()) : Cpus());
+  return cpus_to_keep_to(near, cpus_of_this_thread(), threads);
+}
+
+}  // namespace
 
 Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   if (config.devices.empty())
@@ -62,8 +78,9 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
                                                   : std::max(1, cores / (count * config.num_processes_here));
   core_->devices = std::make_shared<const Devices>(config.devices);
+  core_->threads =
+      std::make_unique<ReplicaThreads>(count, threads, core_->streams, cpus_of_replicas(config, threads));
   core_->config = std::move(config);
-  core_->threads = std::make_unique<ReplicaThreads>(count, threads, core_->streams);
 }
 
 Strategy::~Strategy() = default;

@@ -25,7 +25,7 @@ struct StrategyConfig {
   /// Seed of the replicas' random streams. None: the process's current seed.
   std::optional<uint64_t> seed;
   BucketOptions buckets;
-  /// What `cross_device_ops` makes gradients smaller by; null: nothing.
+  /// Compresses gradients, as far as `cross_device_ops` can; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};

@@ -10,6 +10,7 @@ lockstep::StrategyConfig configure(const lockstep::StrategyRequest& request) {
           .intra_op_threads = request.options.intra_op_threads,
           .seed = request.options.seed,
           .buckets = request.options.buckets,
+          .gradient_compression = request.options.communication.gradient_compression,
           .timeout = request.options.timeout};
 }
 

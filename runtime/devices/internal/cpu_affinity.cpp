@@ -1,61 +1,52 @@
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 
-#include <hwloc.h>
 #include <sched.h>
 
-#include <stdexcept>
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 
 namespace lockstep {
 namespace {
 
-/// Returns null if hwloc fails to initialise.
-std::shared_ptr<hwloc_topology> make_topology() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return nullptr;
-  std::shared_ptr<hwloc_topology> owner(topology, hwloc_topology_destroy);
-  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // These plugins would start the drivers of GPUs, or talk to an X server, to learn more than is asked for.
-  for (const char* component : {"cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"})
-    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
-  return owner;
+Cpus common(const Cpus& a, const Cpus& b) {
+  Cpus both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
 }
 
 }  // namespace
 
-MachineTopology::MachineTopology() : topology_(make_topology()) {
-  if (topology_ && hwloc_topology_load(topology_.get()) != 0) topology_ = nullptr;
-}
-
-MachineTopology::MachineTopology(const std::string& xml) : topology_(make_topology()) {
-  // The size includes the final zero.
-  if (!topology_ ||
-      hwloc_topology_set_xmlbuffer(topology_.get(), xml.c_str(), static_cast<int>(xml.size() + 1)) != 0 ||
-      hwloc_topology_load(topology_.get()) != 0)
-    throw std::invalid_argument("MachineTopology: expected a machine in hwloc's XML format");
-}
-
-std::vector<int> MachineTopology::cpus_near(const std::string& pci_bus_id) const {
-  if (!topology_) return {};
-  const hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology_.get(), pci_bus_id.c_str());
-  if (device == nullptr) return {};
-  const hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology_.get(), device);
-  std::vector<int> cpus;
-  for (int cpu = hwloc_bitmap_first(parent->cpuset); cpu >= 0; cpu = hwloc_bitmap_next(parent->cpuset, cpu))
-    cpus.push_back(cpu);
+Cpus cpus_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return {};  // more CPUs than cpu_set_t can hold
+  Cpus cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
   return cpus;
 }
 
-void restrict_this_thread(const std::vector<int>& cpus) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;  // more CPUs than cpu_set_t can hold
-  cpu_set_t wanted;
-  CPU_ZERO(&wanted);
-  for (const int cpu : cpus) {
-    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &wanted);
+void restrict_this_thread(const Cpus& cpus) {
+  const Cpus wanted = common(cpus, cpus_of_this_thread());
+  if (wanted.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : wanted) CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+std::vector<Cpus> cpus_to_keep_to(const std::vector<Cpus>& near, const Cpus& allowed, int threads) {
+  std::vector<Cpus> kept;
+  for (const Cpus& own : near) {
+    Cpus cpus = common(own, allowed);
+    const auto sharing = std::count_if(near.begin(), near.end(),
+                                       [&](const Cpus& other) { return !common(other, cpus).empty(); });
+    if (cpus.size() < static_cast<size_t>(sharing) * static_cast<size_t>(threads)) cpus.clear();
+    kept.push_back(std::move(cpus));
   }
-  CPU_AND(&wanted, &wanted, &allowed);
-  if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof(wanted), &wanted);
+  return kept;
 }
 
 }  // namespace lockstep

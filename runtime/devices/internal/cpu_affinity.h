@@ -1,37 +1,23 @@
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
-
-struct hwloc_topology;
 
 namespace lockstep {
 
-/// The machine's CPUs and the PCI devices near them, as hwloc finds them. Thread-safe.
-///
-/// Example:
-///
-///     const auto cpus = MachineTopology().cpus_near("0000:3b:00.0");
-///     restrict_this_thread(cpus);
-class MachineTopology {
- public:
-  /// Looks at this machine; takes tens of milliseconds. Finds nothing if hwloc fails.
-  MachineTopology();
-  /// Reads a description of a machine in hwloc's XML format. Throws std::invalid_argument if it is not one.
-  explicit MachineTopology(const std::string& xml);
+/// Numbers of CPUs, in ascending order.
+using Cpus = std::vector<int>;
 
-  /// Returns the numbers of the CPUs that no others are nearer to the device than, in ascending order, such
-  /// as those of its NUMA node. Empty if the device is not known. `pci_bus_id` is
-  /// domain:bus:device.function, in hexadecimal digits of either case.
-  std::vector<int> cpus_near(const std::string& pci_bus_id) const;
-
- private:
-  std::shared_ptr<hwloc_topology> topology_;  // null if hwloc failed
-};
+/// Returns the CPUs that the calling thread may use. Empty if the system does not tell.
+Cpus cpus_of_this_thread();
 
 /// Restricts the calling thread, and the threads that it starts from now on, to those of `cpus` that it may
 /// use already. Leaves it as it is if it may use none of them, or if the system refuses.
-void restrict_this_thread(const std::vector<int>& cpus);
+void restrict_this_thread(const Cpus& cpus);
+
+/// Returns the CPUs that each replica is to keep to, or none if it is to use any. `near` has those nearest to
+/// each replica's device. A replica keeps to them if those of them that are `allowed` are enough for all
+/// replicas near any of them, each with `threads` threads: fewer CPUs than threads would slow operators down
+/// more than memory of another node does.
+std::vector<Cpus> cpus_to_keep_to(const std::vector<Cpus>& near, const Cpus& allowed, int threads);
 
 }  // namespace lockstep

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "lockstep/runtime/devices/internal/device_location.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 
 namespace lockstep {
@@ -23,8 +22,9 @@ struct ReplicaThreads::Job {
   StreamFence after{};                     // work on the replicas' streams
 };
 
-ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams)
-    : streams_(std::move(streams)) {
+ReplicaThreads::ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams,
+                               std::vector<Cpus> cpus)
+    : streams_(std::move(streams)), cpus_(std::move(cpus)) {
   threads_.reserve(static_cast<size_t>(count));
   try {
     for (int replica = 0; replica < count; ++replica) {
@@ -122,8 +122,7 @@ void ReplicaThreads::do_job(Job& job, int replica) const {
 }
 
 void ReplicaThreads::work(int replica) {
-  const ReplicaStream stream = streams_.empty() ? std::nullopt : streams_[static_cast<size_t>(replica)];
-  if (stream) keep_this_thread_near(stream->device());
+  if (!cpus_.empty()) restrict_this_thread(cpus_[static_cast<size_t>(replica)]);
   uint64_t seen = 0;
   while (true) {
     Job* job = nullptr;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/replicas/internal/replica_stream.h"
 
 namespace lockstep {
@@ -19,9 +20,10 @@ namespace lockstep {
 class ReplicaThreads {
  public:
   /// Starts `count` threads, in each of which ATen operators use `intra_op_threads` threads; other threads of
-  /// the process keep their setting. `streams` has one entry per replica, or is empty if all are on CPUs. The
-  /// thread of a replica on a GPU keeps to the CPUs nearest to it; see keep_this_thread_near().
-  ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {});
+  /// the process keep their setting. `streams` has one entry per replica, or is empty if all are on CPUs.
+  /// `cpus` has the CPUs that each replica's thread keeps to, see restrict_this_thread(), or is empty.
+  ReplicaThreads(int count, int intra_op_threads, std::vector<ReplicaStream> streams = {},
+                 std::vector<Cpus> cpus = {});
   /// Joins the threads.
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -61,6 +63,7 @@ class ReplicaThreads {
   int running_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   const std::vector<ReplicaStream> streams_;
+  const std::vector<Cpus> cpus_;
   std::vector<std::thread> threads_;
 };
 

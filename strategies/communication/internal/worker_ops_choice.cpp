@@ -88,11 +88,7 @@ void check_over_workers(const std::string& strategy, const Devices& devices,
   }
   backend->check_devices(devices);
   backend->prepare();
-  const auto& compression = communication.gradient_compression;
-  if (rounds_only(compression)) return;
-  throw InvalidArgument(c10::str("[", backend->name(),
-                                 "] expected a gradient compression that rounds to a shorter dtype, but got ",
-                                 compression->name(), ", which works on the host: ring takes it"));
+  backend->check_compression(communication.gradient_compression);
 }
 
 WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers, const Devices& devices,

@@ -28,6 +28,12 @@ std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const St
   return options.cross_device_ops;
 }
 
+/// Throws InvalidArgument if the op was asked for and cannot compress gradients so.
+void check_compression(const std::shared_ptr<CrossDeviceOps>& ops, const CommunicationOptions& options) {
+  const auto* backend = dynamic_cast<const BackendAllReduce*>(ops.get());
+  if (backend != nullptr) backend->check_compression(options.gradient_compression);
+}
+
 }  // namespace
 
 Devices default_devices() {
@@ -59,6 +65,7 @@ StrategyConfig single_process_config(std::string name, Devices devices, Strategy
   config.name = std::move(name);
   config.devices = std::move(devices);
   config.cross_device_ops = choose_ops(config.name, options);
+  check_compression(config.cross_device_ops, options.communication);
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
   config.buckets = options.buckets;

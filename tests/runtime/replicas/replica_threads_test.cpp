@@ -55,6 +55,16 @@ TEST(ReplicaThreads, DoWorkOfTheHostInTheSameThreadsAndKeepItsErrors) {
   EXPECT_FALSE(errors[2]);
 }
 
+TEST(ReplicaThreads, KeepToTheirCpus) {
+  const Cpus all = cpus_of_this_thread();
+  ReplicaThreads threads(2, 1, {}, {{all.back()}, {}});
+  std::vector<Cpus> used(2);
+  threads.run([&](int replica) { used[static_cast<size_t>(replica)] = cpus_of_this_thread(); },
+              ignore_failure);
+  EXPECT_EQ(used[0], Cpus{all.back()});
+  EXPECT_EQ(used[1], all);
+}
+
 TEST(ReplicaThreads, HaveTheirOwnNumberOfIntraOpThreadsAndChangeNobodyElses) {
   const auto in_a_new_thread = [] {
     int count = 0;
