@@ -65,6 +65,12 @@ RankInfo BackendChannel::rank_info(size_t local) const {
   return info;
 }
 
+std::function<void(const std::string&)> BackendChannel::announcer(int replica) const {
+  return [checked = checked_[static_cast<size_t>(replica)]](const std::string& description) {
+    checked->announce(description);
+  };
+}
+
 BackendChannel::~BackendChannel() {
   const bool goes_well = order_->is_complete() && (!workers_ || close_workers());
   watch_.reset();
@@ -153,7 +159,7 @@ void BackendChannel::connect() {
   }
   for (size_t rank = 0; rank < made.size(); ++rank) checked_[rank]->use(made[rank]);
   settling_runs_left_ = num_settling_runs_;
-  joined_before_run_ = order_->joined_by_all();
+  launched_before_run_ = checked_[0]->num_launched();
   {
     MutexLock lock(mutex_);
     connecting_.reset();
@@ -235,8 +241,8 @@ void BackendChannel::enter() {
     throw;
   }
   if (is_kept_together_) {
-    const uint64_t joined = order_->joined_by_all();
-    if (joined > std::exchange(joined_before_run_, joined)) --settling_runs_left_;
+    const uint64_t launched = checked_[0]->num_launched();
+    if (launched > std::exchange(launched_before_run_, launched)) --settling_runs_left_;
     for (const auto& checked : checked_) checked->limit_ahead(settling_runs_left_ > 0 ? 0 : kMostAhead);
   }
   order_->enter();
@@ -300,7 +306,7 @@ void BackendChannel::end_all(const Backends& backends) {
 void BackendChannel::keep_together(int num_runs) {
   is_kept_together_ = occupies_devices() && config_.devices.size() > 1;
   num_settling_runs_ = settling_runs_left_ = num_runs;
-  joined_before_run_ = order_->joined_by_all();
+  launched_before_run_ = checked_[0]->num_launched();
 }
 
 bool BackendChannel::occupies_devices() const {

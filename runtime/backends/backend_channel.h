@@ -82,6 +82,7 @@ class BackendChannel : public CollectiveChannel {
   ReplicaBackends backends(int replica) const override {
     ReplicaBackends both(backend(replica), on_host_->backend(replica));
     both.wire_dtype = config_.wire_dtype;
+    both.announce = announcer(replica);
     return both;
   }
   void check_usable() const override;
@@ -111,6 +112,7 @@ class BackendChannel : public CollectiveChannel {
   void end();
   void end_all(const Backends& backends);
   RankInfo rank_info(size_t local) const;
+  std::function<void(const std::string&)> announcer(int replica) const;
 
   BackendChannelConfig config_;
   BackendWorkers* const workers_;  // config_.workers
@@ -123,7 +125,7 @@ class BackendChannel : public CollectiveChannel {
   bool is_kept_together_ = false;
   int num_settling_runs_ = 0;  // runs with collectives after a connection in which all launch together
   int settling_runs_left_ = 0;
-  uint64_t joined_before_run_ = 0;
+  uint64_t launched_before_run_ = 0;
   mutable Mutex mutex_;
   std::shared_ptr<BackendConnection> connecting_ LOCKSTEP_GUARDED_BY(mutex_);
   Backends connected_ LOCKSTEP_GUARDED_BY(mutex_);  // Empty if enter() has to connect.

@@ -123,6 +123,7 @@ at::Tensor all_gather(const ReplicaBackends& channel, const at::Tensor& tensor, 
   if (axis < 0) axis += tensor.dim();
   const at::Tensor own = tensor.detach().contiguous();
   const BackendPointer& backend = channel.device;
+  if (channel.announce) channel.announce("all_gather along axis " + std::to_string(axis));
 
   // The host needs the sizes. This waits for the other ranks, but for no device.
   std::vector<at::Tensor> own_size{at::tensor({own.size(axis)}, at::kLong)};

@@ -2,6 +2,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
+#include "lockstep/runtime/collectives/internal/sparse_gradient.h"
 
 namespace lockstep {
 
@@ -15,13 +16,30 @@ const ReplicaBackends& ReplicaContext::collectives() const {
 }
 
 torch::Tensor ReplicaContext::all_reduce(ReduceOp op, const torch::Tensor& value) {
-  const WaitClock::Wait wait(state_.waits);
-  return lockstep::all_reduce(collectives().device, op, {value})[0];
+  return all_reduce(op, std::vector<torch::Tensor>{value})[0];
 }
 
 std::vector<torch::Tensor> ReplicaContext::all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values) {
   const WaitClock::Wait wait(state_.waits);
-  return lockstep::all_reduce(collectives().device, op, values);
+  std::vector<torch::Tensor> dense;
+  for (const auto& value : values) {
+    if (value.layout() == torch::kSparse && value.requires_grad())
+      throw InvalidArgument("[all_reduce] expected sparse values without gradients: detach() them first");
+    if (value.layout() != torch::kSparse) dense.push_back(value);
+  }
+  if (dense.size() == values.size()) return lockstep::all_reduce(collectives().device, op, values);
+  auto reduced = dense.empty() ? dense : lockstep::all_reduce(collectives().device, op, dense);
+  std::vector<torch::Tensor> results;
+  size_t next = 0;
+  for (const auto& value : values) {
+    if (value.layout() != torch::kSparse) {
+      results.push_back(std::move(reduced[next++]));
+      continue;
+    }
+    torch::Tensor sum = sum_sparse(collectives(), value);
+    results.push_back(op == ReduceOp::kMean ? sum / state_.num_replicas : sum);
+  }
+  return results;
 }
 
 void ReplicaContext::all_reduce_(ReduceOp op, const torch::Tensor& value) {
@@ -42,7 +60,9 @@ torch::Tensor ReplicaContext::all_gather(const torch::Tensor& value, int64_t axi
 int64_t ReplicaContext::sum_on_host(int64_t number) {
   const WaitClock::Wait wait(state_.waits);
   const torch::Tensor sum = torch::tensor({number}, torch::kLong);
-  lockstep::all_reduce_(*collectives().host, ReduceOp::kSum, {sum});
+  const ReplicaBackends& channel = collectives();
+  if (channel.announce) channel.announce("sum_on_host");
+  lockstep::all_reduce_(*channel.host, ReduceOp::kSum, {sum});
   return sum.item<int64_t>();
 }
 

@@ -130,8 +130,9 @@ class ReplicaContext {
   std::optional<int64_t> local_batch_size() const { return batch_.local_size; }
 
   /// Returns new tensors with the sum or mean over the replicas. Differentiable: the gradient is an
-  /// all-reduce with the same op, so backward is a collective too. Throws InvalidArgument for a mean of
-  /// integers.
+  /// all-reduce with the same op, so backward is a collective too. Sparse values have the same shape on all
+  /// replicas, and are summed to a coalesced sparse tensor without gradients. Throws InvalidArgument for a
+  /// mean of integers, and for a sparse value that requires a gradient.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
   /// The same in place and without gradients. With BackendAllReduce, tensors must be on the replica's device;

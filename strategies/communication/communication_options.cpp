@@ -1,5 +1,7 @@
 #include "lockstep/strategies/communication/communication_options.h"
 
+#include <algorithm>
+
 #include <array>
 #include <utility>
 
@@ -22,6 +24,13 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& ove
   if (overrides.implementation != defaults.implementation) merged.implementation = overrides.implementation;
   if (overrides.gradient_compression) merged.gradient_compression = overrides.gradient_compression;
   return merged;
+}
+
+BucketOptions CommunicationOptions::packed(BucketOptions buckets) const {
+  if (bytes_per_pack == 0) return buckets;
+  buckets.bucket_bytes = bytes_per_pack + 1;  // buckets are closed once they reach their size
+  buckets.first_bucket_bytes = std::min(buckets.first_bucket_bytes, buckets.bucket_bytes);
+  return buckets;
 }
 
 void CommunicationOptions::check() const {

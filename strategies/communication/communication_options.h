@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/runtime/collectives/bucket_options.h"
+
 namespace lockstep {
 
 class GradientCompression;
@@ -19,7 +21,8 @@ enum class CommunicationImplementation {
 
 /// Options of the communication between replicas, as in tf.distribute.
 struct CommunicationOptions {
-  /// Gradients are packed into collectives of up to this many bytes. 0: the size in BucketOptions.
+  /// Gradients are packed into collectives: a new one begins once the last one exceeds this many bytes, as in
+  /// tf.distribute. 0: the sizes in BucketOptions.
   int64_t bytes_per_pack = 0;
   /// Limit of every wait for other replicas. None: the timeout of the strategy's options.
   std::optional<std::chrono::milliseconds> timeout;
@@ -33,6 +36,9 @@ struct CommunicationOptions {
 
   /// Returns these options with those of `overrides` that differ from their defaults.
   CommunicationOptions merge(const CommunicationOptions& overrides) const;
+  /// Returns `buckets` with the pack size of these options, if they have one. The first bucket may be smaller
+  /// still, so that the first sums start early.
+  BucketOptions packed(BucketOptions buckets) const;
   /// Throws InvalidArgument for negative bytes and for a timeout that is not positive.
   void check() const;
 };

@@ -28,9 +28,23 @@ void check_values(const std::vector<torch::Tensor>& values) {
                                    values[0].sizes(), " and replica ", i, " has ", values[i].sizes(),
                                    "; give an axis to reduce over values of different sizes"));
   }
+  for (size_t i = 1; i < values.size(); ++i) {
+    if (values[i].layout() == values[0].layout()) continue;
+    throw InvalidArgument(c10::str("[reduce] expected the same layout on every replica, but replica 0 has ",
+                                   values[0].layout(), " and replica ", i, " has ", values[i].layout()));
+  }
+}
+
+bool is_sparse(const std::vector<torch::Tensor>& values) {
+  return !values.empty() && values[0].layout() != torch::kStrided;
 }
 
 }  // namespace
+
+bool share_memory(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.layout() != torch::kStrided || b.layout() != torch::kStrided) return a.is_same(b);
+  return a.is_alias_of(b);
+}
 
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0)
@@ -54,6 +68,7 @@ std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector
   check_values(values);
   if (values.size() == 1) return broadcast(values[0], destinations);
   torch::Tensor result = sum(values, destinations[0]);
+  if (result.layout() == torch::kSparse) result = result.coalesce();
   if (op == ReduceOp::kMean) result = result / static_cast<int64_t>(values.size());
   return broadcast(result, destinations);
 }
@@ -61,6 +76,21 @@ std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector
 std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(
     ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   check_destinations("batch_reduce", destinations);
+  std::vector<std::vector<torch::Tensor>> dense;
+  for (const auto& value : values) {
+    if (!is_sparse(value)) dense.push_back(value);
+  }
+  auto reduced = batch_reduce_dense(op, dense, destinations);
+  if (dense.size() == values.size()) return reduced;
+  std::vector<std::vector<torch::Tensor>> results;
+  size_t next = 0;
+  for (const auto& value : values)
+    results.push_back(is_sparse(value) ? reduce(op, value, destinations) : std::move(reduced[next++]));
+  return results;
+}
+
+std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce_dense(
+    ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   std::vector<std::vector<torch::Tensor>> results;
   // A single value needs no packing, and values of a single replica are returned as they are.
   bool packable = num_packs_ > 0 && values.size() > 1 && values[0].size() > 1;
@@ -114,7 +144,7 @@ std::vector<torch::Tensor> CrossDeviceOps::broadcast(const torch::Tensor& value,
     const torch::Tensor there = value.to(device.torch_device());
     // Logical devices share memory, so the second one needs a separate copy.
     const bool shared = std::any_of(copies.begin(), copies.end(),
-                                    [&](const torch::Tensor& other) { return other.is_alias_of(there); });
+                                    [&](const torch::Tensor& other) { return share_memory(other, there); });
     copies.push_back(shared ? there.clone() : there);
   }
   return copies;

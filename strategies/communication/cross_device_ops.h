@@ -58,12 +58,13 @@ class CrossDeviceOps {
 
   /// Reduces one value for each replica, in replica order, and returns the sum or mean on each of
   /// `destinations`. Values must agree in shape. The mean of several integers is floating-point. A single
-  /// value is passed to broadcast() unchanged. Throws InvalidArgument if there is no value or no destination,
-  /// or if shapes differ.
+  /// value is passed to broadcast() unchanged. The sum of sparse values is sparse and coalesced. Throws
+  /// InvalidArgument if there is no value or no destination, if shapes differ, or if only some values are
+  /// sparse.
   std::vector<torch::Tensor> reduce(ReduceOp op, const std::vector<torch::Tensor>& values,
                                     const Devices& destinations) const;
   /// Reduces several values to the same destinations, packed; `values[i]` holds one value for each replica.
-  /// Throws as reduce().
+  /// Sparse values are reduced one by one. Throws as reduce().
   std::vector<std::vector<torch::Tensor>> batch_reduce(ReduceOp op,
                                                        const std::vector<std::vector<torch::Tensor>>& values,
                                                        const Devices& destinations) const;
@@ -77,8 +78,15 @@ class CrossDeviceOps {
   virtual torch::Tensor sum(const std::vector<torch::Tensor>& values, const LogicalDevice& destination) const;
 
  private:
+  std::vector<std::vector<torch::Tensor>> batch_reduce_dense(
+      ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const;
+
   int num_packs_;
 };
+
+/// Returns whether a change of one of the tensors changes the other. Sparse tensors share no memory but with
+/// themselves.
+bool share_memory(const torch::Tensor& a, const torch::Tensor& b);
 
 struct ReductionToOneDeviceOptions {
   /// Device that makes the sums of reductions between runs; empty: the first destination. Inside a run, the

@@ -60,7 +60,7 @@ Mirrored<torch::Tensor> StrategyExtended::broadcast_to(const torch::Tensor& valu
   auto copies = strategy_.cross_device_ops().broadcast(value, strategy_.devices());
   // The first copy may be the given tensor itself, but the strategy must own a mirrored value.
   for (auto& copy : copies) {
-    if (copy.is_alias_of(value)) copy = copy.clone();
+    if (share_memory(copy, value)) copy = copy.clone();
   }
   return Mirrored<torch::Tensor>(std::move(copies), std::make_shared<const Devices>(strategy_.devices()));
 }

@@ -11,6 +11,24 @@
 #include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep {
+namespace {
+
+/// Returns the sum of all workers' tensors on the device of `own`.
+torch::Tensor sum_over_workers(WorkerGroup& workers, const torch::Tensor& own) {
+  if (own.layout() == torch::kStrided) return workers.sum(own).to(own.device());
+  const torch::Tensor coalesced = own.coalesce();
+  std::vector<torch::Tensor> indices;
+  std::vector<torch::Tensor> values;
+  for (auto& of_worker : workers.gather_tensors({coalesced.indices(), coalesced.values()})) {
+    indices.push_back(std::move(of_worker.at(0)));
+    values.push_back(std::move(of_worker.at(1)));
+  }
+  return torch::sparse_coo_tensor(torch::cat(indices, 1), torch::cat(values), own.sizes())
+      .coalesce()
+      .to(own.device());
+}
+
+}  // namespace
 
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                                std::optional<int64_t> axis) try {
@@ -20,7 +38,7 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   if (!axis) {
     if (!workers) return cross_device_ops().reduce(op, local, destination)[0];
     const auto here = cross_device_ops().reduce(ReduceOp::kSum, local, destination)[0];
-    const auto total = workers->sum(here).to(here.device());
+    const auto total = sum_over_workers(*workers, here);
     return op == ReduceOp::kMean ? total / num_replicas_ : total;
   }
   std::vector<torch::Tensor> sums;
@@ -37,7 +55,7 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   }
   torch::Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums, destination)[0];
   if (workers) {
-    total = workers->sum(total).to(total.device());
+    total = sum_over_workers(*workers, total);
     count = workers->sum(torch::tensor({count}, torch::kLong)).item<int64_t>();
   }
   return op == ReduceOp::kMean ? total / count : total;

@@ -81,8 +81,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
                          StrategyOptions options, const ClusterOptions& cluster) {
   options.communication.check();
   if (options.communication.timeout) options.timeout = *options.communication.timeout;
-  if (options.communication.bytes_per_pack > 0)
-    options.buckets.bucket_bytes = options.communication.bytes_per_pack;
+  options.buckets = options.communication.packed(options.buckets);
   if (options.replicas_per_device < 1) {
     throw InvalidArgument(c10::str("[", kName, "] expected 1 or more replicas a device, but got ",
                                    options.replicas_per_device));

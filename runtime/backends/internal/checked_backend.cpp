@@ -66,6 +66,7 @@ void CheckedBackend::check_launched() {
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
+  ++num_launched_;
   if (is_capturing_) {
     auto captured = join(std::move(launch), /*is_watched=*/false);
     captured->start(*inner());
@@ -85,9 +86,14 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
 }
 
 std::function<void(std::function<bool()>)> CheckedBackend::begin_replay() {
+  ++num_launched_;
   const auto work =
       join({c10d::OpType::UNKNOWN, "a captured function", nullptr, nullptr}, /*is_watched=*/true);
   return [work](std::function<bool()> is_done) { work->follow(std::move(is_done)); };
+}
+
+void CheckedBackend::announce(const std::string& description) {
+  join({c10d::OpType::UNKNOWN, description, nullptr, nullptr}, /*is_watched=*/false);
 }
 
 c10::intrusive_ptr<CheckedWork> CheckedBackend::join(Launch launch, bool is_watched) {

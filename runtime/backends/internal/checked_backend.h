@@ -57,6 +57,11 @@ class CheckedBackend : public c10d::Backend {
   /// from the rank's thread.
   std::function<void(std::function<bool()> is_done)> begin_replay();
 
+  /// Returns how many collectives, and graphs with some, the rank has begun to launch. Call it between runs.
+  uint64_t num_launched() const { return num_launched_; }
+  /// Joins a collective that the rank does elsewhere. Throws as a collective does.
+  void announce(const std::string& description);
+
   const std::string getBackendName() const override { return info_->op; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
@@ -86,6 +91,7 @@ class CheckedBackend : public c10d::Backend {
   const std::shared_ptr<CollectiveOrder> order_;
   bool is_capturing_ = false;
   std::optional<uint64_t> ahead_;
+  uint64_t num_launched_ = 0;
   mutable Mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_ LOCKSTEP_GUARDED_BY(mutex_);
   std::deque<c10::intrusive_ptr<CheckedWork>> launched_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -28,6 +28,14 @@ at::Tensor coalesced_rows(const at::Tensor& gradient) {
       ._coalesced_(true);
 }
 
+at::Tensor sum_sparse(const ReplicaBackends& channel, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = coalesced_rows(value);
+  const at::Tensor indices = gather_rows(channel, own.indices().t().contiguous());
+  const at::Tensor values = gather_rows(channel, own.values().contiguous());
+  return at::sparse_coo_tensor(indices.t(), values, own.sizes()).coalesce();
+}
+
 at::Tensor sum_sparse_gradient(const ReplicaBackends& channel, const at::Tensor& parameter,
                                const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
@@ -40,10 +48,7 @@ at::Tensor sum_sparse_gradient(const ReplicaBackends& channel, const at::Tensor&
         at::empty({1, 0}, parameter.options().dtype(at::kLong).requires_grad(false)),
         at::empty(value_sizes, parameter.options().requires_grad(false)), parameter.sizes());
   }
-  local = coalesced_rows(local);
-  const at::Tensor indices = gather_rows(channel, local.indices().t().contiguous());
-  const at::Tensor values = gather_rows(channel, local.values().contiguous());
-  return at::sparse_coo_tensor(indices.t(), values, parameter.sizes()).coalesce();
+  return sum_sparse(channel, local);
 }
 
 }  // namespace lockstep

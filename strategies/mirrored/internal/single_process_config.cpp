@@ -59,8 +59,7 @@ Devices devices_of_replicas(const std::string& strategy, const std::vector<std::
 
 StrategyConfig single_process_config(std::string name, Devices devices, StrategyOptions options) {
   options.communication.check();
-  if (options.communication.bytes_per_pack > 0)
-    options.buckets.bucket_bytes = options.communication.bytes_per_pack;
+  options.buckets = options.communication.packed(options.buckets);
   StrategyConfig config;
   config.name = std::move(name);
   config.devices = std::move(devices);

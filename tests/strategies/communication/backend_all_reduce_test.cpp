@@ -93,6 +93,27 @@ TEST_F(OverABackend, TensorsOfAnyStridesAndDtypesAreSummed) {
   });
 }
 
+TEST_F(OverABackend, SparseValuesAreSummedBesideDenseOnes) {
+  const auto fn = [](ReplicaContext& replica) {
+    const int64_t own = replica.replica_id();
+    const auto rows = torch::tensor({int64_t{4}, own, own}).unsqueeze(0);  // not coalesced
+    const auto sparse = torch::sparse_coo_tensor(rows, torch::full({3, 2}, own + 1.0), {5, 2});
+    auto results = replica.all_reduce(ReduceOp::kMean, Tensors{torch::ones({2}), sparse});
+    const auto sum = replica.all_reduce(ReduceOp::kSum, sparse);
+    EXPECT_TRUE(sum.is_coalesced());
+    EXPECT_THROW(replica.all_reduce(ReduceOp::kSum, sparse.clone().requires_grad_()), InvalidArgument);
+    return Tensors{results[0], results[1].to_dense(), sum.to_dense()};
+  };
+  const auto results = expect_as_local(fn);
+  torch::Tensor expected = torch::zeros({5, 2});
+  for (int own = 0; own < kReplicas; ++own) {
+    expected[own] += 2 * (own + 1.0);
+    expected[4] += own + 1.0;
+  }
+  EXPECT_TRUE(torch::equal(results[2], expected));
+  EXPECT_TRUE(torch::equal(results[1], expected / kReplicas));
+}
+
 // The backend gets complex numbers as pairs of real ones.
 TEST_F(OverABackend, RefusesProductsAndExtremesOfComplexNumbers) {
   const auto channel =
@@ -293,7 +314,20 @@ TEST_F(OverABackend, NamesTheCallsThatDifferBeforeTheSecondIsLaunched) {
          replica.broadcast_(value);
          return Tensors{};
        },
-       "broadcast from 0 Float[2]"}};
+       "broadcast from 0 Float[2]"},
+      // These two begin on the host.
+      {[](ReplicaContext& replica) {
+         const auto value = torch::ones({2});
+         if (replica.replica_id() != 1) return replica.all_reduce(ReduceOp::kSum, Tensors{value});
+         return Tensors{replica.all_gather(value)};
+       },
+       "all_gather along axis 0"},
+      {[](ReplicaContext& replica) {
+         const auto value = torch::ones({2});
+         if (replica.replica_id() == 1) replica.sum_on_host(1);
+         return replica.all_reduce(ReduceOp::kSum, Tensors{value});
+       },
+       "sum_on_host"}};
   for (const auto& [fn, text] : mismatches) {
     const auto begin = std::chrono::steady_clock::now();
     const auto message = message_of<CollectiveMismatch>([&, fn = fn] { strategy_.run(fn); });

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/gradients/bucket_layout.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
@@ -19,6 +23,35 @@ TEST(CommunicationOptions, TakesOfAnOverrideOnlyWhatIsNotItsDefault) {
       own.merge({.bytes_per_pack = 7, .implementation = CommunicationImplementation::kRing});
   EXPECT_EQ(merged, (CommunicationOptions{7, seconds(5), CommunicationImplementation::kRing}));
   EXPECT_EQ(CommunicationOptions().merge(own), own);
+}
+
+/// Returns the packs of gradients of these sizes, the first of which arrives first.
+std::vector<std::vector<size_t>> packs_of(const std::vector<int64_t>& bytes, int64_t bytes_per_pack) {
+  std::vector<BucketItem> items;
+  std::vector<size_t> order;
+  for (const int64_t size : bytes) {
+    order.push_back(items.size());
+    items.push_back({size, "float"});
+  }
+  return assign_buckets(items, order, CommunicationOptions{.bytes_per_pack = bytes_per_pack}.packed({}));
+}
+
+// The values are those of group_by_size() in TensorFlow's cross_device_utils.
+TEST(CommunicationOptions, PacksAsTensorFlowDoes) {
+  using Packs = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(packs_of({4, 4, 8, 16, 4}, 8), (Packs{{0, 1, 2}, {3}, {4}}));
+  EXPECT_EQ(packs_of({4, 4, 8, 16, 4}, 1), (Packs{{0}, {1}, {2}, {3}, {4}}));
+  EXPECT_EQ(packs_of({4, 4, 8, 16, 4}, 15), (Packs{{0, 1, 2}, {3}, {4}}));
+  EXPECT_EQ(packs_of({4, 4, 8, 16, 4}, 16), (Packs{{0, 1, 2, 3}, {4}}));
+  EXPECT_EQ(packs_of({4, 4, 8, 16, 4}, 1000), (Packs{{0, 1, 2, 3, 4}}));
+}
+
+TEST(CommunicationOptions, LeaveTheFirstBucketSmallIfPacksAreLarger) {
+  const BucketOptions buckets{.first_bucket_bytes = 10, .bucket_bytes = 100};
+  EXPECT_EQ(CommunicationOptions{}.packed(buckets).bucket_bytes, 100);
+  const auto packed = CommunicationOptions{.bytes_per_pack = 50}.packed(buckets);
+  EXPECT_EQ(packed.first_bucket_bytes, 10);
+  EXPECT_EQ(packed.bucket_bytes, 51);
 }
 
 TEST(CommunicationOptions, RefusesNegativeBytesAndTimeoutsThatAreNotPositive) {

@@ -37,6 +37,54 @@ TEST_F(Extended, ReduceToGivesOneTensorADestination) {
   EXPECT_NE(message.find("'tpu:0'"), std::string::npos) << message;
 }
 
+/// Row r + 1 and row 0 of replica r's value are r + 1 times `scale`.
+torch::Tensor rows_of(int replica, double scale) {
+  const auto rows = torch::tensor({int64_t{0}, int64_t{replica} + 1}).unsqueeze(0);
+  return torch::sparse_coo_tensor(rows, torch::full({2, 2}, scale * (replica + 1)), {5, 2});
+}
+
+PerReplica<torch::Tensor> sparse_rows(Strategy& strategy, double scale) {
+  return strategy.distribute_values_from_function(
+      [scale](const ValueContext& context) { return rows_of(context.replica_id_in_sync_group, scale); });
+}
+
+void expect_sum_of_rows(const torch::Tensor& sum, double scale) {
+  EXPECT_EQ(sum.layout(), torch::kSparse);
+  EXPECT_TRUE(sum.is_coalesced());
+  torch::Tensor expected = torch::zeros({5, 2});
+  for (int replica = 0; replica < 3; ++replica) expected += rows_of(replica, scale).to_dense();
+  EXPECT_TRUE(torch::equal(sum.to_dense(), expected));
+}
+
+TEST_F(Extended, SparseValuesAreReducedToSparseOnes) {
+  const auto sums =
+      strategy_.extended().reduce_to(ReduceOp::kSum, sparse_rows(strategy_, 1), {"cpu:0", "cpu:2", "cpu:0"});
+  ASSERT_EQ(sums.size(), 3U);
+  for (const auto& sum : sums) expect_sum_of_rows(sum, 1);
+  sums[0].values().fill_(0);
+  expect_sum_of_rows(sums[1], 1);  // each destination has memory of its own
+  expect_sum_of_rows(strategy_.reduce(ReduceOp::kMean, sparse_rows(strategy_, 1)) * 3, 1);
+}
+
+TEST_F(Extended, SparseValuesAreReducedBesideDenseOnes) {
+  const auto sums = strategy_.extended().batch_reduce_to(
+      ReduceOp::kSum, {ids(1), sparse_rows(strategy_, 1), ids(2), sparse_rows(strategy_, 3)}, {"cpu:0"});
+  EXPECT_TRUE(torch::equal(sums.at(0).at(0), torch::full({2}, 6.0)));
+  expect_sum_of_rows(sums.at(1).at(0), 1);
+  EXPECT_TRUE(torch::equal(sums.at(2).at(0), torch::full({2}, 12.0)));
+  expect_sum_of_rows(sums.at(3).at(0), 3);
+}
+
+TEST_F(Extended, ValuesThatAreSparseOnSomeReplicasOnlyAreRefused) {
+  const auto mixed = strategy_.distribute_values_from_function([](const ValueContext& context) {
+    const auto rows = rows_of(context.replica_id_in_sync_group, 1);
+    return context.replica_id_in_sync_group == 1 ? rows.to_dense() : rows;
+  });
+  const auto message =
+      message_of<InvalidArgument>([&] { strategy_.extended().reduce_to(ReduceOp::kSum, mixed, {"cpu:0"}); });
+  EXPECT_NE(message.find("replica 0 has Sparse and replica 1 has Strided"), std::string::npos) << message;
+}
+
 TEST_F(Extended, BatchReduceToTakesSeveralValuesAtOnce) {
   const auto results =
       strategy_.extended().batch_reduce_to(ReduceOp::kSum, {ids(1), ids(10)}, {"cpu:0", "cpu:1"});

@@ -175,6 +175,30 @@ TEST(MultiWorkerMirroredStrategy, BringsMetricsOfAllWorkersTogether) {
   }));
 }
 
+TEST(MultiWorkerMirroredStrategy, ReducesSparseValuesOfAllWorkers) {
+  expect_no_worker_failed(run_strategies({2, 1}, [](MultiWorkerMirroredStrategy& strategy) {
+    // Replica r has r + 1 in row r, and in row 3.
+    const auto rows = strategy.distribute_values_from_function([](const ValueContext& context) {
+      const int64_t own = context.replica_id_in_sync_group;
+      return torch::sparse_coo_tensor(torch::tensor({own, int64_t{3}}).unsqueeze(0),
+                                      torch::full({2}, own + 1.0), {4});
+    });
+    const auto expected = torch::tensor({1.0, 2.0, 3.0, 6.0}, torch::kFloat);
+    const auto sum = strategy.reduce(ReduceOp::kSum, rows);
+    EXPECT_TRUE(sum.is_coalesced());
+    EXPECT_TRUE(torch::equal(sum.to_dense(), expected));
+    EXPECT_TRUE(torch::allclose(strategy.reduce(ReduceOp::kMean, rows).to_dense(), expected / 3));
+    const auto everywhere = strategy.extended().reduce_to(ReduceOp::kSum, rows, {"cpu:0", "cpu:1"});
+    for (const auto& copy : everywhere) EXPECT_TRUE(torch::equal(copy.to_dense(), expected));
+    strategy.run([&](ReplicaContext& replica) {
+      const int64_t own = replica.replica_id();
+      const auto value = torch::sparse_coo_tensor(torch::tensor({own}).unsqueeze(0), torch::ones({1}), {4});
+      EXPECT_TRUE(torch::equal(replica.all_reduce(ReduceOp::kSum, value).to_dense(),
+                               torch::tensor({1.0F, 1.0F, 1.0F, 0.0F})));
+    });
+  }));
+}
+
 TEST(MultiWorkerMirroredStrategy, MakesTheReplicasRandomStreamsOfTheChiefsSeed) {
   const auto draws_of = [](const std::vector<int>& layout, const std::vector<uint64_t>& seeds) {
     std::vector<torch::Tensor> draws(layout.size());
