@@ -52,6 +52,26 @@ class PerReplica {
     return values_[static_cast<size_t>(local_index(replica))];
   }
 
+  /// Returns the value of a local replica by its number, from 0. Throws std::out_of_range if there is none.
+  typename std::vector<T>::reference operator[](int replica) {
+    return values_.at(static_cast<size_t>(replica));
+  }
+  typename std::vector<T>::const_reference operator[](int replica) const {
+    return values_.at(static_cast<size_t>(replica));
+  }
+
+  /// Returns what `function` returns for each value, on the same devices.
+  ///
+  ///     const auto shares = losses.map([](const torch::Tensor& loss) { return loss.item<double>(); });
+  template <typename Fn>
+  auto map(const Fn& function) const {
+    using R = std::remove_cvref_t<std::invoke_result_t<const Fn&, const T&>>;
+    std::vector<R> results;
+    results.reserve(values_.size());
+    for (const auto& value : values_) results.push_back(function(value));
+    return PerReplica<R>(std::move(results), devices_);
+  }
+
   const std::vector<T>& local_values() const { return values_; }
   std::vector<T>& local_values() { return values_; }
   const Devices& devices() const { return devices_; }

@@ -6,6 +6,10 @@
 
 #include <memory>
 #include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/runtime/replicas/replica_context.h"
 
@@ -53,6 +57,24 @@ TEST(PerReplica, GivesEachReplicaItsOwnValueByItsLocalNumber) {
     EXPECT_EQ(std::as_const(values)[replica], 10 * (local + 1) + 1);
   }
   EXPECT_EQ(values.local_values(), (std::vector<int>{11, 21}));
+}
+
+TEST(PerReplica, GivesTheValueOfALocalReplica) {
+  PerReplica<int> values({10, 20}, two_cpus());
+  values[0] = 11;
+  EXPECT_EQ(values[0], 11);
+  EXPECT_EQ(std::as_const(values)[1], 20);
+  EXPECT_THROW(values[2], std::out_of_range);
+  EXPECT_THROW(std::as_const(values)[-1], std::out_of_range);
+}
+
+TEST(PerReplica, MapsEachValueOnItsDevice) {
+  PerReplica<int> values({10, 20}, two_cpus());
+  values.set_batch_sizes({2, {1, 1}});
+  const auto texts = values.map([](const int& value) { return std::to_string(value); });
+  EXPECT_EQ(texts.local_values(), (std::vector<std::string>{"10", "20"}));
+  EXPECT_EQ(texts.devices(), values.devices());
+  EXPECT_FALSE(texts.batch_sizes());  // they are of the batch, not of what was computed from it
 }
 
 TEST(PerReplica, CarriesTheSizesOfItsBatch) {

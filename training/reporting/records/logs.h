@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,8 @@ namespace lockstep {
 ///
 ///     Logs logs;
 ///     logs.set("loss", 0.25);
-///     if (const auto loss = logs.find("loss")) std::cout << *loss << '\n';
+///     std::cout << logs.at("loss") << '\n';
+///     if (const auto accuracy = logs.find("accuracy")) std::cout << *accuracy << '\n';
 class Logs {
  public:
   using Entry = std::pair<std::string, double>;
@@ -32,6 +34,14 @@ class Logs {
       if (entry.first == name) return entry.second;
     }
     return std::nullopt;
+  }
+  /// Returns the number. Throws std::out_of_range, naming the numbers that there are, if it was not set.
+  double at(const std::string& name) const {
+    if (const auto value = find(name)) return *value;
+    std::string names;
+    for (const auto& entry : entries_) names += (names.empty() ? "" : ", ") + entry.first;
+    throw std::out_of_range("[Logs] expected one of: " + (names.empty() ? "nothing" : names) + "; but got '" +
+                            name + "'");
   }
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }
