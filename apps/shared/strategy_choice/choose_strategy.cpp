@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/print.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
@@ -89,6 +90,12 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   if (needs.parameters) request.parameters = *needs.parameters;
   request.cluster_resolver = requested_cluster(choice);
   if (!needs.parameters) refuse_servers(request, needs.program);
+  if (choice.strategy == "multi_worker" && request.cluster_resolver == nullptr) {
+    log_line(
+        needs.program,
+        "warning: --strategy multi_worker: no cluster was found, so this process trains alone; start the "
+        "workers by scripts/launch_local.sh, torchrun, srun or mpirun, or give --worker-hosts");
+  }
   request.options.communication.implementation = parse_communication(choice.communication);
   request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);
   std::string flags = "--strategy " + choice.strategy;

@@ -20,7 +20,8 @@ struct StrategyNeeds {
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.
-/// Throws UsageError naming the flags if it cannot be made here.
+/// Warns on standard error if --strategy multi_worker finds no cluster. Throws UsageError naming the flags if
+/// the strategy cannot be made here.
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs = {});
 
 /// Returns the cluster for which the strategy would be made, from the flags or the environment; null if there

@@ -17,6 +17,7 @@ namespace lockstep::apps {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 std::string refusal(const StrategyChoice& options) {
@@ -40,6 +41,17 @@ TEST(StrategyChoice, TakesNamedDevicesInTheirOrder) {
   const auto made = choose_strategy({.strategy = "mirrored", .devices = {"CPU:1", "cpu:0"}});
   const Devices expected{{DeviceKind::kCpu, 1}, {DeviceKind::kCpu, 0}};
   EXPECT_EQ(made.strategy->devices(), expected);
+}
+
+TEST(StrategyChoice, WarnsOfAWorkerWithoutACluster) {
+  const auto errors_of = [](const StrategyChoice& choice) {
+    ::testing::internal::CaptureStderr();
+    choose_strategy(choice, {.program = "a_program"});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(errors_of({.strategy = "multi_worker", .devices = {"cpu:0"}}),
+              HasSubstr("a_program: warning: --strategy multi_worker: no cluster was found"));
+  EXPECT_THAT(errors_of({.strategy = "auto", .devices = {"cpu:0"}}), Not(HasSubstr("warning")));
 }
 
 TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
