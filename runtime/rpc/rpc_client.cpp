@@ -34,6 +34,7 @@ RpcClient::RpcClient(const RpcClientOptions& options)
 StreamSocket RpcClient::connect(const RpcClientOptions& options) {
   const auto token = job_token_of(options.token);
   const auto deadline = StreamSocket::Clock::now() + options.connect_timeout;
+  std::string reason;
   for (milliseconds pause{10};; pause = std::min(pause * 2, milliseconds(500))) {
     try {
       auto socket = StreamSocket::connect(options.host, options.port, deadline);
@@ -42,11 +43,14 @@ StreamSocket RpcClient::connect(const RpcClientOptions& options) {
     } catch (const ClusterError& error) {
       throw ClusterError(c10::str(name_, ": ", error.what()));
     } catch (const std::system_error& error) {
+      // If the time ends within an attempt, the answer to an earlier one says more.
+      if (reason.empty() || error.code() != std::errc::timed_out)
+        reason = text_of(error, options.connect_timeout);
       // The server may be about to start, or to restart.
       if (StreamSocket::Clock::now() + pause >= deadline)
         throw PeerLost(c10::str(name_, ": expected it to answer within ",
                                 std::chrono::duration<double>(options.connect_timeout).count(),
-                                " s, but got: ", text_of(error, options.connect_timeout)));
+                                " s, but got: ", reason));
     }
     std::this_thread::sleep_for(pause);
   }
