@@ -18,7 +18,8 @@ std::shared_ptr<hwloc_topology> make_topology() {
   std::shared_ptr<hwloc_topology> owner(topology, hwloc_topology_destroy);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   // These plugins would start the drivers of GPUs, or talk to an X server, to learn more than is asked for.
-  for (const char* component : {"cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"})
+  // The last one finds what hwloc itself finds in /sys, by a library that never frees what it allocates.
+  for (const char* component : {"cuda", "nvml", "rsmi", "levelzero", "opencl", "gl", "pci"})
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   return owner;
 }

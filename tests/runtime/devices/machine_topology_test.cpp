@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -55,6 +59,27 @@ TEST(MachineTopology, GivesNoCpusToADeviceThatItDoesNotKnow) {
   EXPECT_THAT(machine.cpus_near("0000:00:01.0"), IsEmpty());
   EXPECT_THAT(machine.cpus_near("gpu:0"), IsEmpty());
   EXPECT_THAT(MachineTopology().cpus_near("ffff:ff:1f.7"), IsEmpty());
+}
+
+/// Returns the bus ids of this machine's PCI devices for storage and networks, which hwloc looks for as it
+/// does for GPUs.
+std::vector<std::string> devices_of_this_machine() {
+  std::vector<std::string> ids;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/bus/pci/devices", none)) {
+    std::string device_class;
+    std::ifstream(entry.path() / "class") >> device_class;
+    if (device_class.starts_with("0x01") || device_class.starts_with("0x02"))
+      ids.push_back(entry.path().filename().string());
+  }
+  return ids;
+}
+
+TEST(MachineTopology, FindsTheDevicesOfThisMachine) {
+  const auto ids = devices_of_this_machine();
+  if (ids.empty()) GTEST_SKIP() << "this machine has no PCI devices for storage or networks";
+  const MachineTopology machine;
+  for (const auto& id : ids) EXPECT_FALSE(machine.cpus_near(id).empty()) << id;
 }
 
 TEST(MachineTopology, RefusesATextThatDescribesNoMachine) {
