@@ -68,8 +68,9 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
       {"communication",
        c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                         : communication_name(options.communication.implementation),
-                ", packs of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
-                " bytes, gradient compression ", compression ? compression->name() : "none")}};
+                ", buckets of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
+                " bytes, packs of ", options.communication.bytes_per_pack, " bytes, gradient compression ",
+                compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;
   join.master_port = master.address.port;
@@ -81,7 +82,6 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
                          StrategyOptions options, const ClusterOptions& cluster) {
   options.communication.check();
   if (options.communication.timeout) options.timeout = *options.communication.timeout;
-  options.buckets = options.communication.packed(options.buckets);
   if (options.replicas_per_device < 1) {
     throw InvalidArgument(c10::str("[", kName, "] expected 1 or more replicas a device, but got ",
                                    options.replicas_per_device));
@@ -93,7 +93,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.cross_device_ops = std::move(options.cross_device_ops);
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
-  config.buckets = options.buckets;
+  config.buckets = options.communication.packed(options.buckets);
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;
   config.num_processes_here = resolver.local_world_size();

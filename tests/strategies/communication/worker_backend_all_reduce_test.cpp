@@ -220,7 +220,7 @@ TEST_F(WorkersOverABackend, ABackendsOwnFailureReachesAllWorkers) {
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // the timeout is 60
   const std::string what =
-      "replica 1 (cpu:1): all_reduce sum Float[1] (collective #0) failed: unhandled cuda";
+      "replica 1 (cpu:1): all_reduce sum Float[1] (collective #1) failed: unhandled cuda";
   EXPECT_TRUE(is_a<BackendError>(errors[1])) << text_of(errors[1]);
   EXPECT_THAT(text_of(errors[1]), HasSubstr(what));
   EXPECT_TRUE(is_a<PeerLost>(errors[0])) << text_of(errors[0]);
