@@ -172,7 +172,8 @@ TEST(CheckpointStoreTest, AProcessKilledAtAnyMomentOfSavingLeavesWholeCheckpoint
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin) * 3 /
       newest;
   const auto latest = static_cast<uint64_t>(std::max<int64_t>(for_three.count(), 15000));
-  for (int i = 0; i < 300; ++i) {  // nightly.sh load repeats the test 50 times
+  // On a busy machine savers get less far. nightly.sh load repeats the test 50 times.
+  for (int i = 0; i < 300 || (newest <= 100 && i < 3000); ++i) {
     const pid_t saver = fork();
     if (saver == 0) {
       CheckpointStore store({.folder = folder.path()});
