@@ -59,7 +59,7 @@ class GraphCalls {
     fingerprint.add(num_constants_);
   }
   /// Adds everything that a graph would take from one replica's values of the arguments. Thread-safe.
-  static void describe_values(Fingerprint& fingerprint, int replica, const Args&... args) {
+  static void describe_values(Fingerprint& fingerprint, [[maybe_unused]] int replica, const Args&... args) {
     (describe_one(fingerprint, static_cast<size_t>(replica), args), ...);
   }
 
