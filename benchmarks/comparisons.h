@@ -27,11 +27,11 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
 /// The same for each bucket cap.
 void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
 /// A peer's job against the same job of ours: one process of ours and of TensorFlow's, of PyTorch's one for
-/// each replica. Throws std::runtime_error where the two do not train equally many parameters.
+/// each replica. Throws std::runtime_error if the two do not train equally many parameters.
 void compare_with_torch(const BenchmarkOptions& options, TorchPeer peer, Report& report);
 void compare_with_tensorflow(const BenchmarkOptions& options, Report& report);
 /// Replicas in a process each, as workers of a cluster on this machine, against PyTorch's
-/// DistributedDataParallel (where there is a Python that has it) and against replicas in one process. On GPUs
+/// DistributedDataParallel (if there is a Python that has it) and against replicas in one process. On GPUs
 /// each process has one.
 void compare_workers(const BenchmarkOptions& options, Report& report);
 /// Several replicas on the workload's one device against one with the same global batch, in this process.

@@ -1,11 +1,11 @@
 #include "lockstep/benchmarks/workload.h"
 
+#include <fmt/format.h>
+
 namespace lockstep::benchmarks {
 
 std::string Workload::gpu_list() const {
-  std::string list;
-  for (const auto& gpu : gpus) list += (list.empty() ? "" : ",") + gpu;
-  return list;
+  return fmt::format("{}", fmt::join(gpus, ","));
 }
 
 }  // namespace lockstep::benchmarks

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks the GPU half on a machine with GPUs: builds with CUDA, runs the GPU tests, short trainings and the benchmark. If there
 # are several GPUs, it also trains on all of them, in threads of one process and in one process for each GPU, measures how
-# both scale, and compares them with each other and with PyTorch. It writes one JSON with every figure, each program's exit code, and why something was not measured. The JSON is
-# written anew after each program, so that nothing is lost if a later one ends the machine. Fails if a program did.
+# both scale, and compares them with each other and with PyTorch. It writes one JSON with every figure, each program's exit
+# code, and why something was not measured. The JSON is written anew after each program, so that nothing is lost if a later
+# one ends the machine. Fails if a program did.
 # If a program hangs, it is ended, and a report beside its log has the stacks of all its threads (install gdb for them) and
 # the load of each GPU: see run_watched.py.
 #   --out FILE         the JSON (build/gpu_check/result.json); each run also keeps its own, with the logs, in

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-/// Where an ImageFolder keeps its decoded images for batches.
+/// Selects the memory in which an ImageFolder keeps its decoded images.
 ///
 /// Example:
 ///

@@ -65,10 +65,12 @@ RankInfo BackendChannel::rank_info(size_t local) const {
   return info;
 }
 
-std::function<void(const std::string&)> BackendChannel::announcer(int replica) const {
-  return [checked = checked_[static_cast<size_t>(replica)]](const std::string& description) {
-    checked->announce(description);
-  };
+ReplicaBackends BackendChannel::backends(int replica) const {
+  const auto& checked = checked_[static_cast<size_t>(replica)];
+  ReplicaBackends both(checked, on_host_->backend(replica));
+  both.wire_dtype = config_.wire_dtype;
+  both.announce = [checked](const std::string& description) { checked->announce(description); };
+  return both;
 }
 
 BackendChannel::~BackendChannel() {

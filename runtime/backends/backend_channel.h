@@ -79,12 +79,7 @@ class BackendChannel : public CollectiveChannel {
   BackendChannel(const BackendChannel&) = delete;
   BackendChannel& operator=(const BackendChannel&) = delete;
 
-  ReplicaBackends backends(int replica) const override {
-    ReplicaBackends both(backend(replica), on_host_->backend(replica));
-    both.wire_dtype = config_.wire_dtype;
-    both.announce = announcer(replica);
-    return both;
-  }
+  ReplicaBackends backends(int replica) const override;
   void check_usable() const override;
   void enter() override;
   void leave(int replica) override;
@@ -112,7 +107,6 @@ class BackendChannel : public CollectiveChannel {
   void end();
   void end_all(const Backends& backends);
   RankInfo rank_info(size_t local) const;
-  std::function<void(const std::string&)> announcer(int replica) const;
 
   BackendChannelConfig config_;
   BackendWorkers* const workers_;  // config_.workers

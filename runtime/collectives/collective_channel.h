@@ -29,9 +29,9 @@ struct ReplicaBackends {
   /// Shorter floating-point dtype to which float32 and float64 gradients are to be rounded before `device`
   /// sums them. None: they are not rounded.
   std::optional<at::ScalarType> wire_dtype;
-  /// Call it before a collective that begins on `host`, if `device` is another backend: it takes the next
-  /// place in the order of `device`'s collectives, so that a rank that calls another one there is told at
-  /// once. Throws like a collective. Does not block. Empty: `host` and `device` have one order.
+  /// Takes the next place in the order of `device`'s collectives for one that begins on `host`, so that a
+  /// rank that calls another collective at that place is told at once. Throws like a collective. Does not
+  /// block. Empty if `host` and `device` have one order.
   std::function<void(const std::string& description)> announce;
 };
 

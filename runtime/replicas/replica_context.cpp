@@ -1,5 +1,7 @@
 #include "lockstep/runtime/replicas/replica_context.h"
 
+#include <algorithm>
+
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
@@ -21,18 +23,20 @@ torch::Tensor ReplicaContext::all_reduce(ReduceOp op, const torch::Tensor& value
 
 std::vector<torch::Tensor> ReplicaContext::all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values) {
   const WaitClock::Wait wait(state_.waits);
+  const auto is_sparse = [](const torch::Tensor& value) { return value.layout() == torch::kSparse; };
+  if (std::none_of(values.begin(), values.end(), is_sparse))
+    return lockstep::all_reduce(collectives().device, op, values);
   std::vector<torch::Tensor> dense;
   for (const auto& value : values) {
-    if (value.layout() == torch::kSparse && value.requires_grad())
+    if (is_sparse(value) && value.requires_grad())
       throw InvalidArgument("[all_reduce] expected sparse values without gradients: detach() them first");
-    if (value.layout() != torch::kSparse) dense.push_back(value);
+    if (!is_sparse(value)) dense.push_back(value);
   }
-  if (dense.size() == values.size()) return lockstep::all_reduce(collectives().device, op, values);
   auto reduced = dense.empty() ? dense : lockstep::all_reduce(collectives().device, op, dense);
   std::vector<torch::Tensor> results;
   size_t next = 0;
   for (const auto& value : values) {
-    if (value.layout() != torch::kSparse) {
+    if (!is_sparse(value)) {
       results.push_back(std::move(reduced[next++]));
       continue;
     }

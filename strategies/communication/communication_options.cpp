@@ -1,7 +1,6 @@
 #include "lockstep/strategies/communication/communication_options.h"
 
 #include <algorithm>
-
 #include <array>
 #include <utility>
 

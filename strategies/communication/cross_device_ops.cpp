@@ -5,6 +5,7 @@
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/strategies/communication/internal/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -41,11 +42,6 @@ bool is_sparse(const std::vector<torch::Tensor>& values) {
 
 }  // namespace
 
-bool share_memory(const torch::Tensor& a, const torch::Tensor& b) {
-  if (a.layout() != torch::kStrided || b.layout() != torch::kStrided) return a.is_same(b);
-  return a.is_alias_of(b);
-}
-
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0)
     throw InvalidArgument(c10::str("[CrossDeviceOps] expected num_packs of 0 or more, but got ", num_packs));
@@ -76,12 +72,13 @@ std::vector<torch::Tensor> CrossDeviceOps::reduce(ReduceOp op, const std::vector
 std::vector<std::vector<torch::Tensor>> CrossDeviceOps::batch_reduce(
     ReduceOp op, const std::vector<std::vector<torch::Tensor>>& values, const Devices& destinations) const {
   check_destinations("batch_reduce", destinations);
+  if (std::none_of(values.begin(), values.end(), is_sparse))
+    return batch_reduce_dense(op, values, destinations);
   std::vector<std::vector<torch::Tensor>> dense;
   for (const auto& value : values) {
     if (!is_sparse(value)) dense.push_back(value);
   }
   auto reduced = batch_reduce_dense(op, dense, destinations);
-  if (dense.size() == values.size()) return reduced;
   std::vector<std::vector<torch::Tensor>> results;
   size_t next = 0;
   for (const auto& value : values)
@@ -181,10 +178,7 @@ std::unique_ptr<CollectiveChannel> HierarchicalCopyAllReduce::make_channel(
 
 std::unique_ptr<CollectiveChannel> BackendAllReduce::make_channel(const Devices& devices,
                                                                   std::chrono::milliseconds timeout) const {
-  BackendChannelConfig config;
-  config.devices = devices;
-  config.timeout = timeout;
-  return open_channel(std::move(config));
+  return make_gradient_channel(devices, timeout, nullptr);
 }
 
 void BackendAllReduce::check_compression(const std::shared_ptr<GradientCompression>& compression) const {

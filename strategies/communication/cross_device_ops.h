@@ -50,7 +50,7 @@ class CrossDeviceOps {
   /// connect.
   virtual std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                           std::chrono::milliseconds timeout) const = 0;
-  /// The same for an optimizer's gradients. `compression`, which may be null, makes them smaller where they
+  /// The same for an optimizer's gradients. `compression`, which may be null, makes them smaller when they
   /// leave a device or a process. Default: make_channel(), so that they are not compressed.
   virtual std::unique_ptr<CollectiveChannel> make_gradient_channel(
       const Devices& devices, std::chrono::milliseconds timeout,
@@ -83,10 +83,6 @@ class CrossDeviceOps {
 
   int num_packs_;
 };
-
-/// Returns whether a change of one of the tensors changes the other. Sparse tensors share no memory but with
-/// themselves.
-bool share_memory(const torch::Tensor& a, const torch::Tensor& b);
 
 struct ReductionToOneDeviceOptions {
   /// Device that makes the sums of reductions between runs; empty: the first destination. Inside a run, the

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-/// Returns none if the replicas are to use any CPUs. The processes of one machine do not know of each other's
-/// devices, so it is for whoever starts them to share out the CPUs.
+/// Returns none if the replicas may use any CPUs. Processes on one machine do not know each other's devices,
+/// so their launcher assigns CPUs to them.
 std::vector<Cpus> cpus_of_replicas(const StrategyConfig& config, int threads) {
   if (config.num_processes_here > 1) return {};
   std::vector<Cpus> near;

@@ -1,6 +1,7 @@
 #include "lockstep/strategies/core/strategy_extended.h"
 
 #include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/shared_memory.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
 

@@ -13,7 +13,7 @@ void join(Clock& clock, const Clock& other) {
     clock[stream] = std::max(clock[stream], other[stream]);
 }
 
-/// Whether `clock` knows what `stream` has done by `time`.
+/// Returns whether `clock` includes the work of `stream` up to `time`.
 bool knows(const Clock& clock, size_t stream, uint64_t time) {
   return stream < clock.size() && clock[stream] >= time;
 }

@@ -17,8 +17,8 @@ struct StreamName {
   auto operator<=>(const StreamName&) const = default;
 };
 
-/// How much of each stream's work is known to be done, by the stream's number: vector clocks (Fidge, Mattern,
-/// 1988).
+/// Amount of each stream's work that is known to be done, by the stream's number: vector clocks (Fidge,
+/// Mattern, 1988).
 using Clock = std::vector<uint64_t>;
 
 /// What order the work of all streams is in, and which accesses to memory it leaves unordered. Thread-safe.
@@ -83,7 +83,7 @@ class StreamOrder {
     Clock known;  // what the streams named by use_on() had to do
   };
 
-  /// What is known of one stream.
+  /// A stream, and its freed memory that no other allocation has taken.
   struct Stream {
     StreamName name;
     Clock clock;

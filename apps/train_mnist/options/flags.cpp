@@ -31,8 +31,8 @@ std::vector<Flag> data_flags() {
       {"Data", "limit-test", "N", "Test on N images only (default: all)"},
       {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
       {"Data", "image-cache", "PLACE",
-       "Of folders of images: host, or device, which also keeps all images in each device's memory, so that "
-       "a step copies only their indices",
+       "Memory for the images of a folder: host, or device, which also keeps them on each device, so that a "
+       "step copies only their indices",
        image_cache_name(defaults.image_cache)},
   };
 }

@@ -33,9 +33,9 @@ RingAllReduce::RingAllReduce(std::shared_ptr<WorkerGroup> workers)
       workers_(std::move(workers)),
       compressing_(std::make_shared<Mutex>()) {}
 
-std::unique_ptr<CollectiveChannel> RingAllReduce::make_channel(const Devices&,
+std::unique_ptr<CollectiveChannel> RingAllReduce::make_channel(const Devices& devices,
                                                                std::chrono::milliseconds timeout) const {
-  return std::make_unique<HierarchicalChannel>(workers_->layout(), workers_->open_channel(name()), timeout);
+  return make_gradient_channel(devices, timeout, nullptr);
 }
 
 std::unique_ptr<CollectiveChannel> RingAllReduce::make_gradient_channel(

@@ -35,7 +35,7 @@ std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::open(BackendChannelCo
 
 std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_channel(
     const Devices& devices, std::chrono::milliseconds timeout) const {
-  return open(over_workers(devices, timeout));
+  return make_gradient_channel(devices, timeout, nullptr);
 }
 
 std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_gradient_channel(
