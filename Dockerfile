@@ -1,7 +1,7 @@
 # Lockstep's programs on CPUs, in a small image:
 #
 #     docker build -t lockstep .
-#     docker run --rm -v "$PWD/data:/data:ro" lockstep train_mnist --data /data/mnist --replicas 2
+#     docker run --rm -v "$PWD/data:/data:ro" lockstep train_images --data /data/mnist --replicas 2
 #
 # For GPUs build by hand (docs/building.md): that takes CUDA's toolkit, and GPU machines bring their own.
 
@@ -36,4 +36,4 @@ COPY scripts/launch_local.sh scripts/launch_local.py scripts/launch_local_option
 ENV PATH=/opt/lockstep/bin:$PATH
 USER lockstep
 WORKDIR /home/lockstep
-CMD ["train_mnist", "--help"]
+CMD ["train_images", "--help"]

@@ -21,6 +21,8 @@ if(LOCKSTEP_BUILD_APPS)
       install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
   endforeach()
+  # train_images was called train_mnist.
+  install(FILES $<TARGET_FILE_DIR:train_images>/train_mnist DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-config.cmake.in

@@ -162,7 +162,7 @@ def main():
     parser.add_argument("--only", default="", metavar="TEXT", help="the faults whose names hold it (all)")
     parser.add_argument("--jobs", type=int, default=2, help="how many trainings at once (2)")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_MNIST_DIR", "generated"),
-                        help="as train_mnist's ($LOCKSTEP_MNIST_DIR, else generated digits)")
+                        help="as train_images's ($LOCKSTEP_MNIST_DIR, else generated digits)")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where trainings lie, and what failed stays")
     parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -11,10 +11,10 @@
 #   --packages FOLDER  takes Debian packages out of this folder (*.deb) instead of installing any, and fetches nothing: LibTorch
 #                      is then the one that CMAKE_PREFIX_PATH or python3's torch has
 #   --images PATH      class folder or zip that the benchmark also trains on (else it draws PNGs)
-#   --data PATH        what train_mnist trains on, see its --data (else digits that it draws)
+#   --data PATH        what train_images trains on, see its --data (else digits that it draws)
 #   --limit SECONDS    of each program (900); one that takes longer is ended and counts as failed
 #   --stall SECONDS    a program that prints nothing for so long (120) is considered stuck and ended, and counts as failed;
-#                      replicas of train_mnist wait for each other for half as long, and then say for whom
+#                      replicas of train_images wait for each other for half as long, and then say for whom
 #   --build-only       ends once all is built, which takes no GPU
 # With --list-packages it only prints the packages that the folder must hold, those they need included.
 set -euo pipefail
@@ -44,7 +44,7 @@ done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: expected a number of seconds, but got '$limit'" 2
 [[ $stall =~ ^[1-9][0-9]*$ ]] || fail "--stall: expected a number of seconds, but got '$stall'" 2
 
-# At half of --stall, Lockstep's own error comes first: train_mnist's last line may be 30 s old when a replica begins to wait,
+# At half of --stall, Lockstep's own error comes first: train_images's last line may be 30 s old when a replica begins to wait,
 # and ending NCCL takes up to 10 s.
 communication_timeout=$(((stall + 1) / 2))
 
@@ -82,7 +82,7 @@ fi
 LOCKSTEP_CUDA=ON need_libtorch
 cuda=ON
 configure cuda -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
-build cuda "${tests[@]}" speed_benchmark train_mnist
+build cuda "${tests[@]}" speed_benchmark train_images
 [[ ! $build_only ]] || exit 0
 
 # gpu:0, gpu:1, ... are then those of nvidia-smi, in this order.
@@ -137,11 +137,11 @@ gpus() {
   printf '%s\n' "${list:1}"
 }
 
-train_mnist=(build/cuda/bin/train_mnist --communication-timeout "$communication_timeout")
+train_images=(build/cuda/bin/train_images --communication-timeout "$communication_timeout")
 
 # in_threads count, in_processes count: Set `layout` to a command that trains on so many GPUs.
-in_threads() { layout=("${train_mnist[@]}" --strategy mirrored --devices "$(gpus "$1")"); }
-in_processes() { layout=(scripts/launch_local.sh --gpus "$1" "${train_mnist[@]}" --strategy multi_worker); }
+in_threads() { layout=("${train_images[@]}" --strategy mirrored --devices "$(gpus "$1")"); }
+in_processes() { layout=(scripts/launch_local.sh --gpus "$1" "${train_images[@]}" --strategy multi_worker); }
 
 # train name flag...: one epoch in this layout.
 train() { check training "train_$1" "${layout[@]}" --data "$data" --epochs 1 --seed 1 "${@:2}"; }

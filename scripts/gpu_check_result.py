@@ -16,7 +16,7 @@ import sys
 ENDED_BY_WATCH = 124  # run_watched.py's exit code
 KILLED = 128  # a shell's exit code for a signal, less its number
 SCALING_NOTE = (
-    "images/s over all GPUs, as train_mnist itself prints them for epoch 2 of 2, so warm: MobileNetV2 at 96x96 in bfloat16, "
+    "images/s over all GPUs, as train_images itself prints them for epoch 2 of 2, so warm: MobileNetV2 at 96x96 in bfloat16, "
     "100 steps of 256 images for each GPU, without cuDNN's benchmark mode. threads: replicas in one process; processes: one "
     "worker process for each GPU. Ratios are to one GPU of the same layout")
 

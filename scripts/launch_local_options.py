@@ -45,8 +45,8 @@ where none did; with --ps that of the chief, or of a server that failed for good
 the workers, nothing is started any more, and the exit code is 130 or 143 once they have ended; a second one kills them. Exit code 2 is wrong usage; 7 means that the workers could not be
 started, or their output not be written.
 
-Examples: launch_local.sh --output logs 2 build/release/bin/train_mnist --strategy multi_worker --epochs 1
-          launch_local.sh --gpus all build/release/bin/train_mnist --strategy multi_worker
+Examples: launch_local.sh --output logs 2 build/release/bin/train_images --strategy multi_worker --epochs 1
+          launch_local.sh --gpus all build/release/bin/train_images --strategy multi_worker
           launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server
 """
 

@@ -4,7 +4,7 @@
 #             build and under both sanitizers, each public header by itself, and a build for GPUs if there is a CUDA toolkit
 #   load      every test program 50 times, four processes at once on whatever cores there are: what fails is a race
 #   embedding Lockstep inside another project
-#   accuracy  what train_mnist must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
+#   accuracy  what train_images must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
 #   faults    trainings that are disturbed in every way that fault_campaign.sh has
 #   fuzz      an hour of fuzzing for each parser of Lockstep's own, from where the last night's ended
 set -euo pipefail
@@ -62,7 +62,7 @@ expect_accuracy() {
 train() {
   local log=build/nightly/$1.log
   shift
-  build/release/bin/train_mnist --strategy mirrored --replicas 2 --global-batch-size 64 --seed 1 "$@" 2>&1 | tee "$log"
+  build/release/bin/train_images --strategy mirrored --replicas 2 --global-batch-size 64 --seed 1 "$@" 2>&1 | tee "$log"
 }
 
 # train_to name least_after_one epochs least_after_all flag...
@@ -80,7 +80,7 @@ part_accuracy() {
     return
   fi
   configure release
-  build release train_mnist
+  build release train_images
   mkdir -p build/nightly
   # The learning rate falls over all epochs of a training: one epoch by itself is another training than the first of three.
   train_to mobilenet_v2 0.96 1 0.96 --data "$LOCKSTEP_MNIST_DIR" --model mobilenet_v2 --image-size 64

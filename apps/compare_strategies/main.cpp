@@ -24,7 +24,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/torch_program.h"
-#include "lockstep/apps/train_mnist/data/data_location.h"
+#include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/training/callbacks/interruption.h"

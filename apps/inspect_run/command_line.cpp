@@ -19,7 +19,7 @@ FlagTable inspect_flags() {
                 {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction}},
       .after =
           "\nExamples:\n"
-          "  inspect_run runs/a                          # the run that train_mnist --run-dir runs/a "
+          "  inspect_run runs/a                          # the run that train_images --run-dir runs/a "
           "recorded\n"
           "  inspect_run runs/a --epochs 100             # all epochs\n"
           "  inspect_run runs/a --json | jq .best_epoch\n"

@@ -15,7 +15,7 @@ import unittest
 import workers
 
 # Long enough for every test to interrupt it; a line of progress is not needed, since the first says that it trains.
-TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
+TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
             "--limit-train", "2000", "--limit-test", "64", "--threads", "1"]
 HOST = re.escape(socket.gethostname())
 
@@ -65,7 +65,7 @@ class FaultsTest(unittest.TestCase):
         started = self.start(2, lambda index: TRAINING + (["--data", "/no/such/folder"] if index == 1 else []))
         code, failed = started[1].wait(60)
         self.assertEqual(code, 3, started[1].text())
-        self.assertIn("train_mnist: error: worker 1: --data /no/such/folder: expected", started[1].text())
+        self.assertIn("train_images: error: worker 1: --data /no/such/folder: expected", started[1].text())
         self.check_loss(started[0], failed, 5.0, rf"worker 1 \({HOST}\): --data /no/such/folder: expected")
 
     def test_different_world_sizes_are_named_by_both(self):
@@ -135,7 +135,7 @@ class FaultsTest(unittest.TestCase):
                 result = subprocess.run(TRAINING, env=environment, capture_output=True, text=True, timeout=60, check=False)
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 self.assertEqual(result.returncode, 2, result.stderr)
-                self.assertRegex(result.stderr, rf"^train_mnist: error: .*{message}")
+                self.assertRegex(result.stderr, rf"^train_images: error: .*{message}")
                 # Its own time: that of the clock would be the machine's, too.
                 self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1.0)
 

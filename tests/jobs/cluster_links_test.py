@@ -11,7 +11,7 @@ import unittest
 import shaped_link
 import workers
 
-TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
+TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
             "--limit-train", "2000", "--limit-test", "64", "--threads", "1"]
 HOST = re.escape(socket.gethostname())
 END = 1  # seconds that the end of a process may take beside it, on a machine that relays its packets, too

@@ -18,7 +18,7 @@ import uuid
 import workers
 
 PROGRAM = [str(workers.BIN / "fault_worker"), "momentum", "0.9"]
-TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
+TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
             "--limit-train", "2000", "--limit-test", "64", "--threads", "1"]
 JOIN_TIMEOUT = 2  # seconds
 SLACK = 3  # seconds that c10d and the end of the process may take beside it

@@ -10,7 +10,7 @@ import unittest
 import workers
 
 LAUNCHER = workers.ROOT / "scripts/launch_local.sh"
-TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--data",
+TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--data",
             "generated", "--epochs", "2", "--limit-train", "1280", "--limit-test", "64", "--threads", "1",
             "--check-replicas", "10"]
 STEPS = 40
@@ -76,15 +76,15 @@ class RestartsTest(unittest.TestCase):
              str(backup), "--shard-backup", "--quiet"], env=workers.clean_environment(), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 7, result.stdout)
-        self.assertRegex(result.stdout, r"\[0\] train_mnist: a checkpoint could not be saved, the training goes on: "
+        self.assertRegex(result.stdout, r"\[0\] train_images: a checkpoint could not be saved, the training goes on: "
                                         r"worker 1: cannot write \S+/state-1.pt")
         self.assertEqual([path.name for path in backup.iterdir()], [])
 
     def test_the_survivor_names_the_lost_worker_and_the_next_start_the_checkpoint(self):
         code, output, _ = self.launch("job", faults="kill@rank1:step17")
         self.assertEqual(code, 0, output)
-        self.assertRegex(output, r"\[0\] train_mnist: error: .*worker 1 \(\S+\) was lost: its process ended")
-        self.assertRegex(output, r"\[0\] train_mnist: goes on after step 1[25] from \S+/checkpoint-0000000000")
+        self.assertRegex(output, r"\[0\] train_images: error: .*worker 1 \(\S+\) was lost: its process ended")
+        self.assertRegex(output, r"\[0\] train_images: goes on after step 1[25] from \S+/checkpoint-0000000000")
 
     def test_with_fewer_workers_it_goes_on_too(self):
         code, output, state = self.launch("job", "--min-workers", "1", faults="kill@rank2:step17", count=3)
@@ -106,7 +106,7 @@ class RestartsTest(unittest.TestCase):
         code, output, _ = self.launch("job", faults="nan@replica3:step7", restarts=0)
         self.assertEqual(code, 6, output)
         for rank, place in enumerate((r"of another worker", "cpu:1")):
-            self.assertRegex(output, rf"\[{rank}\] train_mnist: error: .*step 8: expected a finite loss, but replica 3 "
+            self.assertRegex(output, rf"\[{rank}\] train_images: error: .*step 8: expected a finite loss, but replica 3 "
                                      rf"\({place}\)")
 
     def test_faults_that_cannot_be_read_are_wrong_usage(self):

@@ -16,7 +16,7 @@ import workers
 from cluster_parity_test import PROGRAM, Parity
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "2"]
-TRAINING = [str(workers.BIN / "train_mnist"), "--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--data",
+TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--data",
             "generated", "--limit-train", "1280", "--limit-test", "64", "--threads", "1", "--check-replicas", "10",
             "--save-every", "3 steps", "--quiet"]
 STEPS_OF_AN_EPOCH = 20

@@ -26,7 +26,7 @@ BENCHMARK = """
     """
 # Of several workers, only the first prints.
 TRAINING = """
-    echo "${CUDA_VISIBLE_DEVICES-}|$*" >>"$CALLS/train_mnist"
+    echo "${CUDA_VISIBLE_DEVICES-}|$*" >>"$CALLS/train_images"
     ((${LOCAL_RANK:-0} == 0)) || exit 0
     flags=$*
     commas=${flags//[^,]}
@@ -61,7 +61,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         for name in TESTS:
             self.gpu_program(name, TEST_PROGRAM)
         self.gpu_program("speed_benchmark", BENCHMARK)
-        self.gpu_program("train_mnist", TRAINING)
+        self.gpu_program("train_images", TRAINING)
 
     def gpu_program(self, name, text):
         self.program(f"../project/build/cuda/bin/{name}", text)
@@ -104,7 +104,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         compiled = [line for line in self.calls_of("speed_benchmark") if "torch_compiled" in line]
         self.assertEqual(len(compiled), 1)
         self.assertIn("--bfloat16 --cuda-graph --global-batch-size 64 ", compiled[0])
-        trainings = self.calls_of("train_mnist")
+        trainings = self.calls_of("train_images")
         self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU)
         self.assertEqual(len(trainings), len(ROWS_OF_ONE_GPU))
         for line in trainings:
@@ -119,7 +119,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
     def expect_scaling(self, result, rates):
         """Each layout has these rates, by number of GPUs, and its ratios are to its own row of one GPU."""
         scaling = result["scaling"]
-        self.assertIn("as train_mnist itself prints them for epoch 2 of 2, so warm", scaling.pop("note"))
+        self.assertIn("as train_images itself prints them for epoch 2 of 2, so warm", scaling.pop("note"))
         self.assertEqual(list(scaling), ["threads", "processes"])
         for layout, expected in rates.items():
             table = scaling[layout]
@@ -147,7 +147,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.expect_success(process)
         self.assertTrue(result["complete"])
         self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
-        trainings = [line for line in self.calls_of("train_mnist") if "--per-replica-batch-size" not in line]
+        trainings = [line for line in self.calls_of("train_images") if "--per-replica-batch-size" not in line]
         threads = [line.partition("--seed 1")[2].strip() for line in trainings if "--devices gpu:0,gpu:1,gpu:2,gpu:3 " in line]
         self.assertEqual(threads, [
             "", "--cuda-graph", "--sync-batch-norm --model mobilenet_v2 --steps-per-epoch 50 --limit-test 1000",
@@ -171,13 +171,13 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         process, result = self.gpu_check("--images", "some/images", CUDA_VISIBLE_DEVICES="3,1,2")
         self.expect_success(process)
         self.assertEqual(list(result["scaling"]["threads"]), ["1", "2", "3"])
-        trainings = self.calls_of("train_mnist")
+        trainings = self.calls_of("train_images")
         self.assertFalse([line for line in trainings if "gpu:3" in line])
         self.assertEqual({line.partition("|")[0] for line in trainings if "multi_worker" in line}, {"1", "2", "3"})
 
     def test_gpu_check_has_no_ratios_without_the_rate_of_one_gpu(self):
         self.make_gpu_machine(2)
-        self.gpu_program("train_mnist", """
+        self.gpu_program("train_images", """
             if [[ $* == *"--devices gpu:0 "*--per-replica-batch-size* ]]; then
               echo "epoch 1/2  loss 0.5  accuracy 0.9  test accuracy 0.9012  10 images/s"
               exit 3
@@ -281,7 +281,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
     def test_gpu_check_has_written_what_was_measured_before_it_was_ended(self):
         self.make_gpu_machine()
         # The parent of run_watched.py is the script.
-        self.gpu_program("train_mnist", 'kill -KILL "$(cut -d " " -f 4 "/proc/$PPID/stat")"\n')
+        self.gpu_program("train_images", 'kill -KILL "$(cut -d " " -f 4 "/proc/$PPID/stat")"\n')
         process, result = self.gpu_check("--images", "some/images")
         self.assertNotEqual(process.returncode, 0)
         self.assertFalse(result["complete"])
@@ -289,7 +289,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(result["not_measured"]["train_float32"], "not reached")
         self.assertEqual(result["not_measured"]["float32_batch_256"], "not reached")
         # Another run leaves the first one's result alone.
-        self.gpu_program("train_mnist", TRAINING)
+        self.gpu_program("train_images", TRAINING)
         process, result = self.gpu_check("--images", "some/images")
         self.expect_success(process)
         self.assertTrue(result["complete"])

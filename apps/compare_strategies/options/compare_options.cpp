@@ -11,8 +11,8 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
-#include "lockstep/apps/train_mnist/options/flags.h"
-#include "lockstep/apps/train_mnist/options/read_options.h"
+#include "lockstep/apps/train_images/options/flags.h"
+#include "lockstep/apps/train_images/options/read_options.h"
 
 namespace lockstep::apps {
 namespace {
@@ -49,7 +49,7 @@ void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::ve
   }
 }
 
-/// Appends flags of click models. A flag that train_mnist also has gets the texts of both kinds of models.
+/// Appends flags of click models. A flag that train_images also has gets the texts of both kinds of models.
 void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
                     const std::vector<std::string>& names) {
   std::vector<Flag> taken;

@@ -58,7 +58,7 @@ struct CompareCommandLine {
 };
 
 /// Parses the arguments after the program's name. `strategies` are the names that --strategies accepts.
-/// Throws UsageError as parse_command_line() of train_mnist does.
+/// Throws UsageError as parse_command_line() of train_images does.
 CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
                                               const std::vector<std::string>& strategies);
 

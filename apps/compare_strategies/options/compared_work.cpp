@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/apps/train_mnist/options/train_settings.h"
+#include "lockstep/apps/train_images/options/train_settings.h"
 
 namespace lockstep::apps {
 namespace {

@@ -7,11 +7,11 @@
 #include "lockstep/apps/shared/command_line/setting.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
-#include "lockstep/apps/train_mnist/options/train_options.h"
+#include "lockstep/apps/train_images/options/train_options.h"
 
 namespace lockstep::apps {
 
-/// The training that every strategy of a comparison runs: an image model as in train_mnist, or a click model
+/// The training that every strategy of a comparison runs: an image model as in train_images, or a click model
 /// as in train_ctr.
 using ComparedWork = std::variant<TrainOptions, CtrOptions>;
 

@@ -136,7 +136,8 @@ void check_head(const std::string& path, const FlagTable& table, const json& roo
     refuse_json(place, std::to_string(kFormatVersion) + " at most, which this version of Lockstep knows",
                 version);
   }
-  if (root.contains("program") && root["program"] != table.program)
+  if (root.contains("program") && root["program"] != table.program &&
+      (table.former_program.empty() || root["program"] != table.former_program))
     refuse_json({path, "program"}, '"' + table.program + '"', root["program"]);
   if (!root.contains("values") || !root["values"].is_object())
     refuse_json({path, "values"}, "an object", root.value("values", json()));

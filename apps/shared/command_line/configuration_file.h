@@ -13,7 +13,7 @@ namespace lockstep::apps {
 //
 //   {
 //     "format_version": 1,                        whole number; readers refuse versions newer than they know
-//     "program": "train_mnist",                   optional; another program's file is refused
+//     "program": "train_images",                   optional; another program's file is refused
 //     "version": "0.1.0",                         optional, Lockstep's version; not read
 //     "values": {                                 keys are the flags without dashes
 //       "epochs": {"value": 5, "origin": "default"},

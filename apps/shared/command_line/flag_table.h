@@ -31,7 +31,9 @@ struct FlagPair {
 /// The command line of a program. Groups are listed in the order of their first flags.
 struct FlagTable {
   std::string program;
-  std::string summary;                ///< one sentence that says what the program does
+  std::string former_program =
+      {};               ///< also accepted in configuration files, for those that older versions wrote
+  std::string summary;  ///< one sentence that says what the program does
   std::vector<std::string> operands;  ///< names of the required arguments without a flag, such as DIR
   std::vector<Flag> flags;
   std::string after;                   ///< end of the --help text: examples, exit codes

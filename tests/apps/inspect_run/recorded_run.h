@@ -18,7 +18,7 @@ inline void record_run(const std::string& folder, const std::optional<RunTotals>
   const RunDirectory directory(folder);
   const RunPaths& paths = directory.paths();
   write_text(paths.config(), R"json({
-    "format_version": 1, "program": "train_mnist", "version": "0.1.0",
+    "format_version": 1, "program": "train_images", "version": "0.1.0",
     "values": {
       "data": {"value": "/data/mnist", "origin": "environment", "name": "LOCKSTEP_MNIST_DIR"},
       "devices": {"value": ["cpu:0", "cpu:1"], "origin": "flag"},

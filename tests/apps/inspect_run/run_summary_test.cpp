@@ -32,7 +32,7 @@ TEST(RunSummaryTest, ReadsWhatWasRecorded) {
   record_run(folder.path(), three_epochs());
   const RunSummary summary = summarise_run(folder.path());
   EXPECT_EQ(run_status(summary), "completed");
-  EXPECT_EQ(summary.program, "train_mnist");
+  EXPECT_EQ(summary.program, "train_images");
   EXPECT_EQ(summary.planned_epochs, 5);
   EXPECT_EQ(summary.num_steps_logged, 3);
   ASSERT_THAT(summary.epochs, SizeIs(3));

@@ -22,7 +22,7 @@ TEST(SummaryTextTest, ListsWhatWasSetFirst) {
   const TemporaryFolder folder;
   record_run(folder.path(), three_epochs());
   EXPECT_THAT(summary_text(summarise_run(folder.path()), 5),
-              HasSubstr("\nConfiguration of train_mnist 0.1.0\n"
+              HasSubstr("\nConfiguration of train_images 0.1.0\n"
                         "  data     /data/mnist           environment LOCKSTEP_MNIST_DIR\n"
                         "  devices  cpu:0,cpu:1           flag\n"
                         "  seed     18446744073709551615  file earlier.json\n"

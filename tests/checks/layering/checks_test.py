@@ -83,10 +83,10 @@ class ChecksTest(unittest.TestCase):
         self.assertEqual(self.planted("runtime/workers/planted.cpp", '#include "lockstep/runtime/devices/device.h"\n'), [])
 
     def test_programs_have_rooms_in_order_too(self):
-        self.write("apps/train_mnist/training/training.h", "")
-        (problem,) = self.planted("apps/train_mnist/options/planted.cpp",
-                                  '#include "lockstep/apps/train_mnist/training/training.h"\n')
-        self.assertIn("apps/train_mnist/options comes before apps/train_mnist/training", problem)
+        self.write("apps/train_images/training/training.h", "")
+        (problem,) = self.planted("apps/train_images/options/planted.cpp",
+                                  '#include "lockstep/apps/train_images/training/training.h"\n')
+        self.assertIn("apps/train_images/options comes before apps/train_images/training", problem)
 
     def test_libtorch_in_a_room_without_it_is_found(self):
         for include in ["<torch/types.h>", "<ATen/ATen.h>", "<c10/util/Exception.h>"]:

@@ -16,7 +16,7 @@ LAYERS = {
 ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests"}
 # Rooms of the programs, in their order. A program's own folder comes after its rooms.
 APP_ROOMS = [
-    "apps/shared", "apps/train_mnist/options", "apps/train_mnist/data", "apps/train_mnist/training", "apps/train_mnist",
+    "apps/shared", "apps/train_images/options", "apps/train_images/data", "apps/train_images/training", "apps/train_images",
     "apps/train_ctr", "apps/export_weights", "apps/inspect_run", "apps/compare_strategies/options",
     "apps/compare_strategies/trials", "apps/compare_strategies/report", "apps/compare_strategies",
 ]

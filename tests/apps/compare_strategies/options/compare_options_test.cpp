@@ -125,7 +125,7 @@ TEST(CompareOptions, RefusesNothingToDo) {
   EXPECT_EQ(refusal_to_compare({"--out", ""}), "--out: expected a folder, but got ''");
 }
 
-TEST(CompareOptions, ReadsTheWorkAsTrainMnistDoes) {
+TEST(CompareOptions, ReadsTheWorkAsTrainImagesDoes) {
   const auto options = compare_options_of({"--model", "mobilenet_v2", "--data", "generated", "--optimizer",
                                            "sgd", "--momentum", "0.5", "--precision", "float64",
                                            "--global-batch-size", "32", "--seed", "7", "--threads", "1"});

@@ -137,6 +137,13 @@ TEST(ConfigurationFile, RefusesOriginsThatThereAreNot) {
             ": values.minutes.name: expected a text, but got 3");
 }
 
+TEST(ConfigurationFile, TakesAFileThatTheProgramWroteUnderItsFormerName) {
+  FlagTable table = table_of_cooking();
+  table.former_program = "boil";
+  const TemporaryFile file(R"({"format_version": 1, "program": "boil", "values": {"minutes": 5}})");
+  EXPECT_THAT(read_configuration_file(file.path(), table).values, UnorderedElementsAre(Pair("minutes", "5")));
+}
+
 TEST(ConfigurationFile, RefusesFormatsThatItDoesNotKnow) {
   EXPECT_EQ(refusal_of_file(R"({"format_version": 2, "values": {}})"),
             ": format_version: expected 1 at most, which this version of Lockstep knows, but got 2");

@@ -57,7 +57,7 @@ TEST(Failure, KeepsTheFirstLineOfTheMessage) {
   EXPECT_EQ(of(DataError("file: bad\nwhere it arose")).message, "file: bad");
 }
 
-// The advice for a shard that is too small is meant for programmers: train_mnist has no flag for it.
+// The advice for a shard that is too small is meant for programmers: train_images has no flag for it.
 TEST(Failure, LeavesOutAdviceThatNoFlagCanFollow) {
   const auto made = choose_strategy({.strategy = "one_device", .devices = {"cpu:0"}});
   auto batches = made.strategy->distribute_dataset(TensorDataset(torch::zeros({1, 1}), torch::zeros({1})),

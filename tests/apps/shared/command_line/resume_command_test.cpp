@@ -6,8 +6,8 @@ namespace lockstep::apps {
 namespace {
 
 TEST(ResumeCommandTest, RepeatsTheCommandWithoutItsResume) {
-  EXPECT_EQ(resume_command("bin/train_mnist", {"--epochs", "5", "--backup-dir", "b"}),
-            "bin/train_mnist --epochs 5 --backup-dir b");
+  EXPECT_EQ(resume_command("bin/train_images", {"--epochs", "5", "--backup-dir", "b"}),
+            "bin/train_images --epochs 5 --backup-dir b");
   EXPECT_EQ(resume_command("t", {"--resume", "never", "--backup-dir=b"}), "t --backup-dir=b");
   EXPECT_EQ(resume_command("t", {"--backup-dir", "b", "--resume=some/where"}), "t --backup-dir b");
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
-#include "lockstep/apps/train_mnist/options/command_line.h"
+#include "lockstep/apps/train_images/options/command_line.h"
 
 namespace lockstep::apps {
 namespace {

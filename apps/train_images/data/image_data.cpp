@@ -1,0 +1,112 @@
+#include "lockstep/apps/train_images/data/image_data.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/datasets/files/data_error.h"
+
+namespace lockstep::apps {
+namespace {
+
+// Statistics of MNIST's training pixels.
+constexpr double kMean = 0.1307;
+constexpr double kStddev = 0.3081;
+
+constexpr int64_t kGeneratedTrain = 60000;
+constexpr int64_t kGeneratedTest = 10000;
+
+ImageDataset read_mnist(const DataLocation& location, const TrainOptions& options, MnistSplit split) {
+  return Mnist(location.path,
+               {.split = split,
+                .limit = split == MnistSplit::kTrain ? options.limit_train : options.limit_test,
+                .image_size = options.image_size,
+                .channels = channels_of(options.model),
+                .mean = {kMean},
+                .stddev = {kStddev}});
+}
+
+ImageFolder read_folder(const DataLocation& location, const TrainOptions& options, const char* part,
+                        int64_t limit) {
+  try {
+    return ImageFolder(location.path + "/" + part, {.image_size = options.image_size,
+                                                    .channels = channels_of(options.model),
+                                                    .mean = {kMean},
+                                                    .stddev = {kStddev},
+                                                    .limit = limit,
+                                                    .skip_bad = options.skip_bad,
+                                                    .cache = options.image_cache});
+  } catch (const std::invalid_argument& error) {
+    if (options.image_cache != ImageCache::kDevice) throw;
+    throw UsageError(c10::str("--image-cache device: ", error.what()));
+  }
+}
+
+ImageData read_folders(const DataLocation& location, const TrainOptions& options) {
+  ImageFolder train = read_folder(location, options, "train", options.limit_train);
+  ImageFolder test = read_folder(location, options, "test", options.limit_test);
+  if (train.classes() != test.classes()) {
+    throw DataError(location.path + "/test", "class folders",
+                    c10::Join(", ", train.classes()) + " as in train/", c10::Join(", ", test.classes()));
+  }
+  const auto num_classes = static_cast<int64_t>(train.classes().size());
+  const auto num_skipped = static_cast<int64_t>(train.skipped().size() + test.skipped().size());
+  return {std::move(train), std::move(test), num_classes, num_skipped};
+}
+
+ImageDataset draw(const TrainOptions& options, uint64_t seed, int64_t count) {
+  return GeneratedDigits({.count = count,
+                          .seed = seed,
+                          .image_size = options.image_size,
+                          .channels = channels_of(options.model),
+                          .mean = {kMean},
+                          .stddev = {kStddev}});
+}
+
+}  // namespace
+
+int64_t channels_of(ModelKind model) {
+  return model == ModelKind::kMobileNetV2 ? 3 : 1;
+}
+
+ImageData load_images(const DataLocation& location, const TrainOptions& options) {
+  if (options.image_cache == ImageCache::kDevice && location.kind != DataKind::kClassFolders) {
+    throw UsageError(c10::str("--image-cache device: expected folders of images as --data, but got ",
+                              location.kind == DataKind::kGenerated ? "generated digits" : location.path));
+  }
+  switch (location.kind) {
+    case DataKind::kMnistFiles:
+      return {read_mnist(location, options, MnistSplit::kTrain),
+              read_mnist(location, options, MnistSplit::kTest)};
+    case DataKind::kClassFolders:
+      return read_folders(location, options);
+    case DataKind::kGenerated:
+      break;
+  }
+  return {draw(options, 0, options.limit_train > 0 ? options.limit_train : kGeneratedTrain),
+          draw(options, 1, options.limit_test > 0 ? options.limit_test : kGeneratedTest)};
+}
+
+Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indices) {
+  if (const auto* folder = std::get_if<ImageFolder>(&dataset)) return folder->get_images(indices);
+  return std::visit([&](const auto& images) { return images.get_batch(indices); }, dataset);
+}
+
+std::string class_name(const ImageData& data, int64_t target) {
+  const auto* folder = std::get_if<ImageFolder>(&data.train);
+  return folder == nullptr ? std::to_string(target) : folder->classes()[static_cast<size_t>(target)];
+}
+
+int64_t size_of(const ImageDataset& dataset) {
+  return std::visit([](const auto& images) { return static_cast<int64_t>(*images.size()); }, dataset);
+}
+
+DistributedDataset<Example> distribute(const Strategy& strategy, const ImageDataset& dataset,
+                                       const DistributeOptions& options) {
+  return std::visit([&](const auto& images) { return strategy.distribute_dataset(images, options); },
+                    dataset);
+}
+
+}  // namespace lockstep::apps

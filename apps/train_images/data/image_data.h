@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lockstep/apps/train_images/data/data_location.h"
+#include "lockstep/apps/train_images/options/train_options.h"
+#include "lockstep/datasets/images/generated_digits.h"
+#include "lockstep/datasets/images/image_folder.h"
+#include "lockstep/datasets/images/mnist.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep::apps {
+
+using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits>;
+
+/// Images to train and to test on.
+struct ImageData {
+  ImageDataset train;
+  ImageDataset test;
+  int64_t num_classes = 10;
+  int64_t num_skipped = 0;  ///< damaged files that were left out
+};
+
+/// Returns the number of channels: grey for SimpleCnn, RGB for MobileNetV2.
+int64_t channels_of(ModelKind model);
+
+/// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as the
+/// datasets do, and if the classes of train/ and test/ differ. Throws UsageError if the images are to be
+/// cached on devices and do not fit there, or are not in folders.
+ImageData load_images(const DataLocation& location, const TrainOptions& options);
+
+/// Returns these images, uint8 [n, channels, height, width], and their targets, on the CPU. Throws as the
+/// dataset's get_batch().
+Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indices);
+
+/// Returns the name of the class' folder, or its digit.
+std::string class_name(const ImageData& data, int64_t target);
+
+int64_t size_of(const ImageDataset& dataset);
+
+DistributedDataset<Example> distribute(const Strategy& strategy, const ImageDataset& dataset,
+                                       const DistributeOptions& options);
+
+}  // namespace lockstep::apps

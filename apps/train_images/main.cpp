@@ -1,0 +1,42 @@
+#include <torch/version.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+#include "lockstep/apps/shared/torch_program.h"
+#include "lockstep/apps/train_images/options/command_line.h"
+#include "lockstep/apps/train_images/run_training.h"
+#include "lockstep/strategies/make_strategy.h"
+
+namespace lockstep::apps {
+namespace {
+
+int run_action(const std::string& program, const std::vector<std::string>& arguments) {
+  const auto strategies = strategies_of_trainer(strategy_names());
+  const CommandLine line = parse_command_line(arguments, strategies);
+  switch (line.action) {
+    case Action::kHelp:
+      print(help_text(strategies));
+      break;
+    case Action::kVersion:
+      print("train_images " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
+      break;
+    case Action::kListDevices:
+      print_devices();
+      break;
+    case Action::kTrain:
+      run_training(line, resume_command(program, arguments));
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::apps
+
+int main(int argc, char** argv) {
+  return lockstep::apps::run_torch_program("train_images", argc, argv, lockstep::apps::run_action);
+}

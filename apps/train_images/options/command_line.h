@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/origin.h"
+#include "lockstep/apps/train_images/options/train_options.h"
+
+namespace lockstep::apps {
+
+/// Action of the program.
+enum class Action { kTrain, kHelp, kVersion, kListDevices };
+
+struct CommandLine {
+  Action action = Action::kTrain;
+  TrainOptions options;
+  /// Origin of each given option, by its flag; an option without an entry has its default.
+  std::map<std::string, Origin> origins;
+};
+
+/// Parses the arguments after the program's name and the configuration file that --config names. Flags
+/// override the file; the last of repeated flags counts. `strategies` are the names that --strategy accepts
+/// besides auto. Device names are not checked. Throws UsageError naming the flag (or the file and key), the
+/// expected and the given value, with the closest name if it was likely mistyped.
+CommandLine parse_command_line(const std::vector<std::string>& arguments,
+                               const std::vector<std::string>& strategies);
+
+/// Returns the text that --help prints.
+std::string help_text(const std::vector<std::string>& strategies);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/apps/train_images/options/train_options.h"
+
+namespace lockstep::apps {
+
+/// Values that were resolved from the options, for the log.
+struct ResolvedRun {
+  TrainOptions options;
+  TrainPlan plan;
+  std::string data;  ///< which images, and why
+  std::string hint;  ///< lines printed after `data`; may be empty
+  int64_t num_train = 0;
+  int64_t num_test = 0;
+  int64_t num_skipped = 0;
+  int64_t num_classes = 0;
+  int64_t channels = 0;
+  std::string strategy;  ///< its name, and why it was chosen
+  std::string replicas;  ///< how the strategy runs
+  int num_replicas = 1;
+  int threads = 0;  ///< threads per replica
+  int64_t num_parameters = 0;
+};
+
+/// Returns every value of the run, one per line, ending with a newline.
+std::string configuration_text(const ResolvedRun& run);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,150 @@
+#include "lockstep/apps/train_images/options/read_options.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/save_interval.h"
+
+namespace lockstep::apps {
+namespace {
+
+// The product of two counts fits into int64_t.
+constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
+constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
+// A profile is kept in memory: about 100 kB a step.
+constexpr IntegerRange kProfiledSteps{.least = 1, .most = 1000};
+// Below 33, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
+constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
+constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
+
+void read_optimizer(const Arguments& given, TrainOptions& options) {
+  options.optimizer = given.choice<OptimizerKind>(
+      "optimizer",
+      {{"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
+      options.optimizer);
+  if (given.has("momentum") && options.optimizer != OptimizerKind::kSgd) {
+    given.refuse_beside(
+        "momentum", "expected it with --optimizer sgd only, but got " + optimizer_name(options.optimizer));
+  }
+  options.momentum = given.fraction("momentum", options.momentum);
+  options.learning_rate = given.positive("learning-rate", options.learning_rate);
+  options.scale_learning_rate = given.is_on("scale-learning-rate");
+  if (given.has("base-batch-size") && !options.scale_learning_rate)
+    given.refuse_beside("base-batch-size", "expected --scale-learning-rate beside it");
+  options.base_batch_size = given.integer("base-batch-size", kCounts, options.base_batch_size);
+  if (given.has("clip-norm")) options.clip_norm = given.positive("clip-norm", 0);
+}
+
+void read_schedule(const Arguments& given, TrainOptions& options) {
+  options.schedule = given.choice<ScheduleKind>("learning-rate-schedule",
+                                                {{"cosine", ScheduleKind::kCosine},
+                                                 {"constant", ScheduleKind::kConstant},
+                                                 {"step", ScheduleKind::kStep},
+                                                 {"reduce_on_plateau", ScheduleKind::kReduceOnPlateau}},
+                                                options.schedule);
+  const bool has_falls =
+      options.schedule == ScheduleKind::kStep || options.schedule == ScheduleKind::kReduceOnPlateau;
+  for (const std::string flag : {"schedule-step-epochs", "schedule-factor"}) {
+    if (!given.has(flag) || has_falls) continue;
+    given.refuse_beside(flag,
+                        "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
+                            schedule_name(options.schedule));
+  }
+  options.schedule_step_epochs = given.integer("schedule-step-epochs", kCounts, options.schedule_step_epochs);
+  options.schedule_factor = given.factor("schedule-factor", options.schedule_factor);
+  options.warmup_epochs = given.amount("warmup-epochs", options.warmup_epochs);
+  if (options.warmup_epochs > static_cast<double>(options.epochs)) {
+    given.refuse_beside("warmup-epochs", fmt::format("expected at most the {} of --epochs", options.epochs));
+  }
+}
+
+}  // namespace
+
+void read_data(const Arguments& given, TrainOptions& options) {
+  options.data = given.text("data", options.data);
+  if (options.data.empty()) given.refuse("data", "auto, generated or a path");
+  options.limit_train = given.integer("limit-train", kCounts, options.limit_train);
+  options.limit_test = given.integer("limit-test", kCounts, options.limit_test);
+  options.skip_bad = given.is_on("skip-bad");
+  options.image_cache = given.choice<ImageCache>(
+      "image-cache", {{"host", ImageCache::kHost}, {"device", ImageCache::kDevice}}, options.image_cache);
+}
+
+void read_model(const Arguments& given, TrainOptions& options) {
+  options.model = given.choice<ModelKind>(
+      "model", {{"simple_cnn", ModelKind::kSimpleCnn}, {"mobilenet_v2", ModelKind::kMobileNetV2}},
+      options.model);
+  const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
+  for (const std::string flag : {"head", "sync-batch-norm"}) {
+    if (is_mobilenet || !given.has(flag) || given.text(flag) == "false") continue;
+    given.refuse_beside(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
+  }
+  options.head = given.choice<HeadKind>(
+      "head", {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}},
+      options.head);
+  options.sync_batch_norm = given.is_on("sync-batch-norm");
+  options.image_size =
+      given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
+}
+
+void read_training(const Arguments& given, TrainOptions& options) {
+  options.global_batch_size = given.integer("global-batch-size", kCounts, options.global_batch_size);
+  options.per_replica_batch_size =
+      given.integer("per-replica-batch-size", kCounts, options.per_replica_batch_size);
+  options.epochs = given.integer("epochs", kCounts, options.epochs);
+  options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
+  options.precision = given.choice<PrecisionKind>("precision",
+                                                  {{"float32", PrecisionKind::kFloat32},
+                                                   {"ieee", PrecisionKind::kIeee},
+                                                   {"float64", PrecisionKind::kFloat64},
+                                                   {"tf32", PrecisionKind::kTf32},
+                                                   {"bfloat16", PrecisionKind::kBFloat16},
+                                                   {"float16", PrecisionKind::kFloat16}},
+                                                  options.precision);
+  options.cuda_graph = given.is_on("cuda-graph");
+  options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
+  options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
+  options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
+  read_optimizer(given, options);
+  read_schedule(given, options);
+  options.seed = given.seed("seed", options.seed);
+  options.init_weights = given.text("init-weights", "");
+  if (given.has("init-weights") && options.init_weights.empty()) given.refuse("init-weights", "a file");
+  given.require_beside("strict", "init-weights");
+  options.strict = given.is_on("strict");
+}
+
+void read_record(const Arguments& given, TrainOptions& options) {
+  options.run_dir = given.text("run-dir", "");
+  if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
+  given.require_beside("log-every", "run-dir");
+  given.require_beside("profile", "run-dir");
+  options.log_every = given.integer("log-every", kCounts, options.log_every);
+  options.profile = given.integer("profile", kProfiledSteps, options.profile);
+  options.quiet = given.is_on("quiet");
+}
+
+void read_backup(const Arguments& given, TrainOptions& options) {
+  options.check_replicas = given.integer("check-replicas", kCountsOrNone, options.check_replicas);
+  options.on_not_finite = given.choice<NotFiniteAction>("on-not-finite",
+                                                        {{"stop", NotFiniteAction::kStop},
+                                                         {"skip", NotFiniteAction::kSkip},
+                                                         {"roll_back", NotFiniteAction::kRollBack}},
+                                                        options.on_not_finite);
+  options.backup_dir = given.text("backup-dir", "");
+  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
+  given.require_beside("save-every", "backup-dir");
+  given.require_beside("resume", "backup-dir");
+  options.save_every = given.text("save-every", options.save_every);
+  try {
+    SaveInterval::parse(options.save_every);
+  } catch (const InvalidArgument&) {
+    given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
+  }
+  given.require_beside("shard-backup", "backup-dir");
+  options.shard_backup = given.is_on("shard-backup");
+  options.resume = given.text("resume", options.resume);
+  if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,90 @@
+#include "lockstep/apps/train_images/options/train_options.h"
+
+#include "lockstep/training/optimizers/scaling_rule.h"
+
+namespace lockstep::apps {
+
+std::string image_cache_name(ImageCache cache) {
+  return cache == ImageCache::kDevice ? "device" : "host";
+}
+
+std::string model_name(ModelKind model) {
+  return model == ModelKind::kMobileNetV2 ? "mobilenet_v2" : "simple_cnn";
+}
+
+std::string head_name(HeadKind head) {
+  return head == HeadKind::kFlattenedDense ? "flattened_dense" : "global_average";
+}
+
+std::string optimizer_name(OptimizerKind optimizer) {
+  switch (optimizer) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kAdamW:
+      return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+  }
+  return "";
+}
+
+std::string schedule_name(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::kCosine:
+      return "cosine";
+    case ScheduleKind::kConstant:
+      return "constant";
+    case ScheduleKind::kStep:
+      return "step";
+    case ScheduleKind::kReduceOnPlateau:
+      return "reduce_on_plateau";
+  }
+  return "";
+}
+
+std::string not_finite_name(NotFiniteAction action) {
+  switch (action) {
+    case NotFiniteAction::kStop:
+      return "stop";
+    case NotFiniteAction::kSkip:
+      return "skip";
+    case NotFiniteAction::kRollBack:
+      break;
+  }
+  return "roll_back";
+}
+
+std::string precision_name(PrecisionKind precision) {
+  switch (precision) {
+    case PrecisionKind::kFloat32:
+      return "float32";
+    case PrecisionKind::kIeee:
+      return "ieee";
+    case PrecisionKind::kFloat64:
+      return "float64";
+    case PrecisionKind::kTf32:
+      return "tf32";
+    case PrecisionKind::kBFloat16:
+      return "bfloat16";
+    case PrecisionKind::kFloat16:
+      return "float16";
+  }
+  return "";
+}
+
+TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train) {
+  TrainPlan plan;
+  plan.global_batch_size = options.per_replica_batch_size > 0 ? options.per_replica_batch_size * num_replicas
+                                                              : options.global_batch_size;
+  plan.steps_per_epoch = options.steps_per_epoch > 0
+                             ? options.steps_per_epoch
+                             : (num_train + plan.global_batch_size - 1) / plan.global_batch_size;
+  plan.num_steps = plan.steps_per_epoch * options.epochs;
+  plan.learning_rate =
+      options.scale_learning_rate
+          ? scaled_learning_rate(options.learning_rate, plan.global_batch_size, options.base_batch_size)
+          : options.learning_rate;
+  return plan;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,150 @@
+#include "lockstep/apps/train_images/options/train_settings.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "lockstep/apps/shared/command_line/configuration_file.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// Returns `value`, or an empty setting if it has no meaning.
+SettingValue where(bool has_meaning, SettingValue value) {
+  return has_meaning ? std::move(value) : SettingValue{};
+}
+
+/// Returns a count, where 0 means that it was not given.
+SettingValue count(int64_t value) {
+  return where(value > 0, value);
+}
+
+SettingValue text(const std::string& value) {
+  return where(!value.empty(), value);
+}
+
+SettingValue list(const std::vector<std::string>& values) {
+  return where(!values.empty(), values);
+}
+
+/// Flags' names and values.
+using NamedValues = std::vector<std::pair<std::string, SettingValue>>;
+
+NamedValues data_values(const TrainOptions& options) {
+  return {{"data", options.data},
+          {"limit-train", count(options.limit_train)},
+          {"limit-test", count(options.limit_test)},
+          {"skip-bad", options.skip_bad},
+          {"image-cache", image_cache_name(options.image_cache)}};
+}
+
+NamedValues model_values(const TrainOptions& options) {
+  const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
+  return {{"model", model_name(options.model)},
+          {"image-size", options.image_size},
+          {"head", where(is_mobilenet, head_name(options.head))},
+          {"sync-batch-norm", where(is_mobilenet, options.sync_batch_norm)}};
+}
+
+NamedValues training_values(const TrainOptions& options) {
+  const bool is_per_replica = options.per_replica_batch_size > 0;
+  const bool has_falls =
+      options.schedule == ScheduleKind::kStep || options.schedule == ScheduleKind::kReduceOnPlateau;
+  return {{"epochs", options.epochs},
+          {"steps-per-epoch", count(options.steps_per_epoch)},
+          {"global-batch-size", where(!is_per_replica, options.global_batch_size)},
+          {"per-replica-batch-size", count(options.per_replica_batch_size)},
+          {"accumulate-steps", options.accumulate_steps},
+          {"early-stopping", options.early_stopping},
+          {"precision", precision_name(options.precision)},
+          {"cuda-graph", options.cuda_graph},
+          {"no-cudnn-benchmark", !options.cudnn_benchmark},
+          {"optimizer", optimizer_name(options.optimizer)},
+          {"learning-rate", options.learning_rate},
+          {"learning-rate-schedule", schedule_name(options.schedule)},
+          {"schedule-step-epochs", where(has_falls, options.schedule_step_epochs)},
+          {"schedule-factor", where(has_falls, options.schedule_factor)},
+          {"warmup-epochs", options.warmup_epochs},
+          {"scale-learning-rate", options.scale_learning_rate},
+          {"base-batch-size", where(options.scale_learning_rate, options.base_batch_size)},
+          {"momentum", where(options.optimizer == OptimizerKind::kSgd, options.momentum)},
+          {"clip-norm", where(options.clip_norm > 0, options.clip_norm)},
+          {"init-weights", text(options.init_weights)},
+          {"strict", where(!options.init_weights.empty(), options.strict)},
+          {"seed", options.seed}};
+}
+
+NamedValues record_values(const TrainOptions& options) {
+  const bool is_recorded = !options.run_dir.empty();
+  const bool is_saved = !options.backup_dir.empty();
+  return {{"run-dir", text(options.run_dir)},
+          {"log-every", where(is_recorded, options.log_every)},
+          {"profile", count(options.profile)},
+          {"check-replicas", options.check_replicas},
+          {"backup-dir", text(options.backup_dir)},
+          {"save-every", where(is_saved, options.save_every)},
+          {"shard-backup", where(is_saved, options.shard_backup)},
+          {"resume", where(is_saved, options.resume)},
+          {"on-not-finite", not_finite_name(options.on_not_finite)},
+          {"quiet", options.quiet}};
+}
+
+NamedValues strategy_values(const TrainOptions& options) {
+  return {{"strategy", options.strategy},
+          {"devices", list(options.devices)},
+          {"replicas", count(options.replicas)},
+          {"replicas-per-device", where(options.replicas == 0, int64_t{options.replicas_per_device})},
+          {"cross-device-ops", options.cross_device_ops},
+          {"communication-timeout", options.communication_timeout_seconds},
+          {"threads", count(options.threads)},
+          {"worker-hosts", list(options.worker_hosts)},
+          {"task-index", where(options.task_index >= 0, int64_t{options.task_index})},
+          {"communication", options.communication},
+          {"gradient-compression", options.gradient_compression}};
+}
+
+Setting color_setting() {
+  const char* no_color =
+      std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
+  if (no_color == nullptr || *no_color == '\0') return {"color", true, {}};
+  return {"color", false, {.kind = OriginKind::kEnvironment, .name = "NO_COLOR"}};
+}
+
+}  // namespace
+
+std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
+  std::vector<Setting> settings;
+  for (auto& values : {data_values(options), model_values(options), training_values(options),
+                       record_values(options), strategy_values(options)}) {
+    for (const auto& [name, value] : values) {
+      const auto origin = origins.find(name);
+      settings.push_back({name, value, origin == origins.end() ? Origin{} : origin->second});
+    }
+  }
+  return settings;
+}
+
+std::vector<Setting> resolved_settings(const ResolvedRun& run) {
+  return {{"data", run.data, {}},
+          {"images-to-train-on", run.num_train, {}},
+          {"images-to-test-on", run.num_test, {}},
+          {"images-skipped", run.num_skipped, {}},
+          {"classes", run.num_classes, {}},
+          {"parameters", run.num_parameters, {}},
+          {"strategy", run.strategy, {}},
+          {"replicas", int64_t{run.num_replicas}, {}},
+          {"threads", int64_t{run.threads}, {}},
+          {"global-batch-size", run.plan.global_batch_size, {}},
+          {"steps-per-epoch", run.plan.steps_per_epoch, {}},
+          {"learning-rate", run.plan.learning_rate, {}},
+          color_setting()};
+}
+
+std::string run_configuration(const ResolvedRun& run, const std::map<std::string, Origin>& origins,
+                              const std::string& version) {
+  return configuration_json({.program = "train_images",
+                             .version = version,
+                             .values = settings_of(run.options, origins),
+                             .resolved = resolved_settings(run)});
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,121 @@
+#include "lockstep/apps/train_images/run_training.h"
+
+#include <ATen/Parallel.h>
+#include <torch/utils.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/train_images/data/data_location.h"
+#include "lockstep/apps/train_images/data/image_data.h"
+#include "lockstep/apps/train_images/options/configuration.h"
+#include "lockstep/apps/train_images/training/decided_values.h"
+#include "lockstep/apps/train_images/training/precision_choice.h"
+#include "lockstep/apps/train_images/training/run_recording.h"
+#include "lockstep/apps/train_images/training_session.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/runtime/devices/cudnn_benchmark.h"
+#include "lockstep/runtime/precision/tf32.h"
+#include "lockstep/training/callbacks/interruption.h"
+#include "lockstep/training/reporting/records/run_directory.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// Returns whether worker 0 was given `folder` by a flag: a collective of the workers. Throws UsageError on
+/// all of them if only others were.
+bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder,
+                       bool is_chief) {
+  const auto sum_over_workers = [&](bool here) {
+    return strategy.reduce(ReduceOp::kSum, strategy.distribute_values_from_function(
+                                               [&](const ValueContext&) { return here ? 1 : 0; }));
+  };
+  const bool by_chief = sum_over_workers(is_chief && !folder.empty()) > 0;
+  if (!by_chief && sum_over_workers(!folder.empty()) > 0)
+    throw UsageError(flag + ": expected it for worker 0, which writes there, but got it for others only");
+  return by_chief;
+}
+
+/// Decides the role together with the other workers, by two collectives.
+WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  WorkerRole role;
+  role.is_chief = cluster == nullptr || cluster->rank() == 0;
+  role.is_silent = !role.is_chief || options.quiet;  // all workers would print the same
+  role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
+  role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
+  return role;
+}
+
+/// Returns all values of the run but the number of parameters, which the model decides.
+ResolvedRun resolve_run(const MadeStrategy& made, const TrainOptions& options, const TrainPlan& plan,
+                        const DataLocation& location, const ImageData& data) {
+  Strategy& strategy = *made.strategy;
+  ResolvedRun resolved{.options = options,
+                       .plan = plan,
+                       .data = location.why,
+                       .hint = location.hint,
+                       .num_train = size_of(data.train),
+                       .num_test = size_of(data.test),
+                       .num_skipped = data.num_skipped,
+                       .num_classes = data.num_classes,
+                       .channels = channels_of(options.model),
+                       .strategy = made.reason,
+                       .replicas = strategy.describe(),
+                       .num_replicas = strategy.num_replicas_in_sync()};
+  const auto threads = strategy.run([](ReplicaContext&) { return at::get_num_threads(); });
+  resolved.threads = threads.local_values().front();
+  return resolved;
+}
+
+void train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandLine line,
+              const std::string& resume) {
+  const TrainOptions& options = line.options;
+  Strategy& strategy = *made.strategy;
+  check_precision(options.precision, strategy.devices());
+  const Tf32Guard tf32(tf32_use(options.precision));
+  const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
+  const WorkerRole role = role_of(strategy, options);
+  std::optional<RunDirectory> directory;
+  if (role.is_chief && role.is_recorded) {
+    line.options.run_dir = record_folder(options);
+    directory.emplace(options.run_dir);
+  }
+
+  const DataLocation location = locate_data(options.data);
+  const ImageData data = load_images(location, options);
+  const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
+  decide_values(line, location, strategy);
+  PreparedRun run{.strategy = strategy,
+                  .interruption = interruption,
+                  .data = data,
+                  .origins = line.origins,
+                  .resume = resume,
+                  .role = role,
+                  .paths = directory ? std::optional(directory->paths()) : std::nullopt,
+                  .resolved = resolve_run(made, options, plan, location, data)};
+  TrainingSession session(std::move(run));
+  session.run();
+}
+
+}  // namespace
+
+void run_training(const CommandLine& line, const std::string& resume) {
+  InterruptionGuard interruption(/*from_first_step=*/true);
+  torch::manual_seed(line.options.seed);
+  const MadeStrategy made =
+      choose_strategy(line.options, {.program = "train_images", .seed = line.options.seed});
+  if (line.options.cuda_graph) check_cuda_graph(made.strategy->devices());
+  try {
+    train_by(made, interruption, line, resume);
+  } catch (const std::exception&) {
+    made.strategy->report_failure(std::current_exception());
+    throw describe_failure(std::current_exception(), made.strategy->cluster_resolver());
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,77 @@
+#include "lockstep/apps/train_images/training/training_callbacks.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "lockstep/training/callbacks/divergence_check.h"
+#include "lockstep/training/callbacks/early_stopping.h"
+#include "lockstep/training/callbacks/learning_rate_schedule.h"
+#include "lockstep/training/callbacks/model_checkpoint.h"
+#include "lockstep/training/callbacks/nan_guard.h"
+#include "lockstep/training/callbacks/profiler.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// Often enough that a long epoch is not wasted, and rarely enough that waiting for a GPU costs nothing.
+constexpr int64_t kStepsBetweenNanChecks = 100;
+
+void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks& callbacks) {
+  const auto warmup_steps =
+      static_cast<int64_t>(std::llround(options.warmup_epochs * static_cast<double>(plan.steps_per_epoch)));
+  const double rate = plan.learning_rate;
+  switch (options.schedule) {
+    case ScheduleKind::kCosine:
+      callbacks.push_back(cosine_schedule(rate, {.warmup_steps = warmup_steps, .num_steps = plan.num_steps}));
+      return;
+    case ScheduleKind::kStep:
+      callbacks.push_back(step_schedule(rate, {.epochs = options.schedule_step_epochs,
+                                               .factor = options.schedule_factor,
+                                               .warmup_steps = warmup_steps}));
+      return;
+    case ScheduleKind::kReduceOnPlateau:
+      callbacks.push_back(std::make_shared<ReduceOnPlateau>(ReduceOnPlateauOptions{
+          .factor = options.schedule_factor, .patience = options.schedule_step_epochs}));
+      break;
+    case ScheduleKind::kConstant:
+      break;
+  }
+  callbacks.push_back(constant_schedule(rate, {.warmup_steps = warmup_steps}));
+}
+
+}  // namespace
+
+Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
+                             const std::optional<RunPaths>& paths,
+                             std::function<void(const std::string&)> log) {
+  Callbacks callbacks{std::make_shared<NanGuard>(NanGuardOptions{
+      .every_steps = kStepsBetweenNanChecks, .action = options.on_not_finite, .on_message = std::move(log)})};
+  if (options.check_replicas > 0) {
+    callbacks.push_back(
+        std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = options.check_replicas}));
+  }
+  add_schedule(options, plan, callbacks);
+  if (options.early_stopping > 0) {
+    callbacks.push_back(
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = options.early_stopping}));
+  }
+  if (paths) {
+    callbacks.push_back(
+        std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = paths->checkpoints()}));
+  }
+  if (paths && options.profile > 0) {
+    callbacks.push_back(std::make_shared<Profiler>(
+        ProfilerOptions{.path = paths->folder + "/profile.json", .steps = options.profile}));
+  }
+  return callbacks;
+}
+
+ShowProgressOptions progress_options() {
+  return {.text = {.unit = "images",
+                   .validation = "test",
+                   .names = {"loss", "accuracy", "validation_accuracy", "examples_per_second"}},
+          .bar_names = {"loss", "accuracy"}};
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lockstep/apps/train_images/options/train_options.h"
+#include "lockstep/training/callbacks/show_progress.h"
+#include "lockstep/training/reporting/records/run_directory.h"
+#include "lockstep/training/trainer/fit_loop.h"
+
+namespace lockstep::apps {
+
+/// Returns the callbacks that the options select: learning rates, early stopping, the NaN guard, checkpoints
+/// and the profiler. `paths` are those of the run's directory, which only worker 0 writes to; none if the run
+/// is not recorded. `log` receives the lines of the NaN guard.
+Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
+                             const std::optional<RunPaths>& paths,
+                             std::function<void(const std::string&)> log);
+
+/// Returns how train_images shows progress.
+ShowProgressOptions progress_options();
+
+}  // namespace lockstep::apps

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/apps/train_images/training/misclassified.h"
+#include "lockstep/apps/train_images/training/optimizer_choice.h"
+#include "lockstep/apps/train_images/training/precision_choice.h"
+#include "lockstep/apps/train_images/training/training.h"
+#include "lockstep/training/checkpoints/weights_file.h"
+#include "lockstep/training/metrics/confusion_matrix.h"
+#include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/trainer/trainer.h"
+
+namespace lockstep::apps {
+
+/// Trains one model. An epoch is a fixed number of steps of an endless stream of batches.
+template <typename Model>
+History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model) {
+  const auto& options = run.options;
+  const auto dtype = parameter_dtype(options.precision);
+  const auto make_in_dtype = [&](ReplicaContext& replica) {
+    auto model = make_model(replica);
+    model->to(dtype);
+    return model;
+  };
+  Trainer<Model> trainer(run.strategy, make_in_dtype,
+                         [&](std::vector<torch::Tensor> parameters) {
+                           return make_optimizer(options, run.plan.learning_rate, std::move(parameters));
+                         },
+                         cross_entropy, {{"accuracy", CategoricalAccuracy()}},
+                         {.autocast = autocast_dtype(options.precision),
+                          .cuda_graph = options.cuda_graph,
+                          .evaluation_metrics = {{"confusion", ConfusionMatrix(run.data.num_classes)}}});
+  if (!options.init_weights.empty())
+    run.on_weights(init_weights(trainer.model(), options.init_weights, {.strict = options.strict}));
+  run.on_start(*trainer.model().primary());
+  const auto batches_of = [&](const ImageDataset& images, std::optional<uint64_t> shuffle_seed) {
+    auto batches =
+        distribute(run.strategy, images,
+                   {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = shuffle_seed});
+    if (dtype == torch::kFloat) return batches;
+    return batches.map([dtype](const Example& shard) { return Example{shard.data.to(dtype), shard.target}; });
+  };
+  auto images = batches_of(run.data.train, options.seed);
+  auto test_images = batches_of(run.data.test, std::nullopt);
+  FitOptions<> fit{.epochs = options.epochs,
+                   .steps_per_epoch = run.plan.steps_per_epoch,
+                   .validation = test_images,
+                   .callbacks = run.callbacks,
+                   .micro_batches = options.accumulate_steps};
+  if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
+  auto history = trainer.fit(images, fit);
+  if (run.is_recorded && !run.is_interrupted()) record_misclassified(run, trainer.predict(test_images));
+  return history;
+}
+
+}  // namespace lockstep::apps

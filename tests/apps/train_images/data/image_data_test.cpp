@@ -1,0 +1,148 @@
+#include "lockstep/apps/train_images/data/image_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/support/test_files.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using testing::Bytes;
+using testing::encode_png;
+using ::testing::HasSubstr;
+using testing::make_image;
+using testing::TemporaryFolder;
+using testing::to_bytes;
+
+DataLocation class_folders(const TemporaryFolder& folder) {
+  return {.kind = DataKind::kClassFolders, .path = folder.path(), .why = "", .hint = ""};
+}
+
+/// The first global batch, in the dataset's order.
+Example first_batch(const ImageDataset& dataset, int64_t size) {
+  const DefaultStrategy strategy;
+  auto batches = distribute(strategy, dataset, {.global_batch_size = size});
+  return (*batches.begin()).local_values()[0];
+}
+
+TEST(LoadImages, DrawsAsManyDigitsAsTheLimitsSayAndOthersToTestOn) {
+  const auto data = load_images({}, {.limit_train = 30, .limit_test = 20});
+  EXPECT_EQ(size_of(data.train), 30);
+  EXPECT_EQ(size_of(data.test), 20);
+  EXPECT_EQ(data.num_classes, 10);
+  EXPECT_EQ(data.num_skipped, 0);
+  EXPECT_EQ(size_of(load_images({}, {}).train), 60000);
+  EXPECT_EQ(size_of(load_images({}, {}).test), 10000);
+  EXPECT_FALSE(first_batch(data.train, 20).data.equal(first_batch(data.test, 20).data));
+}
+
+TEST(LoadImages, GivesEachModelItsChannelsAndTheSizeAskedFor) {
+  const TrainOptions grey{.limit_train = 4, .limit_test = 4, .model = ModelKind::kSimpleCnn};
+  EXPECT_EQ(first_batch(load_images({}, grey).train, 3).data.sizes(), at::IntArrayRef({3, 1, 28, 28}));
+  const TrainOptions colour{
+      .limit_train = 4, .limit_test = 4, .model = ModelKind::kMobileNetV2, .image_size = 40};
+  EXPECT_EQ(first_batch(load_images({}, colour).train, 3).data.sizes(), at::IntArrayRef({3, 3, 40, 40}));
+}
+
+TEST(LoadImages, ReadsTrainAndTestFoldersWithTheirOwnLimits) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"cat/a.png", "cat/b.png", "cat/c.png", "dog/a.png", "dog/b.png"}) {
+    folder.write("train/" + name, encode_png(make_image(28, 28, 1)));
+    folder.write("test/" + name, encode_png(make_image(28, 28, 1)));
+  }
+  const auto data = load_images(class_folders(folder), {.limit_train = 4, .limit_test = 2});
+  EXPECT_EQ(size_of(data.train), 4);
+  EXPECT_EQ(size_of(data.test), 2);
+  EXPECT_EQ(data.num_classes, 2);
+}
+
+TEST(LoadImages, TakesOfMnistsFilesAsManyAsEachLimitSays) {
+  const TemporaryFolder folder;
+  for (const std::string split : {"train", "t10k"}) {
+    // Three 1x1 images.
+    folder.write(split + "-images-idx3-ubyte",
+                 Bytes{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 7, 8, 9});
+    folder.write(split + "-labels-idx1-ubyte", Bytes{0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 2});
+  }
+  const DataLocation location{.kind = DataKind::kMnistFiles, .path = folder.path(), .why = "", .hint = ""};
+  const auto data = load_images(location, {.limit_train = 2, .limit_test = 1});
+  EXPECT_EQ(size_of(data.train), 2);
+  EXPECT_EQ(size_of(data.test), 1);
+  EXPECT_EQ(size_of(load_images(location, {}).test), 3);
+}
+
+TEST(LoadImages, RefusesToTestOnOtherClassesThanItTrainsOn) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"train/cat/a.png", "train/dog/a.png", "test/cat/a.png", "test/owl/a.png"}) {
+    folder.write(name, encode_png(make_image(28, 28, 1)));
+  }
+  try {
+    load_images(class_folders(folder), {});
+    FAIL() << "took them";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(folder.path() + "/test"), HasSubstr("cat, dog as in train/"),
+                                    HasSubstr("cat, owl")));
+  }
+}
+
+TEST(LoadImages, CachesImagesOfFoldersOnDevicesWhereAskedTo) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) {
+    folder.write(part + "cat/a.png", encode_png(make_image(28, 28, 1, 1)));
+    folder.write(part + "dog/a.png", encode_png(make_image(28, 28, 1, 2)));
+  }
+  const auto host = load_images(class_folders(folder), {});
+  const auto device = load_images(class_folders(folder), {.image_cache = ImageCache::kDevice});
+  for (const auto part : {&ImageData::train, &ImageData::test}) {
+    EXPECT_EQ(std::get<ImageFolder>(device.*part).get_batch({1}).data.scalar_type(), torch::kLong);
+    EXPECT_TRUE(first_batch(device.*part, 2).data.equal(first_batch(host.*part, 2).data));
+    EXPECT_TRUE(images_of(device.*part, {1, 0}).data.equal(images_of(host.*part, {1, 0}).data));
+    EXPECT_TRUE(images_of(device.*part, {1, 0}).target.equal(torch::tensor({1, 0})));
+  }
+}
+
+TEST(LoadImages, RefusesToCacheOtherImagesOnDevices) {
+  const TrainOptions options{.limit_train = 4, .limit_test = 4, .image_cache = ImageCache::kDevice};
+  const DataLocation files{.kind = DataKind::kMnistFiles, .path = "some/where", .why = "", .hint = ""};
+  const std::vector<std::pair<DataLocation, std::string>> cases{{{}, "generated digits"},
+                                                                {files, files.path}};
+  for (const auto& [location, given] : cases) {
+    try {
+      load_images(location, options);
+      FAIL() << "took them";
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.what(), "--image-cache device: expected folders of images as --data, but got " + given);
+    }
+  }
+}
+
+TEST(LoadImages, CountsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) {
+    folder.write(part + "cat/a.png", encode_png(make_image(28, 28, 1)));
+    folder.write(part + "cat/b.png", to_bytes("no image"));
+  }
+  const auto data = load_images(class_folders(folder), {.skip_bad = true});
+  EXPECT_EQ(data.num_skipped, 2);
+  EXPECT_EQ(size_of(data.train), 1);
+  EXPECT_EQ(size_of(data.test), 1);
+  try {
+    load_images(class_folders(folder), {});
+    FAIL() << "took them";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder.path() + "/train/cat/b.png"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::apps
