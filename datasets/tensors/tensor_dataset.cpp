@@ -37,17 +37,22 @@ at::Tensor gather_rows(const at::Tensor& tensor, c10::ArrayRef<size_t> indices) 
   return tensor.index_select(0, positions.to(tensor.device()));
 }
 
+void check_rows(const at::Tensor& tensor, const std::string& name) {
+  if (tensor.defined() && tensor.dim() > 0) return;
+  throw std::invalid_argument("[TensorDataset] expected " + name + " with one row an example, but got " +
+                              (tensor.defined() ? "a scalar" : "an undefined tensor"));
+}
+
 }  // namespace
+
+TensorDataset::TensorDataset(at::Tensor data) : data_(std::move(data)) {
+  check_rows(data_, "data");
+}
 
 TensorDataset::TensorDataset(at::Tensor data, at::Tensor target)
     : data_(std::move(data)), target_(std::move(target)) {
-  for (const at::Tensor* tensor : {&data_, &target_}) {
-    if (!tensor->defined() || tensor->dim() == 0) {
-      throw std::invalid_argument(
-          "[TensorDataset] expected data and target with one row an example, but got " +
-          std::string(tensor->defined() ? "a scalar" : "an undefined tensor"));
-    }
-  }
+  check_rows(data_, "data");
+  check_rows(target_, "a target");
   if (data_.size(0) != target_.size(0)) {
     throw std::invalid_argument("[TensorDataset] expected as many targets as data, but got " +
                                 std::to_string(data_.size(0)) + " data and " +
@@ -61,7 +66,7 @@ std::optional<size_t> TensorDataset::size() const {
 
 torch::data::Example<> TensorDataset::get_batch(c10::ArrayRef<size_t> indices) const {
   check_indices(indices, *size(), "TensorDataset");
-  return {gather_rows(data_, indices), gather_rows(target_, indices)};
+  return {gather_rows(data_, indices), target_.defined() ? gather_rows(target_, indices) : target_};
 }
 
 torch::data::Example<> TensorDataset::device_transform(torch::data::Example<> batch) const {

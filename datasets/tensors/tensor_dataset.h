@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Examples held in memory as two tensors, with one example per row. The interface is that of
+/// Examples held in memory as one or two tensors, with one example per row. The interface is that of
 /// CollatedDataset.
 ///
 /// Example:
@@ -18,19 +18,22 @@ namespace lockstep {
 ///     auto batches = strategy.distribute_dataset(examples, {.global_batch_size = 20});
 class TensorDataset {
  public:
+  /// Examples without targets: `target` of their batches is undefined. `data` is as below.
+  explicit TensorDataset(at::Tensor data);
   /// `data` and `target` are [n, ...], of any type, on one device. The dataset shares their memory. Throws
   /// std::invalid_argument if one is undefined or a scalar, or if their numbers of rows differ.
   TensorDataset(at::Tensor data, at::Tensor target);
 
   std::optional<size_t> size() const;
 
-  /// Returns copies of the rows of both tensors, on the tensors' device.
+  /// Returns copies of the rows, on the tensors' device.
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
 
   /// Returns the batch unchanged.
   torch::data::Example<> device_transform(torch::data::Example<> batch) const;
 
   const at::Tensor& data() const { return data_; }
+  /// Undefined if there are no targets.
   const at::Tensor& target() const { return target_; }
 
  private:

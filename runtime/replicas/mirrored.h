@@ -1,10 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/replicas/per_replica.h"
 #include "lockstep/runtime/replicas/value_kind.h"
@@ -23,26 +23,24 @@ namespace lockstep {
 template <typename T>
 class Mirrored : public PerReplica<T> {
  public:
-  /// Averages buffers over all replicas, given one module for each local replica.
-  using AverageBuffers = std::function<void(const std::vector<ModulePointer>&)>;
-
-  /// `attachment` stays alive as long as the objects; eval() calls `average`.
+  /// `attachment` stays alive as long as the objects. `peers` are the other processes' replicas of them.
   Mirrored(std::vector<T> values, typename PerReplica<T>::Devices devices,
-           std::shared_ptr<void> attachment = nullptr, AverageBuffers average = {})
+           std::shared_ptr<void> attachment = nullptr, ReplicaPeers peers = {})
       : PerReplica<T>(std::move(values), std::move(devices)),
         attachment_(std::move(attachment)),
-        average_(std::move(average)) {}
+        peers_(std::move(peers)) {}
 
   /// Returns replica 0's object. The others hold the same values.
   const T& primary() const { return this->local_values().front(); }
   T& primary() { return this->local_values().front(); }
 
-  /// Switches every replica's module to evaluation. First sets the floating-point buffers of all replicas to
-  /// their mean (BatchNorm's running statistics, which each replica gathers from its own shards). With
-  /// several workers the mean is over the replicas of all, and all workers must call it together.
+  /// Switches every replica's module to evaluation. First combines the buffers of all replicas: by their mean
+  /// (BatchNorm's running statistics, which each replica gathers from its own shards), unless the module
+  /// declares something else (see BufferAggregation). With several workers, all must call it together. Throws
+  /// InconsistentReplicas if a buffer that is declared the same on all replicas differs.
   void eval() requires ModuleLike<T> {
     const auto modules = module_pointers(this->local_values());
-    average_ ? average_(modules) : average_buffers(modules);
+    aggregate_buffers(modules, peers_);
     for (const auto& module : modules) module->eval();
   }
 
@@ -51,9 +49,12 @@ class Mirrored : public PerReplica<T> {
     for (const auto& module : module_pointers(this->local_values())) module->train(on);
   }
 
+  /// Returns the id of this process's first replica among all replicas.
+  int first_replica() const { return peers_.first_replica; }
+
  private:
   std::shared_ptr<void> attachment_;
-  AverageBuffers average_;
+  ReplicaPeers peers_;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/random_state.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 
 namespace lockstep {
 namespace {
@@ -94,12 +95,14 @@ void check_same_structure(const std::vector<ModulePointer>& replicas, const std:
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source) {
   const at::NoGradGuard no_grad;
   const auto from = named_state(*replicas[source]);
+  const auto sums = summed_buffers(*replicas[source]);
   for (size_t replica = 0; replica < replicas.size(); ++replica) {
     if (replica == source) continue;
     const auto to = named_state(*replicas[replica]);
     for (size_t i = 0; i < from.size(); ++i) {
       at::Tensor target = to[i].second;
-      if (target.defined() && !stands_for_table(target)) target.copy_(from[i].second);
+      if (target.defined() && !stands_for_table(target) && !sums.contains(from[i].first))
+        target.copy_(from[i].second);
     }
   }
 }
@@ -121,28 +124,6 @@ void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flag
     for (const auto& child : current.children()) visit(*child);
   };
   visit(module);
-}
-
-at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values) {
-  if (!values.front().is_floating_point()) return values.front();
-  at::Tensor sum = values.front().to(at::kDouble);
-  for (size_t replica = 1; replica < values.size(); ++replica)
-    sum = sum + values[replica].to(sum.device(), at::kDouble);
-  return (sum / static_cast<double>(values.size())).to(values.front().scalar_type());
-}
-
-void average_buffers(const std::vector<ModulePointer>& replicas) {
-  if (replicas.size() < 2) return;
-  const at::NoGradGuard no_grad;
-  std::vector<std::vector<at::Tensor>> buffers;
-  for (const auto& replica : replicas) buffers.push_back(replica->buffers());
-  for (size_t i = 0; i < buffers[0].size(); ++i) {
-    if (!buffers[0][i].defined()) continue;
-    std::vector<at::Tensor> values;
-    for (const auto& of_replica : buffers) values.push_back(of_replica[i]);
-    const at::Tensor mean = mean_of_replicas(values);
-    for (const auto& value : values) value.copy_(mean);
-  }
 }
 
 ModulePointer clone_module(const ModulePointer& module, torch::Device device) {

@@ -23,21 +23,13 @@ void check_same_structure(const std::vector<ModulePointer>& replicas, const std:
 bool stands_for_table(const at::Tensor& tensor);
 
 /// Copies all parameters and buffers of replica `source` to the others, except parameters that stand for a
-/// table.
+/// table, and buffers that are summed over the replicas (see BufferAggregation), of which each replica has
+/// its own part.
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source);
 
 /// Returns the training flags of a module and all its submodules, in the order of modules().
 std::vector<bool> training_flags(const torch::nn::Module& module);
 void set_training_flags(torch::nn::Module& module, const std::vector<bool>& flags);
-
-/// Returns the mean of the replicas' values of one buffer, in the buffer's dtype and on the first value's
-/// device. It is summed in float64 in replica order. If the buffer is not floating-point, returns the first
-/// value.
-at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values);
-
-/// Sets every floating-point buffer of all replicas to the mean over them, and other buffers to the first
-/// replica's value. See mean_of_replicas().
-void average_buffers(const std::vector<ModulePointer>& replicas);
 
 /// Copies `module` to `device`, including requires_grad and training flags, which Module::clone() loses.
 /// Leaves the process's random state unchanged. Throws InvalidArgument naming the module that cannot be

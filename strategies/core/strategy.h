@@ -25,6 +25,7 @@
 #include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/strategies/core/strategy_config.h"
 #include "lockstep/strategies/core/strategy_extended.h"
+#include "lockstep/strategies/core/tensor_structure.h"
 #include "lockstep/strategies/input/input_distributor.h"
 
 namespace lockstep {
@@ -131,10 +132,28 @@ class Strategy : public GradientHandler, public InputDistributor {
     return reduce_number(op, total);
   }
 
+  /// Reduces each tensor and number of tuples, vectors, maps and structs (see TensorStructure), without
+  /// `axis` in one exchange, and returns a value of the same type. Numbers keep their type. A tensor that is
+  /// undefined on all replicas stays undefined. Throws InvalidArgument if a replica's value has other parts
+  /// than replica 0's, and for the mean of an integer that is not in a tensor; otherwise as above.
+  ///
+  ///     auto [loss, hits] = strategy.reduce(ReduceOp::kSum, strategy.run(step, model, batch));
+  template <TensorStructure T>
+  T reduce(ReduceOp op, const PerReplica<T>& values, std::optional<int64_t> axis = std::nullopt) {
+    return detail::with_leaves(values[0], reduce_leaves(op, leaves_of(values), values.devices(), axis));
+  }
+
   /// Concatenates values along `axis` (negative: from the end) in replica order, on the first replica's
   /// device. Throws InvalidArgument for scalars, if a value does not have the axis or other sizes differ, and
   /// OutOfMemory and DeviceFailure naming a replica.
   torch::Tensor gather(const PerReplica<torch::Tensor>& values, int64_t axis = 0);
+  /// Concatenates each tensor of tuples, vectors, maps and structs (see TensorStructure), in one exchange,
+  /// and returns a value of the same type. Throws InvalidArgument if a replica's value has other parts than
+  /// replica 0's, or a number that is not in a tensor; otherwise as above.
+  template <TensorStructure T>
+  T gather(const PerReplica<T>& values, int64_t axis = 0) {
+    return detail::with_leaves(values[0], gather_leaves(leaves_of(values), axis));
+  }
 
   /// Returns one value for each local replica.
   template <typename T>
@@ -146,9 +165,10 @@ class Strategy : public GradientHandler, public InputDistributor {
   const { return {value}; }
 
   /// Repairs a failed run: copies parameters, buffers and optimizer state of the replica that finished the
-  /// most steps (the first of several) to the others. Replicas whose last step used a sum that the failure
-  /// cut off do not count. Call it for each optimizer that the run stepped. Throws InvalidArgument if scope()
-  /// did not make the optimizer, and InconsistentReplicas if no replica counts.
+  /// most steps (the first of several) to the others. Buffers that are summed (see BufferAggregation) stay.
+  /// Replicas whose last step used a sum that the failure cut off do not count. Call it for each optimizer
+  /// that the run stepped. Throws InvalidArgument if scope() did not make the optimizer, and
+  /// InconsistentReplicas if no replica counts.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),
@@ -230,7 +250,7 @@ class Strategy : public GradientHandler, public InputDistributor {
   void capture_call(ReplicaContext& replica, std::shared_ptr<GraphRecording>& recording,
                     detail::GraphObjects& objects, const std::function<void()>& call);
   static void replay_call(GraphRecording& recording, const detail::GraphObjects& objects);
-  std::function<void(const std::vector<ModulePointer>&)> average_buffers() const;
+  ReplicaPeers replica_peers() const;
   void adopt_modules(const std::vector<ModulePointer>& modules, const ScopeOptions& options);
   [[noreturn]] void refuse_channels_last() const;
   void adopt_tensors(std::vector<torch::Tensor>& tensors) const;
@@ -239,6 +259,18 @@ class Strategy : public GradientHandler, public InputDistributor {
   void compare_probes(const std::vector<torch::Tensor>& outputs) const;
   [[noreturn]] void refuse_probe() const;
   double reduce_number(ReduceOp op, double local_total) const;
+  /// By local replica, the tensors and numbers of its value.
+  using Leaves = std::vector<std::vector<torch::Tensor>>;
+  template <typename T>
+  static Leaves leaves_of(const PerReplica<T>& values) {
+    Leaves leaves;
+    for (const T& value : values.local_values()) leaves.push_back(detail::leaves_of(value));
+    return leaves;
+  }
+  std::vector<torch::Tensor> reduce_leaves(ReduceOp op, const Leaves& leaves,
+                                           const PerReplica<torch::Tensor>::Devices& devices,
+                                           std::optional<int64_t> axis);
+  std::vector<torch::Tensor> gather_leaves(const Leaves& leaves, int64_t axis);
   void restore_consistency(const std::vector<ModulePointer>& modules,
                            const torch::optim::Optimizer& optimizer, std::vector<GradScaler>* scalers);
   std::shared_ptr<const Devices> shared_devices() const;

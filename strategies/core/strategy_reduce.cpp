@@ -28,7 +28,71 @@ torch::Tensor sum_over_workers(WorkerGroup& workers, const torch::Tensor& own) {
       .to(own.device());
 }
 
+void check_same_parts(const char* call, const std::vector<std::vector<torch::Tensor>>& leaves,
+                      int first_replica) {
+  const auto refuse = [&](size_t replica, const std::string& expected, const std::string& given) {
+    throw InvalidArgument(c10::str("[", call, "] expected ", expected, ", as replica ", first_replica,
+                                   " has, but replica ", first_replica + static_cast<int>(replica), " has ",
+                                   given));
+  };
+  const auto count = [](size_t number) { return c10::str("a value of ", number, " tensors and numbers"); };
+  const auto state = [](const torch::Tensor& tensor, size_t i) {
+    return c10::str(tensor.defined() ? "a" : "an undefined", " tensor at position ", i);
+  };
+  for (size_t replica = 1; replica < leaves.size(); ++replica) {
+    if (leaves[replica].size() != leaves[0].size())
+      refuse(replica, count(leaves[0].size()), count(leaves[replica].size()));
+    for (size_t i = 0; i < leaves[0].size(); ++i) {
+      if (leaves[replica][i].defined() != leaves[0][i].defined())
+        refuse(replica, state(leaves[0][i], i), state(leaves[replica][i], i));
+    }
+  }
+}
+
+/// Returns the same tensor of all replicas. Numbers, which are on the CPU, move to the replicas' devices.
+std::vector<torch::Tensor> leaf_of_replicas(const std::vector<std::vector<torch::Tensor>>& leaves, size_t i,
+                                            const Devices& devices) {
+  std::vector<torch::Tensor> values;
+  for (size_t replica = 0; replica < leaves.size(); ++replica) {
+    const torch::Tensor& value = leaves[replica][i];
+    values.push_back(value.dim() == 0 && value.is_cpu() ? value.to(devices[replica].torch_device()) : value);
+  }
+  return values;
+}
+
+/// The shape of a tensor without the axis along which it is concatenated.
+std::vector<int64_t> shape_outside(const torch::Tensor& value, int64_t axis) {
+  auto sizes = value.sizes().vec();
+  if (axis < value.dim()) sizes.erase(axis < 0 ? sizes.end() + axis : sizes.begin() + axis);
+  return sizes;
+}
+
+/// Concatenates the values of all replicas, which are on one device.
+torch::Tensor concatenated(const std::vector<torch::Tensor>& values, int64_t axis) {
+  for (size_t i = 1; i < values.size(); ++i) {
+    if (values[i].dim() == values[0].dim() &&
+        shape_outside(values[i], axis) == shape_outside(values[0], axis))
+      continue;
+    throw InvalidArgument(c10::str("[gather] expected sizes that differ along axis ", axis,
+                                   " only, but replica 0 has ", values[0].sizes(), " and replica ", i,
+                                   " has ", values[i].sizes()));
+  }
+  return torch::cat(values, axis);
+}
+
 }  // namespace
+
+namespace detail {
+
+void check_number(const torch::Tensor& result, bool is_integer) {
+  if (!is_integer || !result.is_floating_point()) return;
+  throw InvalidArgument(
+      "[reduce] expected the sum of an integer, but got its mean, which an integer cannot hold: return it as "
+      "a "
+      "tensor or as a double");
+}
+
+}  // namespace detail
 
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                                std::optional<int64_t> axis) try {
@@ -79,34 +143,65 @@ double Strategy::reduce_number(ReduceOp op, double local_total) const {
   return op == ReduceOp::kMean ? local_total / num_replicas_ : local_total;
 }
 
-torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) try {
-  std::vector<torch::Tensor> here;
-  for (const auto& value : values.local_values()) {
-    if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
-      throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
-                                     " dimensions, but got ", axis));
+std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& leaves,
+                                                   const PerReplica<torch::Tensor>::Devices& devices,
+                                                   std::optional<int64_t> axis) {
+  check_same_parts("reduce", leaves, first_replica_);
+  std::vector<torch::Tensor> results(leaves[0].size());
+  std::vector<size_t> defined;
+  std::vector<PerReplica<torch::Tensor>> values;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!leaves[0][i].defined()) continue;
+    defined.push_back(i);
+    values.emplace_back(leaf_of_replicas(leaves, i, *devices), devices);
+  }
+  if (axis) {
+    for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduce(op, values[i], axis);
+  } else if (!values.empty()) {
+    const auto reduced = extended().batch_reduce_to(op, values, {extended().worker_devices()[0]});
+    for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduced[i][0];
+  }
+  return results;
+}
+
+torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) {
+  Leaves leaves;
+  for (const auto& value : values.local_values()) leaves.push_back({value});
+  return gather_leaves(leaves, axis)[0];
+}
+
+std::vector<torch::Tensor> Strategy::gather_leaves(const Leaves& leaves, int64_t axis) try {
+  check_same_parts("gather", leaves, first_replica_);
+  const torch::Device destination = devices()[0].torch_device();
+  std::vector<size_t> defined;
+  std::vector<torch::Tensor> here;  // by replica, then by tensor
+  for (const auto& of_replica : leaves) {
+    defined.clear();
+    for (size_t i = 0; i < of_replica.size(); ++i) {
+      const torch::Tensor& value = of_replica[i];
+      if (!value.defined()) continue;
+      if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
+        throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
+                                       " dimensions, but got ", axis));
+      }
+      defined.push_back(i);
+      here.push_back(value.to(destination));
     }
-    here.push_back(value.to(devices()[0].torch_device()));
   }
   if (const auto& workers = core_->config.workers) {
     std::vector<torch::Tensor> everywhere;
     for (auto& of_worker : workers->gather_tensors(here)) {
-      for (auto& value : of_worker) everywhere.push_back(value.to(devices()[0].torch_device()));
+      for (auto& value : of_worker) everywhere.push_back(value.to(destination));
     }
     here = std::move(everywhere);
   }
-  const auto outside = [axis](const torch::Tensor& value) {
-    auto sizes = value.sizes().vec();
-    if (axis < value.dim()) sizes.erase(axis < 0 ? sizes.end() + axis : sizes.begin() + axis);
-    return sizes;
-  };
-  for (size_t i = 1; i < here.size(); ++i) {
-    if (here[i].dim() == here[0].dim() && outside(here[i]) == outside(here[0])) continue;
-    throw InvalidArgument(c10::str("[gather] expected sizes that differ along axis ", axis,
-                                   " only, but replica 0 has ", here[0].sizes(), " and replica ", i, " has ",
-                                   here[i].sizes()));
+  std::vector<torch::Tensor> results(leaves[0].size());
+  for (size_t i = 0; i < defined.size(); ++i) {
+    std::vector<torch::Tensor> values;
+    for (size_t at = i; at < here.size(); at += defined.size()) values.push_back(here[at]);
+    results[defined[i]] = concatenated(values, axis);
   }
-  return torch::cat(here, axis);
+  return results;
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
 }

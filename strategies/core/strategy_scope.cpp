@@ -11,6 +11,7 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/core/internal/optimizer_description.h"
@@ -97,6 +98,7 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
     workers->broadcast_(state);
   }
   copy_module_state(modules, 0);
+  keep_sums_once(modules, first_replica_);
   core_->directory->add(modules);
   for (size_t replica = 0; replica < modules.size(); ++replica) {
     for (const auto& module : modules[replica]->modules()) {
@@ -105,32 +107,11 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
   }
 }
 
-std::function<void(const std::vector<ModulePointer>&)> Strategy::average_buffers() const {
-  const auto workers = core_->config.workers;
-  if (!workers) return lockstep::average_buffers;
-  return [workers](const std::vector<ModulePointer>& modules) {
-    const torch::NoGradGuard no_grad;
-    std::vector<std::vector<torch::Tensor>> buffers;  // by local replica
-    std::vector<torch::Tensor> here;
-    for (const auto& module : modules) {
-      auto& own = buffers.emplace_back();
-      for (const auto& buffer : module->buffers()) {
-        if (buffer.defined()) own.push_back(buffer);
-      }
-      here.insert(here.end(), own.begin(), own.end());
-    }
-    const size_t count = buffers.front().size();
-    if (count == 0) return;  // on every worker, since their models are the same
-    const auto everywhere = workers->gather_tensors(here);
-    for (size_t i = 0; i < count; ++i) {
-      std::vector<torch::Tensor> values;
-      for (const auto& of_worker : everywhere) {
-        for (size_t at = i; at < of_worker.size(); at += count) values.push_back(of_worker[at]);
-      }
-      const torch::Tensor mean = mean_of_replicas(values);
-      for (const auto& own : buffers) own[i].copy_(mean);
-    }
-  };
+ReplicaPeers Strategy::replica_peers() const {
+  ReplicaPeers peers{.first_replica = first_replica_, .gather_tensors = {}};
+  if (const auto workers = core_->config.workers)
+    peers.gather_tensors = [workers](const auto& own) { return workers->gather_tensors(own); };
+  return peers;
 }
 
 void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {

@@ -37,7 +37,7 @@ auto Strategy::scope(const Factory& make, const ScopeOptions& options) {
   } else if constexpr (std::is_same_v<T, torch::Tensor>) {
     adopt_tensors(values);
   }
-  return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment), average_buffers());
+  return Mirrored<T>(std::move(values), shared_devices(), std::move(attachment), replica_peers());
 }
 
 template <ModuleLike T>
@@ -63,7 +63,7 @@ Mirrored<T> Strategy::mirror(const T& module, const MirrorOptions& options) {
     refuse_probe();
   }
   adopt_modules(module_pointers(copies), {.channels_last = options.channels_last});
-  return Mirrored<T>(std::move(copies), shared_devices(), nullptr, average_buffers());
+  return Mirrored<T>(std::move(copies), shared_devices(), nullptr, replica_peers());
 }
 
 }  // namespace lockstep

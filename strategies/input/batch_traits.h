@@ -40,17 +40,21 @@ concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(
   BatchTraits<Batch>::for_each_tensor(batch, exchange);
 };
 
+/// An undefined tensor, such as the target of examples without targets, stays undefined.
 template <>
 struct BatchTraits<torch::Tensor> {
   static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
-  static torch::Tensor none_of(const torch::Tensor& batch) { return batch.narrow(0, 0, 0); }
+  static torch::Tensor none_of(const torch::Tensor& batch) {
+    return batch.defined() ? batch.narrow(0, 0, 0) : batch;
+  }
   static torch::Tensor slice(const torch::Tensor& batch, int64_t begin, int64_t end) {
+    if (!batch.defined()) return batch;
     // A separate version counter: if a replica changes its slice in place, autograd must not take that for a
     // change of the other replicas' slices.
     return batch.narrow(0, begin, end - begin).variable_data();
   }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
-    return pinned_for(batch, device).to(device, /*non_blocking=*/true);
+    return batch.defined() ? pinned_for(batch, device).to(device, /*non_blocking=*/true) : batch;
   }
   template <typename Visit>
   static void for_each_tensor(auto& batch, const Visit& visit) {

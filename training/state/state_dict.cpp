@@ -9,6 +9,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 
 namespace lockstep {
 namespace {
@@ -99,7 +100,7 @@ std::vector<std::string> LoadReport::describe() const {
 }
 
 LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, const NamedTensors& tensors,
-                           const LoadStateOptions& options) {
+                           const LoadStateOptions& options, int first_replica) {
   if (replicas.empty()) throw InvalidArgument("[load_state_dict] expected a module, but got none");
   const auto given = by_name(tensors, options.source);
   LoadReport report = compare(state_dict(*replicas[0]), given, tensors, options);
@@ -109,6 +110,7 @@ LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, const Nam
     for (auto& [name, target] : state_dict(*replica))
       if (loaded.contains(name)) target.copy_(given.at(name));
   }
+  keep_sums_once(replicas, first_replica);
   return report;
 }
 

@@ -6,8 +6,10 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/internal/sha256.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/checkpoint_shards.h"
+#include "lockstep/training/state/internal/metric_states.h"
 #include "lockstep/training/state/internal/replica_states.h"
 #include "lockstep/training/state/internal/text_tensor.h"
 #include "lockstep/training/state/optimizer_state.h"
@@ -67,14 +69,21 @@ NamedTensors parameters_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-/// Returns the model as it is evaluated: the given parameters of replica 0, and the mean of the buffers.
+/// Returns each buffer as it is evaluated, of all replicas' values.
+NamedTensors combined_buffers(const torch::nn::Module& module, const NamedTensors& stacked_buffers) {
+  const auto rules = buffer_aggregations(module);
+  NamedTensors combined;
+  for (const auto& [name, stacked] : stacked_buffers)
+    combined.emplace_back(name, aggregate_values(name, rules.at(name), stacked.unbind()));
+  return combined;
+}
+
+/// Returns the model as it is evaluated: the given parameters of replica 0, and the combined buffers.
 StateValue::Dict save_model(const torch::nn::Module& module, const StateValue::Dict& parameters,
-                            const NamedTensors& stacked_buffers) {
-  std::map<std::string, torch::Tensor> tensors;
+                            const NamedTensors& buffers) {
+  std::map<std::string, torch::Tensor> tensors(buffers.begin(), buffers.end());
   for (const auto& [name, value] : parameters.entries)
     tensors.emplace(std::get<std::string>(name), *value.get_if<torch::Tensor>());
-  for (const auto& [name, stacked] : stacked_buffers)
-    tensors.emplace(name, mean_of_replicas(stacked.unbind()));
   StateValue::Dict model;
   for (const auto& [name, tensor] : state_dict(module))
     if (const auto found = tensors.find(name); found != tensors.end()) model.add(name, found->second);
@@ -119,6 +128,17 @@ void TrainingState::add_scaler(std::vector<GradScaler*> replicas) {
   scalers_ = std::move(replicas);
 }
 
+void TrainingState::add_metric(std::vector<MetricAccess> replicas) {
+  const std::string name = replicas.at(0).name;
+  metrics_.resize(replicas.size());
+  for (const auto& metric : metrics_[0]) {
+    if (metric.name == name)
+      throw InvalidArgument("[TrainingState] expected a name for each metric, but got '" + name + "' twice");
+  }
+  for (size_t local = 0; local < replicas.size(); ++local)
+    metrics_[local].push_back(std::move(replicas[local]));
+}
+
 StateValue::Dict TrainingState::save_shared() const {
   StateValue::Dict optimizers;
   for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
@@ -148,7 +168,11 @@ void TrainingState::check_same_tensors(const StateValue::Dict& shared) const {
 
 StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const StateShard& shard) {
   if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
-  StateValue::Dict replicas = save_replicas();
+  const NamedTensors stacked = gather_buffers(*strategy_, model_);
+  // On every worker, so that all learn of buffers that should be the same and differ.
+  const NamedTensors buffers = combined_buffers(*model_[0], stacked);
+  StateValue::Dict replicas = save_replicas(stacked);
+  const StateValue metrics = metrics_.empty() ? StateValue() : save_metric_states(*strategy_, metrics_);
   const bool is_chief = strategy_->first_local_replica() == 0;
   if (!is_chief && shard.count == 1) return {};
   StateValue::Dict shared = save_shared();
@@ -159,9 +183,6 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const
   }
   if (!is_chief) return shared;
 
-  NamedTensors buffers;
-  for (const auto& entry : replicas.find("buffers")->get_if<StateValue::Dict>()->entries)
-    buffers.emplace_back(std::get<std::string>(entry.key), *entry.value.get_if<torch::Tensor>());
   StateValue::Dict lockstep;
   lockstep.add("format", kFormat);
   lockstep.add("version", LOCKSTEP_VERSION);
@@ -179,6 +200,7 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const
     scaler.add("growth_tracker", of_scaler.growth_tracker);
     state.add("scaler", std::move(scaler));
   }
+  if (!metrics_.empty()) state.add("metrics", metrics);
   state.add("progress", save_progress(progress));
   return state;
 }
@@ -202,11 +224,12 @@ TrainingProgress TrainingState::restore(const StateValue& state, const std::stri
                 std::to_string(format.count()) + ", of Lockstep " + view.at("lockstep").at("version").text());
   }
   const TrainingProgress progress = load_progress(view.at("progress"));
-  load_state_dict(model_, tensors_of(view.at("model")), {.source = source});
+  load_state_dict(model_, tensors_of(view.at("model")), {.source = source}, strategy_->first_local_replica());
   load_optimizers(view.at("optimizers"), source);
   if (const auto orders = view.find("gradient_orders")) load_gradient_orders(*orders);
   if (!scalers_.empty()) load_scalers(view.at("scaler"));
   load_replicas(view.at("replicas"));
+  load_metrics(view);
   return progress;
 }
 
@@ -251,22 +274,30 @@ void TrainingState::load_scalers(const StateView& saved) {
   }
 }
 
-StateValue::Dict TrainingState::save_replicas() {
+void TrainingState::load_metrics(const StateView& state) {
+  if (const auto saved = state.find("metrics")) {
+    load_metric_states(*strategy_, *saved, metrics_);
+    return;
+  }
+  for (const auto& of_replica : metrics_)
+    for (const auto& metric : of_replica) metric.reset();
+}
+
+StateValue::Dict TrainingState::save_replicas(const NamedTensors& stacked_buffers) {
   std::vector<torch::Tensor> generators;
   for (const auto& generator : replica_generators(*strategy_))
     generators.push_back(generator.get_state().cpu());
-  const NamedTensors stacked = gather_buffers(*strategy_, model_);
   const auto streams = gather_of_replicas(*strategy_, generators);
   StateValue::Dict replicas;
   replicas.add("count", strategy_->num_replicas_in_sync());
-  replicas.add("buffers", dict_of(stacked));
+  replicas.add("buffers", dict_of(stacked_buffers));
   replicas.add("generators", StateValue::List(streams.begin(), streams.end()));
   return replicas;
 }
 
 void TrainingState::load_replicas(const StateView& saved) {
   const int count = strategy_->num_replicas_in_sync();
-  if (saved.at("count").count() != count) return;  // keeps the model's own buffers, which hold the mean
+  if (saved.at("count").count() != count) return;  // keeps the model's own buffers, which are combined
   const auto first = strategy_->first_local_replica();
   const StateView buffers = saved.at("buffers");
   const auto generators = saved.at("generators").items();

@@ -7,7 +7,9 @@
 
 #include "lockstep/runtime/replicas/mirrored.h"
 #include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/formats/named_tensors.h"
 #include "lockstep/training/formats/state_file.h"
+#include "lockstep/training/state/metric_access.h"
 #include "lockstep/training/state/training_progress.h"
 
 namespace lockstep {
@@ -21,7 +23,8 @@ struct StateShard {
 };
 
 /// Saves and restores everything a run needs to continue: the model, each replica's buffers and random
-/// stream, optimizers, scalers and progress. docs/checkpoints.md describes the file and how Python reads it.
+/// stream, optimizers, scalers, metrics and progress. docs/checkpoints.md describes the file and how Python
+/// reads it.
 ///
 /// Not thread-safe: call it from one thread, between runs of the strategy. The objects that you add must
 /// outlive it.
@@ -54,10 +57,21 @@ class TrainingState {
   /// Adds the scaler. Throws InvalidArgument if there is one already.
   void add_scaler(Mirrored<GradScaler>& scaler);
 
+  /// Adds a metric of a hand-written loop under a unique name, so that a run that resumes within an epoch
+  /// keeps counting. Throws InvalidArgument if the name is in use.
+  template <Metric M>
+  requires RestorableMetric<M>
+  void add_metric(const std::string& name, PerReplica<M>& metric) {
+    std::vector<MetricAccess> replicas;
+    for (M& local : metric.local_values()) replicas.push_back(metric_access(name, M::kMerge, local));
+    add_metric(std::move(replicas));
+  }
+
   /// Add objects without their types: one for each local replica, in order.
   void add_model(std::vector<ModulePointer> replicas);
   void add_optimizer(const std::string& name, std::vector<torch::optim::Optimizer*> replicas);
   void add_scaler(std::vector<GradScaler*> replicas);
+  void add_metric(std::vector<MetricAccess> replicas);
 
   /// Returns the current state, as save() writes it. A collective: the worker with replica 0 gets the state,
   /// the others an empty one. With several shards, each worker gets the shard of its index: a part of the
@@ -65,7 +79,8 @@ class TrainingState {
   /// the shards. Tensors share memory with the parameters and optimizers: write them before the next step.
   ///
   /// Throws InvalidArgument without a model, and, with several shards, on all workers if a worker's tensors
-  /// differ from those of worker 0.
+  /// differ from those of worker 0. Throws InconsistentReplicas if a buffer that is declared the same on all
+  /// replicas differs.
   StateValue::Dict snapshot(const TrainingProgress& progress, const StateShard& shard = {});
 
   /// Writes the state to a file, first beside `path`, so that a failure leaves the old file intact. With
@@ -76,9 +91,10 @@ class TrainingState {
   void save(const std::string& path, const TrainingProgress& progress);
 
   /// Restores every local replica. With as many replicas as were saved, each one gets its own buffers and
-  /// continues its own random stream. With another number, all replicas get the mean of the buffers
-  /// (integers: replica 0's), and random streams stay unchanged, as they do on another kind of device. With
-  /// several workers, each one reads the file.
+  /// continues its own random stream. With another number, the buffers are combined as the
+  /// module declares (see BufferAggregation; by default the mean, integers: replica 0's), and random streams
+  /// stay unchanged, as they do on another kind of device. Metrics keep their sums on any number of replicas,
+  /// and start from 0 if the file has none. With several workers, each one reads the file.
   ///
   /// Throws CheckpointError for a damaged file, a later format, or the state of another model or optimizer,
   /// naming the first tensor that differs, with both shapes; earlier parts have been restored by then. Throws
@@ -91,16 +107,18 @@ class TrainingState {
   StateValue::Dict save_shared() const;
   void check_same_tensors(const StateValue::Dict& shared) const;
   StateValue::Dict save_gradient_orders() const;
-  StateValue::Dict save_replicas();
+  StateValue::Dict save_replicas(const NamedTensors& stacked_buffers);
   void load_optimizers(const StateView& saved, const std::string& source);
   void load_gradient_orders(const StateView& saved);
   void load_scalers(const StateView& saved);
   void load_replicas(const StateView& saved);
+  void load_metrics(const StateView& state);
 
   Strategy* strategy_;
   std::vector<ModulePointer> model_;  // one for each local replica, as all below
   std::map<std::string, std::vector<torch::optim::Optimizer*>> optimizers_;
   std::vector<GradScaler*> scalers_;
+  std::vector<std::vector<MetricAccess>> metrics_;
 };
 
 }  // namespace lockstep

@@ -32,6 +32,17 @@ TEST(TensorDataset, GivesAnEmptyBatchForNoIndices) {
   EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{0, 10}));
 }
 
+TEST(TensorDataset, LeavesTheTargetsOfExamplesWithoutTargetsUndefined) {
+  const TensorDataset dataset(torch::arange(12, torch::kFloat).view({4, 3}));
+  EXPECT_EQ(dataset.size(), 4U);
+  const auto batch = dataset.get_batch({2, 0});
+  EXPECT_TRUE(batch.data.equal(torch::tensor({{6.F, 7.F, 8.F}, {0.F, 1.F, 2.F}})));
+  EXPECT_FALSE(batch.target.defined());
+  EXPECT_THROW(dataset.get_batch({4}), std::invalid_argument);
+  EXPECT_THROW(TensorDataset{torch::Tensor()}, std::invalid_argument);
+  EXPECT_THROW(TensorDataset{torch::zeros({})}, std::invalid_argument);
+}
+
 TEST(TensorDataset, RefusesTensorsAndIndicesThatDoNotFit) {
   EXPECT_THROW(TensorDataset(torch::zeros({4}), torch::zeros({5})), std::invalid_argument);
   EXPECT_THROW(TensorDataset(torch::zeros({4}), torch::Tensor()), std::invalid_argument);

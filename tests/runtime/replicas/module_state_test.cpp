@@ -159,24 +159,6 @@ TEST(ModuleState, CopiesParametersAndBuffersToAllOthers) {
   }
 }
 
-TEST(ModuleState, AveragesFloatingBuffersAndTakesOthersFromTheFirst) {
-  std::vector<std::shared_ptr<MixedImpl>> modules;
-  for (int i = 0; i < 3; ++i) {
-    modules.push_back(std::make_shared<MixedImpl>());
-    modules.back()->norm->running_mean.fill_(1.5 * i);
-    modules.back()->norm->running_var.fill_(i + 1);
-    modules.back()->count.fill_(i + 4);
-  }
-  const auto scale = modules[2]->scale.detach().clone();
-  average_buffers({modules[0], modules[1], modules[2]});
-  for (const auto& module : modules) {
-    EXPECT_TRUE(module->norm->running_mean.eq(1.5).all().item<bool>());
-    EXPECT_TRUE(module->norm->running_var.eq(2).all().item<bool>());
-    EXPECT_EQ(module->count.item<int64_t>(), 4);
-  }
-  EXPECT_TRUE(torch::equal(modules[2]->scale, scale));
-}
-
 TEST(ModuleState, SetsEachModulesOwnFlag) {
   auto module = std::make_shared<MixedImpl>();
   for (const auto& flags :

@@ -34,6 +34,16 @@ TEST(BatchTraits, OfAnExampleWithoutTarget) {
   EXPECT_EQ(Traits::to(batch, torch::kCPU).data.size(0), 5);
 }
 
+TEST(BatchTraits, AnUndefinedTargetStaysUndefined) {
+  using Traits = BatchTraits<Example>;
+  const Example batch(torch::ones({3, 2}), {});
+  EXPECT_EQ(Traits::size(batch), 3);
+  EXPECT_FALSE(Traits::none_of(batch).target.defined());
+  EXPECT_FALSE(Traits::slice(batch, 1, 3).target.defined());
+  EXPECT_EQ(Traits::slice(batch, 1, 3).data.size(0), 2);
+  EXPECT_FALSE(Traits::to(batch, torch::kCPU).target.defined());
+}
+
 TEST(BatchTraits, OfTuplesAndVectorsTakeInEveryPart) {
   using Tuple = std::tuple<torch::Tensor, Example>;
   const Tuple tuple(torch::ones({2, 7}), Example(torch::ones({2}), torch::ones({2, 3})));
