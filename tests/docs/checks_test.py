@@ -8,6 +8,7 @@ import unittest
 import check_architecture
 import check_examples
 import check_links
+import check_messages
 import check_names
 import check_shown_sources
 import check_versions
@@ -143,6 +144,17 @@ class ChecksTest(TreeTest):
             "README.md does not link to SECURITY.md",
             "README.md does not link to docs/b.md",
         ])
+
+    def test_a_message_that_no_source_has_is_found(self):
+        self.write("runtime/a.cpp", 'fail("the worker ended " +\n     name);\nrefuse("one number " \n    "a row", given);\n')
+        page = self.write("page.md", "| message | meaning |\n|---|---|\n"
+                          "| `the worker ended ...`, `x: expected one number a row, but got` | `not looked at` |\n"
+                          "| `the worker began` | |\n| `gone` (from cc) | |\n| `...` | |\n\n| name | |\n|---|---|\n| `other` | |\n")
+        self.assertEqual(check_messages.check(self.root, page), [
+            "page.md:4: no source has 'the worker began'",
+            "page.md:6: expected a message of 4 characters or more, but got '...'",
+        ])
+        self.assertIn("found none", check_messages.check(self.root, self.write("empty.md", ""))[0])
 
     def test_a_version_that_differs_is_found(self):
         self.write("CMakeLists.txt", "project(lockstep VERSION 0.2.1 LANGUAGES CXX)\n")
