@@ -22,7 +22,7 @@ def texts_of(root):
     files = sorted(path for folder in FOLDERS for path in (root / folder).glob("**/*") if path.suffix in SUFFIXES)
     texts = []
     for path in files:
-        texts.append(re.sub(r"\"\s*\n\s*f?\"", "", path.read_text(encoding="utf-8")))
+        texts.append(re.sub(r"\",?\s*\n\s*f?\"", "", path.read_text(encoding="utf-8")))
     return "\n".join(texts)
 
 
