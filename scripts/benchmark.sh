@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures speed and memory: installs what is missing, builds speed_benchmark and runs it with the flags given here (--help
-# lists them). The result, on stdout, is Markdown for docs/performance.md. The peers are compared where their
+# lists them). The result, on stdout, is Markdown for docs/performance_notes.md. The peers are compared where their
 # interpreters are named:
 #   scripts/benchmark.sh --peer-torch-python <venv>/bin/python --peer-tf-python <venv>/bin/python
 # Nothing else should run on the machine meanwhile.

@@ -1,4 +1,4 @@
-// A module of your own, trained by a loop of your own: it learns to tell two spirals apart.
+// Trains a module of your own in a loop of your own: it learns to tell two spirals apart.
 //
 //     own_module               # on all GPUs, else on the CPU
 //     own_module cpu:0 cpu:1   # on two replicas that share the CPU
@@ -11,7 +11,7 @@
 
 using namespace lockstep;
 
-// Any torch::nn module will do. It knows nothing of replicas and devices.
+// Any torch::nn module works. It does not know about replicas and devices.
 struct SpiralNetImpl : torch::nn::Module {
   SpiralNetImpl() {
     register_module("first", first);
@@ -27,8 +27,8 @@ struct SpiralNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(SpiralNet);
 
-// Points in the plane [count, 2], and which of two interleaved spirals each is on. Anything with size() and
-// get_batch() can be trained on, LibTorch's datasets among them; here all examples are two tensors.
+// Points in the plane [count, 2], and which of two interleaved spirals each is on. You can train on anything
+// with size() and get_batch(), including LibTorch's datasets. Here all examples are two tensors.
 TensorDataset two_spirals(int64_t count, uint64_t seed) {
   auto generator = torch::make_generator<at::CPUGeneratorImpl>(seed);
   const auto turn = 3 * M_PI * torch::rand({count}, generator).sqrt();
@@ -39,7 +39,7 @@ TensorDataset two_spirals(int64_t count, uint64_t seed) {
   return {points, spiral};
 }
 
-// Both run once per replica, on that replica's own thread, with its shard of the batch on its own device.
+// Both run once per replica, on the replica's own thread, with its shard of the batch on its own device.
 void train_step(ReplicaContext& replica, SpiralNet& model, FusedAdam& optimizer, Mean& loss,
                 const Example& batch) {
   optimizer.zero_grad();
@@ -80,7 +80,8 @@ int main(int argc, char** argv) try {
               << '\n';
   }
 
-  torch::save(model.primary(), "spiral_net.pt");  // replica 0's: all hold the same values
+  // All replicas hold the same values. Python reads this file with safetensors.torch.load_file().
+  save_weights("spiral_net.safetensors", state_dict(*model.primary()));
 } catch (const std::exception& error) {
   std::cerr << "error: " << error.what() << '\n';
   return 1;

@@ -108,7 +108,7 @@ int main(int argc, char** argv) try {
     all += found.size(0);
   }
   std::cout << "test accuracy " << static_cast<double>(right) / static_cast<double>(all) << '\n';
-  torch::save(model.primary(), "digit_net.pt");
+  save_weights("digit_net.safetensors", state_dict(*model.primary()));
 } catch (const std::exception& error) {
   std::cerr << "error: " << error.what() << '\n';
   return 1;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the links of README.md and docs/*.md: check_links.py <source root>
+"""Checks the links and pictures of *.md and docs/*.md: check_links.py <source root>
 
-A link to a file must find it, one to a heading the heading, as GitHub names it. README.md links to every page of docs/.
+A link to a file must find it, one to a heading the heading, as GitHub names it. README.md links to all other pages.
 """
 
 import pathlib
@@ -9,6 +9,7 @@ import re
 import sys
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r"<(?:img|source)\b.*?\bsrc(?:set)?=\"([^\"]+)\"")
 
 
 def without_code(text):
@@ -25,10 +26,11 @@ def anchors(page):
 def check(root):
     """Returns one line for each problem."""
     readme = root / "README.md"
-    pages = sorted((root / "docs").glob("*.md"))
+    pages = [page for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))] if page != readme]
     problems, linked = [], set()
     for page in [readme, *pages]:
-        for target in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
+        text = without_code(page.read_text(encoding="utf-8"))
+        for target in LINK.findall(text) + PICTURE.findall(text):
             if re.match(r"[a-z]+:", target):
                 continue
             name, _, anchor = target.partition("#")

@@ -8,8 +8,10 @@ import unittest
 import check_architecture
 import check_examples
 import check_links
+import check_messages
 import check_names
 import check_shown_sources
+import check_versions
 from declared_names import DeclaredNames
 
 HEADER = """#pragma once
@@ -133,10 +135,44 @@ class ChecksTest(TreeTest):
         self.write("README.md", "[a](docs/a.md) [b](docs/none.md) `[c](none.md)` [d](https://example.org/none)\n")
         self.write("docs/a.md", "# What it *is*, now\n[self](#what-it-is-now) [other](a.md#gone)\n```sh\n# gone\n```\n")
         self.write("docs/b.md", "")
+        self.write("SECURITY.md", "[a](docs/a.md#gone)\n<img alt=\"a > b\" src=\"docs/none.svg\">\n")
         self.assertEqual(check_links.check(self.root), [
             "README.md: docs/none.md: there is no such file",
+            "SECURITY.md: docs/a.md#gone: there is no such heading",
+            "SECURITY.md: docs/none.svg: there is no such file",
             "docs/a.md: a.md#gone: there is no such heading",
+            "README.md does not link to SECURITY.md",
             "README.md does not link to docs/b.md",
+        ])
+
+    def test_a_message_that_no_source_has_is_found(self):
+        self.write("runtime/a.cpp", 'fail("the worker ended " +\n     name);\nrefuse("one number " \n    "a row", given);\n')
+        page = self.write("page.md", "| message | meaning |\n|---|---|\n"
+                          "| `the worker ended ...`, `x: expected one number a row, but got` | `not looked at` |\n"
+                          "| `the worker began` | |\n| `gone` (from cc) | |\n| `...` | |\n\n| name | |\n|---|---|\n| `other` | |\n")
+        self.assertEqual(check_messages.check(self.root, page), [
+            "page.md:4: no source has 'the worker began'",
+            "page.md:6: expected a message of 4 characters or more, but got '...'",
+        ])
+        self.assertIn("found none", check_messages.check(self.root, self.write("empty.md", ""))[0])
+
+    def test_a_version_that_differs_is_found(self):
+        self.write("CMakeLists.txt", "project(lockstep VERSION 0.2.1 LANGUAGES CXX)\n")
+        self.write("CITATION.cff", "cff-version: 1.2.0\nversion: 0.2.1\n")
+        self.write("README.md", "**Status:** version 0.2, new\n")
+        self.write("docs/building.md", "[CMakeLists.txt](../CMakeLists.txt): now 0.2.1.\n")
+        self.write("examples/a/CMakeLists.txt", "find_package(lockstep 0.2 REQUIRED)\n")
+        self.assertEqual(check_versions.check(self.root), [])
+
+        self.write("CITATION.cff", "version: 0.2.0\n")
+        self.write("README.md", "**Status:** new\n")
+        self.write("docs/building.md", "[CMakeLists.txt](../CMakeLists.txt): now 0.2.10.\n")
+        self.write("examples/a/CMakeLists.txt", "find_package(lockstep 0.1 REQUIRED)\n")
+        self.assertEqual(check_versions.check(self.root), [
+            "CITATION.cff: expected the version 0.2.1, but got 0.2.0",
+            "README.md: expected the version 0.2.1, but found none",
+            "docs/building.md: expected the version 0.2.1, but got 0.2.10",
+            "examples/a/CMakeLists.txt: expected find_package(lockstep 0.2), but got 0.1",
         ])
 
     def test_a_source_that_differs_from_its_page_is_found(self):
