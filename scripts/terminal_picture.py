@@ -34,12 +34,13 @@ def screen_of(command, pattern, columns, rows):
         def run(*arguments):
             return subprocess.run([*tmux, *arguments], check=True, capture_output=True, encoding="utf-8").stdout
 
-        line = f"clear; echo '$ {shlex.join([os.path.basename(command[0]), *command[1:]])}'; {shlex.join(command)}; sleep 60"
+        shown = "$ " + shlex.join([os.path.basename(command[0]), *command[1:]])
+        line = f"clear; printf '%s\\n' {shlex.quote(shown)}; {shlex.join(command)}; sleep 60"
         run("new-session", "-d", "-x", str(columns), "-y", str(rows), "env", "LC_ALL=C.UTF-8", "sh", "-c", line)
         try:
             deadline = time.monotonic() + TIMEOUT
             while time.monotonic() < deadline:
-                if re.search(pattern, run("capture-pane", "-p")):
+                if re.search(pattern, run("capture-pane", "-p"), re.MULTILINE):
                     return run("capture-pane", "-e", "-p")
                 time.sleep(0.05)
             sys.exit(f"no line matched {pattern!r} within {TIMEOUT} s:\n" + run("capture-pane", "-p"))
