@@ -5,9 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <pages.h>  // written out of docs/, see write_pages.py
+
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/parameter_server_job.h"
 
 namespace {
 
@@ -80,6 +84,14 @@ TEST(Pages, TrainerFitsAsABareLoop) {
   const auto history = trainer::train(*strategy, examples.data, examples.target);
   ASSERT_EQ(history.epochs.size(), 5U);
   EXPECT_NEAR(*history.epochs.back().find("loss"), expected.epoch, 1e-5);
+}
+
+TEST(Pages, TrainerDoesNotFitUnderParameterServers) {
+  const Examples examples;
+  lockstep::ParameterServerJob job({});
+  const auto message = lockstep::message_of<lockstep::InvalidArgument>(
+      [&] { trainer::train(job.chief(), examples.data, examples.target); });
+  EXPECT_NE(message.find("define_step()"), std::string::npos) << message;
 }
 
 TEST(Pages, TrainersCallbackStopsAFitAndTheMetricCounts) {
