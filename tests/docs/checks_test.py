@@ -9,6 +9,7 @@ import check_architecture
 import check_examples
 import check_links
 import check_names
+import check_page_diffs
 import check_shown_sources
 from declared_names import DeclaredNames
 
@@ -138,6 +139,17 @@ class ChecksTest(TreeTest):
             "docs/a.md: a.md#gone: there is no such heading",
             "README.md does not link to docs/b.md",
         ])
+
+    def test_diffs_lead_from_one_program_to_the_next(self):
+        before, diff = "```cpp\nint a;\nint b;\nint c;\n```\n", "```diff\n int a;\n-int b;\n+int d;\n```\n"
+        for after in ["int a;\nint d;\nint c;\n", "int d;\nint c;\nint more;\n"]:
+            self.assertEqual(check_page_diffs.check(self.write("page.md", f"{before}{diff}```cpp\n{after}```\n")), [])
+        for page, problem in [(f"{before}{diff}```cpp\nint d;\n```\n", "begins as the diffs above say"),
+                              (f"{before}{diff}", "a program after the last diff"),
+                              (f"{before}{diff}{diff}```cpp\nint a;\nint d;\nint c;\n```\n", "applies in one place"),
+                              ("```cpp\nint a;\nint a;\n```\n```diff\n-int a;\n```\n", "applies in one place"),
+                              (before, "found none")]:
+            self.assertIn(problem, check_page_diffs.check(self.write("page.md", page))[0])
 
     def test_a_source_that_differs_from_its_page_is_found(self):
         page = self.write("page.md", "```cpp\nint a;\n```\n\n```cmake\nadd()\n```\n")
