@@ -47,7 +47,7 @@ TEST(FromLibtorch, TheProgramAfterTrainsToTheSameOnAnyNumberOfReplicas) {
 }
 
 TEST(FromLibtorch, ATrainingThatASignalEndsResumesAndEndsInTheSameFile) {
-  const testing::TemporaryFolder folder;
+  const lockstep::testing::TemporaryFolder folder;
   const Quadrants dataset(100);  // 4 steps an epoch
   const std::filesystem::path straight = folder.file("straight"), interrupted = folder.file("interrupted");
   for (const auto& path : {straight, interrupted}) std::filesystem::create_directory(path);
@@ -71,7 +71,7 @@ TEST(FromLibtorch, ATrainingThatASignalEndsResumesAndEndsInTheSameFile) {
 }
 
 TEST(FromLibtorch, TheWholeProgramWritesWeightsThatClassify) {
-  const testing::TemporaryFolder folder;
+  const lockstep::testing::TemporaryFolder folder;
   std::array<std::string, 3> words{"my_program", folder.path(), "3"};
   std::array<char*, 3> arguments{words[0].data(), words[1].data(), words[2].data()};
   ASSERT_EQ(from_libtorch_main(static_cast<int>(arguments.size()), arguments.data()), 0);
@@ -89,7 +89,7 @@ TEST(FromLibtorch, TheWholeProgramWritesWeightsThatClassify) {
 
 TEST(FromLibtorch, RecordsAreReadOnceEachByAnyNumberOfThreads) {
   constexpr int64_t kRecords = 1003;
-  const testing::TemporaryFolder folder;
+  const lockstep::testing::TemporaryFolder folder;
   const std::string path = folder.file("records");
   std::vector<float> values(kRecords * 4);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
@@ -139,9 +139,16 @@ TEST(FromLibtorch, EmptyShardsFailAndPassAsThePageSays) {
   }
   EXPECT_EQ(shard.flatten(1).size(1), 64);
   EXPECT_EQ(shard.view({shard.size(0), 64}).size(1), 64);
-  EXPECT_ANY_THROW(torch::nn::BatchNorm2d(1)(shard));
-  EXPECT_EQ(BatchNorm(1)(shard).size(0), 0);
+  EXPECT_ANY_THROW(torch::nn::BatchNorm1d(3)(torch::rand({1, 3})));
+  torch::nn::BatchNorm2d counts_it(1);
+  EXPECT_EQ(counts_it(shard).size(0), 0);
+  EXPECT_EQ(counts_it->num_batches_tracked.item<int64_t>(), 1);
+  BatchNorm norm(1);
+  EXPECT_EQ(norm(shard).size(0), 0);
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
   EXPECT_ANY_THROW(shard.max());
+  EXPECT_ANY_THROW(shard.flatten(1).max(0));
+  EXPECT_ANY_THROW(shard.argmax());
   EXPECT_TRUE(shard.mean().isnan().item<bool>());
 
   auto strategy = MirroredStrategy(cpu_devices(5));
