@@ -112,6 +112,9 @@ class ChecksTest(TreeTest):
         rows = "| `a` | `Strategy::run`, `Strategy::size` | |\n| `b` | `result`, `Op::kMean` | `Base::size` |\n"
         self.assertEqual(self.names_in(rows), [])
 
+    def test_names_of_libtorch_are_taken_as_they_are(self):
+        self.assertEqual(self.names_in("| `a` | `torch::nn::Linear` | |\n"), [])
+
     def test_names_that_no_public_header_declares_are_found(self):
         for name in ["walk", "Strategy::walk", "Strategy::argument", "Secret", "Worker", "hidden", "Base::run", "Base::count", "Hidden"]:
             problems = self.names_in(f"| `a` | `{name}` | |\n")
