@@ -13,7 +13,7 @@ readonly libtorch_cuda=13 libtorch_driver=580
 readonly cuda_headers=(nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)
 # What tests compare with, and what those packages need; torch itself lies in the folder of LibTorch.
 readonly test_python_version=3.11
-readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0
+readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
   absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
   mpmath==1.3.0 networkx==3.6.1 packaging==26.3 protobuf==7.36.2 setuptools==81.0.0 sympy==1.14.0
   tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9)

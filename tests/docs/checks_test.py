@@ -10,6 +10,7 @@ import check_examples
 import check_links
 import check_messages
 import check_names
+import check_page_diffs
 import check_shown_sources
 import check_versions
 from declared_names import DeclaredNames
@@ -113,6 +114,9 @@ class ChecksTest(TreeTest):
         rows = "| `a` | `Strategy::run`, `Strategy::size` | |\n| `b` | `result`, `Op::kMean` | `Base::size` |\n"
         self.assertEqual(self.names_in(rows), [])
 
+    def test_names_of_libtorch_are_taken_as_they_are(self):
+        self.assertEqual(self.names_in("| `a` | `torch::nn::Linear` | |\n"), [])
+
     def test_names_that_no_public_header_declares_are_found(self):
         for name in ["walk", "Strategy::walk", "Strategy::argument", "Secret", "Worker", "hidden", "Base::run", "Base::count", "Hidden"]:
             problems = self.names_in(f"| `a` | `{name}` | |\n")
@@ -174,6 +178,17 @@ class ChecksTest(TreeTest):
             "docs/building.md: expected the version 0.2.1, but got 0.2.10",
             "examples/a/CMakeLists.txt: expected find_package(lockstep 0.2), but got 0.1",
         ])
+
+    def test_diffs_lead_from_one_program_to_the_next(self):
+        before, diff = "```cpp\nint a;\nint b;\nint c;\n```\n", "```diff\n int a;\n-int b;\n+int d;\n```\n"
+        for after in ["int a;\nint d;\nint c;\n", "int d;\nint c;\nint more;\n"]:
+            self.assertEqual(check_page_diffs.check(self.write("page.md", f"{before}{diff}```cpp\n{after}```\n")), [])
+        for page, problem in [(f"{before}{diff}```cpp\nint d;\n```\n", "begins as the diffs above say"),
+                              (f"{before}{diff}", "a program after the last diff"),
+                              (f"{before}{diff}{diff}```cpp\nint a;\nint d;\nint c;\n```\n", "applies in one place"),
+                              ("```cpp\nint a;\nint a;\n```\n```diff\n-int a;\n```\n", "applies in one place"),
+                              (before, "found none")]:
+            self.assertIn(problem, check_page_diffs.check(self.write("page.md", page))[0])
 
     def test_a_source_that_differs_from_its_page_is_found(self):
         page = self.write("page.md", "```cpp\nint a;\n```\n\n```cmake\nadd()\n```\n")

@@ -1,12 +1,16 @@
 // The programs shown in docs/ compute what they claim, and the same as a bare LibTorch loop.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/tests/support/temporary_folder.h"
 
 #include <pages.h>  // written out of docs/, see write_pages.py
 
@@ -55,6 +59,18 @@ Losses train_by_hand(const Examples& examples, double momentum, std::optional<ui
   return losses;
 }
 
+/// Makes a folder the current one while it lives.
+class InFolder {
+ public:
+  explicit InFolder(const std::filesystem::path& folder) { std::filesystem::current_path(folder); }
+  ~InFolder() { std::filesystem::current_path(before_); }
+  InFolder(const InFolder&) = delete;
+  InFolder& operator=(const InFolder&) = delete;
+
+ private:
+  const std::filesystem::path before_ = std::filesystem::current_path();
+};
+
 using Train = double (*)(const torch::Tensor& data, const torch::Tensor& target);
 
 void expect_to_train_as_by_hand(Train train, double momentum, std::optional<uint64_t> shuffle_seed) {
@@ -74,6 +90,49 @@ TEST(Pages, FromPytorchDdpTrainsAsABareLoop) {
 
 TEST(Pages, FromHorovodTrainsAsABareLoop) {
   expect_to_train_as_by_hand(from_horovod::train, 0, 0);
+}
+
+TEST(Pages, FromKerasFitsOnAnyNumberOfReplicasAndServesWhatItLearnt) {
+  const auto examples_of = [](int64_t count) {
+    const auto data = torch::rand({count, 8});
+    return lockstep::TensorDataset(data, (data.sum(1) * 10 / 8).floor().to(torch::kLong));
+  };
+  torch::manual_seed(kSeed);
+  const auto train = examples_of(1001), test = examples_of(100);
+  const lockstep::testing::TemporaryFolder folder;
+  std::vector<double> losses;
+  for (const int replicas : {1, 3}) {
+    const auto path = std::filesystem::path(folder.file(std::to_string(replicas)));
+    std::filesystem::create_directory(path);
+    const InFolder inside(path);  // the program's backup is in the current folder
+    torch::manual_seed(kSeed);
+    const auto strategy =
+        lockstep::make_strategy("mirrored", {.devices = lockstep::cpu_devices(replicas)}).strategy;
+    const auto history = from_keras::train(*strategy, train, test);
+    ASSERT_EQ(history.epochs.size(), 5U);
+    EXPECT_LT(*history.epochs.back().find("loss"), *history.epochs.front().find("loss"));
+    losses.push_back(*history.epochs.back().find("validation_loss"));
+    if (replicas > 1) continue;
+    // Its newest checkpoint classifies the test's rows as the evaluation did.
+    const auto checkpoints = path / "backup";
+    std::string newest;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+      if (entry.is_directory()) newest = std::max(newest, entry.path().string());
+    }
+    from_keras::Classifier classifier(newest);
+    const auto right = classifier.classify(test.data()).eq(test.target()).sum().item<double>() / 100;
+    EXPECT_NEAR(right, *history.epochs.back().find("validation_accuracy"), 1e-9);
+    EXPECT_GT(right, 0.2);  // a guess is right for one in ten
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-3);
+}
+
+TEST(Pages, FromKerasModelHasItsInitialValues) {
+  const auto layer = from_keras::dense(300, 100);
+  const double limit = std::sqrt(6.0 / 400);  // Glorot and Bengio, 2010
+  EXPECT_LE(layer->weight.abs().max().item<double>(), limit);
+  EXPECT_NEAR(layer->weight.std().item<double>(), limit / std::sqrt(3), limit / 20);
+  EXPECT_EQ(layer->bias.abs().max().item<double>(), 0);
 }
 
 TEST(Pages, TrainerFitsAsABareLoop) {
