@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import check_architecture
+import check_code_blocks
 import check_examples
 import check_links
 import check_messages
@@ -13,6 +14,7 @@ import check_names
 import check_page_diffs
 import check_shown_sources
 import check_versions
+import page_commands
 from declared_names import DeclaredNames
 
 HEADER = """#pragma once
@@ -147,6 +149,22 @@ class ChecksTest(TreeTest):
             "docs/a.md: a.md#gone: there is no such heading",
             "README.md does not link to SECURITY.md",
             "README.md does not link to docs/b.md",
+        ])
+
+    def test_code_that_nothing_checks_is_found(self):
+        self.write("docs/a.md", "x\n\n    run();\n\n```cpp\nint a;\n```\n\n```cpp fragment\nint b;\n```\n\n    $ ls;\n    a;\n")
+        self.write("docs/b.md", "```cpp\nint a;\n```\n\n    loss 0.5\n")
+        self.assertEqual(check_code_blocks.problems(self.root, {"b"}), [
+            "docs/a.md:3: C++ outside of a fence",
+            "docs/a.md:6: C++ that no test compiles: make it a fragment, or add the page to the tests",
+        ])
+
+    def test_commands_are_told_from_output_and_other_code(self):
+        page = ("Text\n\n    A=1 scripts/a.sh --b \\\n      c   # why\n    # a comment\n    train_images\n\n    loss 0.5\n\n"
+                "```console\n$ cmake .\nok\n```\n\n```bash\n#!/bin/bash\nset -e\nls\n```\n\n```cpp\nscripts/a.sh;\n```\n")
+        self.assertEqual(page_commands.commands(page), [
+            (3, "A=1 scripts/a.sh --b c   # why"), (6, "train_images"), (11, "cmake ."),
+            (15, "#!/bin/bash\nset -e\nls\n"),
         ])
 
     def test_a_message_that_no_source_has_is_found(self):
