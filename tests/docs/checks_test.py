@@ -160,11 +160,11 @@ class ChecksTest(TreeTest):
         ])
 
     def test_commands_are_told_from_output_and_other_code(self):
-        page = ("Text\n\n    A=1 scripts/a.sh --b \\\n      c   # why\n    # a comment\n    train_images\n\n    loss 0.5\n\n"
+        page = ("Text\n\n    A=1 scripts/a.sh --b \\\n      c   # why\n    # a comment\n    train_images\n\nIt prints\n\n    loss 0.5\n\n"
                 "```console\n$ cmake .\nok\n```\n\n```bash\n#!/bin/bash\nset -e\nls\n```\n\n```cpp\nscripts/a.sh;\n```\n")
         self.assertEqual(page_commands.commands(page), [
-            (3, "A=1 scripts/a.sh --b c   # why"), (6, "train_images"), (11, "cmake ."),
-            (15, "#!/bin/bash\nset -e\nls\n"),
+            (3, "A=1 scripts/a.sh --b c   # why"), (6, "train_images"), (13, "cmake ."),
+            (18, "#!/bin/bash\nset -e\nls\n"),
         ])
 
     def test_a_message_that_no_source_has_is_found(self):
