@@ -1,4 +1,5 @@
-// What the fragments of C++ in docs/ take for granted. They are compiled as members of these structs, and never run.
+// What the fragments of C++ in docs/ take for granted. They are compiled as members of these structs, and
+// never run.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -28,10 +29,15 @@ struct Records {
   std::optional<Example> get_batch(size_t size);
 };
 
+struct Parts {
+  Example read(int64_t part);
+};
+
 /// A training program, between runs.
 struct Program {
-  static torch::Tensor train_step(ReplicaContext& replica, SimpleCnn& net, FusedAdam& adam, const Example& shard);
-  static DistributedDataset<Example> open_batches(const InputContext& context);
+  static torch::Tensor train_step(ReplicaContext& replica, SimpleCnn& net, FusedAdam& adam,
+                                  const Example& shard);
+  static Parts open_batches(const InputContext& context);
   static double evaluate(const Example& part);
 
   Strategy& strategy;
