@@ -6,8 +6,8 @@
 The picture is taken as soon as a line of the screen matches the regular expression PATTERN. docs/images/progress_bar.svg
 was made by
 
-    scripts/terminal_picture.py docs/images/progress_bar.svg 'epoch 3/5 +[67]\\d%' 104 28 build/release/bin/train_images \\
-      --data generated --limit-train 6000 --limit-test 2000
+    scripts/terminal_picture.py docs/images/progress_bar.svg 'epoch 3/5 +[67]\\d%' 132 28 build/release/bin/train_images \\
+      --replicas 2 --limit-train 6000 --limit-test 2000 --data generated
 """
 
 import os
