@@ -1,4 +1,5 @@
-// The programs of docs/from_libtorch.md train, resume bit-equal, and compute the same on any number of replicas.
+// The programs of docs/from_libtorch.md train, resume bit-equal, and compute the same on any number of
+// replicas.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +109,8 @@ TEST(FromLibtorch, RecordsAreReadOnceEachByAnyNumberOfThreads) {
           [&](ReplicaContext&, const Example& shard) {
             EXPECT_TRUE(torch::equal(shard.data.select(1, 2) + 1, shard.target.squeeze(1)));
             const std::lock_guard<std::mutex> lock(mutex);
-            for (int64_t i = 0; i < shard.target.size(0); ++i) targets.push_back(shard.target[i].item<float>());
+            for (int64_t i = 0; i < shard.target.size(0); ++i)
+              targets.push_back(shard.target[i].item<float>());
           },
           batch);
     }

@@ -231,6 +231,7 @@ class KerasWeightsTest(unittest.TestCase):
                 (MAPPING | {"head": {"module": "head", "type": "LSTM"}}, "head: expected a type among Dense"),
                 (MAPPING | {"head": {"module": "head", "type": "Conv2D"}}, "kernel of Conv2D to have 4 dimensions, but got [5, 3]"),
                 (MAPPING | {"dense": {"module": "dense", "flattened": [2, 2, 6]}}, "product of 36"),
+                (MAPPING | {"dense": {"module": "dense", "flattened": 36}}, "flattened to be [height, width, channels]"),
                 (MAPPING | {"norm1": {"module": "norm1", "scale": True}}, "norm1: expected BatchNormalization with gamma, beta"),
                 (["head"], "expected a JSON object")]:
             self.assertIn(message, self.refusal(path, mapping))
@@ -253,6 +254,13 @@ class KerasWeightsTest(unittest.TestCase):
             error = self.refusal(self.folder / name, MAPPING, exit_code=4)
             self.assertIn(name, error)
             self.assertIn(message, error)
+
+    def test_an_output_that_cannot_be_written_is_named(self):
+        write_keras(self.folder / "net.keras", weights())
+        (self.folder / "mapping.json").write_text(json.dumps(MAPPING), encoding="utf-8")
+        done = self.run_script(self.folder / "net.keras", self.folder / "mapping.json", self.folder / "none" / "out.safetensors")
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("none/out.safetensors: cannot be written", done.stderr)
 
     def test_files_of_tensorflow_itself_give_its_outputs(self):
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
