@@ -25,6 +25,10 @@ if(LOCKSTEP_BUILD_APPS)
   install(FILES $<TARGET_FILE_DIR:train_images>/train_mnist DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+set(lockstep_with_zstd OFF)
+if(TARGET lockstep_zstd)
+  set(lockstep_with_zstd ON)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-config.cmake.in
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake INSTALL_DESTINATION ${lockstep_package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
