@@ -12,7 +12,8 @@
 namespace lockstep::fuzz {
 namespace {
 
-// Where a header has its two checksums, each in 8 bytes.
+// Where a header has the version of its file, and its two checksums, each in 8 bytes.
+constexpr size_t kSource = 16;
 constexpr size_t kBodyChecksum = 72;
 constexpr size_t kHeaderChecksum = 88;
 constexpr size_t kHeaderBytes = 96;
@@ -48,8 +49,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Not a byte longer than the index, so that reading beyond it is noticed.
   const auto exact = std::make_unique<char[]>(size);
   std::copy(bytes.begin(), bytes.end(), exact.get());
+  FileVersion source;
+  if (size >= kSource + sizeof(source)) std::memcpy(&source, exact.get() + kSource, sizeof(source));
   const PeakMemory memory;
-  const auto index = RowIndex::parse({exact.get(), size});
+  const auto index = RowIndex::parse({exact.get(), size}, source);
   memory.expect_at_most(2, size, 1000);
   if (!index) return 0;
   look_at(*index);
@@ -64,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (uint64_t row = 0; row < index->num_rows(); ++row) writer.add(index->offset(row), "file");
   const std::string header = writer.finish(index->facts());
   again.replace(0, header.size(), header);
-  const auto copy = RowIndex::parse(again);
+  const auto copy = RowIndex::parse(again, source);
   expect(copy && copy->num_rows() == index->num_rows() && copy->facts() == index->facts(),
          "the same index out of what was written of it");
   return 0;

@@ -81,8 +81,8 @@ bool IndexedRows::try_open(const std::string& index_path, const std::string& row
   try {
     const OpenFile index_file(index_path);
     auto mapped = std::make_unique<const MappedFile>(index_file);
-    auto index = RowIndex::parse(mapped->bytes());
-    if (!index || index->num_rows() == 0 || index->facts().source != source) return false;
+    auto index = RowIndex::parse(mapped->bytes(), source);
+    if (!index || index->num_rows() == 0) return false;
     mapped->release_pages();  // parse() has read all of them
     auto rows = std::make_unique<const OpenFile>(rows_path);
     if (rows->version() != index->facts().rows) return false;
@@ -101,7 +101,7 @@ void IndexedRows::index_in_memory(const ClickFileOptions& options, const FileVer
   const std::string header = write_index(options, source, {}, writer);
   bytes_.replace(0, header.size(), header);
   bytes_.shrink_to_fit();
-  auto index = RowIndex::parse(bytes_);
+  auto index = RowIndex::parse(bytes_, source);
   if (!index) throw DataError(path_ + ": expected a file that stays as it is, but it changed");
   index_ = *std::move(index);
 }
@@ -115,7 +115,7 @@ void IndexedRows::read(size_t first, size_t count, std::vector<ClickRow>& rows) 
       range = index_.range(first, at_once);
     }
     if (!range) fail_changed();
-    range->end = std::min(range->end, range->begin + std::max(kReadAtOnce, uint64_t{kLongestClickLine}));
+    if (at_once == 1) range->end = std::min(range->end, range->begin + kLongestClickLine + 1);
     read_at_once(*range, first, at_once, rows);
     first += at_once;
     count -= at_once;

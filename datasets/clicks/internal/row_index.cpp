@@ -101,13 +101,13 @@ std::string RowIndexWriter::finish(const RowIndexFacts& facts) {
   return {reinterpret_cast<const char*>(&header), sizeof(header)};
 }
 
-std::optional<RowIndex> RowIndex::parse(std::string_view bytes) {
+std::optional<RowIndex> RowIndex::parse(std::string_view bytes, const FileVersion& source) {
   Header header;
   if (bytes.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof(header));
   const std::string_view body = bytes.substr(sizeof(header));
   const bool is_index = header.magic == kMagic && header.version == kFormatVersion &&
-                        header.checksum == header_checksum(header);
+                        header.checksum == header_checksum(header) && header.source == source;
   // The order of these keeps the sums from overflowing.
   const bool is_whole = is_index && header.num_rows <= body.size() / sizeof(uint32_t) &&
                         header.text_bytes <= body.size() && header.num_malformed >= 0 &&

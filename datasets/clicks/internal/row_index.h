@@ -52,9 +52,9 @@ class RowIndexWriter {
 /// An index in memory that somebody else owns. Believes nothing that was not checked. Thread-safe.
 class RowIndex {
  public:
-  /// Returns the index in `bytes`. Returns nothing if it is damaged, cut short, or of another version of the
-  /// format. Reads all bytes, to compare their checksum.
-  static std::optional<RowIndex> parse(std::string_view bytes);
+  /// Returns the index in `bytes` of the file whose version is `source`. Returns nothing if it is of another
+  /// version of the file or of the format, damaged, or cut short. Reads all bytes, to compare their checksum.
+  static std::optional<RowIndex> parse(std::string_view bytes, const FileVersion& source);
 
   uint64_t num_rows() const { return num_rows_; }
   const RowIndexFacts& facts() const { return facts_; }

@@ -11,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+constexpr FileVersion kSource{.size = 5, .modified_ns = -7};
+
 std::string index_of(const std::vector<uint64_t>& offsets, const RowIndexFacts& facts) {
   std::string bytes;
   RowIndexWriter writer([&](std::string_view piece) { bytes += piece; });
@@ -28,7 +30,7 @@ std::vector<uint64_t> some_offsets(size_t count) {
 }
 
 RowIndexFacts facts_of(const std::vector<uint64_t>& offsets) {
-  return {.source = {.size = 5, .modified_ns = -7},
+  return {.source = kSource,
           .rows = {.size = offsets.empty() ? 0 : offsets.back() + 50, .modified_ns = 8},
           .num_malformed = 9,
           .first_malformed = "line 3: no"};
@@ -38,7 +40,7 @@ TEST(RowIndex, GivesBackTheOffsetsAndFactsThatWereWritten) {
   for (const size_t count : {1, 4095, 4096, 4097, 300'000}) {
     const auto offsets = some_offsets(count);
     const std::string bytes = index_of(offsets, facts_of(offsets));
-    const auto index = RowIndex::parse(bytes);
+    const auto index = RowIndex::parse(bytes, kSource);
     ASSERT_TRUE(index);
     EXPECT_EQ(index->facts(), facts_of(offsets));
     ASSERT_EQ(index->num_rows(), count);
@@ -61,10 +63,17 @@ TEST(RowIndex, NoFlippedBitAndNoMissingByteIsBelieved) {
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ (1 << i % 8));
-    EXPECT_FALSE(RowIndex::parse(damaged)) << i;
-    EXPECT_FALSE(RowIndex::parse(whole.substr(0, i))) << i;
+    EXPECT_FALSE(RowIndex::parse(damaged, kSource)) << i;
+    EXPECT_FALSE(RowIndex::parse(whole.substr(0, i), kSource)) << i;
   }
-  EXPECT_FALSE(RowIndex::parse(whole + '\0'));
+  EXPECT_FALSE(RowIndex::parse(whole + '\0', kSource));
+}
+
+TEST(RowIndex, IsOfOneVersionOfItsFile) {
+  const auto bytes = index_of({0}, facts_of({0}));
+  EXPECT_TRUE(RowIndex::parse(bytes, kSource));
+  EXPECT_FALSE(RowIndex::parse(bytes, {.size = kSource.size + 1, .modified_ns = kSource.modified_ns}));
+  EXPECT_FALSE(RowIndex::parse(bytes, {.size = kSource.size, .modified_ns = kSource.modified_ns + 1}));
 }
 
 TEST(RowIndex, WithoutItsHeaderItIsNone) {
@@ -72,7 +81,7 @@ TEST(RowIndex, WithoutItsHeaderItIsNone) {
   RowIndexWriter writer([&](std::string_view piece) { bytes += piece; });
   writer.add(0, "file");
   writer.finish({.rows = {.size = 50}});
-  EXPECT_FALSE(RowIndex::parse(bytes));
+  EXPECT_FALSE(RowIndex::parse(bytes, {}));
 }
 
 TEST(RowIndex, HasNoPartBeyondItsFile) {
@@ -80,7 +89,7 @@ TEST(RowIndex, HasNoPartBeyondItsFile) {
   auto facts = facts_of(offsets);
   facts.rows.size = offsets[5];
   const auto bytes = index_of(offsets, facts);
-  const auto index = RowIndex::parse(bytes);
+  const auto index = RowIndex::parse(bytes, kSource);
   ASSERT_TRUE(index);
   EXPECT_TRUE(index->range(3, 2));
   EXPECT_FALSE(index->range(5, 1));
