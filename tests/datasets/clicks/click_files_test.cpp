@@ -11,7 +11,7 @@
 
 #include "lockstep/datasets/clicks/generated_clicks.h"
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/tests/support/compressed_files.h"
+#include "lockstep/tests/datasets/files/compressed_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {

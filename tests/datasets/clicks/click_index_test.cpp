@@ -17,7 +17,7 @@
 #include "lockstep/datasets/clicks/click_file.h"
 #include "lockstep/datasets/clicks/generated_clicks.h"
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/tests/support/compressed_files.h"
+#include "lockstep/tests/datasets/files/compressed_files.h"
 #include "lockstep/tests/support/file_size_limit.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"

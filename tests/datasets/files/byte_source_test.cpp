@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/tests/support/compressed_files.h"
+#include "lockstep/tests/datasets/files/compressed_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
