@@ -47,7 +47,7 @@ std::vector<Flag> ctr_run_flags() {
   return {
       {"Run", "steps", "N", "Number of steps; the data is repeated as often as that takes",
        default_text(defaults.steps)},
-      {"Run", "test-every", "N", "Test after every N steps, too; 0: only at the end",
+      {"Run", "test-every", "N", "Test after every N steps as well as at the end; 0: only at the end",
        default_text(defaults.test_every)},
       {"Run", "log-every", "N", "Print the loss after every N steps, and record it in --run-dir",
        default_text(defaults.log_every)},
@@ -93,7 +93,8 @@ std::vector<Flag> ctr_data_flags() {
   const CtrWork defaults;
   return {
       {"Data", "data", "LIST",
-       "generated, or click logs to train on: files, folders and patterns such as 'day_*.gz', separated by "
+       "generated (random rows whose best possible score is known), or click logs to train on: files, "
+       "folders and patterns such as 'day_*.gz', separated by "
        "commas. Each line is a row in Criteo's format: a label, 13 integers and 26 categories, separated by "
        "tabs. Files may be compressed with gzip or zstd",
        defaults.data.front()},
@@ -104,10 +105,10 @@ std::vector<Flag> ctr_data_flags() {
       {"Data", "test-rows", "N", "Test on at most N rows (default: all; 100,000 if they are generated)"},
       {"Data", "skip-bad", "", "Skip malformed rows, and print how many there are"},
       {"Data", "index-dir", "DIR",
-       "Folder for what is made once of each file: an index of its rows if it is large, and a decompressed "
-       "copy if it is compressed, which takes as much space as the rows (default: the folder .lockstep "
-       "beside "
-       "the file, or if that cannot be written, ~/.cache/lockstep/clicks)",
+       "Folder for files that are made once for each file of click logs: an index of its rows if it is "
+       "large, "
+       "and a decompressed copy if it is compressed, so make sure that there is room (default: the folder "
+       ".lockstep beside the click logs, or if that cannot be written, ~/.cache/lockstep/clicks)",
        "", FlagRole::kProcess},
   };
 }
@@ -115,7 +116,10 @@ std::vector<Flag> ctr_data_flags() {
 std::vector<Flag> ctr_model_flags() {
   const CtrWork defaults;
   return {
-      {"Model", "model", "NAME", "wide_deep or dlrm", ctr_model_name(defaults.model)},
+      {"Model", "model", "NAME",
+       "wide_deep or dlrm: a linear model beside a network on embeddings, or a network on products of "
+       "embeddings",
+       ctr_model_name(defaults.model)},
       {"Model", "table-rows", "N",
        "Rows of the embedding table. All 26 columns share it: each category is hashed to a row. wide_deep "
        "also has a table of weights with as many rows",
