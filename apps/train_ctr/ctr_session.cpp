@@ -15,7 +15,6 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
-#include "lockstep/strategies/core/stop_agreement.h"
 
 namespace lockstep::apps {
 namespace {

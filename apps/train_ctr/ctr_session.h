@@ -10,6 +10,7 @@
 #include "lockstep/apps/train_ctr/ctr_record.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
+#include "lockstep/strategies/core/stop_agreement.h"
 #include "lockstep/training/callbacks/interruption.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 

@@ -68,9 +68,9 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
             table = list(csv.DictReader(file, strict=True))
         self.assertEqual([float(row["validation_auc"]) for row in table], [epoch["validation_auc"] for epoch in epochs])
         report = (self.record / "report.html").read_text(encoding="utf-8")
-        for part in ("train_ctr: wide_deep by ", "Rows a second", "Rows trained on", "Validation auc", "table-rows"):
-            self.assertIn(part, report)
-        self.assertNotIn("Images", report)
+        for part in ("train_ctr: wide_deep by ", "Rows a second", "Rows trained on", "<figcaption>Auc<", "table-rows"):
+            self.assertTrue(part in report, part)
+        self.assertFalse("Images" in report)
 
     def test_inspect_run_summarises_it(self):
         self.train("--run-dir", self.record, "--seed", 5)
@@ -80,7 +80,7 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         values = {value["name"]: (value["value"], value["origin"]) for value in summary["configuration"]}
         self.assertEqual((values["seed"], values["model"]), (("5", "flag"), ("wide_deep", "default")))
         text = self.inspect()
-        self.assertIn("3 epochs, 60 steps, 15360 rows", text.replace(",\u202f", "").replace("15 360", "15360").replace("15,360", "15360"))
+        self.assertIn("3 epochs, 60 steps, 15360 rows, ", text)
         self.assertIn("rows/s", text)
 
     def test_the_same_run_is_repeated_from_its_configuration(self):
@@ -123,7 +123,6 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertIn(f"from step {steps:,} on", rest)
         beside = self.lines(self.folder / "run-2")
         self.assertEqual((beside[-1]["status"], beside[-1]["steps"]), ("completed", steps + 10))
-        # A checkpoint can be named, and an earlier one beside newer ones is refused by "never".
         self.train(*backup, "--resume", "never", code=4)
 
     def test_only_the_chief_of_parameter_servers_records(self):
