@@ -19,10 +19,10 @@ namespace {
 using lockstep::testing::TemporaryFile;
 using ::testing::HasSubstr;
 
-const std::vector<std::string> kStrategies{"default", "mirrored", "parameter_server"};
+const std::vector<std::string> kSomeStrategies{"default", "mirrored", "parameter_server"};
 
-CtrCommandLine line_of(const std::vector<std::string>& arguments) {
-  return parse_ctr_command_line(arguments, kStrategies);
+CtrCommandLine parsed(const std::vector<std::string>& arguments) {
+  return parse_ctr_command_line(arguments, kSomeStrategies);
 }
 
 std::string json_of(const CtrCommandLine& line) {
@@ -34,7 +34,7 @@ TEST(CtrSettings, EveryFlagThatFilesMayGiveIsWritten) {
   std::vector<std::string> written;
   for (const auto& setting : ctr_settings({}, {})) written.push_back(setting.name);
   std::vector<std::string> flags;
-  for (const auto& flag : ctr_flags(kStrategies).flags) {
+  for (const auto& flag : ctr_flags(kSomeStrategies).flags) {
     if (flag.role != FlagRole::kAction) flags.push_back(long_name(flag));
   }
   std::sort(written.begin(), written.end());
@@ -51,28 +51,28 @@ TEST(CtrSettings, ARunRepeatedFromItsConfigurationHasTheSameOptions) {
       {"--strategy", "mirrored", "--replicas", "2", "--seed", "18446744073709551615"},
       {"--model", "dlrm", "--min-frequency", "3", "--steps", "7", "--test-every", "2", "--log-every", "1"}};
   for (const auto& arguments : lines) {
-    const auto line = line_of(arguments);
+    const auto line = parsed(arguments);
     const TemporaryFile file(json_of(line));
-    const auto again = line_of({"--config", file.path()});
+    const auto again = parsed({"--config", file.path()});
     EXPECT_EQ(again.options, line.options) << json_of(line);
   }
 }
 
 TEST(CtrSettings, FoldersOfTheRunAreWrittenButNotRepeated) {
-  const auto line = line_of({"--data", "a", "--run-dir", "r", "--backup-dir", "b", "--save-every", "5 steps",
-                             "--index-dir", "i", "--resume", "never"});
+  const auto line = parsed({"--data", "a", "--run-dir", "r", "--backup-dir", "b", "--save-every", "5 steps",
+                            "--index-dir", "i", "--resume", "never"});
   const std::string text = json_of(line);
   EXPECT_THAT(nlohmann::json::parse(text)["values"]["run-dir"]["value"], "r");
   const TemporaryFile file(text);
-  const auto options = line_of({"--config", file.path()}).options;
+  const auto options = parsed({"--config", file.path()}).options;
   EXPECT_EQ(options.run_dir + options.backup_dir + options.index_dir, "");
-  EXPECT_EQ(line_of({"--config", file.path(), "--backup-dir", "c"}).options.save_every, "5 steps");
+  EXPECT_EQ(parsed({"--config", file.path(), "--backup-dir", "c"}).options.save_every, "5 steps");
 }
 
 TEST(CtrSettings, FlagsOverrideTheFileAndItsValuesThatDependOnThem) {
-  const TemporaryFile file(json_of(line_of({"--data", "a", "--skip-bad", "--optimizer", "sgd"})));
+  const TemporaryFile file(json_of(parsed({"--data", "a", "--skip-bad", "--optimizer", "sgd"})));
   const auto options =
-      line_of({"--config", file.path(), "--optimizer", "adam", "--data", "generated"}).options;
+      parsed({"--config", file.path(), "--optimizer", "adam", "--data", "generated"}).options;
   EXPECT_EQ(options.learning_rate, default_learning_rate(CtrOptimizerKind::kAdam));
   EXPECT_TRUE(is_generated(options));
   EXPECT_FALSE(options.skip_bad);
@@ -81,7 +81,7 @@ TEST(CtrSettings, FlagsOverrideTheFileAndItsValuesThatDependOnThem) {
 TEST(CtrSettings, AnotherProgramsFileIsRefused) {
   const TemporaryFile file(R"({"format_version": 1, "program": "train_images", "values": {}})");
   try {
-    line_of({"--config", file.path()});
+    parsed({"--config", file.path()});
     FAIL() << "not refused";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("program: expected \"train_ctr\""));
@@ -89,7 +89,7 @@ TEST(CtrSettings, AnotherProgramsFileIsRefused) {
 }
 
 TEST(CtrSettings, OriginsAreThoseOfTheCommandLine) {
-  const auto line = line_of({"--seed", "3"});
+  const auto line = parsed({"--seed", "3"});
   const auto values = nlohmann::json::parse(json_of(line))["values"];
   EXPECT_EQ(values["seed"]["origin"], "flag");
   EXPECT_EQ(values["steps"]["origin"], "default");
