@@ -3,6 +3,8 @@
 
 #include "lockstep/datasets/clicks/click_batch.h"
 #include "lockstep/datasets/clicks/click_file.h"
+#include "lockstep/datasets/clicks/click_file_options.h"
+#include "lockstep/datasets/clicks/click_files.h"
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/generated_clicks.h"
 #include "lockstep/datasets/files/data_error.h"

@@ -28,17 +28,21 @@ struct Column {
   std::string (*format)(double);
 };
 
-const std::vector<Column>& epoch_columns() {
-  static const std::vector<Column> columns = {{"epoch", "epoch", whole_text},
-                                              {"loss", "loss", number_text},
-                                              {"accuracy", "accuracy", share_text},
-                                              {"validation_loss", "val. loss", number_text},
-                                              {"validation_accuracy", "val. accuracy", share_text},
-                                              {"learning_rate", "learning rate", number_text},
-                                              {"images_per_second", "images/s", whole_text},
-                                              {"data_wait_share", "data wait", share_text},
-                                              {"seconds", "time", seconds_text}};
-  return columns;
+/// Returns the plural name of the examples that the program trains on.
+std::string examples_of(const RunSummary& summary) {
+  return summary.program == "train_ctr" ? "rows" : "images";
+}
+
+std::vector<Column> epoch_columns(const RunSummary& summary) {
+  return {{"epoch", "epoch", whole_text},
+          {"loss", "loss", number_text},
+          {"accuracy", "accuracy", share_text},
+          {"validation_loss", "val. loss", number_text},
+          {"validation_accuracy", "val. accuracy", share_text},
+          {"learning_rate", "learning rate", number_text},
+          {"images_per_second", examples_of(summary) + "/s", whole_text},
+          {"data_wait_share", "data wait", share_text},
+          {"seconds", "time", seconds_text}};
 }
 
 using Table = std::vector<std::vector<std::string>>;
@@ -84,7 +88,11 @@ std::string headline(const RunSummary& summary) {
   std::vector<std::string> totals;
   if (const auto epochs = total("epochs")) totals.push_back(counted(*epochs, "epoch"));
   if (const auto steps = total("steps")) totals.push_back(counted(*steps, "step"));
-  if (const auto images = total("images")) totals.push_back(counted(*images, "image"));
+  if (const auto images = total("images")) {
+    std::string example = examples_of(summary);
+    example.pop_back();
+    totals.push_back(counted(*images, example));
+  }
   if (const auto seconds = total("seconds")) totals.push_back(seconds_text(*seconds));
   std::string line;
   for (const auto& each : totals) line += (line.empty() ? "  " : ", ") + each;
@@ -116,7 +124,7 @@ std::string configuration_part(const RunSummary& summary) {
 std::string epochs_part(const RunSummary& summary, int64_t num_epochs) {
   if (summary.epochs.empty()) return "";
   const auto& epochs = summary.epochs;
-  auto columns = epoch_columns();
+  auto columns = epoch_columns(summary);
   std::erase_if(columns, [&](const Column& column) {
     return std::none_of(epochs.begin(), epochs.end(),
                         [&](const MetricRow& row) { return find_number(row, column.metric).has_value(); });

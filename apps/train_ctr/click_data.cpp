@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/tensors/tensor_dataset.h"
 
 namespace lockstep::apps {
 namespace {
@@ -27,9 +29,23 @@ size_t at_most(size_t count, int64_t most) {
   return most > 0 ? std::min(count, static_cast<size_t>(most)) : count;
 }
 
+ClickFiles open_files(const std::vector<std::string>& paths, const CtrWork& work,
+                      const std::function<void(const std::string&)>& log) {
+  return ClickFiles(
+      {.paths = paths, .skips_malformed = work.skip_bad, .index_folder = work.index_dir, .on_message = log});
+}
+
+/// Returns such as "logs/day_0" or "24 files, logs/day_0 to logs/day_23".
+std::string text_of(const ClickFiles& files) {
+  const auto& paths = files.paths();
+  if (paths.size() == 1) return paths.front();
+  return std::to_string(paths.size()) + " files, " + paths.front() + " to " + paths.back();
+}
+
 }  // namespace
 
 ClickBatch Clicks::get_batch(c10::ArrayRef<size_t> indices) const {
+  check_indices(indices, count_, "Clicks");
   std::vector<size_t> moved(indices.begin(), indices.end());
   for (auto& index : moved) index += first_;
   return std::visit([&](const auto& source) { return source.get_batch(moved); }, source_);
@@ -40,37 +56,28 @@ std::optional<double> Clicks::best_probability(size_t index) const {
   return generated ? std::optional(generated->probability(first_ + index)) : std::nullopt;
 }
 
-ClickData open_click_data(const CtrWork& work) {
-  if (work.data == "generated") return generated(work);
-  int64_t num_malformed = 0;
-  std::string first_malformed;
-  const auto open = [&](const std::string& path) {
-    ClickFile file({.path = path, .skips_malformed = work.skip_bad});
-    if (file.num_malformed() > 0 && first_malformed.empty())
-      first_malformed = path + ": " + file.first_malformed();
-    num_malformed += file.num_malformed();
-    return file;
-  };
-  const auto file = open(work.data);
-  const size_t rows = *file.size();
+ClickData open_click_data(const CtrWork& work, const std::function<void(const std::string&)>& log) {
+  if (is_generated(work)) return generated(work);
+  const ClickFiles files = open_files(work.data, work, log);
+  const size_t rows = *files.size();
   if (!work.test_data.empty()) {
-    const auto test = open(work.test_data);
-    return {.train = {file, 0, at_most(rows, work.train_rows)},
+    const ClickFiles test = open_files(work.test_data, work, log);
+    return {.train = {files, 0, at_most(rows, work.train_rows)},
             .test = {test, 0, at_most(*test.size(), work.test_rows)},
-            .description = work.data + " to train on, " + work.test_data + " to test on",
-            .num_malformed = num_malformed,
-            .first_malformed = first_malformed};
+            .description = text_of(files) + " to train on, " + text_of(test) + " to test on",
+            .num_malformed = files.num_malformed() + test.num_malformed(),
+            .first_malformed = files.num_malformed() > 0 ? files.first_malformed() : test.first_malformed()};
   }
   const auto to_test = static_cast<size_t>(std::ceil(work.test_share * static_cast<double>(rows)));
   if (to_test >= rows)
-    throw DataError(work.data + ": expected rows to train on and to test on, but it has " +
+    throw DataError(text_of(files) + ": expected rows to train on and to test on, but it has " +
                     std::to_string(rows) + " in all");
   const size_t to_train = rows - to_test;
-  return {.train = {file, 0, at_most(to_train, work.train_rows)},
-          .test = {file, to_train, at_most(to_test, work.test_rows)},
-          .description = work.data + ", its last rows to test on",
-          .num_malformed = num_malformed,
-          .first_malformed = first_malformed};
+  return {.train = {files, 0, at_most(to_train, work.train_rows)},
+          .test = {files, to_train, at_most(to_test, work.test_rows)},
+          .description = text_of(files) + ", the last rows to test on",
+          .num_malformed = files.num_malformed(),
+          .first_malformed = files.first_malformed()};
 }
 
 }  // namespace lockstep::apps

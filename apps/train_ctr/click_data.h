@@ -4,13 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/datasets/clicks/click_batch.h"
-#include "lockstep/datasets/clicks/click_file.h"
+#include "lockstep/datasets/clicks/click_files.h"
 #include "lockstep/datasets/clicks/generated_clicks.h"
 
 namespace lockstep::apps {
@@ -18,7 +19,7 @@ namespace lockstep::apps {
 /// A contiguous range of rows of click logs, as an indexed dataset.
 class Clicks {
  public:
-  using Source = std::variant<ClickFile, GeneratedClicks>;
+  using Source = std::variant<ClickFiles, GeneratedClicks>;
 
   Clicks(Source source, size_t first, size_t count)
       : source_(std::move(source)), first_(first), count_(count) {}
@@ -43,8 +44,8 @@ struct ClickData {
   std::string first_malformed;  ///< file, line and problem of the first malformed row
 };
 
-/// Opens the data that the options name. Blocks while files are read once. Throws DataError, also if a file
-/// has too few rows to both train and test.
-ClickData open_click_data(const CtrWork& work);
+/// Opens the data that the options name. Blocks while new files are indexed, and tells `log` if that may take
+/// long. Throws DataError, also if the files have too few rows to both train and test.
+ClickData open_click_data(const CtrWork& work, const std::function<void(const std::string&)>& log = {});
 
 }  // namespace lockstep::apps

@@ -23,6 +23,7 @@ class ReplicasBackup : public CtrBackup {
       : seed_(static_cast<int64_t>(options.seed)),
         backup_(strategy, {.folder = options.backup_dir,
                            .save_every = SaveInterval::parse(options.save_every),
+                           .resume = options.resume,
                            .on_message = log}) {
     backup_.state().add_model(objects.model);
     backup_.state().add_optimizer("network", objects.network_optimizer);

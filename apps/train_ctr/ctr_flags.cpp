@@ -2,52 +2,73 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
-#include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/base/save_interval.h"
 
 namespace lockstep::apps {
 namespace {
 
-constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
-constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
-constexpr IntegerRange kRows{.least = 1, .most = int64_t{1} << 40};
-constexpr IntegerRange kColumns{.least = 1, .most = 4096};
-constexpr IntegerRange kSlots{.least = 1, .most = 65'536};
+constexpr IntegerRange kRowCounts{.least = 1, .most = 1'000'000'000'000};
+constexpr IntegerRange kBatchSizes{.least = 1, .most = 1'000'000'000};
+constexpr IntegerRange kUpdateCounts{.least = 0, .most = 1'000'000'000};
+constexpr IntegerRange kTableRows{.least = 1, .most = int64_t{1} << 40};
+constexpr IntegerRange kEmbeddingDims{.least = 1, .most = 4096};
 
-constexpr const char* kExamples =
+constexpr const char* kCtrExamples =
     "\nExamples:\n"
-    "  train_ctr                                                # clicks that it draws itself\n"
-    "  train_ctr --data train.txt --skip-bad --model dlrm       # Criteo's, the last tenth for the test\n"
+    "  train_ctr                                                # on generated clicks\n"
+    "  train_ctr --data train.txt --skip-bad --model dlrm       # on Criteo's, and tests on the last tenth\n"
+    "  train_ctr --data 'logs/day_*.gz' --test-data logs/test   # on several files, and tests on a folder\n"
     "  train_ctr --strategy mirrored --replicas 2 --optimizer adam\n"
+    "  train_ctr --run-dir runs/a --test-every 500              # recorded; open runs/a/report.html\n"
+    "  train_ctr --config runs/a/config.json --run-dir runs/b --seed 2\n"
+    "                                                           # the same with another seed\n"
+    "  train_ctr --backup-dir b --save-every '500 steps'        # run it again to resume it\n"
     "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server\n"
     "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server "
     "\\\n"
-    "    --max-staleness 0                                      # all workers make each step together\n"
-    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint, 5 processes that lost each "
-    "other,\n"
-    "6 loss not finite, 7 out of memory, threads or a GPU, 130 and 143 stopped by SIGINT or SIGTERM.\n";
+    "    --max-staleness 0                                      # all workers compute each step together\n"
+    "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder, 5 lost "
+    "connection to\n"
+    "another process, 6 loss not finite, 7 out of memory, threads or a GPU, 130 stopped by SIGINT, 143 "
+    "stopped\n"
+    "by SIGTERM.\n";
 
 template <typename Value>
-std::string number(Value value) {
+std::string default_text(Value value) {
   return fmt::format("{}", value);
 }
 
 std::vector<Flag> ctr_run_flags() {
   const CtrOptions defaults;
   return {
-      {"Run", "steps", "N", "Steps, over as many epochs as it takes", number(defaults.steps)},
-      {"Run", "test-every", "N", "Steps between two tests; 0: one at the end only",
-       number(defaults.test_every)},
-      {"Run", "log-every", "N", "Steps between two lines that tell the loss", number(defaults.log_every)},
+      {"Run", "steps", "N", "Number of steps; the data is repeated as often as that takes",
+       default_text(defaults.steps)},
+      {"Run", "test-every", "N", "Test after every N steps as well as at the end; 0: only at the end",
+       default_text(defaults.test_every)},
+      {"Run", "log-every", "N", "Print the loss after every N steps, and record it in --run-dir",
+       default_text(defaults.log_every)},
+      {"Run", "config", "FILE",
+       "Read values from a configuration file, such as the config.json of an earlier run, to repeat that "
+       "run. Flags override it",
+       "", FlagRole::kAction},
+      {"Run", "run-dir", "DIR",
+       "Record the run in a new folder: config.json, metrics, TensorBoard files and report.html. With "
+       "parameter servers, only the chief writes there",
+       "", FlagRole::kProcess},
       {"Run", "backup-dir", "DIR",
-       "Save the training in a folder as it goes, so that the same command goes on where it ended. Parameter "
-       "servers write there, too: it is a folder that all processes see"},
-      {"Run", "save-every", "TIME", "Between two checkpoints there: 500 steps, 10 minutes",
+       "Save the training to this folder at regular intervals. After a crash or a signal, the same command "
+       "resumes it. Parameter servers write there too, so all processes must see the folder",
+       "", FlagRole::kProcess},
+      {"Run", "save-every", "TIME", "Interval between two saves, such as '500 steps' or '10 minutes'",
        defaults.save_every},
+      {"Run", "resume", "FROM",
+       "auto (resume from the newest complete checkpoint in --backup-dir, if there is one), never, or the "
+       "path of a checkpoint or of a folder with checkpoints. Parameter servers take auto only",
+       defaults.resume, FlagRole::kProcess},
       {"Run", "quiet", "", "Print errors only"},
   };
 }
@@ -55,60 +76,15 @@ std::vector<Flag> ctr_run_flags() {
 std::vector<Flag> ctr_server_flags() {
   return {
       {"Parameter servers", "max-staleness", "N",
-       "How many steps of others may come between the values that a step is computed with and the step "
-       "itself; 0: all workers make each step together (default: any number)"},
+       "How many updates of other workers may happen between reading the parameters for a step and applying "
+       "its gradients. 0: all workers compute each step together (default: any number)"},
       {"Parameter servers", "slots-per-step", "N",
-       "With --max-staleness 0: parts of each step's batch, for as many workers (default: one for each "
-       "worker "
-       "of the cluster)"},
+       "With --max-staleness 0: number of parts that each batch is split into. Each part is computed by one "
+       "worker (default: the number of workers in the cluster)"},
       {"Parameter servers", "no-look-ahead", "",
-       "Read a step's batch and values once the worker's last step has arrived, instead of while it computes "
-       "that"},
+       "Fetch the batch and the parameters of a worker's next step after its current step instead of "
+       "during it"},
   };
-}
-
-FlagTable ctr_flags(const std::vector<std::string>& strategies) {
-  FlagTable table{
-      .program = "train_ctr",
-      .summary = "Trains a model of clicks with large embedding tables, under any strategy.",
-      .after = kExamples,
-      .alternatives = {
-          {"devices", "replicas"}, {"replicas-per-device", "replicas"}, {"test-data", "test-share"}}};
-  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
-                     strategy_flags(strategies), ctr_server_flags(), common_flags()})
-    for (auto& flag : flags) table.flags.push_back(std::move(flag));
-  return table;
-}
-
-void read_servers(const Arguments& given, CtrOptions& options) {
-  const bool may_have_servers = options.strategy == "parameter_server" || options.strategy == "auto";
-  for (const std::string flag : {"max-staleness", "slots-per-step", "no-look-ahead"}) {
-    if (given.has(flag) && !may_have_servers)
-      given.refuse_beside(
-          flag, "expected it with --strategy parameter_server only, but got --strategy " + options.strategy);
-  }
-  if (given.has("max-staleness"))
-    options.max_staleness = static_cast<uint64_t>(given.integer("max-staleness", kCountsOrNone, 0));
-  if (given.has("slots-per-step") && options.max_staleness != 0)
-    given.refuse_beside("slots-per-step", "expected --max-staleness 0 beside it");
-  options.slots_per_step = static_cast<int>(given.integer("slots-per-step", kSlots, options.slots_per_step));
-  options.looks_ahead = !given.is_on("no-look-ahead");
-}
-
-void read_run(const Arguments& given, CtrOptions& options) {
-  options.steps = given.integer("steps", kCounts, options.steps);
-  options.test_every = given.integer("test-every", kCountsOrNone, options.test_every);
-  options.log_every = given.integer("log-every", kCounts, options.log_every);
-  options.quiet = given.is_on("quiet");
-  options.backup_dir = given.text("backup-dir", "");
-  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  given.require_beside("save-every", "backup-dir");
-  options.save_every = given.text("save-every", options.save_every);
-  try {
-    if (SaveInterval::parse(options.save_every).unit != SaveUnit::kEpochs) return;
-  } catch (const InvalidArgument&) {  // refused below
-  }
-  given.refuse("save-every", "N steps or N minutes, N being positive");
 }
 
 }  // namespace
@@ -116,33 +92,44 @@ void read_run(const Arguments& given, CtrOptions& options) {
 std::vector<Flag> ctr_data_flags() {
   const CtrWork defaults;
   return {
-      {"Data", "data", "PATH",
-       "generated, or a file of click logs in Criteo's format: a label, 13 integers and 26 categories, "
-       "separated by tabs",
-       defaults.data},
-      {"Data", "test-data", "PATH", "Such a file to test on (default: the last rows of --data)"},
-      {"Data", "test-share", "X", "Of the rows of --data, where there is no --test-data",
-       number(defaults.test_share)},
-      {"Data", "train-rows", "N", "Train on N rows at most (default: all; 4,000,000 generated ones)"},
-      {"Data", "test-rows", "N", "Test on N rows at most (default: all; 100,000 generated ones)"},
-      {"Data", "skip-bad", "", "Leave out malformed rows, and say how many"},
+      {"Data", "data", "LIST",
+       "generated (random rows whose best possible score is known), or click logs to train on: files, "
+       "folders and patterns such as 'day_*.gz', separated by "
+       "commas. Each line is a row in Criteo's format: a label, 13 integers and 26 categories, separated by "
+       "tabs. Files may be compressed with gzip or zstd",
+       defaults.data.front()},
+      {"Data", "test-data", "LIST", "Click logs to test on, likewise (default: the last rows of --data)"},
+      {"Data", "test-share", "X", "Without --test-data: share of the rows of --data to test on",
+       default_text(defaults.test_share)},
+      {"Data", "train-rows", "N", "Train on at most N rows (default: all; 4,000,000 if they are generated)"},
+      {"Data", "test-rows", "N", "Test on at most N rows (default: all; 100,000 if they are generated)"},
+      {"Data", "skip-bad", "", "Skip malformed rows, and print how many there are"},
+      {"Data", "index-dir", "DIR",
+       "Folder for files that are made once for each file of click logs: an index of its rows if it is "
+       "large, "
+       "and a decompressed copy if it is compressed, so make sure that there is room (default: the folder "
+       ".lockstep beside the click logs, or if that cannot be written, ~/.cache/lockstep/clicks)",
+       "", FlagRole::kProcess},
   };
 }
 
 std::vector<Flag> ctr_model_flags() {
   const CtrWork defaults;
   return {
-      {"Model", "model", "NAME", "wide_deep or dlrm", ctr_model_name(defaults.model)},
+      {"Model", "model", "NAME",
+       "wide_deep or dlrm: a linear model beside a network on embeddings, or a network on products of "
+       "embeddings",
+       ctr_model_name(defaults.model)},
       {"Model", "table-rows", "N",
-       "Rows of the embedding table that the ids of all columns are hashed to, and of wide_deep's table of "
-       "weights",
-       number(defaults.table_rows)},
-      {"Model", "embedding-dim", "N", "Columns of the embedding table", number(defaults.embedding_dim)},
+       "Rows of the embedding table. All 26 columns share it: each category is hashed to a row. wide_deep "
+       "also has a table of weights with as many rows",
+       default_text(defaults.table_rows)},
+      {"Model", "embedding-dim", "N", "Number of values in each embedding",
+       default_text(defaults.embedding_dim)},
       {"Model", "min-frequency", "N",
-       "Parameter servers: train a row of the tables from its Nth update on, and leave it as it began "
-       "before"},
+       "Parameter servers: train a row of the tables only from its Nth update on"},
       {"Model", "steps-to-live", "N",
-       "Parameter servers: let a row begin anew that no batch had for N steps"},
+       "Parameter servers: reset a row of the tables that no batch has used for N steps"},
   };
 }
 
@@ -150,9 +137,11 @@ std::vector<Flag> ctr_training_flags() {
   const CtrWork defaults;
   return {
       {"Training", "global-batch-size", "N",
-       "Rows of a step over all replicas; of a worker's step, where workers step by themselves",
-       number(defaults.global_batch_size)},
-      {"Training", "optimizer", "NAME", "sgd, adagrad or adam: of a table it steps the rows that a batch has",
+       "Rows in a step, over all replicas. If workers of parameter servers step independently: rows in each "
+       "worker's step",
+       default_text(defaults.global_batch_size)},
+      {"Training", "optimizer", "NAME",
+       "sgd, adagrad or adam. A step updates only those rows of the tables that its batch uses",
        ctr_optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X",
        fmt::format("Learning rate (default: {} for sgd, {} for adagrad, {} for adam)",
@@ -160,30 +149,73 @@ std::vector<Flag> ctr_training_flags() {
                    default_learning_rate(CtrOptimizerKind::kAdagrad),
                    default_learning_rate(CtrOptimizerKind::kAdam))},
       {"Training", "precision", "NAME", "float32 or float64", ctr_precision_name(defaults.precision)},
-      {"Training", "seed", "N", "Seed of everything random", number(defaults.seed)},
+      {"Training", "seed", "N", "Seed of all random numbers", default_text(defaults.seed)},
   };
 }
 
-void read_ctr_work(const Arguments& given, CtrWork& work) {
-  work.data = given.text("data", work.data);
-  if (work.data.empty()) given.refuse("data", "generated or a path");
-  work.test_data = given.text("test-data", work.test_data);
-  if (given.has("test-data") && work.test_data.empty()) given.refuse("test-data", "a path");
-  for (const std::string flag : {"test-data", "test-share", "skip-bad"}) {
-    if (given.has(flag) && work.data == "generated" && given.text(flag) != "false")
+FlagTable ctr_flags(const std::vector<std::string>& strategies) {
+  FlagTable table{
+      .program = "train_ctr",
+      .summary =
+          "Trains a model that predicts clicks, with large embedding tables. It runs under any strategy.",
+      .after = kCtrExamples,
+      .alternatives = {{"devices", "replicas"},
+                       {"replicas-per-device", "replicas"},
+                       {"test-data", "test-share"}},
+      .dependents = {{"test-data", "data"},
+                     {"test-share", "data"},
+                     {"skip-bad", "data"},
+                     {"learning-rate", "optimizer"},
+                     {"min-frequency", "strategy"},
+                     {"steps-to-live", "strategy"},
+                     {"max-staleness", "strategy"},
+                     {"no-look-ahead", "strategy"},
+                     {"slots-per-step", "max-staleness"},
+                     {"save-every", "backup-dir"},
+                     {"resume", "backup-dir"}}};
+  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
+                     strategy_flags(strategies), ctr_server_flags(), common_flags()})
+    for (auto& flag : flags) table.flags.push_back(std::move(flag));
+  return table;
+}
+
+namespace {
+
+void read_click_data(const Arguments& given, CtrWork& work) {
+  const auto places = [&](const std::string& flag, const std::string& expected) {
+    auto pieces = given.list(flag);
+    const bool has_hole =
+        std::any_of(pieces.begin(), pieces.end(), [](const std::string& piece) { return piece.empty(); });
+    if (has_hole) given.refuse(flag, expected);
+    return pieces;
+  };
+  if (given.has("data")) work.data = places("data", "generated, or paths separated by commas");
+  if (work.data.size() > 1 && std::count(work.data.begin(), work.data.end(), "generated") > 0)
+    given.refuse("data", "generated alone, or paths separated by commas");
+  if (given.has("test-data")) work.test_data = places("test-data", "paths separated by commas");
+  for (const std::string flag : {"test-data", "test-share", "skip-bad", "index-dir"}) {
+    if (given.has(flag) && is_generated(work) && given.text(flag) != "false")
       given.refuse_beside(flag, "expected it with a file as --data, but got generated");
   }
   work.test_share = given.factor("test-share", work.test_share);
-  work.train_rows = given.integer("train-rows", kCounts, work.train_rows);
-  work.test_rows = given.integer("test-rows", kCounts, work.test_rows);
+  work.train_rows = given.integer("train-rows", kRowCounts, work.train_rows);
+  work.test_rows = given.integer("test-rows", kRowCounts, work.test_rows);
   work.skip_bad = given.is_on("skip-bad");
+  work.index_dir = given.text("index-dir", work.index_dir);
+  if (given.has("index-dir") && work.index_dir.empty()) given.refuse("index-dir", "a folder");
+}
+
+}  // namespace
+
+void read_ctr_work(const Arguments& given, CtrWork& work) {
+  read_click_data(given, work);
   work.model = given.choice<CtrModelKind>(
       "model", {{"wide_deep", CtrModelKind::kWideDeep}, {"dlrm", CtrModelKind::kDlrm}}, work.model);
-  work.table_rows = given.integer("table-rows", kRows, work.table_rows);
-  work.embedding_dim = given.integer("embedding-dim", kColumns, work.embedding_dim);
-  work.min_frequency = given.integer("min-frequency", kCountsOrNone, work.min_frequency);
-  work.steps_to_live = given.integer("steps-to-live", kCountsOrNone, work.steps_to_live);
-  work.global_batch_size = given.integer("global-batch-size", kCounts, work.global_batch_size);
+  work.table_rows = given.integer("table-rows", kTableRows, work.table_rows);
+  work.embedding_dim = given.integer("embedding-dim", kEmbeddingDims, work.embedding_dim);
+  work.min_frequency = given.integer("min-frequency", kUpdateCounts, work.min_frequency);
+  work.steps_to_live = given.integer("steps-to-live", kUpdateCounts, work.steps_to_live);
+  work.global_batch_size = given.integer("global-batch-size", kBatchSizes, work.global_batch_size);
   work.optimizer = given.choice<CtrOptimizerKind>("optimizer",
                                                   {{"sgd", CtrOptimizerKind::kSgd},
                                                    {"adagrad", CtrOptimizerKind::kAdagrad},
@@ -194,31 +226,6 @@ void read_ctr_work(const Arguments& given, CtrWork& work) {
       "precision", {{"float32", CtrPrecision::kFloat32}, {"float64", CtrPrecision::kFloat64}},
       work.precision);
   work.seed = given.seed("seed", work.seed);
-}
-
-CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
-                                      const std::vector<std::string>& strategies) {
-  const FlagTable table = ctr_flags(strategies);
-  const Arguments given = parse_arguments(table, arguments);
-  CtrCommandLine line;
-  if (given.is_on("help")) {
-    line.action = CtrAction::kHelp;
-  } else if (given.is_on("version")) {
-    line.action = CtrAction::kVersion;
-  } else if (given.is_on("list-devices")) {
-    line.action = CtrAction::kListDevices;
-  } else {
-    given.check_alternatives(table);
-    read_strategy(given, strategies, line.options);
-    read_ctr_work(given, line.options);
-    read_servers(given, line.options);
-    read_run(given, line.options);
-  }
-  return line;
-}
-
-std::string ctr_help_text(const std::vector<std::string>& strategies) {
-  return help_text(ctr_flags(strategies));
 }
 
 }  // namespace lockstep::apps

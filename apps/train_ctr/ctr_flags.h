@@ -14,24 +14,12 @@ std::vector<Flag> ctr_data_flags();
 std::vector<Flag> ctr_model_flags();
 std::vector<Flag> ctr_training_flags();
 
+/// Returns all flags of train_ctr. `strategies` are the names that --strategy accepts besides auto.
+FlagTable ctr_flags(const std::vector<std::string>& strategies);
+
 /// Sets the options of `work` from a program's arguments. Options whose flags were not given, or that the
 /// program does not have, keep their values. Throws UsageError naming the flag, the expected and the given
 /// value.
 void read_ctr_work(const Arguments& given, CtrWork& work);
-
-enum class CtrAction { kTrain, kHelp, kVersion, kListDevices };
-
-struct CtrCommandLine {
-  CtrAction action = CtrAction::kTrain;
-  CtrOptions options;
-};
-
-/// Parses the arguments after the program's name. `strategies` are the names that --strategy accepts besides
-/// auto. Throws UsageError as read_ctr_work() does.
-CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
-                                      const std::vector<std::string>& strategies);
-
-/// Returns the text that --help prints.
-std::string ctr_help_text(const std::vector<std::string>& strategies);
 
 }  // namespace lockstep::apps

@@ -22,6 +22,10 @@ std::string ctr_precision_name(CtrPrecision precision) {
   return precision == CtrPrecision::kFloat32 ? "float32" : "float64";
 }
 
+bool is_generated(const CtrWork& work) {
+  return work.data.size() == 1 && work.data.front() == "generated";
+}
+
 double default_learning_rate(CtrOptimizerKind optimizer) {
   switch (optimizer) {
     case CtrOptimizerKind::kSgd:

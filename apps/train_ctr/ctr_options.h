@@ -21,12 +21,13 @@ double default_learning_rate(CtrOptimizerKind optimizer);
 
 /// Model, data and optimizer; shared by all programs that train the model.
 struct CtrWork {
-  std::string data = "generated";  ///< "generated" or the path of click logs
-  std::string test_data;           ///< empty: the last rows of `data`
-  double test_share = 0.1;         ///< share of the rows of `data` to test on if test_data is empty
-  int64_t train_rows = 0;  ///< maximum number of rows to train on; 0: all, or 4 million generated ones
-  int64_t test_rows = 0;   ///< maximum number of rows to test on; 0: all, or 100,000 generated ones
+  std::vector<std::string> data{"generated"};  ///< "generated", or files, folders and patterns of click logs
+  std::vector<std::string> test_data;          ///< likewise; empty: the last rows of `data`
+  double test_share = 0.1;  ///< share of the rows of `data` to test on if test_data is empty
+  int64_t train_rows = 0;   ///< maximum number of rows to train on; 0: all, or 4 million generated ones
+  int64_t test_rows = 0;    ///< maximum number of rows to test on; 0: all, or 100,000 generated ones
   bool skip_bad = false;
+  std::string index_dir;  ///< ClickFileOptions::index_folder
 
   CtrModelKind model = CtrModelKind::kWideDeep;
   int64_t table_rows = int64_t{1} << 18;
@@ -43,6 +44,9 @@ struct CtrWork {
   bool operator==(const CtrWork&) const = default;
 };
 
+/// Returns whether the rows are drawn instead of read.
+bool is_generated(const CtrWork& work);
+
 /// Options of a train_ctr run. ctr_help_text() explains the flags.
 struct CtrOptions : StrategyChoice, CtrWork {
   int64_t steps = 2000;
@@ -54,8 +58,10 @@ struct CtrOptions : StrategyChoice, CtrWork {
   int slots_per_step = 0;                 ///< for parameter_server with a staleness of 0; 0: one per worker
   bool looks_ahead = true;                ///< for parameter_server
 
-  std::string backup_dir;
+  std::string run_dir;     ///< folder for the record of the run; empty: none
+  std::string backup_dir;  ///< folder for saved training states; empty: none
   std::string save_every = "10 minutes";
+  std::string resume = "auto";  ///< auto, never, or a path: BackupOptions::resume
 
   bool operator==(const CtrOptions&) const = default;
 };

@@ -98,8 +98,8 @@ std::string serving_text(const CtrServing& serving) {
 std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& facts) {
   std::string text = line("data", facts.data);
   if (facts.num_malformed > 0)
-    text += line("malformed rows", fmt::format("{} left out, the first of them in {}",
-                                               grouped(facts.num_malformed), facts.first_malformed));
+    text += line("malformed rows", fmt::format("{} skipped, the first in {}", grouped(facts.num_malformed),
+                                               facts.first_malformed));
   text += line("rows", fmt::format("{} to train on, {} to test on", grouped(facts.num_train),
                                    grouped(facts.num_test)));
   text += line("model", fmt::format("{}, {} rows of {} columns{}, {}", ctr_model_name(options.model),
@@ -121,6 +121,9 @@ std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& fa
       fmt::format("{} of {} rows{}", grouped(options.steps), grouped(options.global_batch_size),
                   facts.first_step > 0 ? fmt::format(", from step {} on", grouped(facts.first_step)) : ""));
   text += line("seed", fmt::format("{}", options.seed));
+  if (!options.run_dir.empty()) text += line("recorded in", options.run_dir);
+  if (!options.backup_dir.empty())
+    text += line("saved in", fmt::format("{}, every {}", options.backup_dir, options.save_every));
   return text;
 }
 

@@ -41,6 +41,9 @@ class CtrTraining {
 
   /// Returns the result so far, without scores.
   CtrResult result() const;
+  /// Return these two of the result's values, in no time.
+  int64_t rows() const { return result_.rows; }
+  double data_wait_seconds() const { return train_steps_.data_wait_seconds(); }
 
  private:
   Strategy& strategy_;

@@ -8,14 +8,13 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/failure.h"
-#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/options/configuration.h"
 #include "lockstep/apps/train_images/training/decided_values.h"
 #include "lockstep/apps/train_images/training/precision_choice.h"
-#include "lockstep/apps/train_images/training/run_recording.h"
 #include "lockstep/apps/train_images/training_session.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
@@ -25,20 +24,6 @@
 
 namespace lockstep::apps {
 namespace {
-
-/// Returns whether worker 0 was given `folder` by a flag: a collective of the workers. Throws UsageError on
-/// all of them if only others were.
-bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder,
-                       bool is_chief) {
-  const auto sum_over_workers = [&](bool here) {
-    return strategy.reduce(ReduceOp::kSum, strategy.distribute_values_from_function(
-                                               [&](const ValueContext&) { return here ? 1 : 0; }));
-  };
-  const bool by_chief = sum_over_workers(is_chief && !folder.empty()) > 0;
-  if (!by_chief && sum_over_workers(!folder.empty()) > 0)
-    throw UsageError(flag + ": expected it for worker 0, which writes there, but got it for others only");
-  return by_chief;
-}
 
 /// Decides the role together with the other workers, by two collectives.
 WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
@@ -82,7 +67,8 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const WorkerRole role = role_of(strategy, options);
   std::optional<RunDirectory> directory;
   if (role.is_chief && role.is_recorded) {
-    line.options.run_dir = record_folder(options);
+    line.options.run_dir = record_folder(
+        {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
     directory.emplace(options.run_dir);
   }
 

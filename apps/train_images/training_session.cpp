@@ -11,10 +11,11 @@
 #include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/train_images/options/train_settings.h"
+#include "lockstep/apps/train_images/training/image_record.h"
 #include "lockstep/apps/train_images/training/numbers_error.h"
-#include "lockstep/apps/train_images/training/run_recording.h"
 #include "lockstep/apps/train_images/training/training.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
 #include "lockstep/runtime/base/errors.h"
@@ -123,23 +124,25 @@ void TrainingSession::run() {
     throw;
   } catch (const NotFinite& error) {
     const auto told = not_finite(error.place(), run_.resolved.options, run_.resolved.plan);
-    fail_record(record_.get(), RunStatus::kFailed, told.what());
+    fail_record("train_images", record_.get(), RunStatus::kFailed, told.what());
     throw told;
   } catch (const PeerLost& error) {
     // All workers get signals; another one may have received two and ended at once.
     const bool was_stopped = run_.interruption.signal() != 0;
-    fail_record(record_.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
+    fail_record("train_images", record_.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed,
+                error.what());
     if (!was_stopped) throw;
     stop(run_.interruption.signal());
   } catch (const std::exception&) {
-    fail_record(record_.get(), RunStatus::kFailed, describe_failure(std::current_exception()).message);
+    fail_record("train_images", record_.get(), RunStatus::kFailed,
+                describe_failure(std::current_exception()).message);
     throw;
   }
 }
 
 void TrainingSession::train_and_finish() {
   const History history = train_model();
-  finish_record(record_.get(), history, stopper_->signal());
+  finish_record(record_.get(), history.stop_reason, stopper_->signal());
   if (stopper_->signal() != 0) stop(stopper_->signal());
   if (!run_.role.is_silent && !history.stop_reason.empty())
     print("stopped early: " + history.stop_reason + "\n");

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/datasets/tensors/tensor_dataset.h"
+
 namespace lockstep {
 namespace {
 
@@ -86,6 +88,7 @@ double GeneratedClicks::probability(size_t index) const {
 }
 
 ClickBatch GeneratedClicks::get_batch(c10::ArrayRef<size_t> indices) const {
+  check_indices(indices, *size(), "GeneratedClicks");
   std::vector<ClickRow> rows;
   rows.reserve(indices.size());
   for (const size_t index : indices) rows.push_back(row(index));

@@ -35,6 +35,7 @@ class GeneratedClicks {
   explicit GeneratedClicks(const GeneratedClicksOptions& options = {});
 
   std::optional<size_t> size() const { return static_cast<size_t>(options_.count); }
+  /// Throws std::invalid_argument if an index is not below size().
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
   ClickRow row(size_t index) const;

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "lockstep/datasets/clicks/click_row.h"
+#include "lockstep/datasets/clicks/internal/row_index.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
 #include "lockstep/runtime/workers/heartbeat_message.h"
 #include "lockstep/runtime/workers/worker_info.h"
@@ -277,7 +279,30 @@ void write_message_seeds(const SeedFolder& folder) {
   folder.write("rpc_format/head", Bytes(head.begin(), head.end()));
 }
 
+void write_click_seeds(const SeedFolder& folder) {
+  for (const uint64_t count : {1, 3, 900}) {
+    std::string bytes;
+    RowIndexWriter writer([&](std::string_view piece) { bytes += piece; });
+    for (uint64_t row = 0; row < count; ++row) writer.add(250 * row, "file");
+    const std::string header = writer.finish({.source = {.size = 250 * count, .modified_ns = 1},
+                                              .rows = {.size = 250 * count, .modified_ns = 1},
+                                              .num_malformed = 1,
+                                              .first_malformed = "line 3: no"});
+    bytes.replace(0, header.size(), header);
+    folder.write("row_index/" + std::to_string(count), bytes);
+  }
+  ClickRow row{.is_click = true};
+  const std::string empty = click_row_text(row);
+  row.numbers.fill(-7);
+  row.categories.fill(0x05db9164);
+  const std::string full = click_row_text(row);
+  folder.write("click_rows/empty", empty + "\n");
+  folder.write("click_rows/full", full + "\n" + full + "\r\n" + empty);
+  folder.write("click_rows/malformed", full + "\n\n" + full + "\t\n2" + full.substr(1) + "\n");
+}
+
 void write_seeds(const SeedFolder& folder) {
+  write_click_seeds(folder);
   write_image_seeds(folder);
   write_archive_seeds(folder);
   write_lying_archives(folder);

@@ -33,6 +33,7 @@ RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
         c10::str("[RecordRun] expected log_every of 1 or more steps, but got ", options.log_every));
   }
   record_.title = options.title;
+  record_.examples = options.examples;
   record_.configuration = options.configuration;
 }
 

@@ -29,6 +29,8 @@ struct RecordRunOptions {
   std::string confusion = "validation_confusion";
   /// Class names of the confusion matrix; classes without a name are shown by number.
   std::vector<std::string> class_names{};
+  /// Plural name of the data's examples in the report.
+  std::string examples = "images";
 };
 
 /// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (steps, epochs, the

@@ -81,6 +81,21 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.threads = static_cast<int>(given.integer("threads", kThreads, choice.threads));
 }
 
+settings::NamedValues strategy_values(const StrategyChoice& choice) {
+  using settings::where;
+  return {{"strategy", choice.strategy},
+          {"devices", settings::list(choice.devices)},
+          {"replicas", settings::count(choice.replicas)},
+          {"replicas-per-device", where(choice.replicas == 0, int64_t{choice.replicas_per_device})},
+          {"cross-device-ops", choice.cross_device_ops},
+          {"communication-timeout", choice.communication_timeout_seconds},
+          {"threads", settings::count(choice.threads)},
+          {"worker-hosts", settings::list(choice.worker_hosts)},
+          {"task-index", where(choice.task_index >= 0, int64_t{choice.task_index})},
+          {"communication", choice.communication},
+          {"gradient-compression", choice.gradient_compression}};
+}
+
 std::vector<std::string> strategies_of_trainer(std::vector<std::string> strategies) {
   std::erase(strategies, kServers);
   return strategies;

@@ -1,33 +1,19 @@
 #include "lockstep/apps/train_images/options/train_settings.h"
 
 #include <cstdlib>
-#include <utility>
 
 #include "lockstep/apps/shared/command_line/configuration_file.h"
+#include "lockstep/apps/shared/command_line/setting_values.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
 namespace {
 
-/// Returns `value`, or an empty setting if it has no meaning.
-SettingValue where(bool has_meaning, SettingValue value) {
-  return has_meaning ? std::move(value) : SettingValue{};
-}
-
-/// Returns a count, where 0 means that it was not given.
-SettingValue count(int64_t value) {
-  return where(value > 0, value);
-}
-
-SettingValue text(const std::string& value) {
-  return where(!value.empty(), value);
-}
-
-SettingValue list(const std::vector<std::string>& values) {
-  return where(!values.empty(), values);
-}
-
-/// Flags' names and values.
-using NamedValues = std::vector<std::pair<std::string, SettingValue>>;
+using settings::count;
+using settings::list;
+using settings::NamedValues;
+using settings::text;
+using settings::where;
 
 NamedValues data_values(const TrainOptions& options) {
   return {{"data", options.data},
@@ -88,20 +74,6 @@ NamedValues record_values(const TrainOptions& options) {
           {"quiet", options.quiet}};
 }
 
-NamedValues strategy_values(const TrainOptions& options) {
-  return {{"strategy", options.strategy},
-          {"devices", list(options.devices)},
-          {"replicas", count(options.replicas)},
-          {"replicas-per-device", where(options.replicas == 0, int64_t{options.replicas_per_device})},
-          {"cross-device-ops", options.cross_device_ops},
-          {"communication-timeout", options.communication_timeout_seconds},
-          {"threads", count(options.threads)},
-          {"worker-hosts", list(options.worker_hosts)},
-          {"task-index", where(options.task_index >= 0, int64_t{options.task_index})},
-          {"communication", options.communication},
-          {"gradient-compression", options.gradient_compression}};
-}
-
 Setting color_setting() {
   const char* no_color =
       std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
@@ -112,15 +84,9 @@ Setting color_setting() {
 }  // namespace
 
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
-  std::vector<Setting> settings;
-  for (auto& values : {data_values(options), model_values(options), training_values(options),
-                       record_values(options), strategy_values(options)}) {
-    for (const auto& [name, value] : values) {
-      const auto origin = origins.find(name);
-      settings.push_back({name, value, origin == origins.end() ? Origin{} : origin->second});
-    }
-  }
-  return settings;
+  return settings::with_origins({data_values(options), model_values(options), training_values(options),
+                                 record_values(options), strategy_values(options)},
+                                origins);
 }
 
 std::vector<Setting> resolved_settings(const ResolvedRun& run) {

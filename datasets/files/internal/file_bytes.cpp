@@ -8,24 +8,10 @@
 #include <system_error>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/file_descriptor.h"
 
 namespace lockstep {
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-  ~FileDescriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 [[noreturn]] void throw_system_error(const std::string& path, const char* action) {
   throw DataError(path + ": cannot " + action + ": " + std::generic_category().message(errno));

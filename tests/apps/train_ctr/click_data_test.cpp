@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,9 @@ std::vector<float> features(int64_t first, int64_t count) {
 TEST(ClickData, TheLastRowsOfAFileAreTestedOn) {
   const TemporaryFolder folder;
   CtrWork work;
-  work.data = folder.path() + "/clicks.txt";
+  work.data = {folder.path() + "/clicks.txt"};
   work.test_share = 0.25;
-  write_text(work.data, rows(1, 10));
+  write_text(work.data[0], rows(1, 10));
   const auto data = open_click_data(work);
   EXPECT_EQ(first_numbers(data.train), features(1, 7));
   EXPECT_EQ(first_numbers(data.test), features(8, 3));
@@ -59,21 +60,40 @@ TEST(ClickData, TheLastRowsOfAFileAreTestedOn) {
   const auto less = open_click_data(work);
   EXPECT_EQ(first_numbers(less.train), features(1, 4));
   EXPECT_EQ(first_numbers(less.test), features(8, 2));
+  EXPECT_THAT([&] { less.train.get_batch({4}); },  // would be a row to test on
+              ThrowsMessage<std::invalid_argument>(HasSubstr("expected indices below 4, but got 4")));
+}
+
+TEST(ClickData, SeveralFilesAreOneAfterAnother) {
+  const TemporaryFolder folder;
+  folder.write("day_2", rows(1, 4));
+  folder.write("day_10", rows(5, 4));
+  folder.write("extra", rows(9, 2));
+  CtrWork work;
+  work.data = {folder.file("day_*"), folder.file("extra")};
+  work.test_share = 0.2;
+  const auto data = open_click_data(work);
+  EXPECT_EQ(first_numbers(data.train), features(1, 8));
+  EXPECT_EQ(first_numbers(data.test), features(9, 2));
+  EXPECT_EQ(data.description, "3 files, " + folder.file("day_2") + " to " + folder.file("extra") +
+                                  ", the last rows to test on");
+  work.test_data = {folder.file("night_*")};
+  EXPECT_THAT([&] { open_click_data(work); }, ThrowsMessage<DataError>(HasSubstr(folder.file("night_*"))));
 }
 
 TEST(ClickData, AnotherFileIsTestedOnWhereOneIsNamed) {
   const TemporaryFolder folder;
   CtrWork work;
-  work.data = folder.path() + "/train.txt";
-  work.test_data = folder.path() + "/test.txt";
+  work.data = {folder.path() + "/train.txt"};
+  work.test_data = {folder.path() + "/test.txt"};
   work.skip_bad = true;
-  write_text(work.data, rows(1, 5) + "nonsense\n");
-  write_text(work.test_data, "more nonsense\n" + rows(20, 3));
+  write_text(work.data[0], rows(1, 5) + "nonsense\n");
+  write_text(work.test_data[0], "more nonsense\n" + rows(20, 3));
   const auto data = open_click_data(work);
   EXPECT_EQ(first_numbers(data.train), features(1, 5));
   EXPECT_EQ(first_numbers(data.test), features(20, 3));
   EXPECT_EQ(data.num_malformed, 2);
-  EXPECT_THAT(data.first_malformed, HasSubstr(work.data + ": line 6: "));
+  EXPECT_THAT(data.first_malformed, HasSubstr(work.data[0] + ": line 6: "));
 }
 
 TEST(ClickData, GeneratedRowsToTrainAndToTestOnAreOfOneWorldAndNoneIsBoth) {
@@ -94,12 +114,12 @@ TEST(ClickData, GeneratedRowsToTrainAndToTestOnAreOfOneWorldAndNoneIsBoth) {
 TEST(ClickData, AFileWithoutRowsForBothIsRefusedByName) {
   const TemporaryFolder folder;
   CtrWork work;
-  work.data = folder.path() + "/clicks.txt";
-  write_text(work.data, rows(1, 1));
+  work.data = {folder.path() + "/clicks.txt"};
+  write_text(work.data[0], rows(1, 1));
   EXPECT_THAT([&] { open_click_data(work); },
               ThrowsMessage<DataError>(
-                  HasSubstr(work.data + ": expected rows to train on and to test on, but it has 1")));
-  write_text(work.data, rows(1, 5) + "x\n");
+                  HasSubstr(work.data[0] + ": expected rows to train on and to test on, but it has 1")));
+  write_text(work.data[0], rows(1, 5) + "x\n");
   EXPECT_THAT([&] { open_click_data(work); }, ThrowsMessage<DataError>(HasSubstr("line 6: ")));
 }
 

@@ -84,6 +84,11 @@ TEST(CtrReport, TellsEveryValueOfTheRun) {
             "replicas         two\n"
             "steps            2,000 of 1,024 rows\n"
             "seed             1\n");
+  options.run_dir = "runs/a";
+  options.backup_dir = "b";
+  EXPECT_THAT(ctr_configuration_text(options, facts), HasSubstr("seed             1\n"
+                                                                "recorded in      runs/a\n"
+                                                                "saved in         b, every 10 minutes\n"));
   options.model = CtrModelKind::kDlrm;
   options.min_frequency = 3;
   options.steps_to_live = 5'000;
@@ -92,7 +97,7 @@ TEST(CtrReport, TellsEveryValueOfTheRun) {
   more.first_malformed = "a.txt: line 3: no";
   more.first_step = 500;
   EXPECT_THAT(ctr_configuration_text(options, more),
-              AllOf(HasSubstr("malformed rows   12 left out, the first of them in a.txt: line 3: no\n"),
+              AllOf(HasSubstr("malformed rows   12 skipped, the first in a.txt: line 3: no\n"),
                     HasSubstr("dlrm, 262,144 rows of 16 columns, float32\n"),
                     HasSubstr("row filter       from update 3 on, anew after 5,000 steps without\n"),
                     HasSubstr("2,000 of 1,024 rows, from step 500 on\n")));

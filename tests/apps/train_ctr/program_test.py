@@ -67,7 +67,7 @@ class ProgramTest(train_ctr_case.TrainCtrCase):
         self.expect_refusal(self.run_alone("--data", path), 3, f"{path}: line 7: field 1: expected a label of 0 or 1")
         process = self.run_alone("--data", path, "--skip-bad", "--steps", 2, "--table-rows", 100)
         self.assertEqual(process.returncode, 0, process.stderr)
-        self.assertIn(f"malformed rows   2 left out, the first of them in {path}: line 7: field 1", process.stdout)
+        self.assertIn(f"malformed rows   2 skipped, the first in {path}: line 7: field 1", process.stdout)
         self.expect_refusal(self.run_alone("--data", self.folder / "none"), 3, "No such file")
 
     def test_a_loss_that_is_no_number_ends_the_training(self):

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -112,6 +113,27 @@ TEST_F(ClickFileTest, NamesAFileThatCannotBeUsed) {
   write("no\nrows\n");
   EXPECT_THAT(([&] { ClickFile({.path = path_, .skips_malformed = true}); }),
               ThrowsMessage<DataError>(HasSubstr("but it has none: line 1: field 1")));
+}
+
+TEST_F(ClickFileTest, RefusesRowsThatAreNotThere) {
+  const GeneratedClicks clicks({.count = 10});
+  const ClickFile file({.path = write(lines_of(clicks, 10))});
+  EXPECT_THAT(
+      [&] {
+        file.get_batch({3, 10});
+      },
+      ThrowsMessage<std::invalid_argument>("[ClickFile] expected indices below 10, but got 10"));
+  EXPECT_THAT(
+      [&] { clicks.get_batch({10}); },
+      ThrowsMessage<std::invalid_argument>("[GeneratedClicks] expected indices below 10, but got 10"));
+  std::vector<ClickRow> rows;
+  file.read_rows(8, 2, rows);
+  EXPECT_EQ(rows, (std::vector{clicks.row(8), clicks.row(9)}));
+  EXPECT_THAT(
+      [&] { file.read_rows(8, 3, rows); },
+      ThrowsMessage<std::invalid_argument>("[ClickFile] expected rows below 10, but got 3 from 8 on"));
+  EXPECT_THAT([&] { file.read_rows(1, SIZE_MAX, rows); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("below 10")));
 }
 
 TEST_F(ClickFileTest, NoticesThatTheFileHasChanged) {

@@ -84,13 +84,13 @@ KeyFigures key_figures_of(const RunRecord& record) {
     figures.emplace_back("Training loss at the end", short_number(*record.epochs.back().loss));
   }
   if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
-    figures.emplace_back("Images a second", rate_text(*rate));
+    figures.emplace_back(capitalized(record.examples) + " a second", rate_text(*rate));
   }
   if (const auto share = median_of(record, &EpochRecord::data_wait_share)) {
     figures.emplace_back("Waiting for data", percent_text(*share, 1));
   }
   if (record.totals.images > 0)
-    figures.emplace_back("Images trained on", grouped_number(record.totals.images));
+    figures.emplace_back(capitalized(record.examples) + " trained on", grouped_number(record.totals.images));
   return figures;
 }
 
@@ -155,14 +155,15 @@ std::string share_cell(double share) {
 
 /// Leaves out columns that were never measured.
 std::vector<EpochColumn> epoch_columns(const RunRecord& record) {
-  std::vector<EpochColumn> columns = {{"Loss", &EpochRecord::loss, number_cell},
-                                      {"Accuracy", &EpochRecord::accuracy, share_cell},
-                                      {"Validation loss", &EpochRecord::validation_loss, number_cell},
-                                      {"Validation accuracy", &EpochRecord::validation_accuracy, share_cell},
-                                      {"Learning rate", &EpochRecord::learning_rate, number_cell},
-                                      {"Images a second", &EpochRecord::images_per_second, rate_text},
-                                      {"Waiting for data", &EpochRecord::data_wait_share, share_cell},
-                                      {"Time", &EpochRecord::seconds, seconds_text}};
+  std::vector<EpochColumn> columns = {
+      {"Loss", &EpochRecord::loss, number_cell},
+      {"Accuracy", &EpochRecord::accuracy, share_cell},
+      {"Validation loss", &EpochRecord::validation_loss, number_cell},
+      {"Validation accuracy", &EpochRecord::validation_accuracy, share_cell},
+      {"Learning rate", &EpochRecord::learning_rate, number_cell},
+      {capitalized(record.examples) + " a second", &EpochRecord::images_per_second, rate_text},
+      {"Waiting for data", &EpochRecord::data_wait_share, share_cell},
+      {"Time", &EpochRecord::seconds, seconds_text}};
   std::erase_if(columns, [&](const EpochColumn& column) {
     return std::none_of(record.epochs.begin(), record.epochs.end(),
                         [&](const EpochRecord& epoch) { return (epoch.*column.member).has_value(); });

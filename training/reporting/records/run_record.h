@@ -77,6 +77,7 @@ struct RunTotals {
 /// Everything that a report shows about a run.
 struct RunRecord {
   std::string title;
+  std::string examples = "images";  ///< plural name of the data's examples
   std::vector<ConfigurationEntry> configuration = {};
   std::vector<StepRecord> steps = {};  ///< the logged steps
   std::vector<EpochRecord> epochs = {};

@@ -12,6 +12,9 @@ namespace lockstep {
 /// XML does not allow become U+FFFD.
 std::string escape_html(std::string_view text);
 
+/// Returns the text with a capital letter, if it begins with one of ASCII's.
+std::string capitalized(std::string text);
+
 /// Encodes as RFC 4648 says, with padding.
 std::string base64(std::span<const uint8_t> bytes);
 

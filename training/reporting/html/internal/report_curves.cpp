@@ -1,7 +1,9 @@
 #include "lockstep/training/reporting/html/internal/report_curves.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "lockstep/training/reporting/html/internal/html_text.h"
 #include "lockstep/training/reporting/html/internal/line_plot.h"
 
 namespace lockstep {
@@ -43,8 +45,7 @@ std::vector<std::string> other_names(const std::vector<Record>& records) {
 /// Turns gradient_norm into Gradient norm.
 std::string title_of(std::string name) {
   std::replace(name.begin(), name.end(), '_', ' ');
-  if (!name.empty() && name[0] >= 'a' && name[0] <= 'z') name[0] = static_cast<char>(name[0] - 'a' + 'A');
-  return name;
+  return capitalized(std::move(name));
 }
 
 void add_plot(LinePlot plot, std::vector<std::string>& figures) {
@@ -91,7 +92,8 @@ void add_step_plots(const RunRecord& record, std::vector<std::string>& figures) 
   add(
       "Learning rate", "learning rate", [](const StepRecord& step) { return step.learning_rate; }, 0);
   add(
-      "Images a second", "images a second", [](const StepRecord& step) { return step.images_per_second; }, 0);
+      title_of(record.examples + " a second"), record.examples + " a second",
+      [](const StepRecord& step) { return step.images_per_second; }, 0);
   for (const auto& name : other_names(record.steps)) {
     add(title_of(name), name, [&](const StepRecord& step) { return other_value(step, name); });
   }
@@ -113,8 +115,8 @@ std::vector<std::string> report_curves(const RunRecord& record) {
                       line("validation", &EpochRecord::validation_accuracy)},
             .y_numbers = AxisNumbers::kPercent},
            figures);
-  add_plot({.title = "Images a second",
-            .lines = {line("images a second", &EpochRecord::images_per_second)},
+  add_plot({.title = title_of(record.examples + " a second"),
+            .lines = {line(record.examples + " a second", &EpochRecord::images_per_second)},
             .y_low = 0},
            figures);
   const bool has_step_rates =

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_ctr/ctr_command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::string refusal(const std::vector<std::string>& arguments) {
   return "not refused";
 }
 
-TEST(CtrFlags, WithoutFlagsAllIsDefault) {
+TEST(CtrCommandLineTest, WithoutFlagsAllIsDefault) {
   const auto line = line_of({});
   EXPECT_EQ(line.action, CtrAction::kTrain);
   CtrOptions expected;
@@ -38,11 +38,13 @@ TEST(CtrFlags, WithoutFlagsAllIsDefault) {
   EXPECT_EQ(line.options, expected);
 }
 
-TEST(CtrFlags, EachFlagSetsItsOption) {
+TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   const auto& options = line_of({"--data",
-                                 "a.txt",
+                                 "a.txt,day_*",
                                  "--test-data",
                                  "b.txt",
+                                 "--index-dir",
+                                 "i",
                                  "--train-rows",
                                  "10",
                                  "--test-rows",
@@ -74,10 +76,14 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
                                  "3",
                                  "--log-every",
                                  "2",
+                                 "--run-dir",
+                                 "r",
                                  "--backup-dir",
                                  "b",
                                  "--save-every",
                                  "5 steps",
+                                 "--resume",
+                                 "auto",
                                  "--quiet",
                                  "--strategy",
                                  "parameter_server",
@@ -90,8 +96,9 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
                                  "2"})
                             .options;
   CtrOptions expected;
-  expected.data = "a.txt";
-  expected.test_data = "b.txt";
+  expected.data = {"a.txt", "day_*"};
+  expected.test_data = {"b.txt"};
+  expected.index_dir = "i";
   expected.train_rows = 10;
   expected.test_rows = 20;
   expected.skip_bad = true;
@@ -108,6 +115,7 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
   expected.steps = 9;
   expected.test_every = 3;
   expected.log_every = 2;
+  expected.run_dir = "r";
   expected.backup_dir = "b";
   expected.save_every = "5 steps";
   expected.quiet = true;
@@ -120,7 +128,7 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
   EXPECT_EQ(line_of({"--data", "a.txt", "--test-share", "0.25"}).options.test_share, 0.25);
 }
 
-TEST(CtrFlags, TheLearningRateDependsOnTheOptimizer) {
+TEST(CtrCommandLineTest, TheLearningRateDependsOnTheOptimizer) {
   for (const auto& [name, kind] :
        {std::pair("sgd", CtrOptimizerKind::kSgd), std::pair("adagrad", CtrOptimizerKind::kAdagrad),
         std::pair("adam", CtrOptimizerKind::kAdam)}) {
@@ -130,7 +138,7 @@ TEST(CtrFlags, TheLearningRateDependsOnTheOptimizer) {
   }
 }
 
-TEST(CtrFlags, WhatDoesNotGoTogetherIsRefused) {
+TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(
       refusal({"--strategy", "mirrored", "--max-staleness", "3"}),
       HasSubstr("--max-staleness 3: expected it with --strategy parameter_server only, but got --strategy "
@@ -140,9 +148,13 @@ TEST(CtrFlags, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(refusal({"--skip-bad"}), HasSubstr("expected it with a file as --data, but got generated"));
   EXPECT_THAT(refusal({"--data", "a", "--test-data", "b", "--test-share", "0.5"}), HasSubstr("--test-share"));
   EXPECT_THAT(refusal({"--save-every", "5 steps"}), HasSubstr("--backup-dir"));
+  EXPECT_THAT(refusal({"--resume", "never"}), HasSubstr("--backup-dir"));
+  EXPECT_THAT(refusal({"--strategy", "parameter_server", "--backup-dir", "b", "--resume", "never"}),
+              HasSubstr("--resume never: expected auto with --strategy parameter_server"));
+  EXPECT_THAT(refusal({"--index-dir", "i"}), HasSubstr("expected it with a file as --data"));
 }
 
-TEST(CtrFlags, ValuesOutOfRangeAreRefusedByName) {
+TEST(CtrCommandLineTest, ValuesOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal({"--model", "dlm"}), AllOf(HasSubstr("--model"), HasSubstr("did you mean dlrm?")));
   EXPECT_THAT(refusal({"--table-rows", "0"}), HasSubstr("--table-rows: expected"));
   EXPECT_THAT(refusal({"--learning-rate", "-1"}), HasSubstr("--learning-rate"));
@@ -150,10 +162,14 @@ TEST(CtrFlags, ValuesOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal({"--backup-dir", "b", "--save-every", "2 epochs"}),
               HasSubstr("--save-every: expected N steps or N minutes"));
   EXPECT_THAT(refusal({"--max-staleness", "-1"}), HasSubstr("--max-staleness"));
-  EXPECT_THAT(refusal({"--data", ""}), HasSubstr("--data: expected generated or a path"));
+  EXPECT_THAT(refusal({"--data", ""}), HasSubstr("--data: expected generated, or paths"));
+  EXPECT_THAT(refusal({"--data", "a,,b"}), HasSubstr("--data: expected generated, or paths"));
+  EXPECT_THAT(refusal({"--data", "a,generated"}), HasSubstr("--data: expected generated alone"));
+  EXPECT_THAT(refusal({"--data", "a", "--test-data", "b,"}), HasSubstr("--test-data: expected paths"));
+  EXPECT_THAT(refusal({"--run-dir", ""}), HasSubstr("--run-dir: expected a folder"));
 }
 
-TEST(CtrFlags, OtherActionsNeedNoMore) {
+TEST(CtrCommandLineTest, OtherActionsNeedNoMore) {
   EXPECT_EQ(line_of({"--help"}).action, CtrAction::kHelp);
   EXPECT_EQ(line_of({"--version"}).action, CtrAction::kVersion);
   EXPECT_EQ(line_of({"--list-devices"}).action, CtrAction::kListDevices);

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_images/training/run_recording.h"
+#include "lockstep/apps/shared/run_recording.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -7,11 +7,10 @@
 #include <system_error>
 #include <type_traits>
 #include <variant>
-#include <vector>
 
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
-#include "lockstep/apps/train_images/options/train_settings.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 
 namespace lockstep::apps {
@@ -44,50 +43,56 @@ HyperparameterValue hyperparameter(const SettingValue& value) {
 
 }  // namespace
 
-std::string record_folder(const TrainOptions& options) {
-  const bool goes_on = !options.backup_dir.empty() && options.resume != "never" &&
-                       (options.resume != "auto" || !list_checkpoints(options.backup_dir).empty());
-  std::string folder = options.run_dir;
+bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder,
+                       bool is_chief) {
+  const auto sum_over_workers = [&](bool here) {
+    return strategy.reduce(ReduceOp::kSum, strategy.distribute_values_from_function(
+                                               [&](const ValueContext&) { return here ? 1 : 0; }));
+  };
+  const bool by_chief = sum_over_workers(is_chief && !folder.empty()) > 0;
+  if (!by_chief && sum_over_workers(!folder.empty()) > 0)
+    throw UsageError(flag + ": expected it for worker 0, which writes there, but got it for others only");
+  return by_chief;
+}
+
+std::string record_folder(const RecordedFolders& folders) {
+  const bool goes_on = !folders.backup_dir.empty() && folders.resume != "never" &&
+                       (folders.resume != "auto" || !list_checkpoints(folders.backup_dir).empty());
+  std::string folder = folders.run_dir;
   const auto is_used = [&] {
     std::error_code error;
     return !std::filesystem::is_empty(folder, error) && !error;
   };
-  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(options.run_dir, "-", number);
+  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
   return folder;
 }
 
-std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
-                                       const std::map<std::string, Origin>& origins, const ImageData& data) {
-  RecordRunOptions options{.title = c10::str("train_images: ", model_name(run.options.model), " by ",
-                                             run.replicas.substr(0, run.replicas.find(','))),
-                           .log_every = run.options.log_every};
-  for (const auto& [name, value, origin] : settings_of(run.options, origins)) {
+void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options) {
+  for (const auto& [name, value, origin] : settings) {
     if (std::holds_alternative<std::monostate>(value)) continue;
     const std::string from = origin_name(origin.kind) + (origin.name.empty() ? "" : " " + origin.name);
     options.configuration.push_back({name, value_text(value), from});
     options.hyperparameters.push_back({name, hyperparameter(value)});
   }
-  for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
-  return std::make_shared<RecordRun>(paths, options);
 }
 
-void finish_record(RecordRun* record, const History& history, int signal) {
+void finish_record(RecordRun* record, const std::string& stop_reason, int signal) {
   if (record == nullptr) return;
   if (signal != 0) {
     record->finish(RunStatus::kInterrupted, signal_name(signal));
-  } else if (!history.stop_reason.empty()) {
-    record->finish(RunStatus::kStoppedEarly, history.stop_reason);
+  } else if (!stop_reason.empty()) {
+    record->finish(RunStatus::kStoppedEarly, stop_reason);
   } else {
     record->finish(RunStatus::kCompleted);
   }
 }
 
-void fail_record(RecordRun* record, RunStatus status, const std::string& reason) {
+void fail_record(const std::string& program, RecordRun* record, RunStatus status, const std::string& reason) {
   if (record == nullptr) return;
   try {
     record->finish(status, reason);
   } catch (const std::exception& error) {
-    log_line("train_images", std::string("the record has no end: ") + error.what());
+    log_line(program, std::string("the record has no end: ") + error.what());
   }
 }
 

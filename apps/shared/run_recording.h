@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/setting.h"
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/callbacks/record_run.h"
+#include "lockstep/training/reporting/records/run_record.h"
+
+namespace lockstep::apps {
+
+/// Returns whether worker 0 was given `folder` by `flag`. A collective of workers that step together. Throws
+/// UsageError on all of them if only others were given a folder.
+bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder, bool is_chief);
+
+/// Folders that a program's flags name.
+struct RecordedFolders {
+  std::string run_dir;
+  std::string backup_dir;
+  std::string resume = "auto";  ///< BackupOptions::resume
+};
+
+/// Returns the folder to record in. A training that resumes from a backup gets a new folder, such as
+/// runs/a-2, next to the one of its earlier start.
+std::string record_folder(const RecordedFolders& folders);
+
+/// Adds the values of a run's configuration to what its record shows.
+void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options);
+
+/// Ends the record of a training that ended without an error. A nonzero `signal` means that it stopped the
+/// training, a `stop_reason` that a callback did. Does nothing if `record` is null.
+void finish_record(RecordRun* record, const std::string& stop_reason, int signal);
+
+/// Ends the record of a training that an error ended. Logs a failure to do so, in the name of `program`,
+/// instead of throwing, because the caller still has to report the training's error. Does nothing if `record`
+/// is null.
+void fail_record(const std::string& program, RecordRun* record, RunStatus status, const std::string& reason);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,122 @@
+#include "lockstep/apps/train_ctr/ctr_record.h"
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/apps/shared/run_recording.h"
+#include "lockstep/training/trainer/fit_state.h"
+
+namespace lockstep::apps {
+namespace {
+
+using RecordClock = std::chrono::steady_clock;
+
+RecordRunOptions recorder_options(const CtrRecordOptions& options) {
+  // A histogram of every parameter would read whole tables after each test.
+  RecordRunOptions of_recorder{
+      .title = options.title, .log_every = options.log_every, .histograms = false, .examples = "rows"};
+  add_settings(options.settings, of_recorder);
+  return of_recorder;
+}
+
+FitState::Objects objects_of(Strategy& strategy, CtrTraining& training) {
+  const CtrObjects objects = training.objects();
+  return {.strategy = strategy,
+          .modules = {objects.model.primary().ptr()},
+          .optimizers = {objects.network_optimizer.primary().get()},
+          .scalers = {}};
+}
+
+}  // namespace
+
+/// The training as a RecordRun sees it.
+class CtrRecord::Progress : public FitState {
+ public:
+  Progress(Strategy& strategy, CtrTraining& training, int64_t first_step)
+      : FitState(objects_of(strategy, training)), training_(training) {
+    global_step = first_step;
+  }
+
+  void begin_epoch() {
+    ++epoch;
+    step = examples = 0;
+    loss_ = 0;
+    rows_before_ = training_.rows();
+    waited_before_ = training_.data_wait_seconds();
+    began_ = RecordClock::now();
+    seconds = wait_seconds = 0;
+    logs = {};
+  }
+  void step_done(int64_t made, double loss) {
+    global_step = made + 1;
+    ++step;
+    loss_ += loss;
+    examples = training_.rows() - rows_before_;
+    seconds = std::chrono::duration<double>(RecordClock::now() - began_).count();
+    wait_seconds = training_.data_wait_seconds() - waited_before_;
+  }
+  void tested(const CtrScores& scores) {
+    if (step > 0) logs.set("loss", loss_ / static_cast<double>(step));
+    logs.set("validation_loss", scores.log_loss);
+    logs.set("validation_auc", scores.auc);
+    logs.set("learning_rate", learning_rate());
+    if (seconds > 0) {
+      logs.set("examples_per_second", static_cast<double>(examples) / seconds);
+      logs.set("data_wait", wait_seconds / seconds);
+    }
+  }
+
+  std::pair<double, double> local_loss() const override { return {loss_, static_cast<double>(step)}; }
+  Logs local_logs() const override { return logs; }
+  int64_t epochs_done() const override { return epoch; }
+  DatasetPosition position() const override { return {.epoch = 0, .step = global_step}; }
+  // A record needs none of these.
+  std::vector<FiniteCount> finite_counts(bool) const override { return {}; }
+  void keep_state() override { refuse(); }
+  void roll_back() override { refuse(); }
+  void check_resumable() override { refuse(); }
+  StateValue::Dict resume_state() override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw std::logic_error("[CtrRecord] expected a callback that records only");
+  }
+
+  CtrTraining& training_;
+  double loss_ = 0;  // of this epoch's steps, summed
+  int64_t rows_before_ = 0;
+  double waited_before_ = 0;
+  RecordClock::time_point began_;
+};
+
+CtrRecord::CtrRecord(const RunPaths& paths, Strategy& strategy, CtrTraining& training, int64_t first_step,
+                     const CtrRecordOptions& options)
+    : recorder_(paths, recorder_options(options)),
+      progress_(std::make_unique<Progress>(strategy, training, first_step)) {
+  recorder_.on_fit_begin(*progress_);
+}
+
+CtrRecord::~CtrRecord() = default;
+
+void CtrRecord::begin_epoch() {
+  progress_->begin_epoch();
+  recorder_.on_epoch_begin(*progress_);
+}
+
+void CtrRecord::step_done(int64_t step, double loss) {
+  progress_->step_done(step, loss);
+  recorder_.on_step_end(*progress_);
+}
+
+void CtrRecord::tested(const CtrScores& scores) {
+  if (progress_->epoch == 0) begin_epoch();  // resumed after the last step
+  progress_->tested(scores);
+  recorder_.on_epoch_end(*progress_);
+}
+
+void CtrRecord::end_steps() {
+  recorder_.on_fit_end(*progress_);
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,73 @@
+#include "lockstep/apps/train_ctr/ctr_settings.h"
+
+#include "lockstep/apps/shared/command_line/configuration_file.h"
+#include "lockstep/apps/shared/command_line/setting_values.h"
+#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
+
+namespace lockstep::apps {
+namespace {
+
+settings::NamedValues ctr_work_values(const CtrWork& work) {
+  const bool is_read = !is_generated(work);
+  return {{"data", work.data},
+          {"test-data", settings::list(work.test_data)},
+          {"test-share", settings::where(is_read && work.test_data.empty(), work.test_share)},
+          {"train-rows", settings::count(work.train_rows)},
+          {"test-rows", settings::count(work.test_rows)},
+          {"skip-bad", settings::where(is_read, work.skip_bad)},
+          {"index-dir", settings::text(work.index_dir)},
+          {"model", ctr_model_name(work.model)},
+          {"table-rows", work.table_rows},
+          {"embedding-dim", work.embedding_dim},
+          {"min-frequency", settings::count(work.min_frequency)},
+          {"steps-to-live", settings::count(work.steps_to_live)},
+          {"global-batch-size", work.global_batch_size},
+          {"optimizer", ctr_optimizer_name(work.optimizer)},
+          {"learning-rate", work.learning_rate},
+          {"precision", ctr_precision_name(work.precision)},
+          {"seed", work.seed}};
+}
+
+settings::NamedValues ctr_run_values(const CtrOptions& options) {
+  const bool is_saved = !options.backup_dir.empty();
+  return {{"steps", options.steps},
+          {"test-every", options.test_every},
+          {"log-every", options.log_every},
+          {"run-dir", settings::text(options.run_dir)},
+          {"backup-dir", settings::text(options.backup_dir)},
+          {"save-every", settings::where(is_saved, options.save_every)},
+          {"resume", settings::where(is_saved, options.resume)},
+          {"quiet", options.quiet}};
+}
+
+settings::NamedValues ctr_server_values(const CtrOptions& options) {
+  const bool may_have_servers = options.strategy == "parameter_server" || options.strategy == "auto";
+  const auto staleness = static_cast<int64_t>(options.max_staleness.value_or(0));
+  return {{"max-staleness", settings::where(options.max_staleness.has_value(), staleness)},
+          {"slots-per-step", settings::count(options.slots_per_step)},
+          {"no-look-ahead", settings::where(may_have_servers, !options.looks_ahead)}};
+}
+
+}  // namespace
+
+std::vector<Setting> ctr_settings(const CtrOptions& options, const std::map<std::string, Origin>& origins) {
+  return settings::with_origins({ctr_work_values(options), ctr_run_values(options), strategy_values(options),
+                                 ctr_server_values(options)},
+                                origins);
+}
+
+std::string ctr_configuration_json(const CtrOptions& options, const CtrFacts& facts,
+                                   const std::map<std::string, Origin>& origins, const std::string& version) {
+  return configuration_json({.program = "train_ctr",
+                             .version = version,
+                             .values = ctr_settings(options, origins),
+                             .resolved = {{"data", facts.data, {}},
+                                          {"rows-to-train-on", facts.num_train, {}},
+                                          {"rows-to-test-on", facts.num_test, {}},
+                                          {"malformed-rows", facts.num_malformed, {}},
+                                          {"strategy", facts.strategy, {}},
+                                          {"replicas", facts.replicas, {}},
+                                          {"first-step", facts.first_step, {}}}});
+}
+
+}  // namespace lockstep::apps

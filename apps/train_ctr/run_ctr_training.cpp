@@ -1,0 +1,122 @@
+#include "lockstep/apps/train_ctr/run_ctr_training.h"
+
+#include <torch/utils.h>
+
+#include <exception>
+#include <optional>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/run_recording.h"
+#include "lockstep/apps/shared/stopped.h"
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/train_ctr/click_data.h"
+#include "lockstep/apps/train_ctr/ctr_session.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/training/parameter_server/serve_parameters.h"
+
+namespace lockstep::apps {
+namespace {
+
+void log_of_ctr(const std::string& text) {
+  log_line("train_ctr", text);
+}
+
+bool is_chief_of(const Strategy& strategy) {
+  const auto* cluster = strategy.cluster_resolver();
+  return cluster == nullptr || cluster->rank() == 0;
+}
+
+/// Creates the run directory if this process records. A collective of workers that step together.
+std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& options) {
+  const bool is_chief = is_chief_of(strategy);
+  // Processes of parameter servers have no collectives.
+  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
+  const bool is_recorded = has_servers ? !options.run_dir.empty()
+                                       : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
+  if (!is_recorded || !is_chief) return std::nullopt;
+  options.run_dir =
+      record_folder({.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
+  return std::optional<RunDirectory>(std::in_place, options.run_dir);
+}
+
+/// Replaces auto by the strategy of the cluster, so that a run repeated with these options does the same.
+void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
+  const auto* cluster = strategy.cluster_resolver();
+  if (line.options.strategy != "auto" || cluster == nullptr) return;
+  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
+  line.options.strategy = has_servers ? "parameter_server" : "multi_worker";
+  if (line.options.worker_hosts.empty())
+    line.origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
+}
+
+void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard& interruption,
+              const std::string& resume) {
+  Strategy& strategy = *made.strategy;
+  const CtrOptions& options = line.options;
+  const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
+  if (served != nullptr && options.resume != "auto")
+    throw UsageError("--resume " + options.resume +
+                     ": expected auto with parameter servers, which resume from --backup-dir; to begin anew, "
+                     "name another folder there");
+  const bool is_chief = is_chief_of(strategy);
+  const auto directory = make_run_directory(strategy, line.options);
+  decide_strategy(line, strategy);
+  const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
+  CtrTraining training(strategy, options, data);
+  if (served != nullptr && !served->is_chief()) interruption.begin_steps();
+  if (strategy.serve()) {
+    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    return;
+  }
+  CtrSession session({.strategy = strategy,
+                      .interruption = interruption,
+                      .options = options,
+                      .origins = line.origins,
+                      .resume = resume,
+                      .is_chief = is_chief,
+                      .paths = directory ? std::optional(directory->paths()) : std::nullopt,
+                      .facts = {.data = data.description,
+                                .num_train = static_cast<int64_t>(*data.train.size()),
+                                .num_test = static_cast<int64_t>(*data.test.size()),
+                                .num_malformed = data.num_malformed,
+                                .first_malformed = data.first_malformed,
+                                .strategy = made.reason,
+                                .replicas = strategy.describe()}},
+                     training);
+  session.run();
+}
+
+/// Despite a signal, the server serves while anyone is connected: the chief may be about to save.
+void serve_as_ps(const std::shared_ptr<const ClusterResolver>& cluster, const CtrOptions& options) {
+  const InterruptionGuard interruption;
+  serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log_of_ctr, .is_leaving = [&] {
+                               return interruption.signal() != 0;
+                             }});
+  if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+}
+
+}  // namespace
+
+void run_ctr_training(CtrCommandLine line, const std::string& resume) {
+  const CtrOptions& options = line.options;
+  if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps")
+    return serve_as_ps(cluster, options);
+  InterruptionGuard interruption(/*from_first_step=*/true);
+  torch::manual_seed(options.seed);
+  const ParameterServerOptions parameters{.max_staleness = options.max_staleness,
+                                          .slots_per_step = options.slots_per_step,
+                                          .looks_ahead = options.looks_ahead,
+                                          .on_message = log_of_ctr,
+                                          .is_leaving = [&] { return interruption.signal() != 0; }};
+  const auto made =
+      choose_strategy(options, {.program = "train_ctr", .seed = options.seed, .parameters = parameters});
+  try {
+    train_by(made, line, interruption, resume);
+  } catch (const std::exception&) {
+    made.strategy->report_failure(std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace lockstep::apps

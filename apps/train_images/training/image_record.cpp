@@ -1,0 +1,20 @@
+#include "lockstep/apps/train_images/training/image_record.h"
+
+#include <c10/util/StringUtil.h>
+
+#include "lockstep/apps/shared/run_recording.h"
+#include "lockstep/apps/train_images/options/train_settings.h"
+
+namespace lockstep::apps {
+
+std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
+                                       const std::map<std::string, Origin>& origins, const ImageData& data) {
+  RecordRunOptions options{.title = c10::str("train_images: ", model_name(run.options.model), " by ",
+                                             run.replicas.substr(0, run.replicas.find(','))),
+                           .log_every = run.options.log_every};
+  add_settings(settings_of(run.options, origins), options);
+  for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
+  return std::make_shared<RecordRun>(paths, options);
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lockstep/apps/shared/command_line/origin.h"
+#include "lockstep/apps/train_images/data/image_data.h"
+#include "lockstep/apps/train_images/options/configuration.h"
+#include "lockstep/training/callbacks/record_run.h"
+
+namespace lockstep::apps {
+
+/// Creates the recorder of a run in `paths`, with the run's title, configuration and classes.
+std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
+                                       const std::map<std::string, Origin>& origins, const ImageData& data);
+
+}  // namespace lockstep::apps

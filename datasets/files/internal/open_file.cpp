@@ -1,0 +1,63 @@
+#include "lockstep/datasets/files/internal/open_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/datasets/files/data_error.h"
+
+namespace lockstep {
+
+OpenFile::OpenFile(std::string path)
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (!file_.is_open()) fail();
+  struct stat status {};
+  if (::fstat(file_.get(), &status) != 0) fail();
+  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is none");
+}
+
+void OpenFile::fail() const {
+  throw DataError(path_ + ": " + std::strerror(errno));
+}
+
+FileVersion OpenFile::version() const {
+  struct stat status {};
+  if (::fstat(file_.get(), &status) != 0) fail();
+  constexpr int64_t kNanoseconds = 1'000'000'000;
+  return {.size = static_cast<uint64_t>(status.st_size),
+          .modified_ns = status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec};
+}
+
+size_t OpenFile::read_at(uint64_t offset, char* into, size_t size) const {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::pread(file_.get(), into + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail();
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+MappedFile::MappedFile(const OpenFile& file) : size_(file.version().size) {
+  if (size_ == 0) return;  // the system maps no empty files
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (mapped == MAP_FAILED)
+    throw DataError(file.path() + ": cannot map it into memory: " + std::strerror(errno));
+  bytes_ = static_cast<const char*>(mapped);
+}
+
+MappedFile::~MappedFile() {
+  if (bytes_ != nullptr) ::munmap(const_cast<char*>(bytes_), size_);
+}
+
+void MappedFile::release_pages() const {
+  if (bytes_ != nullptr) ::madvise(const_cast<char*>(bytes_), size_, MADV_DONTNEED);
+}
+
+}  // namespace lockstep
