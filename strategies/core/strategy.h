@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/optim/optimizer.h>
+#include <torch/serialize/output-archive.h>
 #include <torch/types.h>
 
 #include <concepts>
@@ -11,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/replicas/function_rules.h"
 #include "lockstep/runtime/replicas/mirror_options.h"
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/replicas/replica_context.h"
@@ -32,6 +35,20 @@ namespace lockstep {
 class ClusterResolver;
 class OptimizerGroup;
 enum class GraphUse : uint8_t;
+
+namespace detail {
+
+/// A value that reduce() can combine: a tensor, a number, or a type with tensors in it, such as a tuple, a
+/// vector, a map or a struct with for_each_tensor().
+template <typename T>
+concept Reducible = std::is_same_v<T, torch::Tensor> || std::is_arithmetic_v<T> || HasTensors<T> ||
+    HasStateTensors<T> || requires {
+  typename T::value_type;
+} || requires {
+  std::tuple_size<T>::value;
+};
+
+}  // namespace detail
 
 /// Runs one training program on any number of replicas.
 ///
@@ -79,9 +96,13 @@ class Strategy : public GradientHandler, public InputDistributor {
   /// in their registered tensors (name, shape, dtype, requires_grad, sharing) or share memory, or if an
   /// optimizer holds another replica's parameter, one parameter twice, or other shapes than replica 0's.
   /// Throws InvalidArgument for options of modules if `make` returns something else.
-  template <typename Factory>
-  requires std::invocable<const Factory&, ReplicaContext&>
+  template <ScopeFactory Factory>
   auto scope(const Factory& make, const ScopeOptions& options = {});
+  /// Other functions do not compile; the error states the rule.
+  template <typename Factory>
+  requires(!ScopeFactory<Factory>) auto scope(const Factory&, const ScopeOptions& = {}) {
+    return detail::refuse_factory<Factory>();
+  }
 
   /// Clones a finished module onto every device, and leaves it and the random state unchanged. Tensors in
   /// plain members cannot be seen and stay shared: use scope() for such modules, or pass a probe.
@@ -111,6 +132,11 @@ class Strategy : public GradientHandler, public InputDistributor {
   template <typename Fn, typename... Args>
   requires ReplicaFunction<Fn, Args...>
   auto run(CudaGraph<Fn>& graph, Args&&... args);
+  /// Other functions do not compile; the error states the rule.
+  template <typename Fn, typename... Args>
+  requires(!ReplicaFunction<Fn, Args...>) auto run(const Fn&, Args&&...) {
+    return detail::refuse_replica_function<detail::CalledFunction<Fn>, Args...>();
+  }
 
   /// Returns the sum or mean over the replicas, on the first replica's device. Without `axis`, it is
   /// unweighted and shapes must agree. With `axis` (negative: from the end), each value is also reduced over
@@ -129,6 +155,16 @@ class Strategy : public GradientHandler, public InputDistributor {
     double total = 0;
     for (const T& value : values.local_values()) total += static_cast<double>(value);
     return reduce_number(op, total);
+  }
+
+  /// Other values do not compile; the error states the rule.
+  template <typename T>
+  requires(!detail::Reducible<T>) auto reduce(ReduceOp, const PerReplica<T>&,
+                                              std::optional<int64_t> = std::nullopt) {
+    static_assert(
+        detail::is_allowed<T>,
+        "reduce() takes tensors, numbers, and structures of tensors: reduce the members of another type one "
+        "by one, such as values.map([](const Result& result) { return result.loss; })");
   }
 
   /// Concatenates values along `axis` (negative: from the end) in replica order, on the first replica's
@@ -219,6 +255,14 @@ class Strategy : public GradientHandler, public InputDistributor {
     if constexpr (detail::is_per_replica<T>) check_num_values(argument.local_values().size());
   }
   void check_num_values(size_t count) const;
+  template <typename T>
+  void check_mode(const Mirrored<T>& model) const {
+    if constexpr (ModuleLike<T>) warn_of_training_mode(module_pointer(model.primary()));
+  }
+  template <typename T>
+  void check_mode(const T&) const {}
+  /// Warns if gradients are disabled, and the module would compute something else in evaluation mode.
+  void warn_of_training_mode(const ModulePointer& module) const;
 
   void run_factories(const std::function<void(ReplicaContext&)>& make);
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);
@@ -247,6 +291,16 @@ class Strategy : public GradientHandler, public InputDistributor {
   int num_replicas_ = 1;
   int first_replica_ = 0;  // the first local replica's id among all
 };
+
+/// Does not compile; the error says what torch::save() takes instead.
+template <typename T>
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const Mirrored<T>&) {
+  static_assert(
+      detail::is_allowed<T>,
+      "torch::save() takes one replica's object: write torch::save(model.primary(), path) for a program with "
+      "LibTorch, or save_weights() for one in Python");
+  return archive;
+}
 
 }  // namespace lockstep
 
