@@ -35,9 +35,8 @@ class CollectiveAborted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Replicas called different collectives, or the same one with different shapes, or one returned early
-/// without a collective that others called. The message names the run, the replicas, the operation, its
-/// sequence number and the shapes.
+/// Replicas called different collectives, or the same with different shapes, or one returned too early. The
+/// message names the run, the replicas, the operation, its sequence number and the shapes.
 ///
 /// Example:
 ///

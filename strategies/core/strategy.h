@@ -1,7 +1,6 @@
 #pragma once
 
 #include <torch/optim/optimizer.h>
-#include <torch/serialize/output-archive.h>
 #include <torch/types.h>
 
 #include <concepts>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,6 +24,7 @@
 #include "lockstep/runtime/replicas/scope_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/cuda_graph.h"
+#include "lockstep/strategies/core/refused_values.h"
 #include "lockstep/strategies/core/strategy_config.h"
 #include "lockstep/strategies/core/strategy_extended.h"
 #include "lockstep/strategies/input/input_distributor.h"
@@ -35,20 +34,6 @@ namespace lockstep {
 class ClusterResolver;
 class OptimizerGroup;
 enum class GraphUse : uint8_t;
-
-namespace detail {
-
-/// A value that reduce() can combine: a tensor, a number, or a type with tensors in it, such as a tuple, a
-/// vector, a map or a struct with for_each_tensor().
-template <typename T>
-concept Reducible = std::is_same_v<T, torch::Tensor> || std::is_arithmetic_v<T> || HasTensors<T> ||
-    HasStateTensors<T> || requires {
-  typename T::value_type;
-} || requires {
-  std::tuple_size<T>::value;
-};
-
-}  // namespace detail
 
 /// Runs one training program on any number of replicas.
 ///
@@ -161,10 +146,7 @@ class Strategy : public GradientHandler, public InputDistributor {
   template <typename T>
   requires(!detail::Reducible<T>) auto reduce(ReduceOp, const PerReplica<T>&,
                                               std::optional<int64_t> = std::nullopt) {
-    static_assert(
-        detail::is_allowed<T>,
-        "reduce() takes tensors, numbers, and structures of tensors: reduce the members of another type one "
-        "by one, such as values.map([](const Result& result) { return result.loss; })");
+    return detail::refuse_reduce<T>();
   }
 
   /// Concatenates values along `axis` (negative: from the end) in replica order, on the first replica's
@@ -291,16 +273,6 @@ class Strategy : public GradientHandler, public InputDistributor {
   int num_replicas_ = 1;
   int first_replica_ = 0;  // the first local replica's id among all
 };
-
-/// Does not compile; the error says what torch::save() takes instead.
-template <typename T>
-torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const Mirrored<T>&) {
-  static_assert(
-      detail::is_allowed<T>,
-      "torch::save() takes one replica's object: write torch::save(model.primary(), path) for a program with "
-      "LibTorch, or save_weights() for one in Python");
-  return archive;
-}
 
 }  // namespace lockstep
 

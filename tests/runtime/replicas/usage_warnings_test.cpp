@@ -1,44 +1,40 @@
 #include "lockstep/runtime/replicas/internal/usage_warnings.h"
 
-#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/support/environment_of.h"
-#include "lockstep/tests/support/kept_warnings.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(UsageWarnings, WarnsOfEachMistakeOnce) {
-  KeptWarnings kept;
   UsageWarnings warnings("MirroredStrategy", environment_of({}));
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(warnings.wants(UsageMistake::kMeanLoss), i == 0);
-    warnings.warn(UsageMistake::kMeanLoss, "a mean: sum.");
-    warnings.warn(UsageMistake::kSameOrder, "an order: shuffle.");
-  }
-  EXPECT_TRUE(warnings.wants(UsageMistake::kNoGradients));
-  EXPECT_THAT(
-      kept.messages,
-      ElementsAre("[MirroredStrategy] a mean: sum. (LOCKSTEP_WARNINGS=off silences these warnings.)",
-                  "[MirroredStrategy] an order: shuffle. (LOCKSTEP_WARNINGS=off silences these warnings.)"));
+  const auto warn = [&](UsageMistake mistake) {
+    ::testing::internal::CaptureStderr();
+    warnings.warn(mistake, "this is wrong: do that.");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_TRUE(warnings.wants(UsageMistake::kMeanLoss));
+  EXPECT_THAT(warn(UsageMistake::kMeanLoss),
+              HasSubstr("[MirroredStrategy] this is wrong: do that. (LOCKSTEP_WARNINGS=off silences these "
+                        "warnings.)"));
+  EXPECT_FALSE(warnings.wants(UsageMistake::kMeanLoss));
+  EXPECT_THAT(warn(UsageMistake::kMeanLoss), IsEmpty());
+  EXPECT_THAT(warn(UsageMistake::kSameOrder), HasSubstr("this is wrong")) << "another mistake";
 }
 
 TEST(UsageWarnings, TheEnvironmentSilencesThem) {
-  KeptWarnings kept;
   UsageWarnings warnings("MirroredStrategy", environment_of({{"LOCKSTEP_WARNINGS", "off"}}));
   EXPECT_FALSE(warnings.wants(UsageMistake::kMeanLoss));
-  warnings.warn(UsageMistake::kMeanLoss, "a mean: sum.");
-  EXPECT_THAT(kept.messages, IsEmpty());
+  ::testing::internal::CaptureStderr();
+  warnings.warn(UsageMistake::kMeanLoss, "this is wrong: do that.");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), IsEmpty());
 }
 
 TEST(UsageWarnings, RefusesAnotherValueByItsName) {

@@ -6,7 +6,6 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/fake_nccl.h"
-#include "lockstep/tests/support/kept_warnings.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
@@ -19,6 +18,17 @@ const LogicalDevice kFirstGpu{DeviceKind::kGpu, 0};
 const LogicalDevice kSecondGpu{DeviceKind::kGpu, 1};
 const LogicalDevice kFirstCpu{DeviceKind::kCpu, 0};
 constexpr std::chrono::seconds kTimeout{10};
+
+/// Keeps LibTorch's warnings during its lifetime.
+class KeptWarnings : public c10::WarningHandler {
+ public:
+  KeptWarnings() : guard_(this) {}
+  void process(const c10::Warning& warning) override { messages.push_back(warning.msg()); }
+  std::vector<std::string> messages;
+
+ private:
+  c10::WarningUtils::WarningHandlerGuard guard_;
+};
 
 std::vector<std::string> names_for(const Devices& devices) {
   std::vector<std::string> names;

@@ -61,7 +61,7 @@ class Warnings : public ::testing::Test {
   const torch::Tensor classes_ = torch::zeros({4}, torch::kLong);
 };
 
-int count(const std::string& text, const std::string& part) {
+int count_in(const std::string& text, const std::string& part) {
   int found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
@@ -84,7 +84,7 @@ TEST_F(Warnings, ALossThatIsAMeanOverTheShardIsToldOnceHowToComputeIt) {
     EXPECT_THAT(
         said, AllOf(HasSubstr("[MirroredStrategy] the loss is a mean over one replica's shard"),
                     HasSubstr("compute_average_loss(replica, losses)"), HasSubstr("LOCKSTEP_WARNINGS=off")));
-    EXPECT_EQ(count(said, "the loss is a mean"), 1);
+    EXPECT_EQ(count_in(said, "the loss is a mean"), 1);
     EXPECT_THAT(said_in_training(mean, /*num_replicas=*/1), IsEmpty()) << "the mean of one shard is the mean";
   }
 }
@@ -115,7 +115,7 @@ TEST_F(Warnings, AStepWithoutAnyGradientIsTold) {
         said_in_training([&](ReplicaContext&, Linear&) { return logits(captured).sum(); }, num_replicas);
     EXPECT_THAT(said, HasSubstr("apply_gradients() found no gradient for any parameter of the optimizer"));
     EXPECT_THAT(said, HasSubstr("not with one that it captures"));
-    EXPECT_EQ(count(said, "found no gradient"), 1);
+    EXPECT_EQ(count_in(said, "found no gradient"), 1);
   }
   const auto bias_alone = [](ReplicaContext&, Linear& own) { return own->bias.sum(); };
   EXPECT_THAT(said_in_training(bias_alone), IsEmpty()) << "another parameter has a gradient";
@@ -146,7 +146,7 @@ TEST_F(Warnings, AnEvaluationInTrainingModeIsToldIfItMatters) {
   });
   EXPECT_THAT(said, AllOf(HasSubstr("a run without gradients used a model in training mode"),
                           HasSubstr("BatchNorm1d"), HasSubstr("model.eval()")));
-  EXPECT_EQ(count(said, "in training mode"), 1);
+  EXPECT_EQ(count_in(said, "in training mode"), 1);
 }
 
 TEST_F(Warnings, EpochsInTheSameOrderAreToldInTheSecondOne) {
@@ -179,7 +179,7 @@ TEST_F(Warnings, EpochsInTheSameOrderAreToldInTheSecondOne) {
   EXPECT_THAT(epochs({.global_batch_size = 4}, 2, false), IsEmpty()) << "an evaluation";
   const auto said = epochs({.global_batch_size = 4}, 3, true);
   EXPECT_THAT(said, AllOf(HasSubstr("the same order in every epoch"), HasSubstr(".shuffle_seed")));
-  EXPECT_EQ(count(said, "the same order"), 1);
+  EXPECT_EQ(count_in(said, "the same order"), 1);
 }
 
 TEST_F(Warnings, TheProcesssEnvironmentSilencesThem) {
