@@ -20,8 +20,8 @@ class InvalidArgument : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// A collective cannot finish because another replica threw, returned without joining, or did not arrive
-/// within the timeout. If another error caused it, Strategy::run() throws that error instead.
+/// A collective cannot finish because another replica threw or did not arrive within the timeout. If another
+/// error caused it, Strategy::run() throws that error instead.
 ///
 /// Example:
 ///
@@ -35,8 +35,8 @@ class CollectiveAborted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Replicas called different collectives, or the same one with different shapes. The message names the
-/// operation, its sequence number and both shapes.
+/// Replicas called different collectives, or the same with different shapes, or one returned too early. The
+/// message names the run, the replicas, the operation, its sequence number and the shapes.
 ///
 /// Example:
 ///

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -82,9 +83,9 @@ std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, 
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        fail(*meeting, std::make_exception_ptr(CollectiveAborted(
-                           returned_without_joining({sequence, first_replica_ + rank, arrival.description},
-                                                    first_replica_ + static_cast<int>(other)))));
+        const std::string missing = std::to_string(first_replica_ + static_cast<int>(other));
+        fail(*meeting, std::make_exception_ptr(CollectiveMismatch(returned_without_joining(
+                           {sequence, first_replica_ + rank, arrival.description}, missing))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -248,8 +249,8 @@ void ReplicaRendezvous::leave(int rank) {
   has_left_[self] = 1;
   for (auto& meeting : open_) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
-    fail(*meeting, std::make_exception_ptr(CollectiveAborted(
-                       returned_without_joining(call_of(*meeting), first_replica_ + rank))));
+    fail(*meeting, std::make_exception_ptr(CollectiveMismatch(
+                       returned_without_joining(call_of(*meeting), std::to_string(first_replica_ + rank)))));
   }
 }
 
@@ -262,7 +263,8 @@ void ReplicaRendezvous::check_complete() {
   MutexLock lock(mutex_);
   for (const auto& meeting : open_) {
     if (meeting->arrived_ == 0) continue;
-    throw CollectiveMismatch(not_joined(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
+    throw CollectiveMismatch(
+        returned_without_joining(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
   }
 }
 

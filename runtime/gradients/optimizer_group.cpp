@@ -38,7 +38,8 @@ void check_ownership(const ParameterDirectory& directory,
         throw InvalidArgument(c10::str("[optimizer] the optimizers of replicas ", id(owner->second), " and ",
                                        id(replica), " hold the same tensor, ",
                                        directory.describe(parameter, i),
-                                       ": each replica needs parameters of its own"));
+                                       ": each replica needs parameters of its own; make the model by "
+                                       "strategy.scope() too, and use model[replica]->parameters()"));
       }
     }
     const auto& first = parameters[0];
@@ -120,7 +121,9 @@ void OptimizerGroup::check_parameters(int replica) const {
     const auto entry = directory_->find(parameter);
     if (entry && entry->replica != replica) {
       throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds '", entry->name,
-                                     "' of replica ", first_replica_ + entry->replica));
+                                     "' of replica ", first_replica_ + entry->replica,
+                                     ": make the optimizer by strategy.scope() with "
+                                     "model[replica]->parameters()"));
     }
     if (contains(given.begin(), given.begin() + static_cast<int64_t>(i), parameter)) {
       throw InvalidArgument(c10::str("[optimizer] replica ", id, "'s optimizer holds ",

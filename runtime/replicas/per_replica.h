@@ -20,8 +20,10 @@ int local_index(const ReplicaContext& replica);
 struct BatchSizes {
   int64_t global = 0;          ///< Examples on all replicas of all workers.
   std::vector<int64_t> local;  ///< Examples in each local replica's shard.
+  /// Whether the batch comes at the same place in every epoch, and this is not the first one. Not compared.
+  bool is_repeated = false;
 
-  bool operator==(const BatchSizes&) const = default;
+  bool operator==(const BatchSizes& other) const { return global == other.global && local == other.local; }
 };
 
 /// One value for each local replica, in replica order, as `Strategy::run` returns them and a distributed

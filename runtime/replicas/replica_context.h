@@ -101,7 +101,7 @@ class Accumulation {
 ///     }, model, optimizer);
 ///
 /// Collectives block until every replica has called the same one in the same order. They throw
-/// CollectiveAborted if that can no longer happen, CollectiveMismatch if the calls differ, and
+/// CollectiveAborted if that can no longer happen, CollectiveMismatch if calls differ or are missing, and
 /// InvalidArgument in a scope's factory and in a ParameterServerStrategy's step of several slots.
 class ReplicaContext {
  public:

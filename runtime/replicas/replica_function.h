@@ -44,6 +44,11 @@ using ReplicaView = decltype(replica_view(std::declval<std::remove_reference_t<T
 template <typename Fn, typename... Args>
 concept ReplicaFunction = std::invocable<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 
+/// A function that scope() can call: `make(ReplicaContext&)` returns a new object by value.
+template <typename Factory>
+concept ScopeFactory = std::invocable<const Factory&, ReplicaContext&> &&
+    std::is_object_v<std::invoke_result_t<const Factory&, ReplicaContext&>>;
+
 template <typename Fn, typename... Args>
 using ReplicaResult = std::invoke_result_t<const Fn&, ReplicaContext&, ReplicaView<Args>...>;
 

@@ -59,14 +59,25 @@ using StoredInClosure =
                        std::conditional_t<std::is_integral_v<T>, int64_t,
                                           std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
 
-/// Throws InvalidArgument with both kinds and the position, such as "as argument 1".
+/// Where a value belongs, for errors.
+struct ClosurePosition {
+  std::string closure;  ///< such as "closure 'train'"
+  std::string value;    ///< such as "as argument 1"
+};
+
+/// Returns `closure 'name'`, or `closure` for a function without a name.
+std::string closure_called(const std::string& name);
+
+/// Throws InvalidArgument with both kinds and the position.
 [[noreturn]] void refuse_closure_value(const ClosureValue& expected, const ClosureValue& given,
-                                       const std::string& position);
+                                       const ClosurePosition& position);
+/// Throws InvalidArgument with both numbers.
+[[noreturn]] void refuse_closure_arguments(const std::string& name, size_t expected, size_t given);
 
 /// Returns the value as a `T`. An integer is accepted as a floating-point number. Throws InvalidArgument for
 /// a value of another kind, and for an integer that `T` cannot represent.
 template <typename T>
-T closure_value_as(const ClosureValue& value, const std::string& position) {
+T closure_value_as(const ClosureValue& value, const ClosurePosition& position) {
   using Stored = StoredInClosure<T>;
   if constexpr (std::is_floating_point_v<T>)
     if (const auto* integer = std::get_if<int64_t>(&value)) return static_cast<T>(*integer);
@@ -74,8 +85,8 @@ T closure_value_as(const ClosureValue& value, const std::string& position) {
   if (!stored) refuse_closure_value(Stored(), value, position);
   if constexpr (std::is_same_v<Stored, int64_t>)
     if (!std::in_range<T>(*stored))
-      throw InvalidArgument("closure: expected a number of " + std::to_string(sizeof(T)) + " bytes " +
-                            position + ", but got " + std::to_string(*stored));
+      throw InvalidArgument(position.closure + ": expected a number of " + std::to_string(sizeof(T)) +
+                            " bytes " + position.value + ", but got " + std::to_string(*stored));
   return static_cast<T>(*stored);
 }
 
@@ -117,21 +128,19 @@ ClosureValues closure_results(const Call& call) {
 }
 
 /// Wraps a function of such values, such as `[&](int64_t step, const torch::Tensor& ids) { return loss; }`.
-/// It may return nothing, one value, or several in a std::tuple. The wrapper throws InvalidArgument if it is
-/// called with arguments of another number or kind.
+/// It may return nothing, one value, or several in a std::tuple. The wrapper throws InvalidArgument with
+/// `name` if it is called with arguments of another number or kind.
 template <typename Fn>
-ClosureFunction make_closure_function(Fn fn) {
+ClosureFunction make_closure_function(Fn fn, std::string name = "") {
   using Signature = decltype(detail::closure_signature<Fn>());
   using Arguments = typename Signature::Arguments;
-  return [fn = std::move(fn)](const ClosureValues& given) mutable -> ClosureValues {
+  return [fn = std::move(fn), name = std::move(name)](const ClosureValues& given) mutable -> ClosureValues {
     constexpr size_t kCount = std::tuple_size_v<Arguments>;
-    if (given.size() != kCount)
-      throw InvalidArgument("closure: expected " + std::to_string(kCount) + " arguments, but got " +
-                            std::to_string(given.size()));
+    if (given.size() != kCount) detail::refuse_closure_arguments(name, kCount, given.size());
     return [&]<size_t... I>(std::index_sequence<I...>)->ClosureValues {
       return closure_results([&] {
         return fn(detail::closure_value_as<std::tuple_element_t<I, Arguments>>(
-            given[I], "as argument " + std::to_string(I))...);
+            given[I], {detail::closure_called(name), "as argument " + std::to_string(I)})...);
       });
     }
     (std::make_index_sequence<kCount>());

@@ -65,7 +65,8 @@ class RemoteValue {
     if (values.size() != 1)
       throw InvalidArgument("[RemoteValue] expected a closure that returns one value, but got " +
                             std::to_string(values.size()) + " values");
-    return detail::closure_value_as<T>(values.front(), "as what the closure returns");
+    return detail::closure_value_as<T>(values.front(),
+                                       {"closure " + std::to_string(closure_), "as its result"});
   }
 
  private:
@@ -165,7 +166,7 @@ class ClusterCoordinator {
   /// the name is taken.
   template <typename Fn>
   void define(const std::string& name, Fn fn) {
-    define_function(name, make_closure_function(std::move(fn)));
+    define_function(name, make_closure_function(std::move(fn), name));
   }
   /// The same for a function that takes any arguments.
   void define_function(const std::string& name, ClosureFunction function);

@@ -98,4 +98,19 @@ class CudaGraph {
   const std::type_info* type_ = nullptr;
 };
 
+namespace detail {
+
+template <typename Fn>
+struct UnwrappedFunction {
+  using Type = Fn;
+};
+template <typename Fn>
+struct UnwrappedFunction<CudaGraph<Fn>> {
+  using Type = Fn;
+};
+/// The function that run() calls for its first argument.
+template <typename Fn>
+using CalledFunction = typename UnwrappedFunction<Fn>::Type;
+
+}  // namespace detail
 }  // namespace lockstep

@@ -37,6 +37,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     throw InvalidArgument(c10::str("[", config.name, "] expected 0 or more threads a replica, but got ",
                                    config.intra_op_threads));
   }
+  core_->warnings.emplace(config.name);
   // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
       config.cross_device_ops

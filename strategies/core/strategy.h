@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/replicas/function_rules.h"
 #include "lockstep/runtime/replicas/mirror_options.h"
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/replicas/replica_context.h"
@@ -23,6 +24,7 @@
 #include "lockstep/runtime/replicas/scope_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/cuda_graph.h"
+#include "lockstep/strategies/core/refused_values.h"
 #include "lockstep/strategies/core/strategy_config.h"
 #include "lockstep/strategies/core/strategy_extended.h"
 #include "lockstep/strategies/core/tensor_structure.h"
@@ -80,9 +82,13 @@ class Strategy : public GradientHandler, public InputDistributor {
   /// in their registered tensors (name, shape, dtype, requires_grad, sharing) or share memory, or if an
   /// optimizer holds another replica's parameter, one parameter twice, or other shapes than replica 0's.
   /// Throws InvalidArgument for options of modules if `make` returns something else.
-  template <typename Factory>
-  requires std::invocable<const Factory&, ReplicaContext&>
+  template <ScopeFactory Factory>
   auto scope(const Factory& make, const ScopeOptions& options = {});
+  /// Other functions do not compile; the error states the rule.
+  template <typename Factory>
+  requires(!ScopeFactory<Factory>) auto scope(const Factory&, const ScopeOptions& = {}) {
+    return detail::refuse_factory<Factory>();
+  }
 
   /// Clones a finished module onto every device, and leaves it and the random state unchanged. Tensors in
   /// plain members cannot be seen and stay shared: use scope() for such modules, or pass a probe.
@@ -112,6 +118,11 @@ class Strategy : public GradientHandler, public InputDistributor {
   template <typename Fn, typename... Args>
   requires ReplicaFunction<Fn, Args...>
   auto run(CudaGraph<Fn>& graph, Args&&... args);
+  /// Other functions do not compile; the error states the rule.
+  template <typename Fn, typename... Args>
+  requires(!ReplicaFunction<Fn, Args...>) auto run(const Fn&, Args&&...) {
+    return detail::refuse_replica_function<detail::CalledFunction<Fn>, Args...>();
+  }
 
   /// Returns the sum or mean over the replicas, on the first replica's device. Without `axis`, it is
   /// unweighted and shapes must agree. With `axis` (negative: from the end), each value is also reduced over
@@ -141,6 +152,12 @@ class Strategy : public GradientHandler, public InputDistributor {
   template <TensorStructure T>
   T reduce(ReduceOp op, const PerReplica<T>& values, std::optional<int64_t> axis = std::nullopt) {
     return detail::with_leaves(values[0], reduce_leaves(op, leaves_of(values), values.devices(), axis));
+  }
+  /// Other values do not compile; the error states the rule.
+  template <typename T>
+  requires(!detail::Reducible<T>) auto reduce(ReduceOp, const PerReplica<T>&,
+                                              std::optional<int64_t> = std::nullopt) {
+    return detail::refuse_reduce<T>();
   }
 
   /// Concatenates values along `axis` (negative: from the end) in replica order, on the first replica's
@@ -239,6 +256,14 @@ class Strategy : public GradientHandler, public InputDistributor {
     if constexpr (detail::is_per_replica<T>) check_num_values(argument.local_values().size());
   }
   void check_num_values(size_t count) const;
+  template <typename T>
+  void check_mode(const Mirrored<T>& model) const {
+    if constexpr (ModuleLike<T>) warn_of_training_mode(module_pointer(model.primary()));
+  }
+  template <typename T>
+  void check_mode(const T&) const {}
+  /// Warns if gradients are disabled, and the module would compute something else in evaluation mode.
+  void warn_of_training_mode(const ModulePointer& module) const;
 
   void run_factories(const std::function<void(ReplicaContext&)>& make);
   void run_replicas(const std::function<void(ReplicaContext&)>& fn, const std::optional<BatchSizes>& sizes);

@@ -1,6 +1,7 @@
 // Strategy::run(), what replicas ask of the strategy inside it, and the repair after a failed one.
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/strategies/core/internal/gradient_step.h"
+#include "lockstep/strategies/core/internal/mean_loss_watch.h"
 #include "lockstep/strategies/core/internal/run_failure.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
@@ -59,6 +61,43 @@ void Strategy::Core::check_consistent(const OptimizerGroups& groups) {
   }
 }
 
+bool Strategy::Core::looks_at_losses() const {
+  constexpr int64_t kMostRuns = 16;  // for programs that never train
+  return states.front().num_replicas > 1 && num_runs <= kMostRuns &&
+         warnings->wants(UsageMistake::kMeanLoss) && !was_loss_seen;
+}
+
+void Strategy::Core::look_at_loss(const std::function<void()>& call) {
+  const MeanLossWatch watch;
+  call();
+  was_loss_seen = watch.saw_backward();
+  if (!watch.saw_mean()) return;
+  warnings->warn(
+      UsageMistake::kMeanLoss,
+      c10::str("the loss is a mean over one replica's shard. Gradients are summed over the ",
+               states.front().num_replicas,
+               " replicas, so they become that many times as large as on one device: compute one loss "
+               "for each example, with at::Reduction::None, and pass them to "
+               "compute_average_loss(replica, losses)."));
+}
+
+void Strategy::Core::warn_without_gradients(const torch::optim::Optimizer& optimizer) {
+  if (!warnings->wants(UsageMistake::kNoGradients)) return;
+  bool has_parameters = false;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (parameter.grad().defined()) return;
+      has_parameters = true;
+    }
+  }
+  if (!has_parameters) return;
+  warnings->warn(
+      UsageMistake::kNoGradients,
+      "apply_gradients() found no gradient for any parameter of the optimizer, so the step changes "
+      "nothing: compute the loss with the model that the replica function receives, not with one that "
+      "it captures, and call backward() before.");
+}
+
 void Strategy::Core::reset_after_failure(const std::vector<CollectiveChannel*>& channels,
                                          const OptimizerGroups& groups) {
   for (const auto& group : groups) group->check_steps();
@@ -80,7 +119,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   core.check_consistent(optimizers);
 
   before_run();
-  RunFailure failure(first_replica_);
+  const int64_t steps_before = core.num_steps(optimizers);
+  RunFailure failure(first_replica_, core.num_runs++);
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
     const ReplicaRandomGuard random(state.generator);
@@ -94,7 +134,11 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
                                          state.waits);
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch);
-    fn(replica);
+    if (local == 0 && core.looks_at_losses()) {
+      core.look_at_loss([&] { fn(replica); });
+    } else {
+      fn(replica);
+    }
     for (auto* channel : channels) channel->leave(local);
   };
   const auto release_others = [&](int local, std::exception_ptr error) {
@@ -111,7 +155,15 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   } catch (...) {  // from a channel, or from a device that has failed for good
     failure.record(-1, std::current_exception());
   }
-  if (!failure.happened()) return;
+  if (!failure.happened()) {
+    if (sizes && sizes->is_repeated && core.num_steps(optimizers) > steps_before) {
+      core.warnings->warn(
+          UsageMistake::kSameOrder,
+          "the training takes the examples in the same order in every epoch, which usually trains "
+          "worse: pass .shuffle_seed to distribute_dataset().");
+    }
+    return;
+  }
   abort_all(channels, failure.reason());  // if no replica has done so
   core.reset_after_failure(channels, optimizers);
   failure.rethrow(name(), devices(), sizes);
@@ -119,11 +171,30 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
 
 void Strategy::before_run() {}
 
+void Strategy::warn_of_training_mode(const ModulePointer& module) const {
+  if (at::GradMode::is_enabled() || !module || !module->is_training()) return;
+  if (!core_->warnings->wants(UsageMistake::kTrainingMode)) return;
+  const auto submodules = module->modules();
+  const auto depends = std::find_if(submodules.begin(), submodules.end(), [](const auto& submodule) {
+    const std::string& type = submodule->name();
+    return submodule->is_training() &&
+           (type.find("Dropout") != std::string::npos || type.find("BatchNorm") != std::string::npos);
+  });
+  if (depends == submodules.end()) return;
+  core_->warnings->warn(
+      UsageMistake::kTrainingMode,
+      c10::str("a run without gradients used a model in training mode, in which ", (*depends)->name(),
+               " does not work as in evaluation: call model.eval() before the "
+               "evaluation and model.train() after it."));
+}
+
 std::shared_ptr<OptimizerGroup> Strategy::optimizer_group(const torch::optim::Optimizer& optimizer) const {
   if (auto group = core_->find_optimizer(optimizer)) return group;
-  throw InvalidArgument(c10::str("[", name(),
-                                 "] expected an optimizer made by strategy.scope(), but got another: its "
-                                 "gradients are not summed over the replicas"));
+  throw InvalidArgument(
+      c10::str("[", name(),
+               "] expected an optimizer made by strategy.scope(), but got another, whose "
+               "gradients are not summed over the replicas: write strategy.scope([&]"
+               "(ReplicaContext& replica) { return SGD(model[replica]->parameters(), rate); })"));
 }
 
 void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer) {
@@ -146,6 +217,7 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
     const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
     reducer->finish();
   }
+  if (recording == nullptr) core_->warn_without_gradients(optimizer);
   auto norm = clip_and_step(*group, local, optimizer, options);
   if (reducer != nullptr) reducer->mark_applied();
   if (recording == nullptr) {

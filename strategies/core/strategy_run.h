@@ -31,6 +31,7 @@ auto Strategy::run(const Fn& fn, Args&&... args) {
   const auto sizes = find_batch_sizes(args...);
   if constexpr (std::is_void_v<R>) {
     run_replicas([&](ReplicaContext& replica) { fn(replica, replica_view(args, replica)...); }, sizes);
+    (check_mode(args), ...);
   } else {
     static_assert(!std::is_reference_v<R>, "a replica function returns by value");
     std::vector<std::optional<R>> results(static_cast<size_t>(num_local_replicas()));
@@ -40,6 +41,7 @@ auto Strategy::run(const Fn& fn, Args&&... args) {
               fn(replica, replica_view(args, replica)...));
         },
         sizes);
+    (check_mode(args), ...);
     return per_replica(std::move(results));
   }
 }

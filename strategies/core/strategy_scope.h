@@ -17,11 +17,9 @@
 
 namespace lockstep {
 
-template <typename Factory>
-requires std::invocable<const Factory&, ReplicaContext&>
+template <ScopeFactory Factory>
 auto Strategy::scope(const Factory& make, const ScopeOptions& options) {
   using T = std::invoke_result_t<const Factory&, ReplicaContext&>;
-  static_assert(!std::is_reference_v<T> && !std::is_void_v<T>, "a factory returns by value");
   std::vector<T> values;
   values.reserve(static_cast<size_t>(num_local_replicas()));
   run_factories([&](ReplicaContext& replica) { values.push_back(make(replica)); });

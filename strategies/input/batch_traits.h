@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/pinned_memory.h"
 
 namespace lockstep {
@@ -40,15 +41,44 @@ concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(
   BatchTraits<Batch>::for_each_tensor(batch, exchange);
 };
 
+namespace detail {
+
+/// A tensor without dimensions was given as a batch. Whoever knows where it came from adds that.
+class NotABatch : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
+/// Throws NotABatch for a tensor without dimensions.
+void check_is_batch(const torch::Tensor& tensor);
+
+/// Returns `make()`. Puts `place()` in front of the message of NotABatch.
+template <typename Make, typename Place>
+decltype(auto) with_place_of_batch(const Make& make, const Place& place) {
+  try {
+    return make();
+  } catch (const NotABatch& error) {
+    throw InvalidArgument(place() + ": " + error.what());
+  }
+}
+
+}  // namespace detail
+
 /// An undefined tensor, such as the target of examples without targets, stays undefined.
 template <>
 struct BatchTraits<torch::Tensor> {
-  static int64_t size(const torch::Tensor& batch) { return batch.size(0); }
+  static int64_t size(const torch::Tensor& batch) {
+    detail::check_is_batch(batch);
+    return batch.size(0);
+  }
   static torch::Tensor none_of(const torch::Tensor& batch) {
-    return batch.defined() ? batch.narrow(0, 0, 0) : batch;
+    if (!batch.defined()) return batch;
+    detail::check_is_batch(batch);
+    return batch.narrow(0, 0, 0);
   }
   static torch::Tensor slice(const torch::Tensor& batch, int64_t begin, int64_t end) {
     if (!batch.defined()) return batch;
+    detail::check_is_batch(batch);
     // A separate version counter: if a replica changes its slice in place, autograd must not take that for a
     // change of the other replicas' slices.
     return batch.narrow(0, begin, end - begin).variable_data();

@@ -72,7 +72,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     const int64_t count = std::min(options_.global_batch_size, size_ - begin);
     const auto order = order_of(epoch);
     const int num_local = static_cast<int>(placement_.devices->size());
-    BatchSizes sizes{count, {}};
+    // A dataset of one batch has no order.
+    BatchSizes sizes{count, {}, !options_.shuffle_seed && epoch > 0 && *num_steps() > 1};
     std::vector<Batch> shards;
     std::optional<Batch> prototype;
     for (int local = 0; local < num_local; ++local) {
@@ -126,7 +127,14 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     // Several loops may run at the same time, each with its own thread.
     std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
     if (options_.num_workers == 1) one_at_a_time.lock();
-    return collate(dataset_.get_batch(indices));
+    Batch batch = collate(dataset_.get_batch(indices));
+    // The size is asked for only to refuse tensors without dimensions here.
+    with_place_of_batch([&] { return BatchTraits<Batch>::size(batch); },
+                        [&] {
+                          return "[distribute_dataset] the dataset's get_batch() of " +
+                                 std::to_string(indices.size()) + " indices";
+                        });
+    return batch;
   }
 
   D dataset_;

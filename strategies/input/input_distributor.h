@@ -14,6 +14,13 @@
 
 namespace lockstep {
 
+namespace detail {
+
+template <typename>
+inline constexpr bool is_dataset = false;
+
+}  // namespace detail
+
 /// Distributes datasets and values over a strategy's replicas: the part of every Strategy that depends on
 /// nothing but where its replicas are.
 ///
@@ -60,6 +67,16 @@ class InputDistributor {
     return make_sharded_stream(make, options, placement());
   }
 
+  /// Other values do not compile; the error states the rule.
+  template <typename D>
+  requires(!IndexedDataset<D> && !std::invocable<const D&, const InputContext&>) auto distribute_dataset(
+      const D&, const DistributeOptions&) const {
+    static_assert(
+        detail::is_dataset<D>,
+        "distribute_dataset() takes a dataset with size() and get_batch(indices), such as "
+        "TensorDataset(data, target) for tensors, or a function of const InputContext& that makes a stream");
+  }
+
   /// `make(InputContext)` returns this process's pipeline, anew for each epoch: a callable
   /// `std::optional<Batch>()`, or a pointer to something with begin() and end(), such as a torch::data
   /// loader. Nothing is cut: each replica takes one batch a step, and replicas for which none is left in the
@@ -68,6 +85,14 @@ class InputDistributor {
   requires std::invocable<const Fn&, const InputContext&>
   auto distribute_datasets_from_function(const Fn& make, const StreamOptions& options = {}) const {
     return make_distributed_stream(make, options, placement());
+  }
+  /// Other functions do not compile; the error states the rule.
+  template <typename Fn>
+  requires(!std::invocable<const Fn&, const InputContext&>) auto distribute_datasets_from_function(
+      const Fn&, const StreamOptions& = {}) const {
+    static_assert(
+        detail::is_dataset<Fn>,
+        "distribute_datasets_from_function() takes a function of const InputContext& that makes a pipeline");
   }
 
  protected:

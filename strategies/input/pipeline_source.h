@@ -12,6 +12,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/strategies/input/batch_source.h"
+#include "lockstep/strategies/input/batch_traits.h"
 
 namespace lockstep::detail {
 
@@ -43,7 +44,8 @@ class PipelineSource : public BatchSource<Batch> {
     }
     // A restored position may lie ahead in the stream: the batches before it are drawn and dropped.
     while (true) {
-      auto drawn = draw_step();
+      auto drawn =
+          detail::with_place_of_batch([this] { return draw_step(); }, [this] { return place_of_step(); });
       if (!drawn) return std::nullopt;
       if (step_++ == step) return place(*drawn);
     }
@@ -87,6 +89,11 @@ class PipelineSource : public BatchSource<Batch> {
   void end_epoch() { has_ended_ = true; }
 
  private:
+  std::string place_of_step() const {
+    return "[" + std::string(who_) + "] step " + std::to_string(step_) + " of epoch " +
+           std::to_string(context_.epoch) + " of the pipeline";
+  }
+
   /// Copies each shard to its replica's device.
   PerReplica<Batch> place(const Step& step) {
     std::vector<Batch> shards;

@@ -24,6 +24,12 @@ concept CallablePipeline = requires(Pipeline& pipeline) {
   pipeline().has_value();
 };
 
+template <typename Pipeline>
+concept IterablePipeline = requires(Pipeline& pipeline) {
+  collate(*pipeline->begin());
+  pipeline->end();
+};
+
 /// Returns a callable for a pipeline with begin() and end() behind a pointer.
 template <typename Pipeline>
 auto make_callable(Pipeline pipeline) {
@@ -74,6 +80,12 @@ class StreamSource : public PipelineSource<Batch> {
 /// Implements Strategy::distribute_datasets_from_function().
 template <typename Fn>
 auto make_distributed_stream(const Fn& make, const StreamOptions& options, InputPlacement placement) {
+  using Made = std::decay_t<std::invoke_result_t<const Fn&, const InputContext&>>;
+  static_assert(
+      detail::CallablePipeline<Made> || detail::IterablePipeline<Made>,
+      "distribute_datasets_from_function() takes a function that makes a pipeline: a callable "
+      "std::optional<Batch>(), or a pointer to something with begin() and end(), such as a torch::data "
+      "loader");
   using Callable = decltype(detail::make_callable(make(std::declval<const InputContext&>())));
   using Batch = typename std::invoke_result_t<Callable&>::value_type;
   check_prefetch(options.prefetch, 1);

@@ -205,9 +205,11 @@ torch::Tensor ParameterServerStrategy::apply_gradients(ReplicaContext& replica,
 void ParameterServerStrategy::define_step_parts(const std::string& name, StepParts parts) {
   const auto& kept = steps_.emplace(name, std::move(parts)).first->second;
   coordinator_->define_work(
-      name, [this, &kept, check = make_closure_function([](int64_t step, int64_t slot, int64_t run) {
-                            return std::tuple(step, slot, run);
-                          })](const ClosureValues& arguments) mutable -> std::unique_ptr<ClosureWork> {
+      name,
+      [this, &kept,
+       check = make_closure_function(
+           [](int64_t step, int64_t slot, int64_t run) { return std::tuple(step, slot, run); }, name)](
+          const ClosureValues& arguments) mutable -> std::unique_ptr<ClosureWork> {
         const auto checked = check(arguments);
         const StepSlot slot{.step = std::get<int64_t>(checked[0]),
                             .slot = static_cast<int>(std::get<int64_t>(checked[1])),

@@ -94,14 +94,10 @@ std::string differing_calls(const CollectiveCall& call, int rank, const std::str
                   "; all replicas must call the same collectives in the same order with the same shapes");
 }
 
-std::string returned_without_joining(const CollectiveCall& call, int rank) {
-  return c10::str("replica ", call.first_rank, " waits in ", call.description, " (collective #",
-                  call.sequence, "), but replica ", rank, " returned without joining it");
-}
-
-std::string not_joined(const CollectiveCall& call, const std::string& missing) {
-  return c10::str(call.description, " (collective #", call.sequence, ") was joined by replica ",
-                  call.first_rank, ", but not by replica ", missing);
+std::string returned_without_joining(const CollectiveCall& call, const std::string& missing) {
+  return c10::str("replica ", call.first_rank, " called ", call.description, " (collective #", call.sequence,
+                  "), but replica ", missing,
+                  " returned without joining it; all replicas must call the same collectives");
 }
 
 std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> after,

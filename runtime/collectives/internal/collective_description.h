@@ -42,11 +42,9 @@ struct CollectiveCall {
 };
 /// Returns the message that `rank` called something else at the same position.
 std::string differing_calls(const CollectiveCall& call, int rank, const std::string& description);
-/// Returns the message that `rank` returned from the run without joining the call that the first rank has
-/// joined.
-std::string returned_without_joining(const CollectiveCall& call, int rank);
-/// Returns the message that all ranks have returned while the call still waits for `missing`.
-std::string not_joined(const CollectiveCall& call, const std::string& missing);
+/// Returns the message that the `missing` ranks (see missing_ranks()) returned from the run without joining
+/// the call that the first rank has joined.
+std::string returned_without_joining(const CollectiveCall& call, const std::string& missing);
 std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> after,
                       const std::string& missing);
 

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/collectives/internal/collective_order.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -35,7 +36,8 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
   changed_.notify_all();
   for (int other = first_rank_; other < first_rank_ + size_; ++other) {
     if (has_left_[index_of(other)] && next_[index_of(other)] <= sequence)
-      throw CollectiveMismatch(returned_without_joining({sequence, rank, description}, other));
+      throw CollectiveMismatch(
+          returned_without_joining({sequence, rank, description}, std::to_string(other)));
   }
   const bool is_complete = call.joined == size_;
   // Every rank joins calls in order, so the calls before a complete one are complete too.
@@ -74,7 +76,8 @@ void CollectiveOrder::wait_for_ranks(const Wait& wait, const std::vector<uint64_
     for (size_t rank = 0; rank < counts.size(); ++rank) {
       here.push_back(is_there(rank) ? 1 : 0);
       if (has_left_[rank] && !is_there(rank))
-        throw CollectiveMismatch(returned_without_joining(call, first_rank_ + static_cast<int>(rank)));
+        throw CollectiveMismatch(
+            returned_without_joining(call, std::to_string(first_rank_ + static_cast<int>(rank))));
     }
     if (!in_time) throw CollectiveAborted(timed_out(call, wait.timeout, missing_ranks(here, first_rank_)));
     in_time = changed_.wait_until(mutex_, deadline);
@@ -88,7 +91,8 @@ void CollectiveOrder::leave(int rank) {
   changed_.notify_all();
   if (abort_error_ || next_[self] == first_open_ + open_.size()) return;
   const Call& call = open_[next_[self] - first_open_];
-  throw CollectiveMismatch(returned_without_joining({next_[self], call.first_rank, call.description}, rank));
+  throw CollectiveMismatch(
+      returned_without_joining({next_[self], call.first_rank, call.description}, std::to_string(rank)));
 }
 
 void CollectiveOrder::enter() {
@@ -100,8 +104,8 @@ void CollectiveOrder::check_complete() const {
   MutexLock lock(mutex_);
   if (open_.empty()) return;
   const Call& call = open_.front();
-  throw CollectiveMismatch(
-      not_joined({first_open_, call.first_rank, call.description}, missing_ranks(call.here, first_rank_)));
+  throw CollectiveMismatch(returned_without_joining({first_open_, call.first_rank, call.description},
+                                                    missing_ranks(call.here, first_rank_)));
 }
 
 bool CollectiveOrder::is_complete() const {

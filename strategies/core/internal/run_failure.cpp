@@ -38,6 +38,15 @@ bool is_module_error(const c10::Error& error) {
   return dynamic_cast<const c10::DistError*>(&error) == nullptr;
 }
 
+/// Returns what to write instead of the operation that failed on a shard of at most one example.
+std::string way_out(const std::string& message) {
+  // view({x.size(0), -1}) and reshape() of no elements: any size would do for the -1.
+  if (message.find("cannot reshape tensor of 0 elements") != std::string::npos)
+    return "Write x.flatten(1) for x.view({x.size(0), -1}), whose -1 has no value if there are no examples.";
+  return "If the module cannot train on so few, use a dataset with .drop_remainder = true or a larger global "
+         "batch.";
+}
+
 }  // namespace
 
 void RunFailure::record(int replica, std::exception_ptr error) {
@@ -63,18 +72,18 @@ std::string RunFailure::reason() const {
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
                          const std::optional<BatchSizes>& sizes) const {
   MutexLock lock(mutex_);
-  if (replica_ < 0) std::rethrow_exception(error_);
   const auto replica = static_cast<size_t>(replica_);
   try {
+    if (replica_ < 0) std::rethrow_exception(error_);
     rethrow_from_device(error_, {strategy, first_replica_ + replica_, devices[replica]});
   } catch (const c10::Error& error) {
-    if (!sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
-    throw std::runtime_error(c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (",
-                                      devices[replica].str(), ") failed on a shard of ",
-                                      sizes->local[replica], " of the ", sizes->global,
-                                      " examples in its global batch: ", message_of(error_),
-                                      "\nIf the module cannot train on so few, use a dataset with "
-                                      ".drop_remainder = true or a larger global batch."));
+    if (replica_ < 0 || !sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
+    throw std::runtime_error(
+        c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (", devices[replica].str(),
+                 ") failed on a shard of ", sizes->local[replica], " of the ", sizes->global,
+                 " examples in its global batch: ", message_of(error_), "\n", way_out(message_of(error_))));
+  } catch (const CollectiveMismatch& error) {
+    throw CollectiveMismatch(c10::str("[", strategy, "] run #", run_, ": ", error.what()));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
@@ -15,22 +16,25 @@ namespace lockstep {
 /// keeps the first BackendError, otherwise the first error. record() and reason() are thread-safe.
 class RunFailure {
  public:
-  /// `first_replica` is the global id of the first local replica.
-  explicit RunFailure(int first_replica = 0) : first_replica_(first_replica) {}
+  /// `first_replica` is the global id of the first local replica. `run` is the number of the strategy's
+  /// earlier runs.
+  explicit RunFailure(int first_replica = 0, int64_t run = 0) : first_replica_(first_replica), run_(run) {}
 
   /// `replica` is a local replica, or -1 for an error of the whole run.
   void record(int replica, std::exception_ptr error);
   bool happened() const;
   /// Returns the text that released replicas are told.
   std::string reason() const;
-  /// Throws the kept error: as OutOfMemory or DeviceFailure if a device caused it; if LibTorch threw it on a
-  /// replica with a shard of at most one example (on which BatchNorm and some views cannot work), as a
-  /// std::runtime_error that wraps it and names the shard's size and drop_remainder; otherwise unchanged.
+  /// Throws the kept error: as OutOfMemory or DeviceFailure if a device caused it; a CollectiveMismatch with
+  /// the number of the run; if LibTorch threw it on a replica with a shard of at most one example (on which
+  /// BatchNorm and some views cannot work), as a std::runtime_error that wraps it and names the shard's size
+  /// and the ways out; otherwise unchanged.
   [[noreturn]] void rethrow(const std::string& strategy, const Devices& devices,
                             const std::optional<BatchSizes>& sizes) const;
 
  private:
   const int first_replica_;
+  const int64_t run_;
   mutable Mutex mutex_;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   int replica_ LOCKSTEP_GUARDED_BY(mutex_) = -1;

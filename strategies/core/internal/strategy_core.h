@@ -13,6 +13,7 @@
 #include "lockstep/runtime/replicas/internal/parameter_directory.h"
 #include "lockstep/runtime/replicas/internal/replica_stream.h"
 #include "lockstep/runtime/replicas/internal/replica_threads.h"
+#include "lockstep/runtime/replicas/internal/usage_warnings.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
 #include "lockstep/strategies/core/strategy.h"
 
@@ -35,6 +36,10 @@ struct Strategy::Core {
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
   int64_t num_optimizers = 0;  // total ever made
   bool in_factory = false;
+  int64_t num_runs = 0;  // runs that began
+  bool was_loss_seen = false;
+  /// Made by the constructor, which knows the strategy's name.
+  std::optional<UsageWarnings> warnings;
   // Last member, so that the threads end before anything they use is destroyed.
   std::unique_ptr<ReplicaThreads> threads;
 
@@ -80,6 +85,20 @@ struct Strategy::Core {
   /// Returns a function that blocks until all replicas have called theirs, for GraphRecording. Returns null
   /// if collectives occupy no device, or if there are no other replicas.
   std::function<void()> meeting_of(int replica) const;
+
+  /// Returns how many steps of all optimizers the first local replica has finished.
+  static int64_t num_steps(const OptimizerGroups& groups) {
+    int64_t steps = 0;
+    for (const auto& group : groups) steps += group->finished_steps().front();
+    return steps;
+  }
+  /// Whether the run that has begun is among the first, and no backward was seen in one of them. Called by
+  /// local replica 0, as is look_at_loss().
+  bool looks_at_losses() const;
+  /// Warns if the loss of `call`'s first backward is a mean over the replica's own shard.
+  void look_at_loss(const std::function<void()>& call);
+  /// Warns if none of the optimizer's parameters has a gradient to apply.
+  void warn_without_gradients(const torch::optim::Optimizer& optimizer);
 
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
   void check_caller(const char* call) const {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Checks that a source compiles, and that it fails to with LOCKSTEP_MUST_NOT_COMPILE defined, for the reason expected.
 
-check_compile_fail.py <build folder> <source> <regular expression>
+check_compile_fail.py <build folder> <source> <regular expression> [<offence>]
 
 The source keeps its offence under #ifdef LOCKSTEP_MUST_NOT_COMPILE: since the rest compiles, nothing but the offence
-can be why it fails. The command is the one that the build itself would use, precompiled header included.
+can be why it fails. A source with several offences compares LOCKSTEP_MUST_NOT_COMPILE with their numbers, from 1; it
+is compiled without any of them only for the first. The expression must match the first error, which is the one that
+users read. The command is the one that the build itself would use, precompiled header included.
 """
 
 import json
@@ -33,20 +35,23 @@ def compile_source(command, build):
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     build, source, expected = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+    offence = sys.argv[4] if len(sys.argv) == 5 else "1"
     command = compiler_command(build, source)
 
-    compiles, output = compile_source(command, build)
-    if not compiles:
-        sys.exit(f"expected the source to compile without its offence, but got:\n{output}")
-    compiles, output = compile_source([*command, "-DLOCKSTEP_MUST_NOT_COMPILE"], build)
+    if offence == "1":
+        compiles, output = compile_source(command, build)
+        if not compiles:
+            sys.exit(f"expected the source to compile without its offence, but got:\n{output}")
+    compiles, output = compile_source([*command, f"-DLOCKSTEP_MUST_NOT_COMPILE={offence}"], build)
     if compiles:
         sys.exit("expected the offence to be refused, but it compiles")
-    if not re.search(expected, output):
-        sys.exit(f"expected an error that matches {expected!r}, but got:\n{output}")
-    print("\n".join(line for line in output.splitlines() if re.search(expected, line)))
+    first = next((line for line in output.splitlines() if "error:" in line), "")
+    if not re.search(expected, first):
+        sys.exit(f"expected a first error that matches {expected!r}, but got:\n{output}")
+    print(first)
 
 
 if __name__ == "__main__":

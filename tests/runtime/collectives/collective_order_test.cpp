@@ -32,8 +32,10 @@ TEST(CollectiveOrder, CountsEachRanksCallsAndKnowsWhoIsMissing) {
   EXPECT_EQ(order.join(0, "a").sequence, 0U);
   EXPECT_EQ(order.missing(0), "2");
   EXPECT_EQ(order.missing(1), "0, 2");
-  EXPECT_EQ(text_of<CollectiveMismatch>([&] { order.check_complete(); }),
-            "a (collective #0) was joined by replica 1, but not by replica 2");
+  EXPECT_EQ(
+      text_of<CollectiveMismatch>([&] { order.check_complete(); }),
+      "replica 1 called a (collective #0), but replica 2 returned without joining it; all replicas must "
+      "call the same collectives");
   order.join(2, "a");
   order.join(2, "b");
   order.join(0, "b");
@@ -52,7 +54,10 @@ TEST(CollectiveOrder, NamesBothCallsThatDiffer) {
 }
 
 TEST(CollectiveOrder, NamesWhoReturnedWithFewerCallsWhoeverIsFirst) {
-  const std::string text = "replica 0 waits in b (collective #1), but replica 1 returned without joining it";
+  const std::string text =
+      "replica 0 called b (collective #1), but replica 1 returned without joining it; all replicas must call "
+      "the "
+      "same collectives";
   for (const bool leaves_first : {true, false}) {
     CollectiveOrder order(2);
     order.join(0, "a");

@@ -71,8 +71,8 @@ TEST(ReplicaRendezvous, LeavingReleasesThoseWhoWaitAndThoseWhoArriveLater) {
     try {
       rendezvous.wait(*meeting);
       FAIL();
-    } catch (const CollectiveAborted& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("replica 0 waits"),
+    } catch (const CollectiveMismatch& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("replica 0 called"),
                                       HasSubstr("replica 1 returned without joining")));
     }
   }
@@ -108,8 +108,10 @@ TEST(ReplicaRendezvous, ATimeoutNamesTheMissingRanksAndReleasesEveryone) {
 TEST(ReplicaRendezvous, NumbersItsRanksFromItsFirstReplicaOn) {
   ReplicaRendezvous rendezvous(3, kShort, /*first_replica=*/5);
   const auto waiting = rendezvous.arrive(1, arrival("sum"), no_work);
-  EXPECT_EQ(message_of<CollectiveMismatch>(in_threads(1, [&](int) { rendezvous.check_complete(); })[0]),
-            "sum (collective #0) was joined by replica 6, but not by replica 5, 7");
+  EXPECT_EQ(
+      message_of<CollectiveMismatch>(in_threads(1, [&](int) { rendezvous.check_complete(); })[0]),
+      "replica 6 called sum (collective #0), but replica 5, 7 returned without joining it; all replicas must "
+      "call the same collectives");
   EXPECT_THAT(message_of<CollectiveAborted>(in_threads(1, [&](int) { rendezvous.wait(*waiting); })[0]),
               HasSubstr("missing: replica 5, 7"));
 }

@@ -62,5 +62,14 @@ TEST(ClosureValues, OtherArgumentsAreRefused) {
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("argument 1"), HasSubstr("256"))));
 }
 
+TEST(ClosureValues, ErrorsNameTheClosure) {
+  const auto function = make_closure_function([](double) {}, "train");
+  EXPECT_THAT([&] { function({}); },
+              ThrowsMessage<InvalidArgument>("closure 'train': expected 1 argument, but got 0"));
+  EXPECT_THAT([&] { function({true}); },
+              ThrowsMessage<InvalidArgument>(
+                  "closure 'train': expected a number as argument 0, but got a truth value"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -105,8 +105,11 @@ TEST(ClusterCoordinator, FetchingWaitsForTheValue) {
   EXPECT_FALSE(job.chief().done());
   job.start_worker(0, define_sum);
   EXPECT_EQ(sum.fetch<torch::Tensor>().item<double>(), 1.5);
+  const auto incomplete = job.chief().schedule("sum", torch::ones(3));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { incomplete.fetch_all(); }),
+              HasSubstr("closure 'sum': expected 2 arguments, but got 1"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { sum.fetch<int64_t>(); }),
-              HasSubstr("expected an integer as what the closure returns, but got a tensor"));
+              HasSubstr("closure 0: expected an integer as its result, but got a tensor"));
   job.end();
 }
 

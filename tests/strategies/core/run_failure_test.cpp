@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/support/message_of.h"
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const Devices kDevices{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 1}};
@@ -98,6 +100,31 @@ TEST(RunFailure, SaysThatTheShardWasTooSmallForTheModule) {
                 AllOf(StartsWith("[MirroredStrategy] replica 1 (cpu:1) failed on a shard of " +
                                  std::to_string(shard) + " of the 5 examples in its global batch: "),
                       HasSubstr("more than 1 value per channel"), HasSubstr(".drop_remainder = true")));
+  }
+}
+
+TEST(RunFailure, SaysWhatToWriteForAViewOfNoExamples) {
+  RunFailure failure;
+  try {
+    torch::zeros({0, 3, 2}).view({0, -1});
+  } catch (...) {
+    failure.record(0, std::current_exception());
+  }
+  const BatchSizes sizes{.global = 1, .local = {0, 1}};
+  EXPECT_THAT(
+      message_of<std::runtime_error>([&] { failure.rethrow("MirroredStrategy", kDevices, sizes); }),
+      AllOf(StartsWith("[MirroredStrategy] replica 0 (cpu:0) failed on a shard of 0 of the 1 examples"),
+            HasSubstr("Write x.flatten(1) for x.view({x.size(0), -1})"), Not(HasSubstr("drop_remainder"))));
+  EXPECT_EQ(torch::zeros({0, 3, 2}).flatten(1).sizes(), (std::vector<int64_t>{0, 6})) << "as it advises";
+}
+
+TEST(RunFailure, AMismatchNamesItsRunWhoeverFoundIt) {
+  for (const int replica : {0, -1}) {
+    RunFailure failure(/*first_replica=*/2, /*run=*/7);
+    failure.record(replica, error_of(CollectiveMismatch("they differ")));
+    EXPECT_EQ(
+        message_of<CollectiveMismatch>([&] { failure.rethrow("MirroredStrategy", kDevices, std::nullopt); }),
+        "[MirroredStrategy] run #7: they differ");
   }
 }
 

@@ -58,6 +58,21 @@ TEST(DistributedDataset, TellsTheSizesOfGlobalBatchAndShards) {
   EXPECT_EQ(sizes[1].local, (Numbers{1, 1, 1}));
 }
 
+TEST(DistributedDataset, ADatasetThatReturnsScalarsIsRefused) {
+  struct Scalars {
+    std::optional<size_t> size() const { return 4; }
+    torch::Tensor get_batch(c10::ArrayRef<size_t>) const { return torch::ones({}); }
+  };
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
+  auto batches = strategy.distribute_dataset(Scalars(), {.global_batch_size = 4});
+  EXPECT_EQ(message_of<InvalidArgument>([&] { batches.begin(); }),
+            "[distribute_dataset] the dataset's get_batch() of 2 indices: expected tensors with examples "
+            "along axis 0, "
+            "but got a tensor without dimensions: return a batch of shape [n, ...], such as "
+            "value.unsqueeze(0) for one "
+            "example");
+}
+
 TEST(DistributedDataset, AnEmptyShardKeepsTypesAndShapes) {
   OnReplicas two(2);
   auto batches = two->distribute_dataset(numbered_dataset(1), {.global_batch_size = 4});

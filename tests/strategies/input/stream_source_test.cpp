@@ -54,6 +54,25 @@ TEST(DistributedStream, ReplicasThatGetNoBatchInTheLastStepHaveAnEmptyShard) {
   EXPECT_EQ(sizes, (std::vector<Numbers>{{1, 2, 3, 6}, {4, 0, 0, 4}}));
 }
 
+TEST(DistributedStream, AScalarElementIsRefusedWithItsStepAndEpoch) {
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
+  // Two batches a step: the first epoch's fourth batch is a scalar.
+  auto batches = strategy.distribute_datasets_from_function(
+      [](const InputContext&) {
+        return [next = 0]() mutable -> std::optional<torch::Tensor> {
+          return ++next == 4 ? torch::ones({}) : torch::ones({2});
+        };
+      },
+      {.prefetch = 0});
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] {
+        for ([[maybe_unused]] const auto& batch : batches) continue;
+      }),
+      "[distribute_datasets_from_function] step 1 of epoch 0 of the pipeline: expected tensors with examples "
+      "along axis 0, but got a tensor without dimensions: return a batch of shape [n, ...], such as "
+      "value.unsqueeze(0) for one example");
+}
+
 TEST(DistributedStream, TheFunctionLearnsItsPlaceAndTheEpoch) {
   MirroredStrategy strategy(cpu_devices(4), {.intra_op_threads = 1});
   std::vector<InputContext> seen;
