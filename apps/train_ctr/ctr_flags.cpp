@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
+#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"
@@ -23,9 +24,8 @@ constexpr const char* kExamples =
     "  train_ctr                                                # clicks that it draws itself\n"
     "  train_ctr --data train.txt --skip-bad --model dlrm       # Criteo's, the last tenth for the test\n"
     "  train_ctr --strategy mirrored --replicas 2 --optimizer adam\n"
-    "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server\n"
-    "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server "
-    "\\\n"
+    "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server\n"
+    "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
     "    --max-staleness 0                                      # all workers make each step together\n"
     "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint, 5 processes that lost each "
     "other,\n"
@@ -48,6 +48,7 @@ std::vector<Flag> ctr_run_flags() {
        "servers write there, too: it is a folder that all processes see"},
       {"Run", "save-every", "TIME", "Between two checkpoints there: 500 steps, 10 minutes",
        defaults.save_every},
+      retryable_exit_code_flag(),
       {"Run", "quiet", "", "Print errors only"},
   };
 }
@@ -100,6 +101,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   options.test_every = given.integer("test-every", kCountsOrNone, options.test_every);
   options.log_every = given.integer("log-every", kCounts, options.log_every);
   options.quiet = given.is_on("quiet");
+  options.retryable_exit_code = read_retryable_exit_code(given);
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
   given.require_beside("save-every", "backup-dir");
@@ -217,8 +219,8 @@ CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
   return line;
 }
 
-std::string ctr_help_text(const std::vector<std::string>& strategies) {
-  return help_text(ctr_flags(strategies));
+std::string ctr_help_text(const std::vector<std::string>& strategies, const std::string& program) {
+  return help_text(ctr_flags(strategies), program);
 }
 
 }  // namespace lockstep::apps

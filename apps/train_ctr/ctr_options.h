@@ -56,6 +56,7 @@ struct CtrOptions : StrategyChoice, CtrWork {
 
   std::string backup_dir;
   std::string save_every = "10 minutes";
+  int retryable_exit_code = 0;  ///< of failures that another start may mend; 0: none
 
   bool operator==(const CtrOptions&) const = default;
 };

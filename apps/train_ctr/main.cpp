@@ -10,6 +10,7 @@
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
 #include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/shared/torch_program.h"
@@ -105,7 +106,7 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
     if (!is_silent) log(stopped_text(signal) + c10::str(" after step ", next));
     if (!is_silent && !options.backup_dir.empty()) log(saved_text(options.backup_dir, resume));
     strategy.end();
-    throw Stopped{signal};
+    throw Stopped{.signal = signal, .is_saved = !options.backup_dir.empty()};
   }
   auto result = training.result();
   result.scores = training.test();
@@ -124,7 +125,8 @@ void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionG
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();
   if (strategy.serve()) {
-    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    if (interruption.signal() != 0)
+      throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
   train_to_end(training, strategy, options,
@@ -145,7 +147,8 @@ void run_training(const CtrOptions& options, const std::string& resume) {
     serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log, .is_leaving = [&] {
                                  return interruption.signal() != 0;
                                }});
-    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    if (interruption.signal() != 0)
+      throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
   InterruptionGuard interruption(/*from_first_step=*/true);
@@ -170,7 +173,7 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
   const auto line = parse_ctr_command_line(arguments, strategies);
   switch (line.action) {
     case CtrAction::kHelp:
-      print(ctr_help_text(strategies));
+      print(ctr_help_text(strategies, program));
       break;
     case CtrAction::kVersion:
       print("train_ctr " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
@@ -179,8 +182,8 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
       print_devices();
       break;
     case CtrAction::kTrain:
-      run_training(line.options, resume_command(program, arguments));
-      break;
+      return run_retryable(line.options.retryable_exit_code,
+                           [&] { run_training(line.options, resume_command(program, arguments)); });
   }
   return 0;
 }

@@ -139,6 +139,17 @@ TEST(TrainImagesProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
   expect_refusal(result, 7, {"out of memory"});
 }
 
+TEST(TrainImagesProgram, EndsWithTheRetryableExitCodeIfAnotherStartMayHelp) {
+  // Nobody answers at worker 1's address.
+  const auto alone = train_images(
+      short_training({"--strategy", "multi_worker", "--worker-hosts", "127.0.0.1:0,127.0.0.1:1",
+                      "--task-index", "0", "--communication-timeout", "1", "--retryable-exit-code", "200"}));
+  EXPECT_EQ(alone.exit_code, 200) << alone.error;
+  expect_refusal(train_images({"--data", "/no/such/folder", "--retryable-exit-code", "200"}), 3,
+                 {"no such file or folder"});
+  expect_refusal(train_images({"--retryable-exit-code", "5"}), 2, {"--retryable-exit-code: ", "128 to 255"});
+}
+
 TEST(TrainImagesProgram, TakesTheFolderThatTheVariableNames) {
   const TemporaryFolder folder;
   expect_refusal(train_images({}, {.variables = {{"LOCKSTEP_MNIST_DIR", folder.path()}}}), 3,
