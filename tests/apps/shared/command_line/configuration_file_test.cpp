@@ -141,7 +141,7 @@ TEST(ConfigurationFile, TakesAFileThatTheProgramWroteUnderItsFormerName) {
   FlagTable table = table_of_cooking();
   table.former_program = "boil";
   const TemporaryFile file(R"({"format_version": 1, "program": "boil", "values": {"minutes": 5}})");
-  EXPECT_THAT(read_configuration_file(file.path(), table).values, UnorderedElementsAre(Pair("minutes", "5")));
+  EXPECT_THAT(read_configuration_file(file.path(), table).texts, UnorderedElementsAre(Pair("minutes", "5")));
 }
 
 TEST(ConfigurationFile, RefusesFormatsThatItDoesNotKnow) {
