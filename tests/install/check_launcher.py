@@ -39,7 +39,7 @@ def launched(bin_folder, called_as, folder):
 def main():
     if len(sys.argv) < 3 or not set(sys.argv[2:]) <= {"path", "name"}:
         sys.exit(__doc__)
-    bin_folder = pathlib.Path(sys.argv[1])
+    bin_folder = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
         for called_as in sys.argv[2:]:
             out = launched(bin_folder, called_as, folder)

@@ -30,8 +30,9 @@ std::vector<Flag> data_flags() {
        "digits",
        defaults.data},
       {"Data", "limit-train", "N",
-       "Train on N images only, as many of each class as possible (default: all)"},
-      {"Data", "limit-test", "N", "Test on N images only, as many of each class as possible (default: all)"},
+       "Train on N images only: the same number of each class from a folder, the first N from IDX "
+       "files (default: all)"},
+      {"Data", "limit-test", "N", "Test on N images only, chosen in the same way (default: all)"},
       {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and print how many"},
       {"Data", "image-cache", "PLACE",
        "Where to keep the images of a folder: host, or device, which also keeps a copy on each device, "

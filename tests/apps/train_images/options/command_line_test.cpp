@@ -478,8 +478,9 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
 TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
   const std::string help = help_text({});
   const std::string codes = help.substr(help.find("Exit codes: "));
-  for (const std::string code : {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 5 replicas",
-                                 "\n6 loss not finite", " 7 out of memory", " 130 and 143 stopped"}) {
+  for (const std::string code :
+       {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 4 checkpoint", "\n5 replicas",
+        " 6 loss not finite", "\n7 out of memory", " 130 and 143: stopped"}) {
     EXPECT_THAT(codes, HasSubstr(code));
   }
 }

@@ -101,6 +101,7 @@ TrainOptions lasting(TrainOptions options) {
     options.resume = defaults.resume;
   }
   options.task_index = -1;
+  options.retryable_exit_code = 0;
   return options;
 }
 
