@@ -19,9 +19,9 @@ RUN source scripts/lib.sh; need_libtorch; \
     cmake --install build/release --prefix /opt/lockstep
 # Of LibTorch's libraries those that the programs load, where they look for them.
 RUN mkdir /runtime; \
-    ldd /opt/lockstep/bin/* | awk -v cache="$LOCKSTEP_CACHE/libtorch-" 'index($3, cache) == 1 { print $3 }' \
+    for program in /opt/lockstep/bin/*; do ldd "$program" || true; done | awk -v cache="$LOCKSTEP_CACHE/libtorch-" 'index($3, cache) == 1 { print $3 }' \
       | xargs realpath | sort -u | xargs cp --parents -t /runtime; \
-    cp --parents -r -t /runtime /opt/lockstep/bin
+    cp --parents -r -t /runtime /opt/lockstep/bin /opt/lockstep/libexec
 
 FROM debian:12-slim
 RUN apt-get update -q \
@@ -30,9 +30,6 @@ RUN apt-get update -q \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home lockstep
 COPY --from=build /runtime /
-# Starts several workers in one container.
-COPY scripts/launch_local.sh scripts/launch_local.py scripts/launch_local_options.py scripts/launch_local_output.py \
-     scripts/launch_local_restarts.py scripts/launch_local_worker.py /opt/lockstep/bin/
 ENV PATH=/opt/lockstep/bin:$PATH
 USER lockstep
 WORKDIR /home/lockstep

@@ -13,6 +13,7 @@
 #include "lockstep/training/callbacks/nan_guard.h"
 #include "lockstep/training/callbacks/profiler.h"
 #include "lockstep/training/callbacks/record_run.h"
+#include "lockstep/training/callbacks/refresh_batch_norm.h"
 #include "lockstep/training/callbacks/show_progress.h"
 #include "lockstep/training/callbacks/stop_on_signal.h"
 #include "lockstep/training/callbacks/tensorboard.h"

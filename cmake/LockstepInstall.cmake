@@ -23,6 +23,18 @@ if(LOCKSTEP_BUILD_APPS)
   endforeach()
   # train_images was called train_mnist.
   install(FILES $<TARGET_FILE_DIR:train_images>/train_mnist DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+  # The launcher of several workers finds its Python sources from its own folder.
+  cmake_path(SET lockstep_bin NORMALIZE ${CMAKE_INSTALL_FULL_BINDIR})
+  cmake_path(SET lockstep_libexec NORMALIZE ${CMAKE_INSTALL_FULL_LIBEXECDIR}/lockstep)
+  cmake_path(RELATIVE_PATH lockstep_libexec BASE_DIRECTORY ${lockstep_bin} OUTPUT_VARIABLE lockstep_launcher_parts)
+  file(READ ${PROJECT_SOURCE_DIR}/scripts/launch_local.sh lockstep_launcher)
+  string(REPLACE "../libexec/lockstep" "${lockstep_launcher_parts}" lockstep_launcher "${lockstep_launcher}")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/lockstep_launch_local CONTENT "${lockstep_launcher}" @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/launch_local.sh)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/lockstep_launch_local DESTINATION ${CMAKE_INSTALL_BINDIR})
+  file(GLOB lockstep_launcher_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/launch_local*.py)
+  install(FILES ${lockstep_launcher_sources} DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/lockstep)
 endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

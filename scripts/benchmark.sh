@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Measures speed and memory: installs what is missing, builds speed_benchmark and runs it with the flags given here (--help
-# lists them). The result, on stdout, is Markdown for docs/performance_notes.md. The peers are compared where their
-# interpreters are named:
+# scripts/benchmark.sh [flag...]
+#
+# Measures speed and memory. Installs missing packages, builds speed_benchmark and runs it with the
+# given flags. --help lists the flags. Prints Markdown for docs/performance_notes.md.
+#
+# To compare with PyTorch and TensorFlow, name Python interpreters that have them:
+#
 #   scripts/benchmark.sh --peer-torch-python <venv>/bin/python --peer-tf-python <venv>/bin/python
-# Nothing else should run on the machine meanwhile.
+#
+# Run nothing else on the machine meanwhile.
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh

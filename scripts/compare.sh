@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Compares strategies: installs what is missing, builds compare_strategies and runs it with the flags given here
-# (--help lists them).
+# scripts/compare.sh [flag...]
+#
+# Compares strategies on this machine. Installs missing packages, builds compare_strategies and runs
+# it with the given flags. --help lists the flags.
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh

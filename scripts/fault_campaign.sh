@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Short trainings of two workers with two replicas each, which are killed, stopped, terminated, cut off, denied the disk
-# and given damaged checkpoints at random moments: each must come to the undisturbed training's end, bit by bit. Installs
-# what is missing, builds train_images, and prints a table (--help lists the flags).
+# scripts/fault_campaign.sh [flag...]
+#
+# Tests recovery from faults. Runs short trainings of two workers with two replicas each. Workers are
+# killed, stopped, terminated or cut off at random moments, lose their disk, or find damaged
+# checkpoints. Every training must end with the same bits as an undisturbed one.
+#
+# Installs missing packages, builds train_images and prints a table. --help lists the flags.
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh

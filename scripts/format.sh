@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Formats every C++ file of the project; with --check it changes none and names those that it would.
+# scripts/format.sh [--check]
+#
+# Formats all C++ files of the project with clang-format.
+#
+#   --check  change nothing, and fail if a file is not formatted
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 # Another version formats differently.
 readonly version=14

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers of what others have written, with libFuzzer, AddressSanitizer, LeakSanitizer and
-# UndefinedBehaviorSanitizer: scripts/fuzz.sh [--seconds N | --hours] [--seed N] [--libtorch] [target...]
-# Each target (all by default, named as in tests/fuzz/) runs over tests/fuzz/corpus/<target>/, over seeds that the
-# project's own writers make, and over what earlier runs found worth keeping in build/fuzz/found/<target>/; then it is
-# fuzzed for N seconds (60 by default; 0: not at all). --hours: an hour for each parser of Lockstep's own, five minutes
-# for those that are libraries'. As many targets run at once as there are cores. A table is printed at the end; an input
-# that fails is kept in build/fuzz/findings/, and the exit code is 1. --libtorch: load_state_file as well, which takes
-# LibTorch.
+# scripts/fuzz.sh [option...] [target...]
+#
+# Fuzzes the parsers of foreign input with libFuzzer, under AddressSanitizer, LeakSanitizer and
+# UndefinedBehaviorSanitizer. Fuzzes all targets of tests/fuzz/ unless you name some.
+#
+#   --seconds N  fuzz each target for N seconds (default: 60). 0 only runs the known inputs
+#   --hours      fuzz each of Lockstep's own parsers for an hour, and those of libraries for 5 minutes
+#   --seed N     random seed (default: 1)
+#   --libtorch   include load_state_file, which needs LibTorch
+#
+# Each target starts from tests/fuzz/corpus/<target>/, from seeds that Lockstep's own writers make,
+# and from build/fuzz/found/<target>/, where earlier runs keep interesting inputs. One target runs on
+# each core. The script prints a table at the end. If an input makes a target fail, it is saved in
+# build/fuzz/findings/, and the exit code is 1.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 readonly build_folder=build/fuzz
 # libpng, libjpeg and libzip have fuzzers of their own; here it is Lockstep's use of them.

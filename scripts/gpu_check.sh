@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# Checks the GPU half on a machine with GPUs: builds with CUDA, runs the GPU tests, short trainings and the benchmark. If there
-# are several GPUs, it also trains on all of them, in threads of one process and in one process for each GPU, measures how
-# both scale, and compares them with each other and with PyTorch. It writes one JSON with every figure, each program's exit
-# code, and why something was not measured. The JSON is written anew after each program, so that nothing is lost if a later
-# one ends the machine. Fails if a program did.
-# If a program hangs, it is ended, and a report beside its log has the stacks of all its threads (install gdb for them) and
-# the load of each GPU: see run_watched.py.
-#   --out FILE         the JSON (build/gpu_check/result.json); each run also keeps its own, with the logs, in
-#                      build/gpu_check/<time of its start>
-#   --packages FOLDER  takes Debian packages out of this folder (*.deb) instead of installing any, and fetches nothing: LibTorch
-#                      is then the one that CMAKE_PREFIX_PATH or python3's torch has
-#   --images PATH      class folder or zip that the benchmark also trains on (else it draws PNGs)
-#   --data PATH        what train_images trains on, see its --data (else digits that it draws)
-#   --limit SECONDS    of each program (900); one that takes longer is ended and counts as failed
-#   --stall SECONDS    a program that prints nothing for so long (120) is considered stuck and ended, and counts as failed;
-#                      replicas of train_images wait for each other for half as long, and then say for whom
-#   --build-only       ends once all is built, which takes no GPU
-# With --list-packages it only prints the packages that the folder must hold, those they need included.
+# scripts/gpu_check.sh [option...]
+#
+# Checks Lockstep on a machine with GPUs: builds with CUDA, runs the GPU tests, short trainings and
+# the benchmark. With several GPUs, it also trains on all of them, in threads of one process and in
+# one process for each GPU, measures how both scale, and compares them with PyTorch.
+#
+# Writes a JSON file with all figures, the exit code of each program, and reasons for what was not
+# measured. The file is updated after each program, so nothing is lost if a later one crashes the
+# machine. If a program hangs, it is ended, and a report beside its log shows the stacks of its
+# threads (install gdb for them) and the load of each GPU. The script fails if any program failed.
+#
+#   --out FILE         the JSON file (default: build/gpu_check/result.json). Each run also keeps a
+#                      copy and its logs in build/gpu_check/<start time>
+#   --packages FOLDER  use the Debian packages (*.deb) in this folder, and download nothing. LibTorch
+#                      must be in CMAKE_PREFIX_PATH or in python3's torch
+#   --list-packages    print the packages that this folder must hold, with dependencies, and exit
+#   --images PATH      folder or zip of class folders for the benchmark (default: generated PNGs)
+#   --data PATH        training data of train_images, as its --data (default: generated digits)
+#   --limit SECONDS    end a program that takes longer, and count it as failed (default: 900)
+#   --stall SECONDS    end a program that prints nothing for this long, and count it as failed
+#                      (default: 120). Replicas of train_images wait for each other half as long, and
+#                      then name those they wait for
+#   --build-only       build only; this needs no GPU
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 readonly tests=(runtime_test strategies_test gpu_test)
 readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev googletest

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What launch_local.sh runs: starts the workers of one training job on this machine, and looks after them; see USAGE."""
+"""What launch_local.sh runs: starts the workers of one training job on this machine, and looks after them; see usage_of()."""
 
 import signal
 
@@ -14,7 +14,7 @@ import selectors
 import sys
 import time
 
-from launch_local_options import LaunchError, NO_RESOURCES, PEER_LOST, USAGE, parse
+from launch_local_options import LaunchError, NO_RESOURCES, PEER_LOST, parse, usage_of
 from launch_local_output import Printer, STDERR, STDOUT, write_all
 from launch_local_restarts import forbids_another_start, goes_on_without, workers_of_next_start
 from launch_local_worker import WorkerStarter
@@ -28,8 +28,9 @@ PASSED_ON_AS = {signal.SIGHUP: signal.SIGTERM, signal.SIGPIPE: signal.SIGTERM}
 
 
 class Launcher:
-    def __init__(self, options):
+    def __init__(self, options, name):
         self.options = options
+        self.name = name  # what messages begin with
         self.starter = WorkerStarter(options)
         self.generation = 0  # how often the job was started before
         self.restarts = 0  # of the job, and of workers and servers by themselves
@@ -60,7 +61,7 @@ class Launcher:
             pass  # It is woken already.
 
     def say(self, text):
-        self.printer.print_line(STDERR, f"launch_local.sh: {text}".encode(errors="surrogateescape"))
+        self.printer.print_line(STDERR, f"{self.name}: {text}".encode(errors="surrogateescape"))
 
     def handle_signals(self):
         signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
@@ -165,7 +166,7 @@ class Launcher:
         if self.stopped_by is None:
             return worker.code != 0
         number = PASSED_ON_AS.get(self.stopped_by, self.stopped_by)
-        return worker.code not in (0, 128 + number, -number)
+        return worker.code not in (0, 128 + number, -number, *self.options.retryable)
 
     def reap(self):
         """Takes note of the workers that have ended."""
@@ -182,7 +183,8 @@ class Launcher:
             worker.code = worker.process.wait()
             ended.append(worker)
         # Of those that ended since the last look, one that lost its peer is no cause but an effect.
-        for worker in sorted(ended, key=lambda worker: (worker.code == PEER_LOST, worker.index)):
+        effects = (PEER_LOST, *self.options.retryable)
+        for worker in sorted(ended, key=lambda worker: (worker.code in effects, worker.index)):
             for stream in worker.streams:
                 # All that it wrote is in its pipe by now. Another process that still has the pipe may write on forever.
                 for _ in range(MOST_IN_PIPE // PIPE_CAPACITY):
@@ -207,7 +209,7 @@ class Launcher:
             return False
         if self.has_chief_ended():
             return True
-        may_start = not forbids_another_start(worker)
+        may_start = not forbids_another_start(worker, self.options.retryable)
         if may_start and self.restarts < self.options.max_restarts:
             self.restarts += 1
             self.to_start_again.append(worker)
@@ -308,7 +310,7 @@ class Launcher:
         most, failed = self.options.max_restarts, self.first_failure
         if not most or failed is None or self.stopped_by is not None:
             return 0
-        lasting = next(filter(forbids_another_start, self.workers), None)
+        lasting = next((one for one in self.workers if forbids_another_start(one, self.options.retryable)), None)
         if lasting is not None:
             self.say(f"{lasting.name} {lasting.end()}: the job is not started again")
             return 0
@@ -343,9 +345,16 @@ class Launcher:
         if self.stopped_by is not None:
             return 128 + self.stopped_by
         if self.first_failure is not None:
-            code = self.first_failure.code
+            code = self.failure_to_report().code
             return code if code > 0 else 128 - code
         return NO_RESOURCES if self.output_is_lost else 0
+
+    def failure_to_report(self):
+        """The first failure. If it asks for another start and another worker's failure forbids one, that worker."""
+        failed = self.first_failure
+        if failed.code not in self.options.retryable:
+            return failed
+        return next((one for one in self.workers if forbids_another_start(one, self.options.retryable)), failed)
 
     def run(self):
         """Returns the exit code once all workers have ended and all output is written."""
@@ -373,14 +382,15 @@ def main():
     # No file that is opened here is to become stdin, stdout or stderr where the caller has closed them.
     while os.open(os.devnull, os.O_RDWR) <= STDERR:
         pass
+    name = os.environ.pop("LOCKSTEP_LAUNCHER", "launch_local.sh")  # not for the workers
     try:
         options = parse(sys.argv[1:])
         if options is None:
-            sys.stdout.write(USAGE)
+            sys.stdout.write(usage_of(name))
             return 0
-        return Launcher(options).run()
+        return Launcher(options, name).run()
     except LaunchError as error:
-        print(f"launch_local.sh: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return error.code
 
 

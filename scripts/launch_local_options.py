@@ -7,48 +7,63 @@ import re
 import shutil
 import subprocess
 
+# {name} is the launcher as it was called.
 USAGE = """\
-usage: launch_local.sh [option...] N program [argument...]
-       launch_local.sh [option...] --gpus N|all program [argument...]
-       launch_local.sh [option...] --ps P --workers W program [argument...]
+usage: {name} [option...] N program [argument...]
+       {name} [option...] --gpus N|all program [argument...]
+       {name} [option...] --ps P --workers W program [argument...]
 
-Starts N workers of one training job on this machine: N processes of the program, each with its own TF_CONFIG on a free
-port of 127.0.0.1. Each line that worker i writes is printed after "[i] ", its stdout to stdout and its stderr to stderr.
+Starts N worker processes of one training job on this machine. Each is told its place in the
+cluster by TF_CONFIG and listens on a free port of 127.0.0.1. Every line that worker i writes is
+printed after "[i] ": its stdout to stdout, its stderr to stderr.
 
-With --ps the job is one of parameter servers: a chief, W workers and P servers, whose lines come after "[chief] ",
-"[worker 0] ", "[ps 0] ". It ends with its chief, and goes on without a worker that has failed.
+With --ps, starts a job of parameter servers: a chief, W workers and P servers. Their lines come
+after "[chief] ", "[worker 0] " and "[ps 0] ". The job ends when its chief ends, and continues if a
+worker fails.
 
-  --chief            worker 0 is the job's chief
-  --ps P             so many parameter servers
-  --workers W        with --ps: so many workers beside the chief
-  --gpus N|all       starts one worker for each of N GPUs, or for each GPU; with --ps, in place of --workers. Each
-                     worker sees only its own GPU, and keeps it when it is started again. Servers and their chief see
-                     none. If CUDA_VISIBLE_DEVICES is set, the workers get the GPUs that it names, in that order.
-                     Otherwise they get nvidia-smi's GPUs 0, 1, ..., and CUDA_DEVICE_ORDER=PCI_BUS_ID unless you set it.
-                     A worker keeps to the CPUs of its GPU's NUMA node if the node is known and large enough for its
-                     workers' share of all CPUs
-  --output FOLDER    also writes worker-0.out, worker-0.err, ... to FOLDER, just as the workers wrote them
-  --quiet            prints only what worker 0, or the chief of parameter servers, writes
-  --grace SECONDS    when a worker fails, the others have this long to end by themselves (10); then they get SIGTERM, and
-                     SIGKILL 3 s later. So long a worker may also stay stopped (SIGSTOP) while others are not; then it
-                     gets SIGKILL, and has failed
-  --max-restarts R   when a worker fails and all have ended, starts them all again, R times at most (0); not after the
-                     exit codes 2, 3, 4, 6, 130 and 143, which another start would not mend. With --ps a worker or
-                     server that fails is started again by itself, which counts as one of R, and all are when the chief
-                     fails
-  --min-workers M    with --max-restarts: for each worker that was killed from outside the next start has one less, but
-                     M at least (N)
-  --help             prints this
+Options:
+  --chief            give worker 0 the role of the chief
+  --ps P             start P parameter servers
+  --workers W        with --ps: start W workers
+  --gpus N|all       start one worker for each of N GPUs, or for each GPU; with --ps, use it instead
+                     of --workers. Each worker sees only its own GPU, and keeps it when restarted.
+                     Servers and their chief see no GPU. Uses the GPUs of CUDA_VISIBLE_DEVICES in
+                     that order if it is set. Otherwise uses GPUs 0, 1, ... as nvidia-smi numbers
+                     them, with CUDA_DEVICE_ORDER=PCI_BUS_ID unless you set it. Binds each worker to
+                     the CPUs of its GPU's NUMA node if the node is known and large enough
+  --output FOLDER    also write the output of each worker to FOLDER: worker-0.out, worker-0.err, ...
+  --quiet            print the output of worker 0 only, or of the chief of parameter servers
+  --grace SECONDS    after a worker fails, give the others this time to end by themselves; then send
+                     SIGTERM, and SIGKILL 3 s later (default: 10). A worker that is stopped
+                     (SIGSTOP) for this time while others run is killed and counts as failed
+  --max-restarts R   after a failure, wait until all workers have ended and start them again, at
+                     most R times (default: 0). Exit codes 2, 3, 4, 6, 130 and 143 end the job
+                     instead, because a restart would not help; the program's own
+                     --retryable-exit-code always allows one. With --ps, a worker or server that
+                     fails is restarted alone, and all are if the chief fails
+  --min-workers M    with --max-restarts: start one worker fewer for each worker that was killed
+                     from outside, but at least M (default: N)
+  -h, --help         print this help
 
-The exit code is that of the first worker that failed in the last start (128 + signal where a signal killed it), and 0
-where none did; with --ps that of the chief, or of a server that failed for good. SIGINT and SIGTERM are passed on to
-the workers, nothing is started any more, and the exit code is 130 or 143 once they have ended; a second one kills them. Exit code 2 is wrong usage; 7 means that the workers could not be
-started, or their output not be written.
+Exit codes: 0 if no worker failed. Otherwise the exit code of the first worker that failed in the
+last start, or 128 + the signal that killed it. With --ps, that of the chief, or of a server that
+failed for good. 2 for wrong usage. 7 if the workers could not be started or their output could not
+be written.
 
-Examples: launch_local.sh --output logs 2 build/release/bin/train_images --strategy multi_worker --epochs 1
-          launch_local.sh --gpus all build/release/bin/train_images --strategy multi_worker
-          launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server
+SIGINT and SIGTERM go to the workers, and nothing is restarted. Once all have ended, the exit code
+is 130 or 143. A second signal kills the workers.
+
+Examples:
+  {name} 2 train_images --epochs 1
+  {name} --gpus all --output logs train_images --model mobilenet_v2
+  {name} --ps 2 --workers 2 train_ctr --strategy parameter_server
 """
+
+
+def usage_of(name):
+    """The help text of the launcher when it is called by this name."""
+    return USAGE.format(name=name)
+
 
 MOST_WORKERS = 1024
 MOST_RESTARTS = 1000000
@@ -78,6 +93,7 @@ class Options:
     gpus: list = dataclasses.field(default_factory=list)  # one for each worker, as CUDA_VISIBLE_DEVICES names it
     command: list = dataclasses.field(default_factory=list)
     executable: str = ""
+    retryable: tuple = ()  # the program's --retryable-exit-code if it has one
 
 
 def parse_folder(text):
@@ -162,11 +178,18 @@ def find_executable(program):
     raise LaunchError(f"program: expected an executable file, but '{program}' {problem}")
 
 
+def retryable_exit_code(arguments):
+    """The --retryable-exit-code among a program's arguments, as a tuple of one or none. The last one counts."""
+    found = re.findall(r"^--retryable-exit-code[=\n]([0-9]{3})$", "\n".join(arguments), re.MULTILINE)
+    return tuple(map(int, found[-1:]))
+
+
 def with_program(options, command):
     if not command:
         raise LaunchError("program: expected a program to run, but got none; --help says more")
     options.command = command
     options.executable = find_executable(command[0])
+    options.retryable = retryable_exit_code(command[1:])
     return options
 
 

@@ -11,7 +11,10 @@ ASKED_TO_END = frozenset({130, 143})
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
 
 
-def forbids_another_start(worker):
+def forbids_another_start(worker, retryable):
+    """`retryable` holds the program's --retryable-exit-code, which asks for another start even if it is 130 or 143."""
+    if worker.code in retryable:
+        return False
     if worker.code in ASKED_TO_END:
         return not worker.sent
     return worker.code in LASTING

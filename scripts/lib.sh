@@ -33,6 +33,16 @@ fail() {
   exit "${2:-1}"
 }
 
+# help_if_asked argument...: if one of them is --help or -h, prints the comment that the script begins with, and exits.
+help_if_asked() {
+  local argument
+  for argument in "$@"; do
+    [[ $argument == --help || $argument == -h ]] || continue
+    sed -n '2,/^[^#]/ { /^#/!q; s/^# \{0,1\}//; p }' "scripts/${0##*/}"
+    exit 0
+  done
+}
+
 # timed "what it does" command...: says what it does, and how long it took. A function given as the command runs
 # without errexit: it joins its own commands by && or return.
 timed() {

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Checks that take too long for every change, in parts, which can be named to run only these:
-#   tests     the whole suite in the release build, with each source compiled by itself, as shared libraries, in the debug
-#             build and under both sanitizers, each public header by itself, and a build for GPUs if there is a CUDA toolkit
-#   load      every test program 50 times, four processes at once on whatever cores there are: what fails is a race
-#   embedding Lockstep inside another project
-#   accuracy  what train_images must reach on the real MNIST, where LOCKSTEP_MNIST_DIR names it
-#   faults    trainings that are disturbed in every way that fault_campaign.sh has
-#   fuzz      an hour of fuzzing for each parser of Lockstep's own, from where the last night's ended
+# scripts/nightly.sh [part...]
+#
+# Runs the checks that take too long for every change. Without arguments it runs all parts:
+#
+#   tests      the whole test suite in the release, shared and debug builds and under both
+#              sanitizers. Also builds each source by itself, each public header by itself, and the
+#              GPU code if there is a CUDA toolkit
+#   load       each test program 50 times, four at once on all cores. A failure here is a race
+#   embedding  Lockstep as a part of another project
+#   accuracy   accuracies that train_images must reach on MNIST, if LOCKSTEP_MNIST_DIR names it
+#   faults     scripts/fault_campaign.sh with 500 faults
+#   fuzz       one hour of fuzzing for each of Lockstep's parsers, continued from the last night
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 # All builds come before all tests: what does not compile is known first.
 part_tests() {

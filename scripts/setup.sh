@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Installs everything that Lockstep is built and tested with: Debian packages, LibTorch, and the Python packages that tests
-# compare with (--no-python leaves these out). The other scripts do so themselves; this one is for building by hand.
+# scripts/setup.sh [--no-python]
+#
+# Installs everything that Lockstep needs to build and test: Debian packages, LibTorch, and Python
+# packages that tests compare with. Prints the commands that build it. You need this script only if
+# you build by hand: the other scripts install what they need.
+#
+#   --no-python  do not fetch the Python packages
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 case ${1:-} in
   '') ;;

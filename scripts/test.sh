@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Tests: installs what is missing and runs, in one ctest run, all tests of the release build and the checks of the sources, the
-# tests of the runtime, parameter servers, strategies and GPUs under ThreadSanitizer, and the unit tests under
-# AddressSanitizer with UndefinedBehaviorSanitizer. Fuzzes each parser for seconds before.
-#   --release    only the release build, without fuzzing
-#   --no-python  without the Python packages that some tests compare with (0.2 GB); these tests are skipped
-# LOCKSTEP_MNIST_DIR names a folder with the real MNIST; tests that need it are skipped without.
+# scripts/test.sh [--release] [--no-python]
+#
+# Installs missing packages, builds Lockstep and runs its tests:
+#   - all tests and the source checks, in the release build
+#   - tests of the runtime, parameter servers, strategies and GPUs, under ThreadSanitizer
+#   - unit tests, under AddressSanitizer and UndefinedBehaviorSanitizer
+#   - a few seconds of fuzzing for each parser
+#
+#   --release    run the tests of the release build only, and do not fuzz
+#   --no-python  do not fetch the Python packages that some tests compare with (0.2 GB); these tests
+#                are then skipped
+#
+# Set LOCKSTEP_MNIST_DIR to a folder with the real MNIST, or tests that need it are skipped.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+help_if_asked "$@"
 
 sanitizers=(tsan asan)
 for argument in "$@"; do

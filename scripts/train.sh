@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Trains: installs what is missing, builds train_images and runs it with the flags given here (--help lists them).
-# Without flags it trains on digits that it draws itself.
+# scripts/train.sh [flag...]
+#
+# Trains an image classifier. Installs missing packages, builds train_images and runs it with the
+# given flags. Without flags, it trains on digits that it generates. --help lists the flags.
 set -euo pipefail
 from=$PWD
 # shellcheck source-path=SCRIPTDIR source=lib.sh

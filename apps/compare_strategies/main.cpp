@@ -95,16 +95,16 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
     if (backup)
       log("measurements are in " + options.backup_dir +
           "; to go on: " + resume_command(request.program, arguments));
-    throw Stopped{signal};
+    throw Stopped{.signal = signal};
   }
 }
 
-int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {
+int run_action(const std::string& program, const std::vector<std::string>& arguments) {
   const auto strategies = strategy_names();
   const auto line = parse_compare_command_line(arguments, strategies);
   switch (line.action) {
     case CompareAction::kHelp:
-      print(compare_help_text(strategies));
+      print(compare_help_text(strategies, program));
       return 0;
     case CompareAction::kVersion:
       print("compare_strategies " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");

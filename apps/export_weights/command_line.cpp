@@ -47,23 +47,26 @@ ExportCommandLine parse_export_command_line(const std::vector<std::string>& argu
 }
 
 std::string export_help_text() {
-  return R"(Writes the weights in one file as another: .safetensors, or .pt for Python's torch.load.
+  return R"(Converts a file of weights to .safetensors, or to .pt for torch.load() in Python.
 
 Usage:
   export_weights [flags] IN OUT
 
-IN is a .safetensors file, a state_dict saved by Python's torch.save, or a training state of Lockstep's, known
-by its content, or the folder of a checkpoint. OUT ends in .safetensors, .pt or .pth.
+IN is one of these, whatever its name:
+  a .safetensors file
+  a state_dict that torch.save() wrote in Python
+  a training state of Lockstep, or the folder of a checkpoint
+OUT must end in .safetensors, .pt or .pth.
 
-  -f, --force    Replace OUT if it is there
-  -h, --help     Print this, and exit
+  -f, --force    Replace OUT if it exists
+  -h, --help     Print this help, and exit
       --version  Print the version, and exit
 
 Examples:
   export_weights run/checkpoints/best.pt best.safetensors
   export_weights mobilenet_v2.safetensors mobilenet_v2.pt
 
-Exit codes: 0 done; 2 usage; 4 IN cannot be used; 7 OUT cannot be written
+Exit codes: 0 done, 2 usage, 4 IN cannot be read, 7 OUT cannot be written
 )";
 }
 

@@ -10,23 +10,22 @@ FlagTable inspect_flags() {
   return {
       .program = "inspect_run",
       .summary =
-          "Summarises a run from the files in its directory: configuration, epochs, totals, checkpoints.",
+          "Summarizes a recorded run from the files in its folder: configuration, epochs, totals, "
+          "checkpoints.",
       .operands = {"DIR"},
-      .flags = {{"Output", "epochs", "N", "How many epochs to list, from the last one back",
+      .flags = {{"Output", "epochs", "N", "List the last N epochs",
                  std::to_string(InspectOptions{}.num_epochs)},
-                {"Output", "json", "", "Print JSON: every value and every epoch"},
+                {"Output", "json", "", "Print all values and all epochs as JSON"},
                 {"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction},
                 {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction}},
       .after =
           "\nExamples:\n"
-          "  inspect_run runs/a                          # the run that train_images --run-dir runs/a "
-          "recorded\n"
-          "  inspect_run runs/a --epochs 100             # all epochs\n"
+          "  inspect_run runs/a               # a run that train_images --run-dir runs/a recorded\n"
+          "  inspect_run runs/a --epochs 100  # list up to 100 epochs\n"
           "  inspect_run runs/a --json | jq .best_epoch\n"
-          "\nIt changes nothing, and reads runs that are still going on, too.\n"
-          "\nExit codes: 0 done, 1 any other error, 2 usage, 3 a file of the run is damaged (the summary of "
-          "the\n"
-          "others is printed), 4 no run directory.\n"};
+          "\nIt changes no files, and you may use it while the run is still training.\n"
+          "\nExit codes: 0 done, 1 any other error, 2 usage, 3 a file of the run is damaged (the rest is\n"
+          "summarized), 4 no run folder.\n"};
 }
 
 }  // namespace
@@ -46,8 +45,8 @@ InspectCommandLine parse_inspect_arguments(const std::vector<std::string>& argum
   return line;
 }
 
-std::string inspect_help_text() {
-  return help_text(inspect_flags());
+std::string inspect_help_text(const std::string& program) {
+  return help_text(inspect_flags(), program);
 }
 
 }  // namespace lockstep::apps

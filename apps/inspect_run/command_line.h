@@ -23,6 +23,7 @@ struct InspectCommandLine {
 /// Parses the arguments after the program's name. Throws UsageError if they are invalid.
 InspectCommandLine parse_inspect_arguments(const std::vector<std::string>& arguments);
 
-std::string inspect_help_text();
+/// Returns the text that --help prints; `program` is the program as it was called.
+std::string inspect_help_text(const std::string& program = "");
 
 }  // namespace lockstep::apps

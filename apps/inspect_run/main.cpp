@@ -15,11 +15,11 @@
 namespace lockstep::apps {
 namespace {
 
-ExitCode run_inspection(const std::vector<std::string>& arguments) {
+ExitCode run_inspection(const std::string& program, const std::vector<std::string>& arguments) {
   const auto [action, options] = parse_inspect_arguments(arguments);
   switch (action) {
     case InspectCommandLine::Action::kHelp:
-      std::cout << inspect_help_text();
+      std::cout << inspect_help_text(program);
       return ExitCode::kOk;
     case InspectCommandLine::Action::kVersion:
       std::cout << "inspect_run " LOCKSTEP_VERSION "\n";
@@ -32,8 +32,8 @@ ExitCode run_inspection(const std::vector<std::string>& arguments) {
   return summary.damages.empty() ? ExitCode::kOk : ExitCode::kData;
 }
 
-int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {
-  const ExitCode code = run_inspection(arguments);
+int run_action(const std::string& program, const std::vector<std::string>& arguments) {
+  const ExitCode code = run_inspection(program, arguments);
   if (!std::cout.flush()) throw std::runtime_error("cannot write to standard output");
   return static_cast<int>(code);
 }

@@ -7,7 +7,8 @@ namespace lockstep::apps {
 /// A signal has stopped the program. It is thrown, so that a strategy tells the other workers as it is
 /// destroyed. run_program() returns the signal's exit code.
 struct Stopped {
-  int signal;  ///< SIGINT or SIGTERM
+  int signal;             ///< SIGINT or SIGTERM
+  bool is_saved = false;  ///< the same command resumes the training where it stopped
 };
 
 /// Returns "SIGINT" or "SIGTERM".

@@ -3,6 +3,7 @@
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/number_argument.h"
+#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/runtime/base/errors.h"
@@ -56,6 +57,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   options.run_dir = given.text("run-dir", "");
   if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
   options.quiet = given.is_on("quiet");
+  options.retryable_exit_code = read_retryable_exit_code(given);
 }
 
 }  // namespace
@@ -84,8 +86,8 @@ CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
   return line;
 }
 
-std::string ctr_help_text(const std::vector<std::string>& strategies) {
-  return help_text(ctr_flags(strategies));
+std::string ctr_help_text(const std::vector<std::string>& strategies, const std::string& program) {
+  return help_text(ctr_flags(strategies), program);
 }
 
 }  // namespace lockstep::apps

@@ -24,7 +24,7 @@ struct CtrCommandLine {
 CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
                                       const std::vector<std::string>& strategies);
 
-/// Returns the text that --help prints.
-std::string ctr_help_text(const std::vector<std::string>& strategies);
+/// Returns the text that --help prints; `program` is the program as it was called.
+std::string ctr_help_text(const std::vector<std::string>& strategies, const std::string& program = "");
 
 }  // namespace lockstep::apps

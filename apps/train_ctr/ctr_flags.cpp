@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
+#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -27,9 +28,8 @@ constexpr const char* kCtrExamples =
     "  train_ctr --config runs/a/config.json --run-dir runs/b --seed 2\n"
     "                                                           # the same with another seed\n"
     "  train_ctr --backup-dir b --save-every '500 steps'        # run it again to resume it\n"
-    "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server\n"
-    "  scripts/launch_local.sh --ps 2 --workers 2 build/release/bin/train_ctr --strategy parameter_server "
-    "\\\n"
+    "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server\n"
+    "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
     "    --max-staleness 0                                      # all workers compute each step together\n"
     "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder, 5 lost "
     "connection to\n"
@@ -69,6 +69,7 @@ std::vector<Flag> ctr_run_flags() {
        "auto (resume from the newest complete checkpoint in --backup-dir, if there is one), never, or the "
        "path of a checkpoint or of a folder with checkpoints. Parameter servers take auto only",
        defaults.resume, FlagRole::kProcess},
+      retryable_exit_code_flag(),
       {"Run", "quiet", "", "Print errors only"},
   };
 }

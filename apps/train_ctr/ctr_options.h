@@ -62,6 +62,7 @@ struct CtrOptions : StrategyChoice, CtrWork {
   std::string backup_dir;  ///< folder for saved training states; empty: none
   std::string save_every = "10 minutes";
   std::string resume = "auto";  ///< auto, never, or a path: BackupOptions::resume
+  int retryable_exit_code = 0;  ///< of failures that another start may mend; 0: none
 
   bool operator==(const CtrOptions&) const = default;
 };

@@ -168,7 +168,7 @@ void CtrSession::stop() {
   if (!is_silent_) log_ctr(stopped_text(signal_) + c10::str(" after step ", next_));
   if (!is_silent_ && !options.backup_dir.empty()) log_ctr(saved_text(options.backup_dir, prepared_.resume));
   prepared_.strategy.end();
-  throw Stopped{signal_};
+  throw Stopped{.signal = signal_, .is_saved = !options.backup_dir.empty()};
 }
 
 }  // namespace lockstep::apps

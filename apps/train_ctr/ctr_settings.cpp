@@ -37,6 +37,7 @@ settings::NamedValues ctr_run_values(const CtrOptions& options) {
           {"backup-dir", settings::text(options.backup_dir)},
           {"save-every", settings::where(is_saved, options.save_every)},
           {"resume", settings::where(is_saved, options.resume)},
+          {"retryable-exit-code", settings::count(options.retryable_exit_code)},
           {"quiet", options.quiet}};
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
 #include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_ctr/ctr_command_line.h"
 #include "lockstep/apps/train_ctr/run_ctr_training.h"
@@ -18,7 +19,7 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
   const auto line = parse_ctr_command_line(arguments, strategies);
   switch (line.action) {
     case CtrAction::kHelp:
-      print(ctr_help_text(strategies));
+      print(ctr_help_text(strategies, program));
       break;
     case CtrAction::kVersion:
       print("train_ctr " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
@@ -27,8 +28,8 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
       print_devices();
       break;
     case CtrAction::kTrain:
-      run_ctr_training(line, resume_command(program, arguments));
-      break;
+      return run_retryable(line.options.retryable_exit_code,
+                           [&] { run_ctr_training(line, resume_command(program, arguments)); });
   }
   return 0;
 }

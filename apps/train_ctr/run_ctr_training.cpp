@@ -66,7 +66,8 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
   CtrTraining training(strategy, options, data);
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();
   if (strategy.serve()) {
-    if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+    if (interruption.signal() != 0)
+      throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
   CtrSession session({.strategy = strategy,
@@ -93,7 +94,8 @@ void serve_as_ps(const std::shared_ptr<const ClusterResolver>& cluster, const Ct
   serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log_of_ctr, .is_leaving = [&] {
                                return interruption.signal() != 0;
                              }});
-  if (interruption.signal() != 0) throw Stopped{interruption.signal()};
+  if (interruption.signal() != 0)
+    throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
 }
 
 }  // namespace

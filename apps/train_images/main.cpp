@@ -5,6 +5,7 @@
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
 #include "lockstep/apps/shared/print.h"
+#include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_images/options/command_line.h"
@@ -19,7 +20,7 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
   const CommandLine line = parse_command_line(arguments, strategies);
   switch (line.action) {
     case Action::kHelp:
-      print(help_text(strategies));
+      print(help_text(strategies, program));
       break;
     case Action::kVersion:
       print("train_images " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
@@ -28,8 +29,8 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
       print_devices();
       break;
     case Action::kTrain:
-      run_training(line, resume_command(program, arguments));
-      break;
+      return run_retryable(line.options.retryable_exit_code,
+                           [&] { run_training(line, resume_command(program, arguments)); });
   }
   return 0;
 }

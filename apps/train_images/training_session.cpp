@@ -177,9 +177,9 @@ std::string TrainingSession::configuration() const {
 void TrainingSession::stop(int signal) {
   const TrainOptions& options = run_.resolved.options;
   log_(stopped_text(signal) + c10::str(" in epoch ", epoch_, "/", options.epochs));
-  if (run_.role.is_saved && run_.role.is_chief && stopper_->signal() != 0)
-    log_(saved_text(options.backup_dir, run_.resume));
-  throw Stopped{signal};
+  const bool is_saved = run_.role.is_saved && stopper_->signal() != 0;
+  if (is_saved && run_.role.is_chief) log_(saved_text(options.backup_dir, run_.resume));
+  throw Stopped{.signal = signal, .is_saved = is_saved};
 }
 
 }  // namespace lockstep::apps

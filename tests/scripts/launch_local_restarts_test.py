@@ -132,6 +132,41 @@ class LaunchLocalRestartsTest(launch_local_case.LaunchLocalCase):
                     self.assertEqual(process.returncode, 0)
                     self.assertEqual(generations, ["0", "1"] if failure in mended else ["0"])
 
+    def test_the_programs_retryable_exit_code_is_mended_even_if_others_mean_something_else_by_it(self):
+        end = "echo $LOCKSTEP_RESTART_COUNT >>generations; [ $LOCKSTEP_RESTART_COUNT = 1 ] || exit 143"
+        for given, mended in [(["--retryable-exit-code", "143"], True), (["--retryable-exit-code=143"], True),
+                              (["--retryable-exit-code", "200"], False), ([], False)]:
+            with self.subTest(given=given):
+                path = self.folder / "generations"
+                path.unlink(missing_ok=True)
+                process = self.launch("--max-restarts", 3, 1, *self.shell(end), *given)
+                self.assertEqual(process.returncode, 0 if mended else 143)
+                self.assertEqual(path.read_text(encoding="utf-8").split(), ["0", "1"] if mended else ["0"])
+
+    def test_the_exit_code_is_retryable_only_if_no_worker_failed_for_good(self):
+        process = self.launch("--max-restarts", 3, 2, *self.worker("""
+            if rank == 1:
+                wait_for_end(0)
+                sys.exit(3)
+            sys.exit(200)
+            """), "--retryable-exit-code", "200")
+        self.assertEqual((process.returncode, len(self.generations())), (3, 1))
+        process = self.launch(1, "sh", "-c", "exit 200", "--retryable-exit-code", "200")
+        self.assertEqual(process.returncode, 200)
+
+    def test_a_worker_that_saves_and_ends_retryably_at_a_signal_has_not_failed(self):
+        process = self.start("--max-restarts", 3, 2, *self.worker("""
+            signal.signal(signal.SIGTERM, lambda number, frame: os._exit(200))
+            print("ready", flush=True)
+            while True:
+                signal.pause()
+            """), "--retryable-exit-code", "200")
+        for _ in range(2):
+            self.assertIn("ready", process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        _, errors = self.expect_end_by(process, signal.SIGTERM)
+        self.assertNotIn("has failed", errors)
+
     def test_without_restarts_nothing_is_said_of_them(self):
         for arguments in [[], ["--max-restarts=0"]]:
             process = self.launch(*arguments, 1, "sh", "-c", "exit 5")

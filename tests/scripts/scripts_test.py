@@ -3,6 +3,7 @@
 
 import pathlib
 import re
+import subprocess
 import sys
 import unittest
 
@@ -10,6 +11,20 @@ import scripts_case
 
 
 class ScriptsTest(scripts_case.ScriptsCase):
+    # Help
+
+    def test_help_is_the_comment_that_a_script_begins_with_and_does_nothing_else(self):
+        for name in ["test", "setup", "nightly", "format", "fuzz", "gpu_check"]:
+            for flag in ["--help", "-h"]:
+                with self.subTest(script=name, flag=flag):
+                    process = self.expect_success(subprocess.run(
+                        ["bash", str(self.project / "scripts" / f"{name}.sh"), flag], env=self.environment,
+                        cwd=self.root, capture_output=True, text=True, check=False, timeout=60))
+                    self.assertTrue(process.stdout.startswith(f"scripts/{name}.sh ["), process.stdout)
+                    self.assertLessEqual(max(map(len, process.stdout.splitlines())), 100)
+                    self.assertNotIn("set -euo", process.stdout)
+        self.assertEqual(list(self.calls.iterdir()), [])
+
     # Debian packages
 
     def test_installed_packages_are_left_alone(self):

@@ -34,13 +34,13 @@ constexpr const char* kExamples =
     "  compare_strategies --strategies default,mirrored:2,one_device --model simple_cnn --steps 50\n"
     "  compare_strategies --strategies mirrored:2,multi_worker:2 --data data/mnist --out two_replicas\n"
     "  compare_strategies --strategies default,mirrored:2 --optimizer sgd --precision float64\n"
-    "                                          # do both train the same parameters?\n"
-    "  compare_strategies --strategies mirrored:2,parameter_server:2,parameter_server:2:0 --model wide_deep\n"
-    "                                          # workers that step by themselves, and together\n"
-    "\nThe table, its columns and the files are explained in docs/comparing.md.\n"
-    "\nExit codes: 0 done, 2 usage, 4 a --backup-dir of another comparison or process, 7 one that cannot be\n"
-    "written, 130 and 143 stopped by SIGINT or SIGTERM, any other that of the first\n"
-    "strategy that failed; the others are compared all the same.\n";
+    "                                                    # do both train the same parameters?\n"
+    "  compare_strategies --strategies mirrored:2,parameter_server:2,parameter_server:2:0 \\\n"
+    "    --model wide_deep                               # workers that step alone, or together\n"
+    "\ndocs/comparing.md explains the table and the files.\n"
+    "\nExit codes: 0 done, 2 usage, 4 --backup-dir belongs to another comparison or process, 7 it cannot be\n"
+    "written, 130 and 143 stopped by SIGINT or SIGTERM. If a strategy fails, the others are compared\n"
+    "anyway, and the exit code is that of the first one that failed.\n";
 
 /// Appends the flags of `from` that `names` lists.
 void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
@@ -61,12 +61,12 @@ void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
     const auto same = std::find_if(flags.begin(), flags.end(),
                                    [&](const Flag& other) { return long_name(other) == long_name(flag); });
     if (same == flags.end()) {
-      flag.text = "Of clicks: " + flag.text;
+      flag.text = "Clicks: " + flag.text;
       const auto last = std::find_if(flags.rbegin(), flags.rend(),
                                      [&](const Flag& other) { return other.group == flag.group; });
       flags.insert(last.base(), std::move(flag));
     } else if (same->text != flag.text || same->otherwise != flag.otherwise) {
-      same->text = fmt::format("{}. Of clicks: {}", with_default(*same), with_default(flag));
+      same->text = fmt::format("{}. Clicks: {}", with_default(*same), with_default(flag));
       same->otherwise.clear();
     }
   }
@@ -75,34 +75,38 @@ void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
 FlagTable compare_flags(const std::vector<std::string>& strategies) {
   const CompareOptions defaults;
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
-  FlagTable table{.program = "compare_strategies",
-                  .summary = "Trains the same steps under several strategies in turn, and compares them.",
-                  .after = kExamples};
+  FlagTable table{
+      .program = "compare_strategies",
+      .summary =
+          "Compares strategies: trains the same steps under each, and shows speed, results and memory.",
+      .after = kExamples};
   table.flags = {
       {"Comparison", "strategies", "LIST",
        fmt::format(
-           "NAME[:N] of each, the first of which the others are compared with: {}. N is its replicas, "
-           "of multi_worker and parameter_server its worker processes on this machine; without it the "
-           "strategy chooses. parameter_server, of models of clicks, also takes NAME:N:S: S is how many "
-           "steps of others may come between a step's values and the step, 0: all workers step together",
+           "Strategies to compare, as NAME or NAME:N: {}. The others are compared with the first. N is the "
+           "number of replicas; for multi_worker and parameter_server, of worker processes on this "
+           "machine. parameter_server, for click models, also takes NAME:N:S: between reading the values "
+           "of a step and making it, S steps of others may come; with 0, all workers step together",
            fmt::join(strategies, ", "))},
-      {"Comparison", "steps", "N", "Steps that each trains in each round", number(defaults.steps)},
+      {"Comparison", "steps", "N", "Steps that each strategy trains in each round", number(defaults.steps)},
       {"Comparison", "warmup-steps", "N",
-       "The first of these steps, which are not timed (default: 5, or one less than --steps)"},
+       "Number of first steps that are not timed (default: 5, or one less than --steps)"},
       {"Comparison", "rounds", "N",
-       "Rounds, each of which starts every strategy anew and in the opposite order of the one before; 6 or "
-       "more give intervals",
+       "Number of rounds. Each starts every strategy anew, in the opposite order of the round before. "
+       "Advice and intervals need 6 or more",
        number(defaults.rounds)},
-      {"Comparison", "ps", "N", "Server processes of parameter_server", number(defaults.servers)},
+      {"Comparison", "ps", "N", "Number of server processes for parameter_server", number(defaults.servers)},
       {"Comparison", "out", "DIR",
-       "New or empty folder for comparison.json and report.html (default: a new one in ./comparisons)"},
+       "New or empty folder for comparison.json and report.html (default: a new folder in "
+       "./comparisons)"},
       {"Comparison", "backup-dir", "DIR",
-       "Keep each measurement in a folder as it is made, so that the same command goes on with those that "
-       "are left"},
+       "Save each measurement in a folder. If the program ends early, the same command continues with "
+       "the missing ones"},
       {"Comparison", "resume", "FROM",
-       "auto (what is in --backup-dir), never, or the path of another folder with measurements",
+       "auto takes the measurements in --backup-dir. never starts anew. Or the path of another folder "
+       "with measurements",
        defaults.resume},
-      {"Comparison", "timeout", "N", "Seconds that one strategy may take in one round",
+      {"Comparison", "timeout", "N", "Seconds that a strategy may take in a round",
        number(defaults.timeout_seconds)},
       {"Comparison", "quiet", "", "Print no progress on standard error"}};
   take(table.flags, data_flags(), {"data", "limit-train", "skip-bad"});
@@ -281,8 +285,8 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
   return line;
 }
 
-std::string compare_help_text(const std::vector<std::string>& strategies) {
-  return help_text(compare_flags(strategies));
+std::string compare_help_text(const std::vector<std::string>& strategies, const std::string& program) {
+  return help_text(compare_flags(strategies), program);
 }
 
 std::vector<std::string> measuring_flags(const MeasuringProcess& process) {

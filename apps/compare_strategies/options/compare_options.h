@@ -62,8 +62,8 @@ struct CompareCommandLine {
 CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
                                               const std::vector<std::string>& strategies);
 
-/// Returns the text that --help prints.
-std::string compare_help_text(const std::vector<std::string>& strategies);
+/// Returns the text that --help prints; `program` is the program as it was called.
+std::string compare_help_text(const std::vector<std::string>& strategies, const std::string& program = "");
 
 /// Returns the flags that, appended to this program's arguments, make it measure instead of compare.
 std::vector<std::string> measuring_flags(const MeasuringProcess& process);

@@ -59,27 +59,42 @@ std::string ratio_text(const ComparisonRow& row, const ComparisonRow& other, con
   return text;
 }
 
+/// Returns whether several strategies trained, but in too few rounds to tell speed from noise.
+bool has_too_few_rounds(const std::vector<ComparisonRow>& rows, const std::vector<size_t>& among) {
+  return among.size() > 1 && !rows[among.front()].examples_per_second.interval;
+}
+
+std::string too_few_rounds_text(const std::vector<ComparisonRow>& rows,
+                                const std::vector<size_t>& simplest_first, const std::string& examples) {
+  const ComparisonRow& simplest = rows[simplest_first.front()];
+  const ComparisonRow& ahead = rows[furthest_ahead(rows, simplest_first, simplest_first.front())];
+  const size_t rounds = simplest.examples_per_second.rounds.size();
+  const std::string seen = &ahead == &simplest
+                               ? "none trained faster than " + simplest.strategy.label + ", the simplest"
+                               : ahead.strategy.label + " trained " + ratio_text(ahead, simplest, examples);
+  return fmt::format(
+      "Too few rounds for advice: in {} {} {}, but that may be noise. --rounds {} or more show it.", rounds,
+      rounds == 1 ? "round" : "rounds", seen, kFewestRoundsForAnInterval);
+}
+
 }  // namespace
 
 int advised_strategy(const std::vector<ComparisonRow>& rows) {
   const auto simplest_first = candidates(rows);
-  return simplest_first.empty() ? -1 : static_cast<int>(choose(rows, simplest_first));
+  if (simplest_first.empty() || has_too_few_rounds(rows, simplest_first)) return -1;
+  return static_cast<int>(choose(rows, simplest_first));
 }
 
 std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples) {
   const auto simplest_first = candidates(rows);
   if (simplest_first.empty()) return "No strategy trained to the end, so none can be advised.";
+  if (has_too_few_rounds(rows, simplest_first)) return too_few_rounds_text(rows, simplest_first, examples);
   const size_t index = choose(rows, simplest_first);
   const ComparisonRow& simplest = rows[simplest_first.front()];
   const ComparisonRow& chosen = rows[index];
   const ComparisonRow& ahead = rows[furthest_ahead(rows, simplest_first, index)];
   const std::string use = "Use " + chosen.strategy.label + " here: ";
   if (simplest_first.size() == 1) return use + "no other strategy trained to the end.";
-  if (!chosen.examples_per_second.interval) {
-    return use +
-           "it is the simplest, and so few rounds give no interval that could show another one to be faster; "
-           "--rounds 6 or more do.";
-  }
   const std::string why = &chosen == &simplest
                               ? "it is the simplest"
                               : "it trained " + ratio_text(chosen, simplest, examples) + ", the simplest";

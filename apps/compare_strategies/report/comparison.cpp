@@ -10,9 +10,6 @@
 namespace lockstep::apps {
 namespace {
 
-/// measurement::median_with_interval() needs at least this many values.
-constexpr size_t kFewestForAnInterval = 6;
-
 template <typename Get>
 double median_of(const std::vector<MeasuredRun>& runs, const Get& get) {
   std::vector<double> values;
@@ -33,7 +30,7 @@ std::vector<double> speeds_of(const std::vector<MeasuredRun>& runs) {
 Spread spread_of(std::vector<double> rounds) {
   const double median = measurement::median(rounds);
   Spread spread{.median = median, .interval = std::nullopt, .rounds = std::move(rounds)};
-  if (spread.rounds.size() >= kFewestForAnInterval)
+  if (spread.rounds.size() >= kFewestRoundsForAnInterval)
     spread.interval = measurement::median_with_interval(spread.rounds);
   return spread;
 }

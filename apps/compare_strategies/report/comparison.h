@@ -11,6 +11,10 @@
 
 namespace lockstep::apps {
 
+/// Fewest rounds that give a 95 % confidence interval of a median: measurement::median_with_interval() needs
+/// as many values.
+inline constexpr size_t kFewestRoundsForAnInterval = 6;
+
 /// Statistics of one quantity over the rounds.
 struct Spread {
   double median = 0;
@@ -75,10 +79,12 @@ std::vector<double> speed_ratios(const ComparisonRow& row, const ComparisonRow& 
 
 /// Returns a sentence that recommends a strategy and says why: the simplest one that no other clearly beats.
 /// Simplest means fewest processes, then fewest replicas, then named first. Another strategy is clearly
-/// faster if the interval of the speed ratios lies above 1. `examples` is "images" or "rows".
+/// faster if the interval of the speed ratios lies above 1. With fewer than kFewestRoundsForAnInterval rounds
+/// of several strategies the sentence recommends none, and asks for more rounds. `examples` is "images" or
+/// "rows".
 std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples);
 
-/// Returns the index of the strategy that advice() recommends, or -1 if there is none.
+/// Returns the index of the strategy that advice() recommends, or -1 if it recommends none.
 int advised_strategy(const std::vector<ComparisonRow>& rows);
 
 }  // namespace lockstep::apps

@@ -11,7 +11,9 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/folder_lock.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
 #include "lockstep/training/callbacks/nan_guard.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 
@@ -53,6 +55,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kCheckpoint, checkpoint.what());
   } catch (const RunDirectoryError& directory) {
     return failure(ExitCode::kCheckpoint, directory.what());
+  } catch (const FolderInUse& folder) {
+    return failure(ExitCode::kCheckpoint, folder.what());
   } catch (const NumbersError& numbers) {
     return failure(ExitCode::kNumbers, numbers.what());
   } catch (const NotFinite& loss) {
@@ -65,6 +69,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kPeer, aborted.what());
   } catch (const CollectiveMismatch& mismatch) {
     return failure(ExitCode::kPeer, mismatch.what());
+  } catch (const ClosureCancelled& cancelled) {
+    return failure(ExitCode::kPeer, cancelled.what());
   } catch (const BackendError& backend) {
     return failure(ExitCode::kPeer, backend.what());
   } catch (const OutOfMemory& memory) {

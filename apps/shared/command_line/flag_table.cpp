@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "lockstep/apps/shared/command_line/cxxopts_flags.h"
 
@@ -27,6 +29,22 @@ std::vector<Flag> common_flags() {
            FlagRole::kAction}};
 }
 
+namespace {
+
+std::string path_hint(const std::string& program) {
+  const auto path = std::filesystem::path(program);
+  if (!path.has_parent_path()) return "";
+  std::error_code failed;
+  const auto folder = std::filesystem::canonical(path.parent_path(), failed);
+  if (failed) return "";
+  return fmt::format(
+      "\nThe examples call the programs by name. For that, put their folder into PATH:\n"
+      "  export PATH=\"{}:$PATH\"\n",
+      folder.string());
+}
+
+}  // namespace
+
 std::string long_name(const Flag& flag) {
   const size_t comma = flag.name.find(',');
   return comma == std::string::npos ? flag.name : flag.name.substr(comma + 1);
@@ -46,7 +64,7 @@ const Flag* find_flag(const FlagTable& table, const std::string& name) {
   return found == table.flags.end() ? nullptr : &*found;
 }
 
-std::string help_text(const FlagTable& table) {
+std::string help_text(const FlagTable& table, const std::string& program) {
   constexpr size_t kWidth = 100;
   std::vector<std::string> groups;
   for (const auto& flag : table.flags) {
@@ -57,7 +75,7 @@ std::string help_text(const FlagTable& table) {
   const std::string operands =
       table.operands.empty() ? "" : fmt::format("{} ", fmt::join(table.operands, " "));
   options.set_width(kWidth).custom_help(operands + "[flags]");
-  return options.help(groups) + table.after;
+  return options.help(groups) + path_hint(program) + table.after;
 }
 
 }  // namespace lockstep::apps

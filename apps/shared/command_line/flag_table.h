@@ -31,9 +31,9 @@ struct FlagPair {
 /// The command line of a program. Groups are listed in the order of their first flags.
 struct FlagTable {
   std::string program;
-  std::string former_program =
-      {};               ///< also accepted in configuration files, for those that older versions wrote
-  std::string summary;  ///< one sentence that says what the program does
+  /// The program's earlier name, if it had one. Configuration files that older versions wrote contain it.
+  std::string former_program = {};
+  std::string summary;                ///< one sentence that says what the program does
   std::vector<std::string> operands;  ///< names of the required arguments without a flag, such as DIR
   std::vector<Flag> flags;
   std::string after;                   ///< end of the --help text: examples, exit codes
@@ -53,7 +53,8 @@ std::vector<std::string> flag_spellings(const FlagTable& table);
 /// Returns the flag called `name` (without dashes), or null.
 const Flag* find_flag(const FlagTable& table, const std::string& name);
 
-/// Returns the text that --help prints.
-std::string help_text(const FlagTable& table);
+/// Returns the text that --help prints. `program` is the program as it was called: if that is a path, the
+/// text says how to put its folder into PATH, so that the examples can be typed as they stand.
+std::string help_text(const FlagTable& table, const std::string& program = "");
 
 }  // namespace lockstep::apps

@@ -94,7 +94,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     log_line(
         needs.program,
         "warning: --strategy multi_worker: no cluster was found, so this process trains alone; start the "
-        "workers by scripts/launch_local.sh, torchrun, srun or mpirun, or give --worker-hosts");
+        "workers by lockstep_launch_local, torchrun, srun or mpirun, or give --worker-hosts");
   }
   request.options.communication.implementation = parse_communication(choice.communication);
   request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);

@@ -22,36 +22,36 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
   const bool has_servers = std::find(strategies.begin(), strategies.end(), kServers) != strategies.end();
   return {
       {"Strategy", "strategy", "NAME",
-       fmt::format("auto, {}. auto takes multi_worker where a cluster is given (below){}, one_device for one "
-                   "named device, mirrored for several replicas or GPUs, else default",
-                   fmt::join(strategies, ", "),
-                   has_servers ? ", parameter_server where that has ps tasks" : ""),
+       fmt::format(
+           "auto, {}. auto takes multi_worker in a cluster{}, one_device for one named device, mirrored for "
+           "several replicas or GPUs, and default otherwise",
+           fmt::join(strategies, ", "), has_servers ? ", parameter_server in a cluster with ps tasks" : ""),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
-       "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1; any number of logical CPUs exists "
-       "(default: all GPUs, else the CPU)"},
+       "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1. There are as many logical CPUs as "
+       "you name (default: all GPUs, or the CPU)"},
       {"Strategy", "replicas", "N",
-       "Instead of --devices: the first N GPUs, or N logical CPUs where there is no GPU"},
+       "Use the first N GPUs, or N logical CPUs if there is no GPU, instead of --devices"},
       {"Strategy", "replicas-per-device", "N",
-       "Replicas on each device, to fill a GPU that one cannot; each has a stream of its own",
+       "Replicas on each device, each with its own stream, to fill a GPU that one replica cannot",
        fmt::format("{}", defaults.replicas_per_device)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops},
       {"Strategy", "communication-timeout", "N",
-       "Seconds that a replica waits for the others before it fails with an error that names them",
+       "Seconds that a replica waits for the others. Then it fails with an error that names them",
        fmt::format("{}", defaults.communication_timeout_seconds)},
       {"Strategy", "threads", "N",
-       "Threads inside the operators of each replica (default: the cores over the replicas)"},
+       "Threads that the operators of each replica use (default: cores / replicas)"},
       {"Strategy", "worker-hosts", "LIST",
-       "host:port of every worker process, with --task-index (default: the cluster of TF_CONFIG, torchrun, "
-       "Kubernetes, srun or mpirun, the first of these that is there)"},
-      {"Strategy", "task-index", "N", "Which of --worker-hosts this process is, from 0", "",
+       "host:port of each worker process, with --task-index (default: the cluster of TF_CONFIG, "
+       "torchrun, Kubernetes, srun or mpirun, whichever is found first)"},
+      {"Strategy", "task-index", "N", "Number of this process among --worker-hosts, counted from 0", "",
        FlagRole::kProcess},
-      {"Strategy", "communication", "NAME", "Between workers: auto, ring (Gloo), nccl",
+      {"Strategy", "communication", "NAME", "How workers communicate: auto, ring (Gloo) or nccl",
        defaults.communication},
       {"Strategy", "gradient-compression", "NAME",
-       "Gradients travel as float16 or bfloat16, or as they are (none), between workers and over NCCL",
+       "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",
        defaults.gradient_compression},
       {"Strategy", "list-devices", "", "Print the devices that can be used, and exit", "", FlagRole::kAction},
   };

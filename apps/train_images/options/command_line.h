@@ -26,7 +26,7 @@ struct CommandLine {
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies);
 
-/// Returns the text that --help prints.
-std::string help_text(const std::vector<std::string>& strategies);
+/// Returns the text that --help prints; `program` is the program as it was called.
+std::string help_text(const std::vector<std::string>& strategies, const std::string& program = "");
 
 }  // namespace lockstep::apps

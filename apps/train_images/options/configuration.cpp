@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <sstream>
 
 namespace lockstep::apps {
@@ -93,6 +95,20 @@ std::string optimizer_text(const TrainOptions& options) {
   return text;
 }
 
+/// Returns advice if an epoch has so few steps that a smaller batch learns more from the same images.
+std::string few_steps_hint(const ResolvedRun& run) {
+  constexpr int64_t kTooFew = 32;
+  constexpr int64_t kEnough = 60;
+  constexpr int64_t kLeastShard = 8;  // batch normalization needs several images
+  if (run.options.steps_per_epoch > 0 || run.plan.steps_per_epoch >= kTooFew) return "";
+  const auto fitting = std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, run.num_train / kEnough)));
+  const int64_t batch = std::max(static_cast<int64_t>(fitting), kLeastShard * run.num_replicas);
+  if (batch >= run.plan.global_batch_size) return "";
+  return fmt::format(
+      "few steps for so few images: --global-batch-size {} makes {} of them, and usually learns more", batch,
+      (run.num_train + batch - 1) / batch);
+}
+
 }  // namespace
 
 std::string configuration_text(const ResolvedRun& run) {
@@ -112,6 +128,12 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("global batch", batch_text(run));
   text += row("epochs", fmt::format("{} of {} {}", run.options.epochs, run.plan.steps_per_epoch,
                                     run.plan.steps_per_epoch == 1 ? "step" : "steps"));
+  if (const std::string hint = few_steps_hint(run); !hint.empty()) text += row("", hint);
+  if (run.plan.refreshes_batch_norm) {
+    text += row("batch norm",
+                "statistics measured again before each test" +
+                    std::string(run.plan.steps_per_epoch < kFewSteps ? ", as an epoch has few steps" : ""));
+  }
   if (run.options.early_stopping > 0) {
     text += row("early stopping",
                 "after " + epochs_text(run.options.early_stopping) + " without a better validation loss");

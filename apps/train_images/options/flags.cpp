@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_images/options/command_line.h"
 #include "lockstep/apps/train_images/options/train_options.h"
@@ -23,16 +24,19 @@ std::vector<Flag> data_flags() {
   const TrainOptions defaults;
   return {
       {"Data", "data", "PATH",
-       "auto, generated, or a path: a folder with MNIST's IDX files (plain or .gz), or a folder or zip with "
-       "train/ and test/, each with one folder of PNG or JPEG images a class. auto takes "
-       "$LOCKSTEP_MNIST_DIR, ./data/mnist or ./mnist.zip, else generated digits",
+       "Images: auto, generated, or a path. A path is a folder with MNIST's IDX files (plain or .gz), "
+       "or a folder or zip with train/ and test/, each with one folder of PNG or JPEG images for each "
+       "class. auto looks for $LOCKSTEP_MNIST_DIR, ./data/mnist and ./mnist.zip, and else generates "
+       "digits",
        defaults.data},
-      {"Data", "limit-train", "N", "Train on N images only (default: all)"},
-      {"Data", "limit-test", "N", "Test on N images only (default: all)"},
-      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
+      {"Data", "limit-train", "N",
+       "Train on N images only: the same number of each class from a folder, the first N from IDX "
+       "files (default: all)"},
+      {"Data", "limit-test", "N", "Test on N images only, chosen in the same way (default: all)"},
+      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and print how many"},
       {"Data", "image-cache", "PLACE",
-       "Memory for the images of a folder: host, or device, which also keeps them on each device, so that a "
-       "step copies only their indices",
+       "Where to keep the images of a folder: host, or device, which also keeps a copy on each device, "
+       "so that each step copies indices only",
        image_cache_name(defaults.image_cache)},
   };
 }
@@ -40,76 +44,87 @@ std::vector<Flag> data_flags() {
 std::vector<Flag> model_flags() {
   const TrainOptions defaults;
   return {
-      {"Model", "model", "NAME", "simple_cnn (grey) or mobilenet_v2 (RGB)", model_name(defaults.model)},
+      {"Model", "model", "NAME", "simple_cnn for grey images, or mobilenet_v2 for RGB images",
+       model_name(defaults.model)},
       {"Model", "image-size", "N",
-       "Height and width in pixels that images are resized to; simple_cnn takes 4 or more, mobilenet_v2 33 "
-       "or more (default: 28 for simple_cnn, 64 for mobilenet_v2)"},
+       "Resize images to N x N pixels: at least 4 for simple_cnn, at least 33 for mobilenet_v2 "
+       "(default: 28 for simple_cnn, 64 for mobilenet_v2)"},
       {"Model", "head", "NAME",
-       "Of mobilenet_v2: global_average (torchvision's) or flattened_dense (pooling 2x2, dense 512)",
+       "Last layers of mobilenet_v2: global_average, as in torchvision, or flattened_dense, which "
+       "pools 2x2 and has a dense layer of 512",
        head_name(defaults.head)},
       {"Model", "sync-batch-norm", "",
-       "Of mobilenet_v2: batch normalisation by the statistics of all replicas' images, instead of each by "
-       "its own"},
+       "Let mobilenet_v2 normalize by the statistics of all replicas' images. Without it, each replica "
+       "uses those of its own images"},
+      {"Model", "refresh-batch-norm", "WHEN",
+       fmt::format(
+           "Measure mobilenet_v2's batch normalization statistics again before each test: always, never, "
+           "or auto, which does it if an epoch has fewer than {} steps. Without it, a model that "
+           "trains on few images may test at chance for several epochs although it learns",
+           kFewSteps),
+       batch_norm_refresh_name(defaults.refresh_batch_norm)},
   };
 }
 
 std::vector<Flag> training_flags() {
   const TrainOptions defaults;
   return {
-      {"Training", "epochs", "N", "Epochs; each ends with a test on all test images",
+      {"Training", "epochs", "N", "Number of epochs. Each ends with a test on all test images",
        number(defaults.epochs)},
       {"Training", "steps-per-epoch", "N",
-       "Steps of an epoch; the next one goes on where it stopped (default: one pass over the images)"},
-      {"Training", "global-batch-size", "N", "Images of a step over all replicas",
+       "Steps in an epoch. The next epoch continues where the last one stopped (default: one pass over "
+       "the images)"},
+      {"Training", "global-batch-size", "N", "Images in a step, over all replicas",
        number(defaults.global_batch_size)},
-      {"Training", "per-replica-batch-size", "N", "Instead: images of a step on each replica"},
+      {"Training", "per-replica-batch-size", "N",
+       "Images in a step on each replica, instead of --global-batch-size"},
       {"Training", "accumulate-steps", "N",
-       "Pieces that each replica computes its images of a step in, one after another, so that a larger batch "
-       "fits into memory: the step is the same",
+       "Compute each step in N pieces, one after another, so that a larger batch fits into memory. The "
+       "result is the same",
        number(defaults.accumulate_steps)},
-      {"Training", "early-stopping", "N", "Stop after N epochs without a better validation loss; 0: never",
+      {"Training", "early-stopping", "N",
+       "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},
       {"Training", "precision", "NAME",
-       "float32 (on GPUs with TF32 in convolutions, as in PyTorch), ieee (float32 without TF32), float64 "
-       "(model and images in it), tf32 (GPUs: float32 with TF32 in products and convolutions), "
-       "bfloat16 or float16 (forward and backward in it where that is accurate enough, parameters in "
-       "float32; "
-       "float16 scales the loss). float16 is slow on a CPU",
+       "Precision of the training. float32: as in PyTorch, GPUs use TF32 in convolutions. ieee: "
+       "float32 without TF32. tf32: float32 with TF32 in matrix products, too (GPUs). float64. "
+       "bfloat16 or float16: mixed precision with parameters in float32; float16 also scales the loss, "
+       "and is slow on CPUs",
        precision_name(defaults.precision)},
       {"Training", "cuda-graph", "",
-       "GPUs: capture a step once as a CUDA graph, and replay it from then on: the same results with less "
-       "work for the host, which counts where batches are small"},
+       "On GPUs, capture a step as a CUDA graph once and replay it. Results stay the same. Small "
+       "batches become faster, because the host has less to do"},
       {"Training", "no-cudnn-benchmark", "",
-       "One GPU in a process: let cuDNN choose its convolution algorithms by rules, instead of measuring "
-       "which "
-       "is fastest. Runs with equal seeds are then more likely to be equal"},
-      {"Training", "optimizer", "NAME", "adam, adamw, sgd", optimizer_name(defaults.optimizer)},
+       "Let cuDNN choose convolution algorithms by rules instead of measurements, so that runs with "
+       "equal seeds are more likely to be equal. For processes with one GPU"},
+      {"Training", "optimizer", "NAME", "adam, adamw or sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",
-       "cosine (falls to 0 over all epochs' steps, along half a cosine), constant, step (falls every "
-       "--schedule-step-epochs) or reduce_on_plateau (falls after --schedule-step-epochs without a better "
-       "validation loss)",
+       "cosine falls to 0 over all steps. constant. step falls every --schedule-step-epochs epochs. "
+       "reduce_on_plateau falls after --schedule-step-epochs epochs without a better validation loss",
        schedule_name(defaults.schedule)},
-      {"Training", "schedule-step-epochs", "N", "Epochs of step and reduce_on_plateau (there)",
+      {"Training", "schedule-step-epochs", "N",
+       "Epochs between falls of the schedules step and reduce_on_plateau",
        number(defaults.schedule_step_epochs)},
       {"Training", "schedule-factor", "X",
-       "What step and reduce_on_plateau multiply the learning rate by, above 0 and below 1",
+       "Factor of each fall of the schedules step and reduce_on_plateau, between 0 and 1",
        number(defaults.schedule_factor)},
       {"Training", "warmup-epochs", "X",
-       "Epochs, or a fraction of one, in which the learning rate rises from 0 before its schedule begins",
+       "Raise the learning rate from 0 during the first X epochs, which may be a fraction of one. The "
+       "schedule starts afterwards",
        number(defaults.warmup_epochs)},
       {"Training", "scale-learning-rate", "",
-       "Multiply the learning rate by global batch size / base batch size"},
-      {"Training", "base-batch-size", "N", "The batch size that --learning-rate is meant for",
+       "Multiply the learning rate by (global batch size / base batch size)"},
+      {"Training", "base-batch-size", "N", "Batch size that --learning-rate is meant for",
        number(defaults.base_batch_size)},
-      {"Training", "momentum", "X", "Of sgd", number(defaults.momentum)},
+      {"Training", "momentum", "X", "Momentum of sgd", number(defaults.momentum)},
       {"Training", "clip-norm", "X",
-       "Scale the gradients down where their norm over all parameters is larger (default: any norm)"},
+       "Scale gradients down if their norm over all parameters exceeds X (default: no limit)"},
       {"Training", "init-weights", "PATH",
-       "Start with the weights of another run: those of the same names and shapes are taken, the others "
-       "listed; the optimizer starts anew"},
-      {"Training", "strict", "", "Refuse --init-weights unless every name and shape fits"},
-      {"Training", "seed", "N", "Seed of everything random: equal seeds, equal results",
+       "Start with the weights in a file. Takes those whose names and shapes fit, and lists the "
+       "others. The optimizer starts anew"},
+      {"Training", "strict", "", "Refuse --init-weights unless all names and shapes fit"},
+      {"Training", "seed", "N", "Seed of all random numbers. Equal seeds give equal results",
        number(defaults.seed)},
   };
 }
@@ -118,40 +133,39 @@ std::vector<Flag> record_flags() {
   const TrainOptions defaults;
   return {
       {"Run", "config", "FILE",
-       "Take the values of a configuration file, such as the config.json of an earlier run, which repeats "
-       "that run; flags beside it win",
+       "Read flags from a configuration file. The config.json in a run's folder repeats that run. "
+       "Flags on the command line override the file",
        "", FlagRole::kAction},
       {"Run", "run-dir", "DIR",
-       "Record the run in a new folder: config.json, metrics, TensorBoard's files, checkpoints, report.html",
+       "Record the run in a new folder: config.json, metrics, TensorBoard files, checkpoints and "
+       "report.html",
        "", FlagRole::kProcess},
-      {"Run", "log-every", "N", "Steps between two whose metrics are recorded there",
-       number(defaults.log_every)},
-      {"Run", "profile", "N", "Record a profile of N steps there (default: none)"},
+      {"Run", "log-every", "N", "Record metrics in --run-dir every N steps", number(defaults.log_every)},
+      {"Run", "profile", "N", "Record a profile of N steps in --run-dir (default: none)"},
       {"Run", "backup-dir", "DIR",
-       "Save the training in a folder as it goes, so that the same command goes on where it ended, to the "
-       "step: "
-       "after a signal, a crash or a lost machine. Worker 0 writes there",
+       "Save the training in a folder while it runs. After a signal, a crash or a lost machine, the "
+       "same command resumes at the exact step. Worker 0 writes the folder",
        "", FlagRole::kProcess},
-      {"Run", "save-every", "TIME", "Between two checkpoints there: epoch, 3 epochs, 500 steps, 10 minutes",
+      {"Run", "save-every", "TIME",
+       "How often to save to --backup-dir: epoch, 3 epochs, 500 steps or 10 minutes, for example",
        defaults.save_every},
       {"Run", "shard-backup", "",
-       "With several workers each writes a part of a checkpoint: --backup-dir is a folder that all share, "
-       "such "
-       "as on a network file system"},
+       "Let each of several workers write a part of a checkpoint. --backup-dir must be on a file "
+       "system that all workers share"},
       {"Run", "resume", "FROM",
-       "auto (the newest whole checkpoint in --backup-dir, if there is one), never, or the path of a "
-       "checkpoint or of a folder with some",
+       "auto resumes from the newest complete checkpoint in --backup-dir, if there is one. never "
+       "starts anew. Or the path of a checkpoint, or of a folder of checkpoints",
        defaults.resume, FlagRole::kProcess},
       {"Run", "check-replicas", "N",
-       "Steps between two comparisons of all replicas' parameters and optimizer states, bit by bit; 0: none",
+       "Compare the parameters and optimizer states of all replicas bit by bit every N steps; 0 never "
+       "does",
        number(defaults.check_replicas)},
       {"Run", "on-not-finite", "ACTION",
-       "Where a loss, a parameter or an optimizer's state is NaN or infinite on any replica: stop; skip "
-       "(look "
-       "after every step, and undo one that has led to it); roll_back (look after every 100 steps of an "
-       "epoch "
-       "and at its end, and undo all since the last look)",
+       "What to do if a loss, a parameter or an optimizer state becomes NaN or infinite. stop ends "
+       "with an error. skip checks after every step and undoes the step. roll_back checks every 100 "
+       "steps and at the end of the epoch, and undoes all steps since the last check",
        not_finite_name(defaults.on_not_finite)},
+      retryable_exit_code_flag(),
       {"Run", "quiet", "", "Print errors only"},
   };
 }
@@ -160,21 +174,20 @@ namespace {
 
 constexpr const char* kExamples =
     "\nExamples:\n"
-    "  train_images                                          # digits that it draws itself\n"
-    "  train_images --data data/mnist --replicas 2           # MNIST, two replicas\n"
-    "  train_images --data mnist.zip --model mobilenet_v2 --strategy mirrored --devices gpu:0,gpu:1 \\\n"
-    "    --global-batch-size 256 --scale-learning-rate      # learning rate 0.008\n"
-    "  train_images --devices gpu:0 --replicas-per-device 2  # two replicas on one GPU\n"
-    "  train_images --run-dir runs/a --early-stopping 3      # recorded, to be seen in runs/a/report.html\n"
+    "  train_images                                 # on digits that it generates\n"
+    "  train_images --data data/mnist --replicas 2  # on MNIST, with two replicas\n"
+    "  train_images --data mnist.zip --model mobilenet_v2 --devices gpu:0,gpu:1 \\\n"
+    "    --global-batch-size 256 --scale-learning-rate        # learning rate 0.008\n"
+    "  train_images --devices gpu:0 --replicas-per-device 2   # two replicas on one GPU\n"
+    "  train_images --run-dir runs/a --early-stopping 3       # recorded; open runs/a/report.html\n"
     "  train_images --config runs/a/config.json --run-dir runs/b --seed 2\n"
-    "                                                       # the same with another seed\n"
-    "  train_images --backup-dir b --save-every '500 steps'  # goes on where it ended when run again\n"
-    "  scripts/launch_local.sh 2 train_images                # two worker processes on this machine\n"
-    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder, 5 replicas or "
-    "workers that lost each "
-    "other,\n"
-    "6 loss not finite or replicas that differ, 7 out of memory, threads or a GPU, 130 and 143 stopped\n"
-    "by SIGINT or SIGTERM after the step it was in.\n";
+    "                                                         # the same with another seed\n"
+    "  train_images --backup-dir b --save-every '500 steps'   # run it again to resume\n"
+    "  lockstep_launch_local 2 train_images                   # two worker processes\n"
+    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder,\n"
+    "5 replicas or workers that lost each other, 6 loss not finite or replicas that differ,\n"
+    "7 out of memory, threads or a GPU. 130 and 143: stopped by SIGINT or SIGTERM, after finishing the\n"
+    "step.\n";
 
 void append(std::vector<Flag>& flags, std::vector<Flag> more) {
   for (auto& flag : more) flags.push_back(std::move(flag));
@@ -194,6 +207,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
       .dependents = {{"image-size", "model"},
                      {"head", "model"},
                      {"sync-batch-norm", "model"},
+                     {"refresh-batch-norm", "model"},
                      {"momentum", "optimizer"},
                      {"schedule-step-epochs", "learning-rate-schedule"},
                      {"schedule-factor", "learning-rate-schedule"},
@@ -212,8 +226,8 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
   return table;
 }
 
-std::string help_text(const std::vector<std::string>& strategies) {
-  return help_text(train_flags(strategies));
+std::string help_text(const std::vector<std::string>& strategies, const std::string& program) {
+  return help_text(train_flags(strategies), program);
 }
 
 }  // namespace lockstep::apps

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"
 
@@ -75,7 +76,7 @@ void read_model(const Arguments& given, TrainOptions& options) {
       "model", {{"simple_cnn", ModelKind::kSimpleCnn}, {"mobilenet_v2", ModelKind::kMobileNetV2}},
       options.model);
   const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
-  for (const std::string flag : {"head", "sync-batch-norm"}) {
+  for (const std::string flag : {"head", "sync-batch-norm", "refresh-batch-norm"}) {
     if (is_mobilenet || !given.has(flag) || given.text(flag) == "false") continue;
     given.refuse_beside(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
   }
@@ -83,6 +84,11 @@ void read_model(const Arguments& given, TrainOptions& options) {
       "head", {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}},
       options.head);
   options.sync_batch_norm = given.is_on("sync-batch-norm");
+  options.refresh_batch_norm = given.choice<BatchNormRefresh>("refresh-batch-norm",
+                                                              {{"auto", BatchNormRefresh::kAuto},
+                                                               {"always", BatchNormRefresh::kAlways},
+                                                               {"never", BatchNormRefresh::kNever}},
+                                                              options.refresh_batch_norm);
   options.image_size =
       given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
 }
@@ -145,6 +151,7 @@ void read_backup(const Arguments& given, TrainOptions& options) {
   options.shard_backup = given.is_on("shard-backup");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
+  options.retryable_exit_code = read_retryable_exit_code(given);
 }
 
 }  // namespace lockstep::apps

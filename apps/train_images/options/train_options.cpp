@@ -16,6 +16,18 @@ std::string head_name(HeadKind head) {
   return head == HeadKind::kFlattenedDense ? "flattened_dense" : "global_average";
 }
 
+std::string batch_norm_refresh_name(BatchNormRefresh refresh) {
+  switch (refresh) {
+    case BatchNormRefresh::kAlways:
+      return "always";
+    case BatchNormRefresh::kNever:
+      return "never";
+    case BatchNormRefresh::kAuto:
+      break;
+  }
+  return "auto";
+}
+
 std::string optimizer_name(OptimizerKind optimizer) {
   switch (optimizer) {
     case OptimizerKind::kAdam:
@@ -80,6 +92,10 @@ TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_t
                              ? options.steps_per_epoch
                              : (num_train + plan.global_batch_size - 1) / plan.global_batch_size;
   plan.num_steps = plan.steps_per_epoch * options.epochs;
+  const bool is_wanted = options.refresh_batch_norm == BatchNormRefresh::kAuto
+                             ? plan.steps_per_epoch < kFewSteps
+                             : options.refresh_batch_norm == BatchNormRefresh::kAlways;
+  plan.refreshes_batch_norm = is_wanted && options.model == ModelKind::kMobileNetV2;
   plan.learning_rate =
       options.scale_learning_rate
           ? scaled_learning_rate(options.learning_rate, plan.global_batch_size, options.base_batch_size)

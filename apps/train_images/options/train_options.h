@@ -12,6 +12,7 @@ namespace lockstep::apps {
 
 enum class ModelKind { kMobileNetV2, kSimpleCnn };
 enum class HeadKind { kGlobalAverage, kFlattenedDense };
+enum class BatchNormRefresh { kAuto, kAlways, kNever };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
 enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
 enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16 };
@@ -20,10 +21,15 @@ enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16
 std::string image_cache_name(ImageCache cache);
 std::string model_name(ModelKind model);
 std::string head_name(HeadKind head);
+std::string batch_norm_refresh_name(BatchNormRefresh refresh);
 std::string optimizer_name(OptimizerKind optimizer);
 std::string schedule_name(ScheduleKind schedule);
 std::string not_finite_name(NotFiniteAction action);
 std::string precision_name(PrecisionKind precision);
+
+/// In an epoch with fewer steps, the running statistics of batch normalization lag too far behind the
+/// weights.
+inline constexpr int64_t kFewSteps = 100;
 
 /// Options of a training run, as given on the command line. help_text() explains the flags.
 struct TrainOptions : StrategyChoice {
@@ -37,6 +43,9 @@ struct TrainOptions : StrategyChoice {
   HeadKind head = HeadKind::kGlobalAverage;  ///< for MobileNetV2
   int64_t image_size = 28;                   ///< height and width in pixels
   bool sync_batch_norm = false;              ///< for MobileNetV2: use statistics of the global batch
+  /// For MobileNetV2: whether to measure running statistics anew before each test; kAuto: if an epoch has
+  /// fewer than kFewSteps steps.
+  BatchNormRefresh refresh_batch_norm = BatchNormRefresh::kAuto;
 
   bool cuda_graph = false;
   bool cudnn_benchmark = true;
@@ -74,6 +83,7 @@ struct TrainOptions : StrategyChoice {
   std::string save_every = "epoch";  ///< as SaveInterval::parse() reads it
   bool shard_backup = false;         ///< each worker writes a part: BackupOptions::sharded
   std::string resume = "auto";       ///< auto, never, or a path: BackupOptions::resume
+  int retryable_exit_code = 0;       ///< of failures that another start may mend; 0: none
 
   bool operator==(const TrainOptions&) const = default;
 };
@@ -84,6 +94,7 @@ struct TrainPlan {
   int64_t steps_per_epoch = 0;
   double learning_rate = 0;  ///< of the first step
   int64_t num_steps = 0;     ///< over all epochs
+  bool refreshes_batch_norm = false;
 };
 
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train);

@@ -28,7 +28,8 @@ NamedValues model_values(const TrainOptions& options) {
   return {{"model", model_name(options.model)},
           {"image-size", options.image_size},
           {"head", where(is_mobilenet, head_name(options.head))},
-          {"sync-batch-norm", where(is_mobilenet, options.sync_batch_norm)}};
+          {"sync-batch-norm", where(is_mobilenet, options.sync_batch_norm)},
+          {"refresh-batch-norm", where(is_mobilenet, batch_norm_refresh_name(options.refresh_batch_norm))}};
 }
 
 NamedValues training_values(const TrainOptions& options) {
@@ -71,6 +72,7 @@ NamedValues record_values(const TrainOptions& options) {
           {"shard-backup", where(is_saved, options.shard_backup)},
           {"resume", where(is_saved, options.resume)},
           {"on-not-finite", not_finite_name(options.on_not_finite)},
+          {"retryable-exit-code", count(options.retryable_exit_code)},
           {"quiet", options.quiet}};
 }
 

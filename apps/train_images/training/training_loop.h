@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
 #include "lockstep/apps/train_images/training/precision_choice.h"
 #include "lockstep/apps/train_images/training/training.h"
+#include "lockstep/training/callbacks/refresh_batch_norm.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/metrics/confusion_matrix.h"
 #include "lockstep/training/metrics/loss_functions.h"
@@ -51,6 +53,11 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                    .validation = test_images,
                    .callbacks = run.callbacks,
                    .micro_batches = options.accumulate_steps};
+  if (run.plan.refreshes_batch_norm) {
+    fit.callbacks.push_back(refresh_batch_norm(trainer.model(), batches_of(run.data.train, options.seed),
+                                               {.max_batches = std::min(run.plan.steps_per_epoch, kFewSteps),
+                                                .autocast = autocast_dtype(options.precision)}));
+  }
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   auto history = trainer.fit(images, fit);
   if (run.is_recorded && !run.is_interrupted()) record_misclassified(run, trainer.predict(test_images));

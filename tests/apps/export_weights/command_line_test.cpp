@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
@@ -46,6 +48,11 @@ TEST(ExportCommandLine, SaysWhatWasExpected) {
               HasSubstr("--forse: expected a flag of this program (did you mean --force?)"));
   EXPECT_THAT(export_refusal({"a", "b.onnx"}),
               HasSubstr("OUT: expected a name that ends in .safetensors, .pt or .pth, but got 'b.onnx'"));
+}
+
+TEST(ExportCommandLine, HelpFitsIntoATerminalOf100Columns) {
+  std::istringstream help(export_help_text());
+  for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
 }  // namespace

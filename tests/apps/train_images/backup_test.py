@@ -143,6 +143,18 @@ class BackupTest(unittest.TestCase):
         self.assertRegex(result.stderr, rf"passed over a damaged checkpoint: {path}: \S+: expected bytes")
         self.check_end(result)
 
+    def test_sigterm_ends_with_the_retryable_exit_code_once_the_training_is_saved(self):
+        for number, code in ((signal.SIGTERM, 200), (signal.SIGINT, 130)):
+            with self.subTest(number.name):
+                step = self.newest_step() + 1
+                process = self.start("--save-every", "5 steps", "--retryable-exit-code", "200")
+                self.await_step(step, process)
+                process.send_signal(number)
+                _, said = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, code, said)
+                self.assertIn("to go on from there:", said)
+        self.check_end(self.run_on())
+
     def test_without_a_whole_checkpoint_it_ends_with_4(self):
         self.run_on("--steps-per-epoch", "2")
         for path in self.folder.glob("checkpoint-*/state.pt"):

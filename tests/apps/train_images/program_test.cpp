@@ -139,6 +139,18 @@ TEST(TrainImagesProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
   expect_refusal(result, 7, {"out of memory"});
 }
 
+TEST(TrainImagesProgram, EndsWithTheRetryableExitCodeIfAnotherStartMayHelp) {
+  const std::vector<std::string> retryable{"--retryable-exit-code", "200"};
+  auto large =
+      short_training({"--model", "mobilenet_v2", "--image-size", "1024", "--global-batch-size", "64"});
+  large.insert(large.end(), retryable.begin(), retryable.end());
+  if (std::string(LOCKSTEP_TEST_SANITIZER) == "")  // which reserves more than any limit
+    expect_refusal(train_images(large, {.memory_limit = uint64_t{4} << 30}), 200, {"out of memory"});
+  expect_refusal(train_images({"--data", "/no/such/folder", "--retryable-exit-code", "200"}), 3,
+                 {"no such file or folder"});
+  expect_refusal(train_images({"--retryable-exit-code", "5"}), 2, {"--retryable-exit-code: ", "128 to 255"});
+}
+
 TEST(TrainImagesProgram, TakesTheFolderThatTheVariableNames) {
   const TemporaryFolder folder;
   expect_refusal(train_images({}, {.variables = {{"LOCKSTEP_MNIST_DIR", folder.path()}}}), 3,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <sstream>
 #include <variant>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
@@ -205,6 +206,11 @@ TEST(CompareOptions, HelpListsTheFlagsForPeopleOnly) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
   EXPECT_THAT(help, Not(HasSubstr("--measure")));
+}
+
+TEST(CompareOptions, HelpFitsIntoATerminalOf100Columns) {
+  std::istringstream help(compare_help_text(kNames));
+  for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
 }  // namespace

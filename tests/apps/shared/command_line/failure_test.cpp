@@ -14,7 +14,9 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/folder_lock.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/strategies/coordinator/cluster_coordinator.h"
 #include "lockstep/training/callbacks/nan_guard.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 
@@ -37,9 +39,11 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(DataError("x")).exit_code, 3);
   EXPECT_EQ(of(CheckpointError("x")).exit_code, 4);
   EXPECT_EQ(of(RunDirectoryError("x")).exit_code, 4);
+  EXPECT_EQ(of(FolderInUse("x")).exit_code, 4);
   EXPECT_EQ(of(NotFinite({.epoch = 1, .step = 2, .device = "cpu:0"})).exit_code, 6);
   EXPECT_EQ(of(CollectiveAborted("x")).exit_code, 5);
   EXPECT_EQ(of(CollectiveMismatch("x")).exit_code, 5);
+  EXPECT_EQ(of(ClosureCancelled("x")).exit_code, 5);
   EXPECT_EQ(of(BackendError("x")).exit_code, 5);
   EXPECT_EQ(of(ClusterError("x")).exit_code, 5);
   EXPECT_EQ(of(PeerLost("x")).exit_code, 5);

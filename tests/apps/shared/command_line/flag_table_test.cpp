@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "lockstep/tests/support/temporary_folder.h"
+
 namespace lockstep::apps {
 namespace {
 
@@ -44,6 +48,20 @@ TEST(FlagTable, HelpNamesTheProgramItsOperandsFlagsDefaultsAndExamples) {
   EXPECT_THAT(help, HasSubstr("--limit N  At most so many (default: 10)\n"));
   EXPECT_THAT(help, HasSubstr("-h, --help"));
   EXPECT_THAT(help, EndsWith("\nExamples:\n  count .\n"));
+}
+
+TEST(FlagTable, HelpOfAProgramCalledByItsPathSaysHowToPutItIntoPath) {
+  const auto table = table_of_counting();
+  const std::string by_name = help_text(table);
+  EXPECT_EQ(help_text(table, "count"), by_name);
+  EXPECT_EQ(help_text(table, "/no/such/folder/count"), by_name);
+  const testing::TemporaryFolder folder;
+  const std::string link = folder.path() + "/link";
+  std::filesystem::create_directory(folder.path() + "/bin");
+  std::filesystem::create_directory_symlink(folder.path() + "/bin", link);
+  const std::string bin = std::filesystem::canonical(link).string();
+  EXPECT_THAT(help_text(table, link + "/count"),
+              EndsWith("\n  export PATH=\"" + bin + ":$PATH\"\n\nExamples:\n  count .\n"));
 }
 
 TEST(FlagTable, ListsNoFlagThatTheProgramGivesToItself) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
@@ -110,12 +112,13 @@ TEST(CommandLine, ReadsEveryDataFlag) {
 }
 
 TEST(CommandLine, ReadsEveryModelFlag) {
-  const auto options = options_of(
-      {"--model", "mobilenet_v2", "--image-size", "96", "--head", "flattened_dense", "--sync-batch-norm"});
+  const auto options = options_of({"--model", "mobilenet_v2", "--image-size", "96", "--head",
+                                   "flattened_dense", "--sync-batch-norm", "--refresh-batch-norm", "never"});
   EXPECT_EQ(options.model, ModelKind::kMobileNetV2);
   EXPECT_EQ(options.image_size, 96);
   EXPECT_EQ(options.head, HeadKind::kFlattenedDense);
   EXPECT_TRUE(options.sync_batch_norm);
+  EXPECT_EQ(options.refresh_batch_norm, BatchNormRefresh::kNever);
 }
 
 TEST(CommandLine, TakesTheModelsOwnImageSize) {
@@ -285,6 +288,9 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
   EXPECT_THAT(refusal({"--head", "global_average"}), HasSubstr("expected it with --model mobilenet_v2 only"));
   EXPECT_EQ(refusal({"--sync-batch-norm"}),
             "--sync-batch-norm: expected it with --model mobilenet_v2 only, but got --model simple_cnn");
+  EXPECT_EQ(refusal({"--refresh-batch-norm", "always"}),
+            "--refresh-batch-norm always: expected it with --model mobilenet_v2 only, but got --model "
+            "simple_cnn");
 }
 
 TEST(CommandLine, RefusesFlagsWithoutTheOneThatTheyNeed) {
@@ -429,6 +435,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--image-size",
                                  "--head",
                                  "--sync-batch-norm",
+                                 "--refresh-batch-norm",
                                  "--epochs",
                                  "--steps-per-epoch",
                                  "--global-batch-size",
@@ -445,6 +452,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--seed",
                                  "--run-dir",
                                  "--config",
+                                 "--retryable-exit-code",
                                  "--quiet",
                                  "--init-weights",
                                  "--strict",
@@ -470,10 +478,16 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
 TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
   const std::string help = help_text({});
   const std::string codes = help.substr(help.find("Exit codes: "));
-  for (const std::string code : {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 5 replicas",
-                                 "\n6 loss not finite", " 7 out of memory", " 130 and 143 stopped"}) {
+  for (const std::string code :
+       {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 4 checkpoint", "\n5 replicas",
+        " 6 loss not finite", "\n7 out of memory", " 130 and 143: stopped"}) {
     EXPECT_THAT(codes, HasSubstr(code));
   }
+}
+
+TEST(CommandLine, HelpFitsIntoATerminalOf100Columns) {
+  std::istringstream help(help_text({"default", "mine"}, "/bin/train_images"));
+  for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
 }  // namespace

@@ -115,6 +115,42 @@ TEST(Configuration, ShowsACudaGraphWhereThereIsOne) {
               HasSubstr("CUDA graph       of each step, replayed after a few calls\n"));
 }
 
+TEST(Configuration, AdvisesASmallerBatchIfFewImagesMakeFewSteps) {
+  const auto text_of = [](int64_t num_train, int64_t batch, int num_replicas, int64_t steps_per_epoch = 0) {
+    ResolvedRun run = two_replicas();
+    run.num_train = num_train;
+    run.num_replicas = num_replicas;
+    run.options.global_batch_size = batch;
+    run.options.steps_per_epoch = steps_per_epoch;
+    run.plan = make_plan(run.options, num_replicas, num_train);
+    return configuration_text(run);
+  };
+  EXPECT_THAT(
+      text_of(1000, 64, 1),
+      HasSubstr("epochs           5 of 16 steps\n"
+                "                 few steps for so few images: --global-batch-size 16 makes 63 of them, "
+                "and usually learns more\n"));
+  EXPECT_THAT(text_of(1000, 64, 4), HasSubstr("--global-batch-size 32 makes 32 of them"));
+  EXPECT_THAT(text_of(30, 64, 1), HasSubstr("--global-batch-size 8 makes 4 of them"));
+  EXPECT_THAT(text_of(1000, 16, 1), Not(HasSubstr("few steps")));
+  EXPECT_THAT(text_of(1000, 64, 8), Not(HasSubstr("few steps"))) << "no replica is to have fewer than 8";
+  EXPECT_THAT(text_of(60000, 64, 1, 16), Not(HasSubstr("few steps"))) << "they were asked for";
+}
+
+TEST(Configuration, SaysWhenBatchNormIsRefreshed) {
+  ResolvedRun run = two_replicas();
+  EXPECT_THAT(configuration_text(run), Not(HasSubstr("batch norm")));
+  run.options.model = ModelKind::kMobileNetV2;
+  run.plan = make_plan(run.options, run.num_replicas, run.num_train);
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("\nbatch norm       statistics measured again before each test, as an epoch has few "
+                        "steps\n"));
+  run.options.refresh_batch_norm = BatchNormRefresh::kAlways;
+  run.plan = make_plan(run.options, run.num_replicas, 60000);
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("\nbatch norm       statistics measured again before each test\n"));
+}
+
 TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
   ResolvedRun run = two_replicas();
   EXPECT_THAT(configuration_text(run), Not(HasSubstr("momentum")));

@@ -28,6 +28,20 @@ TEST(TrainPlan, TakesOnePassOverTheImagesForAnEpoch) {
   EXPECT_EQ(make_plan(options, 1, 60000).steps_per_epoch, 7);
 }
 
+TEST(TrainPlan, RefreshesBatchNormIfEpochsHaveFewSteps) {
+  TrainOptions options{.model = ModelKind::kMobileNetV2, .global_batch_size = 64};
+  EXPECT_TRUE(make_plan(options, 1, 1000).refreshes_batch_norm);
+  EXPECT_TRUE(make_plan(options, 1, 99 * 64).refreshes_batch_norm);
+  EXPECT_FALSE(make_plan(options, 1, 100 * 64).refreshes_batch_norm);
+  EXPECT_FALSE(make_plan(options, 1, 60000).refreshes_batch_norm);
+  options.refresh_batch_norm = BatchNormRefresh::kNever;
+  EXPECT_FALSE(make_plan(options, 1, 1000).refreshes_batch_norm);
+  options.refresh_batch_norm = BatchNormRefresh::kAlways;
+  EXPECT_TRUE(make_plan(options, 1, 60000).refreshes_batch_norm);
+  options.model = ModelKind::kSimpleCnn;
+  EXPECT_FALSE(make_plan(options, 1, 1000).refreshes_batch_norm);
+}
+
 TEST(TrainPlan, CountsTheStepsOfAllEpochs) {
   EXPECT_EQ(make_plan({.global_batch_size = 64, .epochs = 3}, 1, 60000).num_steps, 3 * 938);
   EXPECT_EQ(make_plan({.epochs = 3, .steps_per_epoch = 7}, 1, 60000).num_steps, 21);

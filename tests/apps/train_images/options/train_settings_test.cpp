@@ -59,6 +59,8 @@ Words good_values(const Flag& flag) {
       {"image-cache", {"host", "device"}},
       {"model", {"simple_cnn", "mobilenet_v2"}},
       {"head", {"global_average", "flattened_dense"}},
+      {"refresh-batch-norm", {"auto", "always", "never"}},
+      {"retryable-exit-code", {"128", "200", "255"}},
       {"precision", {"float32", "ieee", "float64", "tf32", "bfloat16", "float16"}},
       {"optimizer", {"adam", "adamw", "sgd"}},
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
@@ -99,6 +101,7 @@ TrainOptions lasting(TrainOptions options) {
     options.resume = defaults.resume;
   }
   options.task_index = -1;
+  options.retryable_exit_code = 0;
   return options;
 }
 
