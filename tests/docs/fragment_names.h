@@ -44,6 +44,7 @@ struct Program {
   Mirrored<SimpleCnn>& model;
   Mirrored<FusedAdam>& optimizer;
   Mirrored<GradScaler>& scaler;
+  Mirrored<CategoricalAccuracy>& accuracy;
   DistributedDataset<Example>& batches;
   PerReplica<Example>& batch;
   Trainer<SimpleCnn>& trainer;
