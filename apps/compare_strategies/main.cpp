@@ -42,8 +42,12 @@ std::string place_of_data(const ComparedWork& work) {
   const auto absolute = [](const std::string& path) {
     return std::filesystem::absolute(path).lexically_normal().string();
   };
-  if (const auto* clicks = std::get_if<CtrOptions>(&work))
-    return clicks->data == "generated" ? clicks->data : absolute(clicks->data);
+  if (const auto* clicks = std::get_if<CtrOptions>(&work)) {
+    if (is_generated(*clicks)) return clicks->data.front();
+    std::string places;
+    for (const auto& place : clicks->data) places += (places.empty() ? "" : ",") + absolute(place);
+    return places;
+  }
   const DataLocation data = locate_data(std::get<TrainOptions>(work).data);
   return data.path.empty() ? data.why : absolute(data.path);
 }

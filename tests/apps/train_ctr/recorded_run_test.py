@@ -135,6 +135,16 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertEqual(config["values"]["strategy"]["value"], "parameter_server")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["run"])
 
+    def test_of_workers_that_step_together_worker_0_records(self):
+        job = train_ctr_case.Job([train_ctr_case.LAUNCHER, 2, train_ctr_case.PROGRAM, *SMALL, "--run-dir", self.record], ENVIRONMENT)
+        self.addCleanup(job.kill)
+        text = self.expect_end(job)
+        self.assertEqual([epoch["step"] for epoch in self.epochs()], [25, 50, 60])
+        self.assertIn(f"AUC {self.epochs()[-1]['validation_auc']:.4f}", text)
+        values = json.loads((self.record / "config.json").read_text(encoding="utf-8"))["values"]
+        self.assertEqual((values["strategy"]["value"], values["strategy"]["origin"]), ("multi_worker", "environment"))
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["run"])
+
     @unittest.skipIf(MISSING, MISSING)
     def test_tensorboard_shows_the_values(self):
         self.train("--run-dir", self.record)

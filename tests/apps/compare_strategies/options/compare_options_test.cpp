@@ -155,7 +155,7 @@ TEST(CompareOptions, ReadsTheWorkOfClicksAsTrainCtrDoes) {
        "7",       "--threads",    "1"});
   const auto& work = std::get<CtrOptions>(options.work);
   EXPECT_EQ(work.model, CtrModelKind::kDlrm);
-  EXPECT_EQ(work.data, "clicks.txt");
+  EXPECT_EQ(work.data, std::vector<std::string>{"clicks.txt"});
   EXPECT_TRUE(work.skip_bad);
   EXPECT_EQ(work.train_rows, 1000);
   EXPECT_EQ(work.table_rows, 64);

@@ -43,6 +43,16 @@ TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
                           Not(HasSubstr("Misclassified")), Not(HasSubstr("Configuration"))));
 }
 
+TEST(ReportTest, CallsTheExamplesByTheirName) {
+  const std::string html = report_html({.title = "run",
+                                        .examples = "rows",
+                                        .epochs = {{.epoch = 1, .images_per_second = 12.5}},
+                                        .totals = {.images = 7}});
+  EXPECT_THAT(html,
+              AllOf(HasSubstr("<dt>Rows trained on</dt><dd>7</dd>"), HasSubstr("<dt>Rows a second</dt>"),
+                    HasSubstr("<figcaption>Rows a second</figcaption>"), Not(HasSubstr("mages"))));
+}
+
 TEST(ReportTest, SaysThatNoImageWasMisclassified) {
   EXPECT_THAT(report_html({.title = "run", .num_misclassified = 0}),
               HasSubstr("None: every image was classified rightly."));
