@@ -192,9 +192,9 @@ struct FittedNorm {
 };
 
 FittedNorm fit_norm_net(bool refreshes) {
-  DefaultStrategy strategy;
   const auto data = drifting_examples();
-  torch::manual_seed(5);
+  torch::manual_seed(5);  // also of the strategy's random streams
+  DefaultStrategy strategy;
   Trainer trainer(
       strategy, [](ReplicaContext&) { return std::make_shared<NormNetImpl<torch::nn::BatchNorm1d>>(0.1); },
       [](const auto& parameters) { return FusedSgd(parameters, FusedSgdOptions(0.1)); }, cross_entropy);
