@@ -64,6 +64,8 @@ std::shared_ptr<const ImageStore> open_store(const std::string& path, const Imag
                                                               .num_threads = options.num_threads,
                                                               .cache_bytes = options.cache_bytes,
                                                               .skip_bad = options.skip_bad,
+                                                              .apply_exif_orientation =
+                                                                  options.apply_exif_orientation,
                                                               .must_fit = is_on_devices(options)});
 }
 
@@ -115,6 +117,10 @@ const std::vector<std::string>& ImageFolder::classes() const {
 
 const std::vector<std::string>& ImageFolder::skipped() const {
   return store_->skipped();
+}
+
+const IgnoredFiles& ImageFolder::ignored_files() const {
+  return store_->folder().ignored;
 }
 
 }  // namespace lockstep

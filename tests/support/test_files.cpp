@@ -80,7 +80,9 @@ Bytes encode_jpeg(const DecodedImage& image, bool progressive) {
   jpeg.image_height = static_cast<JDIMENSION>(image.height);
   jpeg.image_width = static_cast<JDIMENSION>(image.width);
   jpeg.input_components = static_cast<int>(image.channels);
-  jpeg.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB
+                        : image.channels == 4 ? JCS_CMYK
+                                              : JCS_UNKNOWN;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
   if (progressive) jpeg_simple_progression(&jpeg);
