@@ -88,15 +88,16 @@ struct ImageFolderOptions {
 class ImageFolder {
  public:
   /// Blocks until the images are decoded. Throws DataError if the path is not a class folder, a class has no
-  /// images, or the archive is damaged, and ImageError if an image is damaged, unless
-  /// `skip_bad` is set. Throws std::invalid_argument if an option is out of range, or if the images do not fit in a device's cache.
+  /// images, or the archive is damaged, and ImageError if an image is damaged, unless `skip_bad` is set. The
+  /// message says what was found instead, and which path to pass if the classes lie one folder deeper. Throws
+  /// std::invalid_argument if an option is out of range, or if the images do not fit in a device's cache.
   explicit ImageFolder(const std::string& path, const ImageFolderOptions& options = {});
 
   std::optional<size_t> size() const;
 
   /// Blocks on reading and decoding files for images beyond the cache, in parallel. Throws DataError naming a
-  /// file that is damaged, or has since been deleted or shortened: of several, the first in the order of `indices`.
-  /// With ImageCache::kDevice, `data` is the indices, int64 [n].
+  /// file that is damaged, or has since been deleted or shortened: of several, the first in the order of
+  /// `indices`. With ImageCache::kDevice, `data` is the indices, int64 [n].
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
 
   /// With ImageCache::kDevice, expects indices, and blocks at the first batch on a GPU until all images are

@@ -22,7 +22,7 @@ struct ImageData {
   ImageDataset train;
   ImageDataset test;
   int64_t num_classes = 10;
-  int64_t num_skipped = 0;  ///< damaged files that were left out
+  std::vector<std::string> skipped = {};  ///< one message for each image that was left out
 };
 
 /// Returns the number of channels: grey for SimpleCnn, RGB for MobileNetV2.

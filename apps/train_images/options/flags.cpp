@@ -24,12 +24,15 @@ std::vector<Flag> data_flags() {
   return {
       {"Data", "data", "PATH",
        "auto, generated, or a path: a folder with MNIST's IDX files (plain or .gz), or a folder or zip with "
-       "train/ and test/, each with one folder of PNG or JPEG images a class. auto takes "
+       "train/ and test/, each with one folder of PNG, JPEG or WebP images a class. auto takes "
        "$LOCKSTEP_MNIST_DIR, ./data/mnist or ./mnist.zip, else generated digits",
        defaults.data},
       {"Data", "limit-train", "N", "Train on N images only (default: all)"},
       {"Data", "limit-test", "N", "Test on N images only (default: all)"},
-      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and say how many"},
+      {"Data", "skip-bad", "", "Leave out images that cannot be read, and list them with the reasons"},
+      {"Data", "exif-orientation", "",
+       "Turn photos upright as the EXIF orientation in their files says. By default, images are used as they "
+       "are stored"},
       {"Data", "image-cache", "PLACE",
        "Memory for the images of a folder: host, or device, which also keeps them on each device, so that a "
        "step copies only their indices",

@@ -12,6 +12,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/train_images/options/train_settings.h"
+#include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 
 namespace lockstep::apps {
@@ -42,6 +43,11 @@ HyperparameterValue hyperparameter(const SettingValue& value) {
   return value_text(value);
 }
 
+/// Writes the lines, if there are any.
+void write_lines(const std::string& path, const std::vector<std::string>& lines) {
+  if (!lines.empty()) replace_file(path, c10::Join("\n", lines) + "\n");
+}
+
 }  // namespace
 
 std::string record_folder(const TrainOptions& options) {
@@ -67,6 +73,7 @@ std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun&
     options.configuration.push_back({name, value_text(value), from});
     options.hyperparameters.push_back({name, hyperparameter(value)});
   }
+  write_lines(paths.folder + "/" + kSkippedImagesFile, run.skipped);
   for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
   return std::make_shared<RecordRun>(paths, options);
 }

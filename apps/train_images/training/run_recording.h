@@ -17,7 +17,8 @@ namespace lockstep::apps {
 /// runs/a-2, next to the one of its earlier start.
 std::string record_folder(const TrainOptions& options);
 
-/// Creates the recorder of a run in `paths`, with the run's title, configuration and classes.
+/// Creates the recorder of a run in `paths`, with the run's title, configuration and classes. Lists the
+/// images that were left out in a file of their own, if there are any.
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
                                        const std::map<std::string, Origin>& origins, const ImageData& data);
 

@@ -190,8 +190,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 ClassFolder list_class_folder(const std::string& path) {
   const Location location = locate(path);
-  Listing listing =
-      location.archive.empty() ? list_on_disk(location.directory) : list_in_archive(location);
+  Listing listing = location.archive.empty() ? list_on_disk(location.directory) : list_in_archive(location);
   ClassFolder folder{.path = path,
                      .archive = location.archive,
                      .classes = {},

@@ -35,8 +35,8 @@ class ImageStore {
  public:
   /// Decodes the images for the cache; blocks until done. Throws ImageError for the first bad file. With
   /// `skip_bad`, decodes every file once, even those beyond the cache, removes bad ones from the folder, and
-  /// throws DataError if none is left. Throws std::invalid_argument if `must_fit` is set and the images do not fit, of
-  /// which bad ones are counted, too.
+  /// throws DataError if none is left. Throws std::invalid_argument if `must_fit` is set and the images do
+  /// not fit, of which bad ones are counted, too.
   ImageStore(ClassFolder folder, const ImageStoreOptions& options);
   ~ImageStore();
   ImageStore(const ImageStore&) = delete;

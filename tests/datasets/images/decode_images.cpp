@@ -1,6 +1,7 @@
-// decode_images <folder> <out>: decodes every file of a folder for a test that compares the images with another
-// library's. Writes <out>/<name>.stored, and <out>/<name>.upright with the EXIF orientation applied: height,
-// width and channels in a line, then the pixels. A file that cannot be decoded becomes <out>/<name>.error.
+// decode_images <folder> <out>: decodes every file of a folder for a test that compares the images with
+// another library's. Writes <out>/<name>.stored, and <out>/<name>.upright with the EXIF orientation applied:
+// height, width and channels in a line, then the pixels. A file that cannot be decoded becomes
+// <out>/<name>.error.
 #include <filesystem>
 #include <fstream>
 #include <iostream>

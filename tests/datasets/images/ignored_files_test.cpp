@@ -11,7 +11,7 @@ TEST(IgnoredFiles, AreCountedByKindAndNamed) {
   EXPECT_EQ((IgnoredFiles{{"cat/README"}}.describe()), "1 file without extension: cat/README");
   EXPECT_EQ((IgnoredFiles{{"cat/a.bmp", "cat/b.GIF", "cat/deep.png/", "cat/v1.2/", "dog/c.gif", "dog/x"}}
                  .describe()),
-            "2 folders, 2 .gif, 1 file without extension, 1 .bmp: cat/a.bmp, cat/b.GIF, cat/deep.png/, ...");
+            "2 .gif, 2 folders, 1 file without extension, 1 .bmp: cat/a.bmp, cat/b.GIF, cat/deep.png/, ...");
 }
 
 TEST(IgnoredFiles, OfManyKindsAreSummarised) {

@@ -193,14 +193,12 @@ TEST(PngDecoder, LooksUpPalettes) {
 
 TEST(PngDecoder, DropsAlphaOfSixteenBitsAndATransparentColour) {
   const PngKind grey{.width = 2, .height = 1, .bit_depth = 16, .colour_type = PNG_COLOR_TYPE_GRAY_ALPHA};
-  EXPECT_EQ(
-      decode_png(encode(grey, {{0x0A, 0x0A, 0, 0, 0x14, 0x14, 0xFF, 0xFF}}), "image.png").pixels,
-      (Bytes{10, 20}));
-  Bytes png = encode({.width = 2, .height = 1, .colour_type = PNG_COLOR_TYPE_RGB}, {{1, 2, 3, 4, 5, 6}});
-  Bytes transparent;
-  append_chunk(transparent, "tRNS", {0, 1, 0, 2, 0, 3});
-  png.insert(png.begin() + 33, transparent.begin(), transparent.end());  // after the signature and IHDR
-  EXPECT_EQ(decode_png(png, "image.png").pixels, (Bytes{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(decode_png(encode(grey, {{0x0A, 0x0A, 0, 0, 0x14, 0x14, 0xFF, 0xFF}}), "image.png").pixels,
+            (Bytes{10, 20}));
+  const Bytes png =
+      encode({.width = 2, .height = 1, .colour_type = PNG_COLOR_TYPE_RGB}, {{1, 2, 3, 4, 5, 6}});
+  EXPECT_EQ(decode_png(testing::with_png_chunk(png, "tRNS", {0, 1, 0, 2, 0, 3}), "image.png").pixels,
+            (Bytes{1, 2, 3, 4, 5, 6}));
 }
 
 TEST(PngDecoder, DropsAlpha) {
@@ -266,13 +264,10 @@ TEST(PngDecoder, RefusesEveryFlippedBit) {
 
 TEST(PngDecoder, RefusesAWrongChecksumInAnIgnoredChunk) {
   const Bytes png = testing::encode_png(testing::make_image(2, 2, 1));
-  constexpr size_t kAfterHeader = 8 + 25;
-  Bytes text;
-  append_chunk(text, "tEXt", testing::to_bytes("Title"));
-  Bytes with_text = png;
-  with_text.insert(with_text.begin() + kAfterHeader, text.begin(), text.end());
+  Bytes with_text = testing::with_png_chunk(png, "tEXt", testing::to_bytes("Title"));
   EXPECT_NO_THROW(decode_png(with_text, "image.png"));
-  with_text[kAfterHeader + text.size() - 1] ^= 1;
+  constexpr size_t kAfterHeader = 8 + 25;
+  with_text[kAfterHeader + (with_text.size() - png.size()) - 1] ^= 1;
   expect_data_error(with_text, "CRC");
 }
 
@@ -318,11 +313,10 @@ TEST(PngDecoder, NeverInflatesMoreThanTheImageHolds) {
 
 TEST(PngDecoder, IgnoresTextsThatInflateToALot) {
   const Bytes plain = testing::encode_png(testing::make_image(4, 5, 1));
-  Bytes content{'n', 'a', 'm', 'e', 0, 0}, chunk, png = plain;
+  Bytes content{'n', 'a', 'm', 'e', 0, 0};
   const Bytes text = deflate_zeros(size_t{1} << 29);
   content.insert(content.end(), text.begin(), text.end());
-  append_chunk(chunk, "zTXt", content);
-  png.insert(png.begin() + 33, chunk.begin(), chunk.end());  // after the signature and IHDR
+  const Bytes png = testing::with_png_chunk(plain, "zTXt", content);
   const PeakMemory memory;
   if (!memory.can_be_reset())
     GTEST_SKIP() << "/proc/self/clear_refs cannot be written: no peak to compare with";

@@ -29,16 +29,15 @@ Bytes encode_webp(const DecodedImage& image, bool lossless = true) {
   const auto width = static_cast<int>(image.width);
   const auto height = static_cast<int>(image.height);
   uint8_t* memory = nullptr;
-  const size_t size = lossless
-                          ? WebPEncodeLosslessRGB(image.pixels.data(), width, height, 3 * width, &memory)
-                          : WebPEncodeRGB(image.pixels.data(), width, height, 3 * width, 95, &memory);
+  const size_t size = lossless ? WebPEncodeLosslessRGB(image.pixels.data(), width, height, 3 * width, &memory)
+                               : WebPEncodeRGB(image.pixels.data(), width, height, 3 * width, 95, &memory);
   return taken(memory, size);
 }
 
 void expect_data_error(const Bytes& webp, const std::string& text, const DecodeLimits& limits = {}) {
-  EXPECT_THAT([&] { decode_webp(webp, "broken.webp", limits); },
-              Throws<DataError>(
-                  Property(&DataError::what, AllOf(HasSubstr("broken.webp"), HasSubstr(text)))));
+  EXPECT_THAT(
+      [&] { decode_webp(webp, "broken.webp", limits); },
+      Throws<DataError>(Property(&DataError::what, AllOf(HasSubstr("broken.webp"), HasSubstr(text)))));
 }
 
 TEST(WebpDecoder, ReturnsThePixelsThatLibwebpWrote) {

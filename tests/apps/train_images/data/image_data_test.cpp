@@ -18,8 +18,10 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Bytes;
+using ::testing::ElementsAre;
 using testing::encode_png;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::make_image;
 using testing::TemporaryFolder;
 using testing::to_bytes;
@@ -40,7 +42,7 @@ TEST(LoadImages, DrawsAsManyDigitsAsTheLimitsSayAndOthersToTestOn) {
   EXPECT_EQ(size_of(data.train), 30);
   EXPECT_EQ(size_of(data.test), 20);
   EXPECT_EQ(data.num_classes, 10);
-  EXPECT_EQ(data.num_skipped, 0);
+  EXPECT_THAT(data.skipped, IsEmpty());
   EXPECT_EQ(size_of(load_images({}, {}).train), 60000);
   EXPECT_EQ(size_of(load_images({}, {}).test), 10000);
   EXPECT_FALSE(first_batch(data.train, 20).data.equal(first_batch(data.test, 20).data));
@@ -126,14 +128,15 @@ TEST(LoadImages, RefusesToCacheOtherImagesOnDevices) {
   }
 }
 
-TEST(LoadImages, CountsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
+TEST(LoadImages, ListsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
   const TemporaryFolder folder;
   for (const std::string part : {"train/", "test/"}) {
     folder.write(part + "cat/a.png", encode_png(make_image(28, 28, 1)));
     folder.write(part + "cat/b.png", to_bytes("no image"));
   }
   const auto data = load_images(class_folders(folder), {.skip_bad = true});
-  EXPECT_EQ(data.num_skipped, 2);
+  EXPECT_THAT(data.skipped, ElementsAre(HasSubstr("train/cat/b.png: signature: expected that of a PNG"),
+                                        HasSubstr("test/cat/b.png: signature")));
   EXPECT_EQ(size_of(data.train), 1);
   EXPECT_EQ(size_of(data.test), 1);
   try {
