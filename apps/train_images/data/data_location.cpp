@@ -74,12 +74,12 @@ std::string first_of(const std::vector<std::string>& folders) {
 
 /// Says what is at a path that holds no data.
 std::string what_is_at(const std::string& path) {
-  std::error_code error;
   if (is_listable(path)) {
     const auto folders = list_folders(path);
     return folders.empty() ? "the folder has neither" : "its folders are " + first_of(folders);
   }
-  fs::exists(path, error);
+  std::error_code error;
+  if (fs::exists(path, error)) return "it is neither a folder nor a file";
   return error ? "it cannot be looked at: " + error.message()
                : "there is no such file or folder" + did_you_mean(path, {"auto", "generated"});
 }

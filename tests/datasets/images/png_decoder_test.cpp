@@ -252,12 +252,15 @@ TEST(PngDecoder, RefusesEveryFlippedBit) {
     for (int bit = 0; bit < 8; ++bit) {
       Bytes damaged = png;
       damaged[position] ^= static_cast<uint8_t>(1 << bit);
-      if (position >= png.size() - kEndChunkBytes && position < png.size() - kEndChunkBytes + 4) {
-        // An end chunk that claims to be longer than the file is one that is missing.
-        EXPECT_EQ(decode_png(damaged, "flipped.png").pixels, image.pixels);
-        continue;
+      try {
+        const Bytes pixels = decode_png(damaged, "flipped.png").pixels;
+        // An end chunk that claims to be longer than the rest of the file is as good as a missing one.
+        const bool is_end_length =
+            position >= png.size() - kEndChunkBytes && position < png.size() - kEndChunkBytes + 4;
+        EXPECT_TRUE(is_end_length && pixels == image.pixels) << "byte " << position << ", bit " << bit;
+      } catch (const DataError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("flipped.png"));
       }
-      EXPECT_THROW(decode_png(damaged, "flipped.png"), DataError) << "byte " << position << ", bit " << bit;
     }
   }
 }
