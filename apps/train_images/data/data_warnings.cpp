@@ -13,18 +13,9 @@ std::vector<std::string> data_warnings(const DataLocation& location, const Image
   for (const auto& [part, dataset] : parts) {
     const auto* folder = std::get_if<ImageFolder>(dataset);
     if (folder == nullptr || folder->ignored_files().names.empty()) continue;
-    warnings.push_back(c10::str(location.path, "/", part, ": not used: ", folder->ignored_files().describe(),
+    warnings.push_back(c10::str(location.path, "/", part, ": ignored ", folder->ignored_files().describe(),
                                 "; only .png, .jpg, .jpeg and .webp files directly in the folder of a class "
-                                "are"));
-  }
-  if (const auto* train = std::get_if<ImageFolder>(&data.train); train != nullptr && data.num_classes == 1) {
-    const std::string folder = location.path + "/train";
-    warnings.push_back(
-        c10::str(folder, ": expected one folder of images for each class, but got one folder, ",
-                 train->classes().front(),
-                 ": with a single class there is nothing to learn. Sort the images into folders "
-                 "such as ",
-                 folder, "/cat and ", folder, "/dog"));
+                                "are read"));
   }
   return warnings;
 }

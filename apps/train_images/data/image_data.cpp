@@ -52,6 +52,12 @@ ImageData read_folders(const DataLocation& location, const TrainOptions& options
     throw DataError(location.path + "/test", "class folders",
                     c10::Join(", ", train.classes()) + " as in train/", c10::Join(", ", test.classes()));
   }
+  if (train.classes().size() == 1) {
+    throw DataError(c10::str(location.path,
+                             "/train: expected a folder of images for each of 2 classes or more, such "
+                             "as train/cat/ and train/dog/, but got one folder, ",
+                             train.classes().front(), "/"));
+  }
   const auto num_classes = static_cast<int64_t>(train.classes().size());
   std::vector<std::string> skipped = train.skipped();
   skipped.insert(skipped.end(), test.skipped().begin(), test.skipped().end());

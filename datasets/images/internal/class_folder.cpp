@@ -56,11 +56,15 @@ struct Listing {
   std::map<std::string, std::string> deeper;  // by class: an image one folder deeper, as in `pets/cat/1.png`
 };
 
+std::string joined(const std::string& folder, std::string_view name) {
+  return folder + "/" + std::string(name);
+}
+
 /// Returns an image directly in the folder, or an empty string.
 std::string any_image_in(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& file : fs::directory_iterator(folder, ignored)) {
-    const std::string name = file.path().filename().string();
+    std::string name = file.path().filename().string();
     if (!is_hidden(name) && has_image_extension(name)) return name;
   }
   return "";
@@ -71,12 +75,12 @@ void list_class_on_disk(const fs::path& folder, const std::string& class_name, L
   for (const auto& file : fs::directory_iterator(folder)) {
     const std::string name = file.path().filename().string();
     if (is_hidden(name)) continue;
-    std::string relative = class_name + "/" + name;
+    std::string relative = joined(class_name, name);
     if (has_image_extension(name)) {
       files.push_back({.name = file.path().string()});
     } else if (file.is_directory()) {
       const std::string image = any_image_in(file.path());
-      if (!image.empty()) listing.deeper.try_emplace(class_name, relative + "/" + image);
+      if (!image.empty()) listing.deeper.try_emplace(class_name, joined(relative, image));
       listing.ignored.insert(relative + "/");
     } else {
       listing.ignored.insert(std::move(relative));
@@ -120,14 +124,14 @@ void list_in_class(const std::string& class_name, std::string_view rest, ZipEntr
     if (has_image_extension(name)) {
       files.push_back(std::move(entry));
     } else {
-      listing.ignored.insert(class_name + "/" + std::string(name));
+      listing.ignored.insert(joined(class_name, name));
     }
     return;
   }
-  listing.ignored.insert(class_name + "/" + std::string(name) + "/");
+  listing.ignored.insert(joined(class_name, name) + "/");
   const std::string_view deeper = rest.substr(slash + 1);
   if (deeper.find('/') == std::string_view::npos && !is_hidden(deeper) && has_image_extension(deeper))
-    listing.deeper.try_emplace(class_name, class_name + "/" + std::string(rest));
+    listing.deeper.try_emplace(class_name, joined(class_name, rest));
 }
 
 Listing list_in_archive(const Location& location) {
@@ -149,18 +153,19 @@ Listing list_in_archive(const Location& location) {
   return listing;
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
-[[noreturn]] void throw_no_classes(const std::string& path, const Location& location, IgnoredFiles ignored) {
+[[noreturn]] void throw_no_classes(const std::string& path, const Location& location,
+                                   const IgnoredFiles& ignored) {
   std::string found = "none";
   if (!ignored.names.empty()) {
     found += ", but " + ignored.describe();
   } else if (!location.prefix.empty()) {
-    found += "; the archive's folders are " + joined(list_folders(location.archive));
+    found += "; the archive's folders are " + list_of(list_folders(location.archive));
   }
   throw DataError(path, "class folders", "at least one, as in <path>/<class>/<image>.png", found);
 }

@@ -146,7 +146,7 @@ TEST(BadData, WarnsOfFilesThatAreNotRead) {
   for (const std::string name : {"train/0/1.gif", "train/1/2.bmp", "train/1/3.gif"})
     folder.write(name, png());
   const std::string warning = "train_images: warning: " + folder.path() +
-                              "/train: not used: 2 .gif, 1 .bmp: 0/1.gif, 1/2.bmp, 1/3.gif; only .png, ";
+                              "/train: ignored 2 .gif, 1 .bmp: 0/1.gif, 1/2.bmp, 1/3.gif; only .png, ";
   EXPECT_THAT(train_on(folder.path()).error, HasSubstr(warning));
   EXPECT_EQ(train_on(folder.path(), {"--quiet"}).error, "");
 }
@@ -271,6 +271,13 @@ TEST(BadData, NamesAMissingTestFolder) {
   write_class_folders(folder);
   std::filesystem::remove_all(folder.path() + "/test");
   expect_refused(folder.path(), {folder.path() + "/test"});
+}
+
+TEST(BadData, IsASingleClass) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) folder.write(part + "images/a.png", png());
+  expect_refused(folder.path(), {folder.path() + "/train: expected a folder of images for each of 2 classes",
+                                 "but got one folder, images/"});
 }
 
 TEST(BadData, NamesTestClassesThatTrainingDoesNotKnow) {
