@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_images/data/data_location.h"
+#include "lockstep/apps/train_images/data/data_warnings.h"
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/options/configuration.h"
 #include "lockstep/apps/train_images/training/decided_values.h"
@@ -46,7 +48,7 @@ ResolvedRun resolve_run(const MadeStrategy& made, const TrainOptions& options, c
                        .hint = location.hint,
                        .num_train = size_of(data.train),
                        .num_test = size_of(data.test),
-                       .num_skipped = data.num_skipped,
+                       .skipped = data.skipped,
                        .num_classes = data.num_classes,
                        .channels = channels_of(options.model),
                        .strategy = made.reason,
@@ -74,6 +76,9 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
 
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
+  if (!role.is_silent) {
+    for (const auto& warning : data_warnings(location, data)) log_line("train_images", "warning: " + warning);
+  }
   const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
   decide_values(line, location, strategy);
   PreparedRun run{.strategy = strategy,

@@ -26,4 +26,20 @@ class DataError : public std::runtime_error {
       : std::runtime_error(file + ": " + field + ": expected " + expected + ", but got " + actual) {}
 };
 
+/// Thrown if a file of an image folder cannot be used as an image: it is missing, damaged, of another format,
+/// or of another size than the others. ImageFolderOptions::skip_bad leaves out such files instead.
+///
+/// Example:
+///
+///     try {
+///       ImageFolder images("photos");
+///     } catch (const ImageError& error) {
+///       std::cerr << error.what() << "; trying without such images\n";
+///       ImageFolder images("photos", {.skip_bad = true});
+///     }
+class ImageError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 }  // namespace lockstep

@@ -58,13 +58,14 @@ std::shared_ptr<const ImageStore> open_store(const std::string& path, const Imag
   check_not_negative("num_threads", options.num_threads);
   ClassFolder folder = list_class_folder(path);
   limit_files(folder, options.limit);
-  return std::make_shared<const ImageStore>(std::move(folder),
-                                            ImageStoreOptions{.channels = options.channels,
-                                                              .image_size = options.image_size,
-                                                              .num_threads = options.num_threads,
-                                                              .cache_bytes = options.cache_bytes,
-                                                              .skip_bad = options.skip_bad,
-                                                              .must_fit = is_on_devices(options)});
+  return std::make_shared<const ImageStore>(
+      std::move(folder), ImageStoreOptions{.channels = options.channels,
+                                           .image_size = options.image_size,
+                                           .num_threads = options.num_threads,
+                                           .cache_bytes = options.cache_bytes,
+                                           .skip_bad = options.skip_bad,
+                                           .apply_exif_orientation = options.apply_exif_orientation,
+                                           .must_fit = is_on_devices(options)});
 }
 
 at::Tensor labels_of(const ImageStore& store, c10::ArrayRef<size_t> indices) {
@@ -115,6 +116,10 @@ const std::vector<std::string>& ImageFolder::classes() const {
 
 const std::vector<std::string>& ImageFolder::skipped() const {
   return store_->skipped();
+}
+
+const IgnoredFiles& ImageFolder::ignored_files() const {
+  return store_->folder().ignored;
 }
 
 }  // namespace lockstep

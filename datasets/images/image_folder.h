@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/datasets/images/ignored_files.h"
 #include "lockstep/datasets/images/image_cache.h"
 #include "lockstep/datasets/images/image_transform.h"
 
@@ -33,6 +34,10 @@ struct ImageFolderOptions {
   int64_t limit = 0;
   /// Skips files that cannot be decoded instead of throwing; skipped() lists them.
   bool skip_bad = false;
+  /// Turns images upright as the EXIF orientation in their files says, as Pillow's ImageOps.exif_transpose()
+  /// does. By default, images are used as they are stored, as by torchvision's ImageFolder and by Keras:
+  /// photos taken with the camera held upright may then lie on their side.
+  bool apply_exif_orientation = false;
   /// Memory for decoded images. Images that do not fit are decoded each time they are needed.
   int64_t cache_bytes = int64_t{4} << 30;
   /// With kDevice, all images must fit in `cache_bytes`, and each device needs as much memory for its copy.
@@ -44,9 +49,28 @@ struct ImageFolderOptions {
 };
 
 /// Images with one folder per class. `path` is a directory, a zip archive, or a folder inside one
-/// (`mnist.zip/train`), which is read without unpacking. Reads PNG and JPEG files,
-/// `<path>/<class>/<name>.png`, ordered by class and name, see list_class_folder(). The interface is that of
+/// (`mnist.zip/train`), which is read without unpacking. Its folders are the classes, and the files directly
+/// in them that end with .png, .jpg, .jpeg or .webp are the images, ordered by class and name:
+/// `<path>/<class>/<name>.png`. ignored_files() lists everything else. The interface is that of
 /// CollatedDataset.
+///
+/// All images become RGB, or grey if `channels` is 1, with 8 bits per value:
+///
+/// - 16 bits: values are scaled to 8 bits and rounded, x / 257. (Pillow cuts off the low byte of colours, and
+///   turns every grey value above 255 white.)
+/// - Grey of 1, 2 or 4 bits: scaled to the full range of 0 to 255.
+/// - Palettes: each pixel becomes its colour in the palette.
+/// - Transparency: the alpha channel, or a transparent colour, is dropped. Pixels keep the colour that is
+///   stored beneath, also in images of grey and alpha. Nothing is blended.
+/// - CMYK and YCCK (JPEG): converted to RGB without a colour profile, and with inks taken as inverted, as
+///   programs that print write them.
+/// - Grey to RGB: repeated. RGB to grey: 0.299 red + 0.587 green + 0.114 blue, rounded.
+/// - Colour profiles and gamma: ignored.
+/// - Animated WebP: the first frame. WebP needs a build with libwebp; otherwise a .webp file is an error.
+/// - Orientation in EXIF data: ignored, unless `apply_exif_orientation` is set.
+///
+/// Apart from 16 bits, this is how Pillow converts images to RGB, and therefore torchvision. A PNG file may
+/// end after its image data, without an end chunk.
 ///
 /// Images are decoded to uint8 once, in parallel, and kept in memory. If all have the same size and channels
 /// and fit in the cache, device_transform() resizes them in batches; otherwise they are resized while
@@ -64,15 +88,16 @@ struct ImageFolderOptions {
 class ImageFolder {
  public:
   /// Blocks until the images are decoded. Throws DataError if the path is not a class folder, a class has no
-  /// images, the archive is damaged or, unless skip_bad is set, an image is damaged. Throws
+  /// images, or the archive is damaged, and ImageError if an image is damaged, unless `skip_bad` is set. The
+  /// message says what was found instead, and which path to pass if the classes lie one folder deeper. Throws
   /// std::invalid_argument if an option is out of range, or if the images do not fit in a device's cache.
   explicit ImageFolder(const std::string& path, const ImageFolderOptions& options = {});
 
   std::optional<size_t> size() const;
 
   /// Blocks on reading and decoding files for images beyond the cache, in parallel. Throws DataError naming a
-  /// file that has since been deleted, shortened or damaged: of several, the first in the order of `indices`.
-  /// With ImageCache::kDevice, `data` is the indices, int64 [n].
+  /// file that is damaged, or has since been deleted or shortened: of several, the first in the order of
+  /// `indices`. With ImageCache::kDevice, `data` is the indices, int64 [n].
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
 
   /// With ImageCache::kDevice, expects indices, and blocks at the first batch on a GPU until all images are
@@ -89,6 +114,9 @@ class ImageFolder {
 
   /// Returns one message for each file that skip_bad skipped.
   const std::vector<std::string>& skipped() const;
+
+  /// Returns the files and folders in the path that are not read because of their names or places.
+  const IgnoredFiles& ignored_files() const;
 
  private:
   ImageTransform transform_;

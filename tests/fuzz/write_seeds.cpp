@@ -3,6 +3,7 @@
 //   write_seeds <folder>    each as <folder>/<program>/<name>
 // The output is the same each time. Text inputs and those that once failed are in corpus/.
 
+#include <webp/encode.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -114,6 +115,33 @@ Bytes idx_of(const std::vector<uint32_t>& dimensions) {
   return bytes;
 }
 
+void write_webp_seeds(const SeedFolder& folder) {
+  constexpr int kWidth = 7;
+  constexpr int kHeight = 9;
+  const auto image = testing::make_image(kHeight, kWidth, 4);
+  for (const bool is_lossless : {false, true}) {
+    uint8_t* memory = nullptr;
+    const size_t size =
+        is_lossless ? WebPEncodeLosslessRGBA(image.pixels.data(), kWidth, kHeight, 4 * kWidth, &memory)
+                    : WebPEncodeRGBA(image.pixels.data(), kWidth, kHeight, 4 * kWidth, 75, &memory);
+    if (size == 0) throw std::runtime_error("cannot encode a WebP image");
+    folder.write(is_lossless ? "webp_decoder/lossless" : "webp_decoder/lossy", Bytes(memory, memory + size));
+    WebPFree(memory);
+  }
+}
+
+/// The same EXIF data in each container.
+void write_exif_seeds(const SeedFolder& folder) {
+  const std::string_view exif("II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0", 26);
+  const auto image = testing::make_image(2, 2, 1);
+  folder.write("exif_orientation/png",
+               testing::with_png_chunk(testing::encode_png(image), "eXIf", testing::to_bytes(exif)));
+  using namespace std::string_literals;
+  folder.write("exif_orientation/jpeg",
+               "\xFF\xD8\xFF\xE1\0\x22"s + "Exif\0\0"s + std::string(exif) + "\xFF\xDA");
+  folder.write("exif_orientation/webp", "RIFF\x26\0\0\0WEBPEXIF\x1A\0\0\0"s + std::string(exif));
+}
+
 void write_image_seeds(const SeedFolder& folder) {
   for (const int64_t channels : {1, 3}) {
     const auto image = testing::make_image(9, 7, channels);
@@ -123,6 +151,8 @@ void write_image_seeds(const SeedFolder& folder) {
     folder.write("jpeg_decoder/" + name + "_progressive", testing::encode_jpeg(image, /*progressive=*/true));
   }
   folder.write("jpeg_decoder/4_channels", testing::encode_jpeg(testing::make_image(2, 2, 4)));
+  write_webp_seeds(folder);
+  write_exif_seeds(folder);
   int number = 0;
   for (const PngKind& kind : {PngKind{1, 0}, PngKind{2, 0}, PngKind{16, 0}, PngKind{2, 3}, PngKind{8, 4},
                               PngKind{16, 6}, PngKind{4, 0, true}, PngKind{8, 2, true}})

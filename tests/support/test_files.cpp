@@ -69,6 +69,21 @@ Bytes encode_png(const DecodedImage& image) {
   return bytes;
 }
 
+Bytes with_png_chunk(const Bytes& png, std::string_view type, const Bytes& content) {
+  Bytes checked = to_bytes(type);
+  checked.insert(checked.end(), content.begin(), content.end());
+  Bytes chunk;
+  const auto append_big_endian = [&](uint64_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) chunk.push_back(static_cast<uint8_t>(value >> shift));
+  };
+  append_big_endian(content.size());
+  append(chunk, std::string_view(reinterpret_cast<const char*>(checked.data()), checked.size()));
+  append_big_endian(::crc32(0, checked.data(), static_cast<uInt>(checked.size())));
+  Bytes result = png;
+  result.insert(result.begin() + 33, chunk.begin(), chunk.end());  // after the signature and IHDR
+  return result;
+}
+
 Bytes encode_jpeg(const DecodedImage& image, bool progressive) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
@@ -80,7 +95,10 @@ Bytes encode_jpeg(const DecodedImage& image, bool progressive) {
   jpeg.image_height = static_cast<JDIMENSION>(image.height);
   jpeg.image_width = static_cast<JDIMENSION>(image.width);
   jpeg.input_components = static_cast<int>(image.channels);
-  jpeg.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg.in_color_space = image.channels == 1   ? JCS_GRAYSCALE
+                        : image.channels == 3 ? JCS_RGB
+                        : image.channels == 4 ? JCS_CMYK
+                                              : JCS_UNKNOWN;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
   if (progressive) jpeg_simple_progression(&jpeg);

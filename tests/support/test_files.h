@@ -21,7 +21,10 @@ DecodedImage make_image(int64_t height, int64_t width, int64_t channels, uint64_
 /// Encodes with libpng, 8 bits a value, not interlaced.
 Bytes encode_png(const DecodedImage& image);
 
-/// Encodes with libjpeg at quality 95.
+/// Adds a chunk after the header of a PNG file. `type` has four letters.
+Bytes with_png_chunk(const Bytes& png, std::string_view type, const Bytes& content);
+
+/// Encodes with libjpeg at quality 95. Four channels are CMYK, with the marker that Adobe's programs write.
 Bytes encode_jpeg(const DecodedImage& image, bool progressive = false);
 
 struct ArchiveFile {

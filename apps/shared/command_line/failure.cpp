@@ -49,6 +49,9 @@ Failure describe_failure(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const UsageError& usage) {
     return failure(ExitCode::kUsage, usage.what());
+  } catch (const ImageError& image) {
+    return failure(ExitCode::kData,
+                   std::string(image.what()) + "; --skip-bad leaves out images that cannot be read");
   } catch (const DataError& data) {
     return failure(ExitCode::kData, data.what());
   } catch (const CheckpointError& checkpoint) {

@@ -2,13 +2,17 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/mnist.h"
 
 namespace lockstep::apps {
@@ -20,30 +24,75 @@ constexpr const char* kVariable = "LOCKSTEP_MNIST_DIR";
 constexpr const char* kExpected =
     "MNIST's IDX files, or train/ and test/ with one folder of images a class (or a zip of them)";
 
-/// Returns the kind of data at a path, if it looks like data.
-std::optional<DataKind> kind_of(const std::string& path) {
+/// Data at a path: which kind, and the folder or archive that holds it.
+struct FoundData {
+  DataKind kind;
+  std::string path;
+};
+
+/// Whether there is a folder, an archive, or a path inside one.
+bool is_listable(const std::string& path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    if (holds_mnist(path)) return DataKind::kMnistFiles;
-    if (fs::is_directory(fs::path(path) / "train", ignored)) return DataKind::kClassFolders;
-    return std::nullopt;
-  }
-  // The path may be a zip, or a folder inside one.
+  if (fs::is_directory(path, ignored)) return true;
   for (fs::path file = path; !file.empty() && file != file.parent_path(); file = file.parent_path()) {
-    if (fs::is_regular_file(file, ignored)) return DataKind::kClassFolders;
+    if (fs::is_regular_file(file, ignored)) return true;
   }
+  return false;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Returns the folder with train/ at a path in a file system or an archive: the path itself, or the only
+/// folder in it, which programs that make archives put around a data set. Neither: nothing.
+std::optional<std::string> folder_with_train(const std::string& path) {
+  const auto folders = list_folders(path);
+  if (contains(folders, "train")) return path;
+  if (folders.size() != 1) return std::nullopt;
+  const std::string inner = (fs::path(path) / folders.front()).string();
+  return contains(list_folders(inner), "train") ? std::optional(inner) : std::nullopt;
+}
+
+/// Returns the data at a path, if there is some. Throws DataError for a damaged archive.
+std::optional<FoundData> find_data(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored) && holds_mnist(path)) return FoundData{DataKind::kMnistFiles, path};
+  if (!is_listable(path)) return std::nullopt;
+  if (auto folder = folder_with_train(path)) return FoundData{DataKind::kClassFolders, std::move(*folder)};
   return std::nullopt;
 }
 
-DataKind require_kind(const std::string& from, const std::string& path) {
-  if (const auto kind = kind_of(path)) return *kind;
-  std::error_code error;
-  std::string given = "the folder has neither";
-  if (!fs::exists(path, error)) {
-    given = error ? "it cannot be looked at: " + error.message()
-                  : "there is no such file or folder" + did_you_mean(path, {"auto", "generated"});
+/// Returns the first names: "cat/, dog/, ...".
+std::string first_of(const std::vector<std::string>& folders) {
+  constexpr size_t kMaxNames = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(folders.size(), kMaxNames); ++i)
+    text += (i == 0 ? "" : ", ") + folders[i] + "/";
+  return folders.size() <= kMaxNames ? text : text + ", ...";
+}
+
+/// Says what is at a path that holds no data.
+std::string what_is_at(const std::string& path) {
+  if (is_listable(path)) {
+    const auto folders = list_folders(path);
+    return folders.empty() ? "the folder has neither" : "its folders are " + first_of(folders);
   }
-  throw DataError(c10::str(from, ": expected ", kExpected, ", but ", given));
+  std::error_code error;
+  if (fs::exists(path, error)) return "it is neither a folder nor a file";
+  return error ? "it cannot be looked at: " + error.message()
+               : "there is no such file or folder" + did_you_mean(path, {"auto", "generated"});
+}
+
+/// Returns the data at a path. Throws DataError, which begins with `from`, if there is none, or no test/.
+FoundData require_data(const std::string& from, const std::string& path) {
+  const auto found = find_data(path);
+  if (!found) throw DataError(c10::str(from, ": expected ", kExpected, ", but ", what_is_at(path)));
+  if (found->kind != DataKind::kClassFolders) return *found;
+  const auto folders = list_folders(found->path);
+  if (contains(folders, "test")) return *found;
+  throw DataError(c10::str(from, ": expected train/ and test/, but there is no ", found->path,
+                           "/test; its folders are ", first_of(folders)));
 }
 
 }  // namespace
@@ -53,19 +102,23 @@ DataLocation locate_data(const std::string& data) {
     return {.kind = DataKind::kGenerated, .path = "", .why = "generated digits, as asked for", .hint = ""};
   }
   if (data != "auto") {
-    return {.kind = require_kind("--data " + data, data), .path = data, .why = data, .hint = ""};
+    FoundData found = require_data("--data " + data, data);
+    return {.kind = found.kind, .path = found.path, .why = found.path, .hint = ""};
   }
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
-    return {.kind = require_kind(c10::str(kVariable, "=", named), named),
-            .path = named,
-            .why = c10::str(named, ", named by ", kVariable),
+    FoundData found = require_data(c10::str(kVariable, "=", named), named);
+    return {.kind = found.kind,
+            .path = found.path,
+            .why = c10::str(found.path, ", named by ", kVariable),
             .hint = "",
             .variable = kVariable};
   }
   for (const std::string path : {"data/mnist", "mnist.zip"}) {
-    if (const auto kind = kind_of(path)) {
-      return {.kind = *kind, .path = path, .why = path + ", found in this folder", .hint = ""};
-    }
+    // A folder may have another purpose, but an archive of this name is meant.
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored) && !find_data(path)) continue;
+    FoundData found = require_data(path, path);
+    return {.kind = found.kind, .path = found.path, .why = found.path + ", found in this folder", .hint = ""};
   }
   return {.kind = DataKind::kGenerated,
           .path = "",

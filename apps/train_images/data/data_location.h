@@ -16,8 +16,10 @@ struct DataLocation {
 };
 
 /// Resolves --data: `generated`, a path, or `auto`. `auto` takes the folder that LOCKSTEP_MNIST_DIR names,
-/// ./data/mnist or ./mnist.zip, otherwise generated digits. Throws DataError if a path, or the folder that
-/// the variable names, contains neither MNIST's files nor train/ and test/.
+/// ./data/mnist or ./mnist.zip, otherwise generated digits. If a folder or zip holds nothing but one folder,
+/// such as pets.zip with pets/train and pets/test, takes the folder in it. Throws DataError if a path, or the
+/// folder that the variable names, contains neither MNIST's files nor train/ and test/; the message says what
+/// it contains.
 DataLocation locate_data(const std::string& data);
 
 }  // namespace lockstep::apps

@@ -37,6 +37,7 @@ ImageFolder read_folder(const DataLocation& location, const TrainOptions& option
                                                     .stddev = {kStddev},
                                                     .limit = limit,
                                                     .skip_bad = options.skip_bad,
+                                                    .apply_exif_orientation = options.exif_orientation,
                                                     .cache = options.image_cache});
   } catch (const std::invalid_argument& error) {
     if (options.image_cache != ImageCache::kDevice) throw;
@@ -51,9 +52,16 @@ ImageData read_folders(const DataLocation& location, const TrainOptions& options
     throw DataError(location.path + "/test", "class folders",
                     c10::Join(", ", train.classes()) + " as in train/", c10::Join(", ", test.classes()));
   }
+  if (train.classes().size() == 1) {
+    throw DataError(c10::str(location.path,
+                             "/train: expected a folder of images for each of 2 classes or more, such "
+                             "as train/cat/ and train/dog/, but got one folder, ",
+                             train.classes().front(), "/"));
+  }
   const auto num_classes = static_cast<int64_t>(train.classes().size());
-  const auto num_skipped = static_cast<int64_t>(train.skipped().size() + test.skipped().size());
-  return {std::move(train), std::move(test), num_classes, num_skipped};
+  std::vector<std::string> skipped = train.skipped();
+  skipped.insert(skipped.end(), test.skipped().begin(), test.skipped().end());
+  return {std::move(train), std::move(test), num_classes, std::move(skipped)};
 }
 
 ImageDataset draw(const TrainOptions& options, uint64_t seed, int64_t count) {

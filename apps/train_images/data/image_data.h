@@ -22,15 +22,15 @@ struct ImageData {
   ImageDataset train;
   ImageDataset test;
   int64_t num_classes = 10;
-  int64_t num_skipped = 0;  ///< damaged files that were left out
+  std::vector<std::string> skipped = {};  ///< one message for each image that was left out
 };
 
 /// Returns the number of channels: grey for SimpleCnn, RGB for MobileNetV2.
 int64_t channels_of(ModelKind model);
 
-/// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as the
-/// datasets do, and if the classes of train/ and test/ differ. Throws UsageError if the images are to be
-/// cached on devices and do not fit there, or are not in folders.
+/// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as datasets
+/// do, if the classes of train/ and test/ differ, and if there is only one. Throws UsageError if the images
+/// are to be cached on devices and do not fit there, or are not in folders.
 ImageData load_images(const DataLocation& location, const TrainOptions& options);
 
 /// Returns these images, uint8 [n, channels, height, width], and their targets, on the CPU. Throws as the

@@ -13,6 +13,19 @@ std::string row(const std::string& name, const std::string& value) {
   return fmt::format("{:<17}{}\n", name, value);
 }
 
+/// Returns the rows that list the images that were left out, or nothing.
+std::string skipped_text(const ResolvedRun& run) {
+  constexpr size_t kMaxLines = 5;
+  const size_t count = run.skipped.size();
+  if (count == 0) return "";
+  std::string text = row("skipped", fmt::format("{} damaged {}", count, count == 1 ? "image" : "images"));
+  for (size_t i = 0; i < std::min(count, kMaxLines); ++i) text += row("", run.skipped[i]);
+  if (count > kMaxLines) text += row("", fmt::format("and {} more", count - kMaxLines));
+  const std::string& folder = run.options.run_dir;
+  if (!folder.empty()) text += row("", fmt::format("all are listed in {}/{}", folder, kSkippedImagesFile));
+  return text;
+}
+
 std::string batch_text(const ResolvedRun& run) {
   const int64_t batch = run.plan.global_batch_size;
   if (run.num_replicas == 1) return fmt::format("{}", batch);
@@ -116,7 +129,7 @@ std::string configuration_text(const ResolvedRun& run) {
   std::istringstream hint(run.hint);
   for (std::string line; std::getline(hint, line);) text += row("", line);
   text += row("images", fmt::format("{} to train on, {} to test on", run.num_train, run.num_test));
-  if (run.num_skipped > 0) text += row("skipped", fmt::format("{} damaged images", run.num_skipped));
+  text += skipped_text(run);
   text += row("model", model_text(run));
   if (!run.options.init_weights.empty()) {
     text += row("weights", run.options.init_weights +

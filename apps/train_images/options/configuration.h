@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/train_images/options/train_options.h"
 
@@ -15,7 +16,7 @@ struct ResolvedRun {
   std::string hint;  ///< lines printed after `data`; may be empty
   int64_t num_train = 0;
   int64_t num_test = 0;
-  int64_t num_skipped = 0;
+  std::vector<std::string> skipped;  ///< one message for each image that was left out
   int64_t num_classes = 0;
   int64_t channels = 0;
   std::string strategy;  ///< its name, and why it was chosen
@@ -24,6 +25,9 @@ struct ResolvedRun {
   int threads = 0;  ///< threads per replica
   int64_t num_parameters = 0;
 };
+
+/// The file in the run directory that lists ResolvedRun::skipped.
+inline constexpr const char* kSkippedImagesFile = "skipped_images.txt";
 
 /// Returns every value of the run, one per line, ending with a newline.
 std::string configuration_text(const ResolvedRun& run);

@@ -25,7 +25,7 @@ std::vector<Flag> data_flags() {
   return {
       {"Data", "data", "PATH",
        "Images: auto, generated, or a path. A path is a folder with MNIST's IDX files (plain or .gz), "
-       "or a folder or zip with train/ and test/, each with one folder of PNG or JPEG images for each "
+       "or a folder or zip with train/ and test/, each with one folder of PNG, JPEG or WebP images for each "
        "class. auto looks for $LOCKSTEP_MNIST_DIR, ./data/mnist and ./mnist.zip, and else generates "
        "digits",
        defaults.data},
@@ -33,7 +33,10 @@ std::vector<Flag> data_flags() {
        "Train on N images only: the same number of each class from a folder, the first N from IDX "
        "files (default: all)"},
       {"Data", "limit-test", "N", "Test on N images only, chosen in the same way (default: all)"},
-      {"Data", "skip-bad", "", "Leave out images that cannot be decoded, and print how many"},
+      {"Data", "skip-bad", "", "Leave out images that cannot be read, and list them with the reasons"},
+      {"Data", "exif-orientation", "",
+       "Turn photos upright as the EXIF orientation in their files says. By default, images are used as they "
+       "are stored"},
       {"Data", "image-cache", "PLACE",
        "Where to keep the images of a folder: host, or device, which also keeps a copy on each device, "
        "so that each step copies indices only",

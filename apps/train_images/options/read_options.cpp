@@ -67,6 +67,7 @@ void read_data(const Arguments& given, TrainOptions& options) {
   options.limit_train = given.integer("limit-train", kCounts, options.limit_train);
   options.limit_test = given.integer("limit-test", kCounts, options.limit_test);
   options.skip_bad = given.is_on("skip-bad");
+  options.exif_orientation = given.is_on("exif-orientation");
   options.image_cache = given.choice<ImageCache>(
       "image-cache", {{"host", ImageCache::kHost}, {"device", ImageCache::kDevice}}, options.image_cache);
 }

@@ -37,6 +37,7 @@ struct TrainOptions : StrategyChoice {
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;
   bool skip_bad = false;
+  bool exif_orientation = false;
   ImageCache image_cache = ImageCache::kHost;  ///< for folders of images
 
   ModelKind model = ModelKind::kSimpleCnn;

@@ -20,6 +20,7 @@ NamedValues data_values(const TrainOptions& options) {
           {"limit-train", count(options.limit_train)},
           {"limit-test", count(options.limit_test)},
           {"skip-bad", options.skip_bad},
+          {"exif-orientation", options.exif_orientation},
           {"image-cache", image_cache_name(options.image_cache)}};
 }
 
@@ -95,7 +96,7 @@ std::vector<Setting> resolved_settings(const ResolvedRun& run) {
   return {{"data", run.data, {}},
           {"images-to-train-on", run.num_train, {}},
           {"images-to-test-on", run.num_test, {}},
-          {"images-skipped", run.num_skipped, {}},
+          {"images-skipped", static_cast<int64_t>(run.skipped.size()), {}},
           {"classes", run.num_classes, {}},
           {"parameters", run.num_parameters, {}},
           {"strategy", run.strategy, {}},

@@ -4,6 +4,7 @@
 
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/train_images/options/train_settings.h"
+#include "lockstep/runtime/base/files/output_file.h"
 
 namespace lockstep::apps {
 
@@ -13,6 +14,8 @@ std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun&
                                              run.replicas.substr(0, run.replicas.find(','))),
                            .log_every = run.options.log_every};
   add_settings(settings_of(run.options, origins), options);
+  if (!run.skipped.empty())
+    replace_file(paths.folder + "/" + kSkippedImagesFile, c10::Join("\n", run.skipped) + "\n");
   for (int64_t i = 0; i < run.num_classes; ++i) options.class_names.push_back(class_name(data, i));
   return std::make_shared<RecordRun>(paths, options);
 }

@@ -11,7 +11,8 @@
 
 namespace lockstep::apps {
 
-/// Creates the recorder of a run in `paths`, with the run's title, configuration and classes.
+/// Creates the recorder of a run in `paths`, with the run's title, configuration and classes. Lists the
+/// images that were left out in a file of their own, if there are any.
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
                                        const std::map<std::string, Origin>& origins, const ImageData& data);
 

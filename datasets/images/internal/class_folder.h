@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/datasets/files/internal/zip_archive.h"
+#include "lockstep/datasets/images/ignored_files.h"
 
 namespace lockstep {
 
@@ -22,13 +23,20 @@ struct ClassFolder {
   std::string archive;                 ///< path of the zip file; empty for a folder on disk
   std::vector<std::string> classes;    ///< sorted by name
   std::vector<ClassFolderFile> files;  ///< sorted by class, then by name
+  IgnoredFiles ignored;
 };
 
 /// Lists a class folder: a directory, a zip archive, or a folder inside one (`mnist.zip/train`). Its
-/// subfolders are the classes; files in them that end with .png, .jpg or .jpeg (in any case) are the images.
-/// Ignores other files, deeper folders, and names that begin with a dot or are `__MACOSX`. Throws DataError
-/// if the path does not exist, if there is no class folder, if a class has no image, and as list_zip() does.
+/// subfolders are the classes; files in them that end with .png, .jpg, .jpeg or .webp (in any case) are the
+/// images. Everything else is listed as ignored. Throws DataError if the path does not exist, if there is no
+/// class folder, if a class has no image, and as list_zip() does. The message says what is there instead, and
+/// names the path to pass if the classes lie one folder deeper.
 ClassFolder list_class_folder(const std::string& path);
+
+/// Returns the sorted names of the folders directly in a directory, a zip archive or a folder inside one.
+/// Leaves out what a desktop system leaves behind. Throws DataError if the path does not exist, and as
+/// list_zip() does.
+std::vector<std::string> list_folders(const std::string& path);
 
 /// Reads files of one class folder. Not thread-safe: use one reader per thread.
 class ClassFolderReader {

@@ -25,8 +25,9 @@ struct DecodeLimits {
   int64_t max_side = 65535;
 };
 
-/// Decodes a PNG or JPEG file in memory. Detects the format by the first bytes, not by the name. `file` is
-/// the name for error messages. Throws DataError for any damage; see decode_png() and decode_jpeg().
+/// Decodes a PNG, JPEG or WebP file in memory. Detects the format by the first bytes, not by the name. `file`
+/// is the name for error messages. Throws DataError for any damage; see decode_png(), decode_jpeg() and
+/// decode_webp().
 DecodedImage decode_image(std::span<const uint8_t> bytes, const std::string& file,
                           const DecodeLimits& limits = {});
 

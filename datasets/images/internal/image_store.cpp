@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/images/internal/exif_orientation.h"
 #include "lockstep/datasets/images/internal/parallel_blocks.h"
 
 namespace lockstep {
@@ -72,7 +73,15 @@ ImageStore::ImageStore(ClassFolder folder, const ImageStoreOptions& options)
 ImageStore::~ImageStore() = default;
 
 DecodedImage ImageStore::decode(const ClassFolderFile& file, ClassFolderReader& reader) const {
-  return decode_image(reader.read(file), display_name(folder_, file));
+  try {
+    const std::vector<uint8_t> bytes = reader.read(file);
+    DecodedImage image = decode_image(bytes, display_name(folder_, file));
+    if (!options_.apply_exif_orientation) return image;
+    return make_upright(std::move(image), exif_orientation(bytes));
+  } catch (const DataError& error) {
+    if (options_.skip_bad) throw;
+    throw ImageError(error.what());
+  }
 }
 
 DecodedImage ImageStore::decode_first() const {
@@ -92,10 +101,10 @@ DecodedImage ImageStore::decode_first() const {
 
 void ImageStore::store(const DecodedImage& image, const ClassFolderFile& file, uint8_t* out) const {
   if (options_.image_size == 0 && (image.height != layout_.height || image.width != layout_.width)) {
-    throw DataError(display_name(folder_, file), "size",
-                    std::to_string(layout_.width) + " x " + std::to_string(layout_.height) +
-                        " as the first image's, or the option image_size",
-                    std::to_string(image.width) + " x " + std::to_string(image.height));
+    throw ImageError(display_name(folder_, file), "size",
+                     std::to_string(layout_.width) + " x " + std::to_string(layout_.height) +
+                         " as the first image's, or the option image_size",
+                     std::to_string(image.width) + " x " + std::to_string(image.height));
   }
   convert_image(image, layout_, out);
 }

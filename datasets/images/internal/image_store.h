@@ -21,6 +21,7 @@ struct ImageStoreOptions {
   int64_t num_threads = 0;  ///< decoding threads; 0: one per core
   int64_t cache_bytes = 0;
   bool skip_bad = false;
+  bool apply_exif_orientation = false;
   bool must_fit = false;  ///< refuses images that do not all fit in the cache
 };
 
@@ -32,10 +33,10 @@ struct ImageStoreOptions {
 /// `image_size`. If `image_size` is 0, all images must have the size of the first; another size is an error.
 class ImageStore {
  public:
-  /// Decodes the images for the cache; blocks until done. Throws DataError for the first bad file. With
+  /// Decodes the images for the cache; blocks until done. Throws ImageError for the first bad file. With
   /// `skip_bad`, decodes every file once, even those beyond the cache, removes bad ones from the folder, and
-  /// throws if none is left. Throws std::invalid_argument if `must_fit` is set and the images do not fit, of
-  /// which bad ones are counted, too.
+  /// throws DataError if none is left. Throws std::invalid_argument if `must_fit` is set and the images do
+  /// not fit, of which bad ones are counted, too.
   ImageStore(ClassFolder folder, const ImageStoreOptions& options);
   ~ImageStore();
   ImageStore(const ImageStore&) = delete;
@@ -51,8 +52,9 @@ class ImageStore {
   const std::vector<std::string>& skipped() const { return skipped_; }
 
   /// Copies images to `out`, layout().bytes() for each, one after another. Decodes those beyond the cache in
-  /// parallel; calls at the same time share the decoding threads. Thread-safe. Throws DataError if a file
-  /// beyond the cache is damaged or missing: of several, for the first in the order of `indices`.
+  /// parallel; calls at the same time share the decoding threads. Thread-safe. Throws ImageError if a file
+  /// beyond the cache is damaged or missing, or DataError with `skip_bad`, which has seen it undamaged: of
+  /// several, for the first in the order of `indices`.
   void copy_images(std::span<const size_t> indices, uint8_t* out) const;
 
  private:

@@ -77,6 +77,19 @@ bool read_pixels(JpegHandle* handle, size_t stride, uint8_t* pixels) {
   throw DataError(file + ": damaged JPEG: " + handle.errors.message);
 }
 
+/// Converts pixels of inverted CMYK, where 255 means no ink, to RGB in place. Each ink takes away light that
+/// the black ink has left.
+void convert_to_rgb(std::vector<uint8_t>& pixels) {
+  uint8_t* out = pixels.data();
+  for (size_t i = 0; i < pixels.size(); i += 4) {
+    const int black = pixels[i + 3];
+    for (size_t channel = 0; channel < 3; ++channel) {
+      *out++ = static_cast<uint8_t>((pixels[i + channel] * black + 127) / 255);
+    }
+  }
+  pixels.resize(pixels.size() / 4 * 3);
+}
+
 }  // namespace
 
 DecodedImage decode_jpeg(std::span<const uint8_t> bytes, const std::string& file,
@@ -84,19 +97,23 @@ DecodedImage decode_jpeg(std::span<const uint8_t> bytes, const std::string& file
   JpegHandle handle;
   jpeg_decompress_struct& jpeg = handle.jpeg;
   if (!read_header(&handle, bytes.data(), bytes.size())) throw_damaged(handle, file);
-  if (jpeg.num_components != 1 && jpeg.num_components != 3) {
-    throw DataError(file, "colour components", "1 (grey) or 3", std::to_string(jpeg.num_components));
+  if (jpeg.num_components != 1 && jpeg.num_components != 3 && jpeg.num_components != 4) {
+    throw DataError(file, "colour components", "1 (grey), 3 or 4 (CMYK)",
+                    std::to_string(jpeg.num_components));
   }
   check_dimensions(jpeg.image_height, jpeg.image_width, file, limits);
 
   DecodedImage image;
   image.height = jpeg.image_height;
   image.width = jpeg.image_width;
-  image.channels = jpeg.num_components;
-  jpeg.out_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  const size_t stride = static_cast<size_t>(image.width) * static_cast<size_t>(image.channels);
+  const bool is_cmyk = jpeg.num_components == 4;
+  image.channels = is_cmyk ? 3 : jpeg.num_components;
+  jpeg.out_color_space = is_cmyk ? JCS_CMYK : image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  const size_t stride = static_cast<size_t>(image.width) * static_cast<size_t>(jpeg.num_components);
   image.pixels.resize(static_cast<size_t>(image.height) * stride);
   if (!read_pixels(&handle, stride, image.pixels.data())) throw_damaged(handle, file);
+  // Programs that print write inverted inks, with Adobe's marker or without; other readers assume it, too.
+  if (is_cmyk) convert_to_rgb(image.pixels);
   return image;
 }
 

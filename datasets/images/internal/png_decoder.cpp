@@ -15,6 +15,7 @@ namespace {
 struct PngInput {
   const uint8_t* next;
   size_t left;
+  bool ends_early;  // whether more was needed than is there
   char error[160];
   char warning[160];
 };
@@ -33,7 +34,10 @@ void on_warning(png_structp png, png_const_charp message) {
 
 void on_read(png_structp png, png_bytep out, size_t count) {
   auto* input = static_cast<PngInput*>(png_get_io_ptr(png));
-  if (count > input->left) png_error(png, "the file ends too early");
+  if (count > input->left) {
+    input->ends_early = true;
+    png_error(png, "the file ends too early");
+  }
   std::memcpy(out, input->next, count);
   input->next += count;
   input->left -= count;
@@ -62,8 +66,8 @@ class PngHandle {
   png_infop info_;
 };
 
-// On an error, libpng calls longjmp, which must not skip a destructor. It jumps only into the two functions
-// below. They own nothing: decode_png() owns the data that they fill.
+// On an error, libpng calls longjmp, which must not skip a destructor. It jumps only into the three
+// functions below. They own nothing: decode_png() owns the data that they fill.
 
 bool read_header(png_structp png, png_infop info) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
@@ -91,6 +95,12 @@ bool read_pixels(png_structp png, png_infop info, size_t stride, uint8_t* pixels
   for (int pass = 0; pass < passes; ++pass) {
     for (uint32_t row = 0; row < height; ++row) png_read_row(png, pixels + row * stride, nullptr);
   }
+  return true;
+}
+
+/// Reads the chunks after the image data, which libpng checks as it skips them.
+bool read_end(png_structp png) {
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_read_end(png, nullptr);
   return true;
 }
@@ -113,7 +123,7 @@ void check_inflated_size(uint64_t file_bytes, uint64_t pixel_bytes, const std::s
 }  // namespace
 
 DecodedImage decode_png(std::span<const uint8_t> bytes, const std::string& file, const DecodeLimits& limits) {
-  PngInput input{.next = bytes.data(), .left = bytes.size(), .error = {}, .warning = {}};
+  PngInput input{.next = bytes.data(), .left = bytes.size(), .ends_early = false, .error = {}, .warning = {}};
   const PngHandle handle(&input);
   if (!read_header(handle.png(), handle.info())) throw_damaged(input, file);
 
@@ -130,6 +140,8 @@ DecodedImage decode_png(std::span<const uint8_t> bytes, const std::string& file,
   const size_t stride = width * static_cast<size_t>(image.channels);
   image.pixels.resize(height * stride);
   if (!read_pixels(handle.png(), handle.info(), stride, image.pixels.data())) throw_damaged(input, file);
+  // Some programs write no end chunk. The image data is complete, and its checksum was right.
+  if (!read_end(handle.png()) && !input.ends_early) throw_damaged(input, file);
   return image;
 }
 

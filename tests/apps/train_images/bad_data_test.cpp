@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "lockstep/tests/apps/train_images/trainings.h"
 #include "lockstep/tests/support/test_files.h"
@@ -10,6 +11,8 @@
 namespace lockstep::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -108,15 +111,54 @@ TEST(BadData, NamesADamagedPng) {
   }
 }
 
-TEST(BadData, LeavesDamagedImagesOutAndCountsThemWhereAskedTo) {
+TEST(BadData, LeavesDamagedImagesOutAndListsThemWhereAskedTo) {
+  const TemporaryFolder folder;
+  const std::string data = folder.path() + "/data";
+  for (const std::string part : {"data/train/", "data/test/"}) {
+    for (const std::string name : {"0/a.png", "1/a.png"}) folder.write(part + name, png());
+  }
+  folder.write("data/train/1/bad.png", to_bytes("no image"));
+  folder.write("data/test/0/bad.png", Bytes());
+  const auto refused = train_on(data);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(
+      refused.error,
+      AllOf(HasSubstr(data + "/train/1/bad.png: signature: expected that of a PNG, JPEG or WebP image"),
+            HasSubstr("; --skip-bad leaves out images that cannot be read\n")));
+
+  const std::string run = folder.path() + "/run";
+  const auto result = train_on(data, {"--skip-bad", "--run-dir", run});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("images           2 to train on, 2 to test on\n"));
+  EXPECT_THAT(result.out, HasSubstr("skipped          2 damaged images\n                 " + data +
+                                    "/train/1/bad.png: signature: "));
+  EXPECT_THAT(result.out, HasSubstr("all are listed in " + run + "/skipped_images.txt\n"));
+  std::ifstream list(run + "/skipped_images.txt");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(list, line);) lines.push_back(line);
+  EXPECT_THAT(lines, ElementsAre(StartsWith(data + "/train/1/bad.png: signature: "),
+                                 StartsWith(data + "/test/0/bad.png: signature: ")));
+}
+
+TEST(BadData, WarnsOfFilesThatAreNotRead) {
   const TemporaryFolder folder;
   write_class_folders(folder);
-  folder.write("train/1/bad.png", to_bytes("no image"));
-  folder.write("test/0/bad.png", Bytes());
-  const auto result = train_on(folder.path(), {"--skip-bad"});
+  for (const std::string name : {"train/0/1.gif", "train/1/2.bmp", "train/1/3.gif"})
+    folder.write(name, png());
+  const std::string warning = "train_images: warning: " + folder.path() +
+                              "/train: ignored 2 .gif, 1 .bmp: 0/1.gif, 1/2.bmp, 1/3.gif; only .png, ";
+  EXPECT_THAT(train_on(folder.path()).error, HasSubstr(warning));
+  EXPECT_EQ(train_on(folder.path(), {"--quiet"}).error, "");
+}
+
+TEST(BadData, IsNoZipWithAFolderAroundItsClasses) {
+  const TemporaryFolder folder;
+  std::vector<ArchiveFile> files;
+  for (const auto& file : archive_files()) files.push_back({"pets/" + file.name, file.bytes});
+  const auto result = train_on(folder.write("pets.zip", make_zip(files)));
   EXPECT_EQ(result.exit_code, 0) << result.error;
-  EXPECT_THAT(result.out, HasSubstr("images           4 to train on, 4 to test on\n"));
-  EXPECT_THAT(result.out, HasSubstr("skipped          2 damaged images\n"));
+  EXPECT_THAT(result.out, HasSubstr("data             " + folder.path() + "/pets.zip/pets\n"));
+  EXPECT_THAT(result.out, HasSubstr("images           2 to train on, 2 to test on\n"));
 }
 
 TEST(BadData, NamesTheFieldOfADamagedIdxFile) {
@@ -213,7 +255,7 @@ TEST(BadData, NamesAFolderWithoutImages) {
   expect_refused(nothing.path(),
                  {"--data " + nothing.path(), "expected MNIST's IDX files", "train/ and test/"});
   const TemporaryFolder no_classes;
-  no_classes.write("train/readme.txt", to_bytes("none"));
+  for (const std::string part : {"train", "test"}) no_classes.write(part + "/readme.txt", to_bytes("none"));
   expect_refused(no_classes.path(), {no_classes.path() + "/train: class folders: expected at least one"});
 }
 
@@ -229,6 +271,13 @@ TEST(BadData, NamesAMissingTestFolder) {
   write_class_folders(folder);
   std::filesystem::remove_all(folder.path() + "/test");
   expect_refused(folder.path(), {folder.path() + "/test"});
+}
+
+TEST(BadData, IsASingleClass) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) folder.write(part + "images/a.png", png());
+  expect_refused(folder.path(), {folder.path() + "/train: expected a folder of images for each of 2 classes",
+                                 "but got one folder, images/"});
 }
 
 TEST(BadData, NamesTestClassesThatTrainingDoesNotKnow) {

@@ -35,9 +35,10 @@ void expect_refused(const std::string& path, const std::string& text) {
 
 TEST(ClassFolder, ListsDiskAndArchiveInTheSameOrder) {
   const TemporaryFolder folder;
-  const std::vector<std::string> files = {"dog/2.png",    "dog/10.PNG",     "cat/b.jpg",     "cat/a.jpeg",
-                                          "cat/note.txt", "cat/deep/x.png", ".hidden/x.png", "cat/._a.png",
-                                          "top.png",      "__MACOSX/x.png"};
+  const std::vector<std::string> files = {
+      "dog/2.png",      "dog/10.PNG",    "cat/b.jpg",      "cat/a.jpeg",  "cat/note.txt",
+      "cat/deep/x.png", ".hidden/x.png", "cat/._a.png",    "top.png",     "__MACOSX/x.png",
+      "cat/c.WebP",     "cat/Thumbs.db", "dog/moving.gif", "desktop.ini", "cat/.git/x.png"};
   std::vector<testing::ArchiveFile> archive;
   for (const std::string& file : files) {
     folder.write("root/" + file, Bytes{1});
@@ -47,7 +48,11 @@ TEST(ClassFolder, ListsDiskAndArchiveInTheSameOrder) {
   for (const char* path : {"/root", "/root/", "/packed.zip/data/train", "/packed.zip/data/train/"}) {
     const ClassFolder listed = list_class_folder(folder.path() + path);
     EXPECT_THAT(listed.classes, ElementsAre("cat", "dog")) << path;
-    EXPECT_THAT(names_of(listed), ElementsAre("a.jpeg:cat", "b.jpg:cat", "10.PNG:dog", "2.png:dog")) << path;
+    EXPECT_THAT(names_of(listed),
+                ElementsAre("a.jpeg:cat", "b.jpg:cat", "c.WebP:cat", "10.PNG:dog", "2.png:dog"))
+        << path;
+    EXPECT_THAT(listed.ignored.names, ElementsAre("cat/deep/", "cat/note.txt", "dog/moving.gif", "top.png"))
+        << path;
   }
 }
 
@@ -83,6 +88,75 @@ TEST(ClassFolder, NamesAnEmptyClass) {
   expect_refused(folder.path() + "/root", "class 'void'");
   folder.write("packed.zip", testing::make_zip({{"full/1.png", Bytes{1}}, {"void/", {}}}));
   expect_refused(folder.path() + "/packed.zip", "class 'void'");
+}
+
+/// Expects the same message for a folder on disk and for an archive, `root` standing for either.
+void expect_refused_alike(const std::vector<std::string>& files, const std::string& message) {
+  const TemporaryFolder folder;
+  std::vector<testing::ArchiveFile> archive;
+  for (const std::string& file : files) {
+    folder.write("root/" + file, Bytes{1});
+    archive.push_back({file, Bytes{1}});
+  }
+  folder.write("packed.zip", testing::make_zip(archive));
+  for (const std::string& path : {folder.path() + "/root", folder.path() + "/packed.zip"}) {
+    std::string expected = message;
+    for (size_t at = expected.find("root"); at != std::string::npos;
+         at = expected.find("root", at + path.size()))
+      expected.replace(at, 4, path);
+    EXPECT_THAT([&] { list_class_folder(path); }, Throws<DataError>(Property(&DataError::what, expected)));
+  }
+}
+
+TEST(ClassFolder, NamesThePathWhoseFoldersAreTheClasses) {
+  expect_refused_alike(
+      {"pets/cat/1.png", "pets/notes.txt"},
+      "root: class 'pets': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "got none, but images in folders within it, such as pets/cat/1.png; to use these folders as "
+      "the classes, pass root/pets");
+  expect_refused_alike(
+      {"test/cat/1.png", "train/cat/1.png"},
+      "root: class 'test': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "got none, but images in folders within it, such as test/cat/1.png; to use these folders as "
+      "the classes, pass root/test");
+}
+
+TEST(ClassFolder, SaysWhatAClassHoldsInsteadOfImages) {
+  expect_refused_alike(
+      {"cat/1.png", "dog/small/1.png"},
+      "root: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "got none, but images in folders within it, such as dog/small/1.png");
+  expect_refused_alike(
+      {"cat/1.png", "cat/2.txt", "dog/1.gif", "dog/2.gif"},
+      "root: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "got none, but 2 .gif: dog/1.gif, dog/2.gif");
+}
+
+TEST(ClassFolder, SaysWhatIsThereInsteadOfClasses) {
+  expect_refused_alike(
+      {"1.png", "2.png"},
+      "root: class folders: expected at least one, as in <path>/<class>/<image>.png, but got none, "
+      "but 2 .png: 1.png, 2.png");
+  const TemporaryFolder folder;
+  folder.write("packed.zip", testing::make_zip({{"pets/train/cat/1.png", Bytes{1}}, {"more/x", Bytes{1}}}));
+  expect_refused(folder.path() + "/packed.zip/train", "but got none; the archive's folders are more, pets");
+}
+
+TEST(ClassFolder, ListsTheFoldersOfDiskAndArchive) {
+  const TemporaryFolder folder;
+  std::vector<testing::ArchiveFile> archive;
+  for (const std::string file :
+       {"pets/train/1.png", "pets/test/cat/1.png", "pets/.git/x", "__MACOSX/x", "a.png"}) {
+    folder.write("root/" + file, Bytes{1});
+    archive.push_back({file, Bytes{1}});
+  }
+  folder.write("packed.zip", testing::make_zip(archive));
+  for (const std::string& path : {folder.path() + "/root", folder.path() + "/packed.zip"}) {
+    EXPECT_THAT(list_folders(path), ElementsAre("pets")) << path;
+    EXPECT_THAT(list_folders(path + "/pets"), ElementsAre("test", "train")) << path;
+    EXPECT_THAT(list_folders(path + "/pets/train"), ElementsAre()) << path;
+  }
+  EXPECT_THROW(list_folders(folder.path() + "/missing"), DataError);
 }
 
 TEST(ClassFolder, NamesAFileThatIsGone) {

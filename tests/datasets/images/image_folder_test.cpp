@@ -202,6 +202,47 @@ TEST_F(ImageFolderTest, SkipsAndCountsDamagedImagesOnRequest) {
   }
 }
 
+TEST_F(ImageFolderTest, TellsABadImageFromABadFolder) {
+  write(make_files(1, 2));
+  folder_.write("root/0/200.png", Bytes{1});
+  EXPECT_THROW(ImageFolder{root()}, ImageError);
+  EXPECT_THROW(get_all(ImageFolder(root(), {.cache_bytes = 0})), ImageError) << "beyond the cache";
+  folder_.write("root/0/200.png", encode_png(make_image(7, 7, 1)));
+  EXPECT_THROW(ImageFolder{root()}, ImageError) << "of another size";
+  try {
+    ImageFolder(folder_.path() + "/nowhere");
+    FAIL() << "opened it";
+  } catch (const ImageError&) {
+    FAIL() << "expected an error that skip_bad does not help with";
+  } catch (const DataError&) {
+  }
+}
+
+TEST_F(ImageFolderTest, ListsTheFilesThatItDoesNotRead) {
+  write(make_files(2, 1));
+  EXPECT_THAT(ImageFolder(root()).ignored_files().names, ElementsAre());
+  for (const std::string name : {"0/moving.gif", "1/scan.tiff", "1/more/x.png"})
+    folder_.write("root/" + name, Bytes{1});
+  EXPECT_THAT(ImageFolder(root()).ignored_files().names,
+              ElementsAre("0/moving.gif", "1/more/", "1/scan.tiff"));
+}
+
+TEST_F(ImageFolderTest, TurnsPhotosUprightOnRequest) {
+  const DecodedImage image = make_image(6, 5, 1);
+  // Two images, the second of which is stored on its side: EXIF's orientation 6.
+  const Bytes exif = {'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0};
+  folder_.write("root/0/1.png", encode_png(image));
+  folder_.write("root/0/2.png", testing::with_png_chunk(encode_png(make_image(5, 6, 1)), "eXIf", exif));
+  const torch::Tensor side = to_tensor(make_image(5, 6, 1));
+  for (const int64_t cache_bytes : {0, 1 << 20}) {
+    const auto upright =
+        get_all(ImageFolder(root(), {.apply_exif_orientation = true, .cache_bytes = cache_bytes}));
+    EXPECT_TRUE(upright.data[0][0].equal(to_tensor(image)[0]));
+    EXPECT_TRUE(upright.data[1][0].equal(side[0].rot90(-1)));
+  }
+  EXPECT_THROW(ImageFolder{root()}, ImageError) << "as they are stored, the sizes differ";
+}
+
 TEST_F(ImageFolderTest, RefusesAFolderOfNothingButDamagedImages) {
   folder_.write("root/0/1.png", Bytes{1});
   folder_.write("root/0/2.png", Bytes{2});

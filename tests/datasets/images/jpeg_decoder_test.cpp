@@ -89,11 +89,25 @@ TEST(JpegDecoder, RefusesHugeDimensions) {
       Throws<DataError>(Property(&DataError::what, AllOf(HasSubstr("huge.jpg"), HasSubstr("67108864")))));
 }
 
-TEST(JpegDecoder, RefusesFourColourComponents) {
-  const Bytes jpeg = testing::encode_jpeg(testing::make_image(8, 8, 4));
-  EXPECT_THAT(
-      [&] { decode_jpeg(jpeg, "print.jpg"); },
-      Throws<DataError>(Property(&DataError::what, HasSubstr("colour components: expected 1 (grey) or 3"))));
+TEST(JpegDecoder, MultipliesInvertedInksByInvertedBlack) {
+  const DecodedImage inks = make_gradient(20, 17, 4);
+  const DecodedImage decoded = decode_jpeg(testing::encode_jpeg(inks), "print.jpg");
+  ASSERT_EQ(decoded.channels, 3);
+  ASSERT_EQ(decoded.pixels.size(), size_t{20 * 17 * 3});
+  for (size_t pixel = 0; pixel < size_t{20 * 17}; ++pixel) {
+    for (size_t channel = 0; channel < 3; ++channel) {
+      const int expected = inks.pixels[4 * pixel + channel] * inks.pixels[4 * pixel + 3] / 255;
+      EXPECT_LE(std::abs(int{decoded.pixels[3 * pixel + channel]} - expected), 12) << pixel;
+    }
+  }
+}
+
+TEST(JpegDecoder, RefusesTwoColourComponents) {
+  const Bytes jpeg = testing::encode_jpeg(make_gradient(8, 8, 2));
+  EXPECT_THAT([&] { decode_jpeg(jpeg, "two.jpg"); },
+              Throws<DataError>(Property(
+                  &DataError::what,
+                  HasSubstr("two.jpg: colour components: expected 1 (grey), 3 or 4 (CMYK), but got 2"))));
 }
 
 TEST(DecodeImage, TellsTheFormatByContent) {

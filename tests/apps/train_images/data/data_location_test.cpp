@@ -100,7 +100,9 @@ TEST(DataLocation, AutoTakesMnistsFilesInThisFolder) {
 
 TEST(DataLocation, AutoTakesClassFoldersInThisFolder) {
   const Surroundings here;
-  here.folder().write("data/mnist/train/0/a.png", testing::encode_png(testing::make_image(2, 2, 1)));
+  for (const std::string part : {"train", "test"}) {
+    here.folder().write("data/mnist/" + part + "/0/a.png", testing::encode_png(testing::make_image(2, 2, 1)));
+  }
   const auto location = locate_data("auto");
   EXPECT_EQ(location.kind, DataKind::kClassFolders);
   EXPECT_EQ(location.path, "data/mnist");
@@ -167,6 +169,53 @@ TEST(DataLocation, TakesGeneratedDigitsAndPathsAsAskedForWhateverElseThereIs) {
   EXPECT_EQ(named.kind, DataKind::kClassFolders);
   EXPECT_EQ(named.path, "other.zip");
   EXPECT_EQ(named.why, "other.zip");
+}
+
+/// A zip with files of these names.
+std::string write_zip_of(const TemporaryFolder& folder, const std::vector<std::string>& names) {
+  std::vector<testing::ArchiveFile> files;
+  for (const auto& name : names) files.push_back({name, Bytes{1}});
+  return folder.write("pets.zip", testing::make_zip(files));
+}
+
+void expect_refused(const std::string& path, const std::string& text) {
+  EXPECT_THAT([&] { locate_data(path); },
+              Throws<DataError>(Property(
+                  &DataError::what, AllOf(HasSubstr("--data " + path + ": expected "), HasSubstr(text)))));
+}
+
+TEST(DataLocation, LooksIntoTheOnlyFolderOfAZipOrFolder) {
+  const TemporaryFolder folder;
+  const std::string zip = write_zip_of(folder, {"pets/train/cat/a.png", "pets/test/cat/a.png",
+                                                "__MACOSX/pets/train/cat/._a.png", "README.txt"});
+  for (const std::string part : {"train", "test"})
+    folder.write("unpacked/pets/" + part + "/cat/a.png", Bytes{1});
+  for (const std::string& path : {zip, folder.path() + "/unpacked"}) {
+    const auto location = locate_data(path);
+    EXPECT_EQ(location.kind, DataKind::kClassFolders);
+    EXPECT_EQ(location.path, path + "/pets");
+    EXPECT_EQ(location.why, path + "/pets");
+    EXPECT_EQ(locate_data(path + "/pets").path, path + "/pets");
+  }
+}
+
+TEST(DataLocation, SaysWhichFoldersThereAreInsteadOfTrainAndTest) {
+  const TemporaryFolder folder;
+  expect_refused(write_zip_of(folder, {"cat/a.png", "dog/a.png"}), "but its folders are cat/, dog/");
+  expect_refused(write_zip_of(folder, {"pets/cat/a.png", "pets/dog/a.png"}), "but its folders are pets/");
+  expect_refused(write_zip_of(folder, {"a/train/a.png", "b/train/a.png", "c/x", "d/x", "e/x", "f/x"}),
+                 "its folders are a/, b/, c/, d/, e/, ...");
+  const std::string zip = write_zip_of(folder, {"pets/train/cat/a.png", "pets/val/cat/a.png"});
+  expect_refused(zip, "there is no " + zip + "/pets/test; its folders are train/, val/");
+  expect_refused(write_zip_of(folder, {"a.png"}), "the folder has neither");
+}
+
+TEST(DataLocation, AutoRefusesAZipOfTheRightNameWithOtherContent) {
+  const Surroundings here;
+  here.folder().write("mnist.zip", testing::make_zip({{"notes/a.txt", Bytes{1}}}));
+  EXPECT_THAT([] { locate_data("auto"); },
+              Throws<DataError>(Property(&DataError::what, AllOf(HasSubstr("mnist.zip: expected "),
+                                                                 HasSubstr("its folders are notes/")))));
 }
 
 TEST(DataLocation, SuggestsTheWordThatWasMeantForAPathThatDoesNotExist) {

@@ -18,8 +18,10 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Bytes;
+using ::testing::ElementsAre;
 using testing::encode_png;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::make_image;
 using testing::TemporaryFolder;
 using testing::to_bytes;
@@ -40,7 +42,7 @@ TEST(LoadImages, DrawsAsManyDigitsAsTheLimitsSayAndOthersToTestOn) {
   EXPECT_EQ(size_of(data.train), 30);
   EXPECT_EQ(size_of(data.test), 20);
   EXPECT_EQ(data.num_classes, 10);
-  EXPECT_EQ(data.num_skipped, 0);
+  EXPECT_THAT(data.skipped, IsEmpty());
   EXPECT_EQ(size_of(load_images({}, {}).train), 60000);
   EXPECT_EQ(size_of(load_images({}, {}).test), 10000);
   EXPECT_FALSE(first_batch(data.train, 20).data.equal(first_batch(data.test, 20).data));
@@ -95,6 +97,35 @@ TEST(LoadImages, RefusesToTestOnOtherClassesThanItTrainsOn) {
   }
 }
 
+TEST(LoadImages, TurnsPhotosUprightWhereAskedTo) {
+  const TemporaryFolder folder;
+  // EXIF's orientation 3: upside down.
+  const Bytes exif = {'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0};
+  for (const std::string name : {"train/cat/a.png", "train/dog/a.png", "test/cat/a.png", "test/dog/a.png"}) {
+    folder.write(name, testing::with_png_chunk(encode_png(make_image(28, 28, 1)), "eXIf", exif));
+  }
+  const auto stored = load_images(class_folders(folder), {});
+  const auto upright = load_images(class_folders(folder), {.exif_orientation = true});
+  for (const auto part : {&ImageData::train, &ImageData::test}) {
+    EXPECT_TRUE(images_of(upright.*part, {0}).data.equal(images_of(stored.*part, {0}).data.rot90(2, {2, 3})));
+  }
+}
+
+TEST(LoadImages, RefusesASingleClass) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"})
+    folder.write(part + "images/a.png", encode_png(make_image(28, 28, 1)));
+  try {
+    load_images(class_folders(folder), {});
+    FAIL() << "took it";
+  } catch (const DataError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              folder.path() +
+                  "/train: expected a folder of images for each of 2 classes or more, such as "
+                  "train/cat/ and train/dog/, but got one folder, images/");
+  }
+}
+
 TEST(LoadImages, CachesImagesOfFoldersOnDevicesWhereAskedTo) {
   const TemporaryFolder folder;
   for (const std::string part : {"train/", "test/"}) {
@@ -126,16 +157,18 @@ TEST(LoadImages, RefusesToCacheOtherImagesOnDevices) {
   }
 }
 
-TEST(LoadImages, CountsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
+TEST(LoadImages, ListsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
   const TemporaryFolder folder;
   for (const std::string part : {"train/", "test/"}) {
     folder.write(part + "cat/a.png", encode_png(make_image(28, 28, 1)));
     folder.write(part + "cat/b.png", to_bytes("no image"));
+    folder.write(part + "dog/a.png", encode_png(make_image(28, 28, 1)));
   }
   const auto data = load_images(class_folders(folder), {.skip_bad = true});
-  EXPECT_EQ(data.num_skipped, 2);
-  EXPECT_EQ(size_of(data.train), 1);
-  EXPECT_EQ(size_of(data.test), 1);
+  EXPECT_THAT(data.skipped, ElementsAre(HasSubstr("train/cat/b.png: signature: expected that of a PNG"),
+                                        HasSubstr("test/cat/b.png: signature")));
+  EXPECT_EQ(size_of(data.train), 2);
+  EXPECT_EQ(size_of(data.test), 2);
   try {
     load_images(class_folders(folder), {});
     FAIL() << "took them";

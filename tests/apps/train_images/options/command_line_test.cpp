@@ -49,6 +49,7 @@ TEST(CommandLine, TrainsWithTheDocumentedDefaults) {
   EXPECT_EQ(options.limit_train, 0);
   EXPECT_EQ(options.limit_test, 0);
   EXPECT_FALSE(options.skip_bad);
+  EXPECT_FALSE(options.exif_orientation);
   EXPECT_EQ(options.image_cache, ImageCache::kHost);
   EXPECT_EQ(options.model, ModelKind::kSimpleCnn);
   EXPECT_EQ(options.head, HeadKind::kGlobalAverage);
@@ -103,11 +104,12 @@ TEST(CommandLine, RefusesOnlyOneOfTheFlagsThatNameAWorker) {
 
 TEST(CommandLine, ReadsEveryDataFlag) {
   const auto options = options_of({"--data", "some/where", "--limit-train", "100", "--limit-test", "10",
-                                   "--skip-bad", "--image-cache", "device"});
+                                   "--skip-bad", "--exif-orientation", "--image-cache", "device"});
   EXPECT_EQ(options.data, "some/where");
   EXPECT_EQ(options.limit_train, 100);
   EXPECT_EQ(options.limit_test, 10);
   EXPECT_TRUE(options.skip_bad);
+  EXPECT_TRUE(options.exif_orientation);
   EXPECT_EQ(options.image_cache, ImageCache::kDevice);
 }
 
@@ -430,6 +432,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--limit-train",
                                  "--limit-test",
                                  "--skip-bad",
+                                 "--exif-orientation",
                                  "--image-cache",
                                  "--model",
                                  "--image-size",

@@ -156,13 +156,32 @@ TEST(Configuration, ShowsWhatBelongsToOneModelOrOptimizerOnly) {
   EXPECT_THAT(configuration_text(run), Not(HasSubstr("momentum")));
   run.options.model = ModelKind::kMobileNetV2;
   run.options.optimizer = OptimizerKind::kSgd;
-  run.num_skipped = 3;
   EXPECT_THAT(configuration_text(run), HasSubstr("mobilenet_v2, head global_average, 693962 parameters"));
   EXPECT_THAT(configuration_text(run), HasSubstr("sgd, momentum 0.9\n"));
   run.options.sync_batch_norm = true;
   EXPECT_THAT(configuration_text(run),
               HasSubstr("head global_average, batch normalisation over all replicas, 693962 parameters"));
-  EXPECT_THAT(configuration_text(run), HasSubstr("skipped          3 damaged images\n"));
+}
+
+TEST(Configuration, ListsTheFirstSkippedImages) {
+  ResolvedRun run = two_replicas();
+  run.skipped = {"a.png: damaged PNG"};
+  EXPECT_THAT(configuration_text(run), HasSubstr("to test on\n"
+                                                 "skipped          1 damaged image\n"
+                                                 "                 a.png: damaged PNG\n"
+                                                 "model "));
+  run.skipped = {"1.png: a", "2.png: b", "3.png: c", "4.png: d", "5.png: e", "6.png: f", "7.png: g"};
+  run.options.run_dir = "runs/a";
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("skipped          7 damaged images\n"
+                        "                 1.png: a\n"
+                        "                 2.png: b\n"
+                        "                 3.png: c\n"
+                        "                 4.png: d\n"
+                        "                 5.png: e\n"
+                        "                 and 2 more\n"
+                        "                 all are listed in runs/a/skipped_images.txt\n"
+                        "model "));
 }
 
 }  // namespace

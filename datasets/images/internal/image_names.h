@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// The extensions of the images that are read, for messages.
+inline constexpr const char* kImageExtensions = ".png, .jpg, .jpeg or .webp";
+
+/// Returns the extension of a file's name or path in lower case, with its dot; empty if there is none.
+std::string extension_of(std::string_view name);
+
+/// Whether the name ends with one of kImageExtensions, in any case.
+bool has_image_extension(std::string_view name);
+
+/// Whether a desktop system left the file or folder of this name beside the user's own files.
+bool is_hidden(std::string_view name);
+
+}  // namespace lockstep
