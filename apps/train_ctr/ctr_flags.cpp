@@ -74,7 +74,7 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
       .after = kExamples,
       .alternatives = {
           {"devices", "replicas"}, {"replicas-per-device", "replicas"}, {"test-data", "test-share"}}};
-  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
+  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(), metrics_flags(),
                      strategy_flags(strategies), ctr_server_flags(), common_flags()})
     for (auto& flag : flags) table.flags.push_back(std::move(flag));
   return table;
@@ -99,6 +99,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   options.steps = given.integer("steps", kCounts, options.steps);
   options.test_every = given.integer("test-every", kCountsOrNone, options.test_every);
   options.log_every = given.integer("log-every", kCounts, options.log_every);
+  read_metrics(given, options);
   options.quiet = given.is_on("quiet");
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/monitoring/serve_metrics.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_ctr/ctr_metrics.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
@@ -65,7 +67,7 @@ class Progress {
 
 /// Trains to the end and saves on the way. Throws Stopped if a signal arrives.
 void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& options, CtrFacts facts,
-                  InterruptionGuard& interruption, const std::string& resume) {
+                  CtrMetrics& metrics, InterruptionGuard& interruption, const std::string& resume) {
   const auto* cluster = strategy.cluster_resolver();
   const bool is_silent = options.quiet || (cluster != nullptr && cluster->rank() != 0);
   const auto backup = make_ctr_backup(strategy, options, training.objects(), log);
@@ -80,6 +82,7 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
   const auto on_step = [&](int64_t step, double loss) {
     next = step + 1;
     progress.step_done(step, loss);
+    if (metrics.is_on()) metrics.step_done(loss, training.result());
     backup->steps_done(next);
     signal = agreement.should_stop();
     return signal == 0;
@@ -88,6 +91,7 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
     const int64_t every = options.test_every > 0 ? options.test_every : options.steps;
     const int64_t end = std::min(options.steps, (next / every + 1) * every);
     progress.begin();
+    metrics.begin();
     try {
       training.train(next, end, {.on_step = on_step});
     } catch (const ClosureCancelled&) {
@@ -97,6 +101,7 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
     }
     if (signal != 0 || next == options.steps) continue;
     const auto scores = training.test();
+    metrics.set_test_scores(scores);
     if (!is_silent)
       print(c10::str("step ", next, "/", options.steps, "  test: ", ctr_scores_text(scores), "\n"));
   }
@@ -109,6 +114,7 @@ void train_to_end(CtrTraining& training, Strategy& strategy, const CtrOptions& o
   }
   auto result = training.result();
   result.scores = training.test();
+  metrics.set_test_scores(result.scores);
   if (!is_silent) {
     result.best = training.best_scores();
     print("\n" + ctr_result_text(result, facts));
@@ -127,6 +133,9 @@ void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionG
     if (interruption.signal() != 0) throw Stopped{interruption.signal()};
     return;
   }
+  const auto served_metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
+  if (served_metrics) served_metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
+  CtrMetrics metrics(served_metrics, options);
   train_to_end(training, strategy, options,
                {.data = data.description,
                 .num_train = static_cast<int64_t>(*data.train.size()),
@@ -135,7 +144,7 @@ void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionG
                 .first_malformed = data.first_malformed,
                 .strategy = made.reason,
                 .replicas = strategy.describe()},
-               interruption, resume);
+               metrics, interruption, resume);
 }
 
 void run_training(const CtrOptions& options, const std::string& resume) {

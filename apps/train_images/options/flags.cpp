@@ -127,6 +127,16 @@ std::vector<Flag> record_flags() {
       {"Run", "log-every", "N", "Steps between two whose metrics are recorded there",
        number(defaults.log_every)},
       {"Run", "profile", "N", "Record a profile of N steps there (default: none)"},
+      {"Run", "mlflow-dir", "DIR",
+       "Record the run for MLflow in a folder that many runs share, for `mlflow ui --backend-store-uri DIR`",
+       "", FlagRole::kProcess},
+      {"Run", "find-learning-rate", "",
+       "Instead of training, try 100 rising learning rates, one step each, and suggest one; --run-dir gets a "
+       "plot, learning_rate.html",
+       "", FlagRole::kAction},
+      {"Run", "fast-dev-run", "",
+       "Try everything quickly: 5 steps, a test on as many images, and no files but those of --run-dir", "",
+       FlagRole::kAction},
       {"Run", "backup-dir", "DIR",
        "Save the training in a folder as it goes, so that the same command goes on where it ended, to the "
        "step: "
@@ -199,6 +209,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                      {"schedule-factor", "learning-rate-schedule"},
                      {"base-batch-size", "scale-learning-rate"},
                      {"log-every", "run-dir"},
+                     {"metrics-address", "metrics-port"},
                      {"profile", "run-dir"},
                      {"save-every", "backup-dir"},
                      {"shard-backup", "backup-dir"},
@@ -207,6 +218,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
   append(table.flags, model_flags());
   append(table.flags, training_flags());
   append(table.flags, record_flags());
+  append(table.flags, metrics_flags());
   append(table.flags, strategy_flags(strategies));
   append(table.flags, common_flags());
   return table;
