@@ -74,8 +74,8 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
       .after = kExamples,
       .alternatives = {
           {"devices", "replicas"}, {"replicas-per-device", "replicas"}, {"test-data", "test-share"}}};
-  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(), metrics_flags(),
-                     strategy_flags(strategies), ctr_server_flags(), common_flags()})
+  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
+                     metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})
     for (auto& flag : flags) table.flags.push_back(std::move(flag));
   return table;
 }

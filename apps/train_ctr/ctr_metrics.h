@@ -28,7 +28,7 @@ class CtrMetrics {
   std::shared_ptr<TrainingMetrics> metrics_;
   const CtrOptions& options_;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
-  int64_t rows_ = 0;  // as counted so far
+  int64_t rows_ = 0;              // as counted so far
   double data_wait_seconds_ = 0;  // likewise
   WorkerSeconds workers_;         // likewise
 };

@@ -42,7 +42,7 @@ struct PreparedRun {
   const std::map<std::string, Origin>& origins;
   const std::string& resume;  ///< command that resumes the training
   WorkerRole role;
-  std::optional<RunPaths> paths;  ///< where this worker records the run; none if it does not
+  std::optional<RunPaths> paths;             ///< where this worker records the run; none if it does not
   std::shared_ptr<TrainingMetrics> metrics;  ///< null: not served
   ResolvedRun resolved;
 };
@@ -80,7 +80,7 @@ class TrainingSession {
   std::shared_ptr<ShowProgress> progress_;
   std::function<void(const std::string&)> log_;
   Callbacks callbacks_;
-  std::shared_ptr<RecordRun> record_;  // null: this worker does not record
+  std::shared_ptr<RecordRun> record_;     // null: this worker does not record
   std::shared_ptr<MlflowLogger> mlflow_;  // null: as above
   std::shared_ptr<StopOnSignal> stopper_;
 };

@@ -40,11 +40,15 @@ double ExponentialMovingAverage::next_decay() const {
   return std::min(options_.decay, (1 + n) / (10 + n));
 }
 
+/// Forgets the average if steps that have been undone have broken it.
+void ExponentialMovingAverage::look_for_roll_backs(const FitState& state) {
+  if (state.num_roll_backs == num_roll_backs_) return;
+  num_roll_backs_ = state.num_roll_backs;
+  if (average_ && !average_->is_finite()) average_.reset();
+}
+
 void ExponentialMovingAverage::on_step_end(FitState& state) {
-  if (state.num_roll_backs > num_roll_backs_) {
-    num_roll_backs_ = state.num_roll_backs;
-    if (average_ && !average_->is_finite()) average_.reset();
-  }
+  look_for_roll_backs(state);
   if (state.global_step % options_.every_steps != 0) return;
   if (average_) {
     average_->update(state.objects(), 1 - next_decay(),
@@ -56,6 +60,7 @@ void ExponentialMovingAverage::on_step_end(FitState& state) {
 }
 
 void ExponentialMovingAverage::on_epoch_trained(FitState& state) {
+  look_for_roll_backs(state);
   if (options_.evaluate) put_into_model(state);
 }
 

@@ -26,13 +26,14 @@ struct ExponentialMovingAverageOptions {
   bool keep_at_end = true;
 };
 
-/// Averages the parameters over the steps, with exponentially falling weights (Polyak and Juditsky, 1992). The
-/// average often generalises better than the last weights.
+/// Averages the parameters over the steps, with exponentially falling weights (Polyak and Juditsky, 1992).
+/// The average often generalises better than the last weights.
 ///
-/// The average starts with the weights after the first counted step, as PyTorch's AveragedModel does. It is the
-/// same on every replica, bit for bit, takes the memory of the model once more on each device, and one pass
-/// over the parameters a step. A fit that BackupAndRestore resumes continues the average exactly. If NanGuard
-/// undoes steps and the average is no longer finite, the average starts again with the restored weights.
+/// The average starts with the weights after the first counted step, as PyTorch's AveragedModel does. It is
+/// the same on every replica, bit for bit, takes the memory of the model once more on each device, and one
+/// pass over the parameters a step. A fit that BackupAndRestore resumes continues the average exactly. If
+/// NanGuard undoes steps and the average is no longer finite, the average starts again with the restored
+/// weights.
 ///
 /// Pass it after NanGuard and before ModelCheckpoint. ModelCheckpoint's .pt files then hold the average, too:
 /// resume from BackupAndRestore's checkpoints instead.
@@ -62,6 +63,7 @@ class ExponentialMovingAverage : public Callback {
 
  private:
   double next_decay() const;
+  void look_for_roll_backs(const FitState& state);
   void put_into_model(FitState& state);
   void take_out_of_model(FitState& state);
 

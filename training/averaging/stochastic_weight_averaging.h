@@ -26,9 +26,9 @@ struct StochasticWeightAveragingOptions {
 /// Leads to Wider Optima and Better Generalization", 2018). fit() leaves the average in the model.
 ///
 /// BatchNorm's running statistics belong to no weights in the average, so they are computed anew whenever the
-/// average is used: by a pass over the training data (FitState::update_batch_norm()). The average is the same on
-/// every replica, bit for bit. A fit that BackupAndRestore resumes continues it exactly. If another callback
-/// stops the fit early, the average is put into the model after the last validation.
+/// average is used: by a pass over the training data (FitState::update_batch_norm()). The average is the same
+/// on every replica, bit for bit. A fit that BackupAndRestore resumes continues it exactly. If another
+/// callback stops the fit early, the average is put into the model after the last validation.
 ///
 /// Pass it after learning-rate schedules and before ModelCheckpoint.
 ///
@@ -64,7 +64,7 @@ class StochasticWeightAveraging : public Callback {
   StochasticWeightAveragingOptions options_;
   std::unique_ptr<AveragedWeights> average_;  // null before the first counted epoch
   int64_t num_averaged_ = 0;
-  int64_t last_epoch_ = 0;  // the last epoch in the average
+  int64_t last_epoch_ = 0;       // the last epoch in the average
   bool has_statistics_ = false;  // whether its buffers are BatchNorm's statistics of these weights
   bool is_in_model_ = false;
 };

@@ -17,11 +17,10 @@ namespace {
 
 /// The loss of a step, of which every worker knows a part.
 double sum_over_workers(Strategy& strategy, double local) {
-  return strategy.reduce(ReduceOp::kSum,
-                         strategy.distribute_values_from_function([&](const ValueContext& replica) {
-                           return replica.replica_id_in_sync_group == strategy.first_local_replica() ? local
-                                                                                                     : 0.0;
-                         }));
+  return strategy.reduce(
+      ReduceOp::kSum, strategy.distribute_values_from_function([&](const ValueContext& replica) {
+        return replica.replica_id_in_sync_group == strategy.first_local_replica() ? local : 0.0;
+      }));
 }
 
 }  // namespace
@@ -81,8 +80,8 @@ void LearningRateFinder::on_fit_begin(FitState& state) {
 
 void LearningRateFinder::on_step_begin(FitState& state) {
   const double share = static_cast<double>(state.step) / static_cast<double>(options_.steps - 1);
-  const double rate = options_.min_learning_rate *
-                      std::pow(options_.max_learning_rate / options_.min_learning_rate, share);
+  const double rate =
+      options_.min_learning_rate * std::pow(options_.max_learning_rate / options_.min_learning_rate, share);
   state.set_learning_rate(rate);
   sweep_.learning_rates.push_back(rate);
 }

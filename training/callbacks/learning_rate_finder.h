@@ -17,13 +17,13 @@ struct LearningRateFinderOptions {
   int64_t steps = 100;  ///< number of learning rates; each trains one batch
   /// Weight of the earlier mean when losses are smoothed; the mean is corrected for its start at 0.
   double smoothing = 0.98;
-  /// Stops when the smoothed loss exceeds this many times its lowest value so far. Losses must be positive for
-  /// this; a loss that is not finite always stops.
+  /// Stops when the smoothed loss exceeds this many times its lowest value so far. Losses must be positive
+  /// for this; a loss that is not finite always stops.
   double divergence = 4;
 };
 
-/// Callback of find_learning_rate(): raises the learning rate at every step and notes the loss. restore() puts
-/// everything back.
+/// Callback of find_learning_rate(): raises the learning rate at every step and notes the loss. restore()
+/// puts everything back.
 class LearningRateFinder : public Callback {
  public:
   /// Throws InvalidArgument if the rates are not positive and ascending, if steps is below 2, or if another
@@ -54,8 +54,8 @@ class LearningRateFinder : public Callback {
 
 /// Trains some steps, each with a higher learning rate than the one before, and returns the losses with a
 /// suggestion for the learning rate: the one at which the loss falls fastest (Smith, "Cyclical Learning Rates
-/// for Training Neural Networks", 2017, section 3.3). Then it restores the models, optimizers, scalers, random
-/// streams and the position in the dataset exactly, also if an error ends it.
+/// for Training Neural Networks", 2017, section 3.3). Then it restores the models, optimizers, scalers,
+/// random streams and the position in the dataset exactly, also if an error ends it.
 ///
 /// The losses are means over all workers. Blocks until all steps are made or the loss diverges. A collective.
 /// Throws InvalidArgument if an option is out of range, and the errors of Trainer::fit().

@@ -21,8 +21,8 @@ struct MlflowLoggerOptions {
 };
 
 /// Writes a fit for MLflow, see MlflowRun: parameters, the logs of every epoch, and loss, speed and learning
-/// rate of some steps as step/loss and so on. All values lie on the axis of steps over all epochs. Only worker
-/// 0 writes.
+/// rate of some steps as step/loss and so on. All values lie on the axis of steps over all epochs. Only
+/// worker 0 writes.
 ///
 /// The run's status is RUNNING during the fit. At its end, the status becomes FINISHED, or KILLED if the fit
 /// was interrupted (see StopOnSignal), or FAILED if this object is destroyed without an end of the fit. A fit

@@ -16,9 +16,9 @@ struct PrometheusMetricsOptions {
   int64_t log_every = 10;
 };
 
-/// Fills TrainingMetrics during a fit, so that Prometheus can watch it: steps, examples, speed, loss, learning
-/// rate, waits for input, memory of GPUs, the logs of each epoch, undone steps and restarts of the job. Every
-/// worker serves its own metrics. Pass it after callbacks that add to the logs.
+/// Fills TrainingMetrics during a fit, so that Prometheus can watch it: steps, examples, speed, loss,
+/// learning rate, waits for input, memory of GPUs, the logs of each epoch, undone steps and restarts of the
+/// job. Every worker serves its own metrics. Pass it after callbacks that add to the logs.
 ///
 /// Example:
 ///

@@ -22,9 +22,9 @@ std::shared_ptr<MlflowLogger> make_mlflow(const TrainOptions& options);
 std::vector<std::pair<std::string, std::string>> mlflow_parameters(
     const ResolvedRun& run, const std::map<std::string, Origin>& origins);
 
-/// Ends the run, and adds the configuration and the report of the run directory, if there is one, as artifacts.
-/// Logs a failure to do so instead of throwing: the training has ended and may have an error of its own to
-/// report. Does nothing if `mlflow` is null or its run has not begun.
+/// Ends the run, and adds the configuration and the report of the run directory, if there is one, as
+/// artifacts. Logs a failure to do so instead of throwing: the training has ended and may have an error of
+/// its own to report. Does nothing if `mlflow` is null or its run has not begun.
 void end_mlflow(MlflowLogger* mlflow, const std::optional<RunPaths>& paths, RunStatus status,
                 const std::string& reason);
 

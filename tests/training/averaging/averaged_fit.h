@@ -66,15 +66,17 @@ struct AveragedFit {
     data = torch::randn({16, 6}, torch::kDouble);
     target = torch::randint(0, 3, {16});
     torch::manual_seed(17);
-    trainer.emplace(strategy, [](ReplicaContext&) { return NormNet(); }, momentum_sgd(), cross_entropy);
+    trainer.emplace(
+        strategy, [](ReplicaContext&) { return NormNet(); }, momentum_sgd(), cross_entropy);
   }
 
   History fit(int64_t epochs, Callbacks callbacks) {
     const detail::TensorPairs pairs(data, target);
-    return trainer->fit(pairs, {.epochs = epochs,
-                                .validation = strategy.distribute_dataset(pairs, {.global_batch_size = kBatch}),
-                                .callbacks = std::move(callbacks),
-                                .batches = {.global_batch_size = kBatch, .shuffle_seed = 5}});
+    return trainer->fit(pairs,
+                        {.epochs = epochs,
+                         .validation = strategy.distribute_dataset(pairs, {.global_batch_size = kBatch}),
+                         .callbacks = std::move(callbacks),
+                         .batches = {.global_batch_size = kBatch, .shuffle_seed = 5}});
   }
 
   /// The weights of each replica.

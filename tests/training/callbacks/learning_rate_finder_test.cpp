@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::AveragedFit;
+using ::testing::HasSubstr;
 
 /// One weight w with the loss w * w / 2, whatever the examples: a step by SGD multiplies w by 1 - rate.
 struct ParabolaImpl : torch::nn::Module {

@@ -15,7 +15,7 @@
 #include "lockstep/tests/support/after_step.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
-#include "lockstep/tests/support/scrape.h"
+#include "lockstep/tests/support/prometheus/scrape.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/callbacks/backup_and_restore.h"
@@ -27,8 +27,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::after_every_step;
+using ::testing::HasSubstr;
 using testing::interrupt_after;
 using testing::scrape;
 using Samples = std::map<std::string, double>;
@@ -55,12 +55,12 @@ class PrometheusMetricsTest : public ::testing::Test {
     const detail::TensorPairs pairs(data_.data, data_.target);
     Callbacks callbacks = std::move(more);
     callbacks.push_back(callback_);
-    callbacks.push_back(after_every_step([&](FitState&) { after_steps_.push_back(scrape(metrics_->port())); }));
-    return trainer.fit(pairs,
-                       {.epochs = epochs,
-                        .validation = strategy_.distribute_dataset(pairs, {.global_batch_size = 7}),
-                        .callbacks = callbacks,
-                        .batches = {.global_batch_size = kBatchSize, .shuffle_seed = 1}});
+    callbacks.push_back(
+        after_every_step([&](FitState&) { after_steps_.push_back(scrape(metrics_->port())); }));
+    return trainer.fit(pairs, {.epochs = epochs,
+                               .validation = strategy_.distribute_dataset(pairs, {.global_batch_size = 7}),
+                               .callbacks = callbacks,
+                               .batches = {.global_batch_size = kBatchSize, .shuffle_seed = 1}});
   }
 
   MirroredStrategy strategy_{cpu_devices(2), {.intra_op_threads = 1}};
@@ -92,13 +92,13 @@ TEST_F(PrometheusMetricsTest, ShowTheLossOfEachStepAndTheLogsOfTheLastEpoch) {
   options.schedule.epochs = 1;
   trained_alone<TanhNet>(make_tanh_net, data_, momentum_sgd(), options);
   torch::manual_seed(17);
-  Trainer<TanhNet> trainer(strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(),
-                           cross_entropy);
-  const auto history = trainer.fit(
-      data_.data, data_.target,
-      {.callbacks = {callback_,
-                     after_every_step([&](FitState&) { after_steps_.push_back(scrape(metrics_->port())); })},
-       .batches = {.global_batch_size = kBatchSize}});
+  Trainer<TanhNet> trainer(
+      strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
+  const auto history = trainer.fit(data_.data, data_.target,
+                                   {.callbacks = {callback_, after_every_step([&](FitState&) {
+                                                    after_steps_.push_back(scrape(metrics_->port()));
+                                                  })},
+                                    .batches = {.global_batch_size = kBatchSize}});
   ASSERT_EQ(after_steps_.size(), alone.size());
   for (size_t i = 0; i < alone.size(); ++i)
     EXPECT_NEAR(after_steps_[i].at(of_rank("lockstep_loss")), alone[i], 1e-6);
@@ -155,8 +155,8 @@ TEST_F(PrometheusMetricsTest, AreServedByEveryWorkerWithItsRankAndTheJobsRestart
   const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
     const int rank = strategy.cluster_resolver()->rank();
     const auto metrics = std::make_shared<TrainingMetrics>(TrainingMetricsOptions{.rank = rank});
-    Trainer<TanhNet> trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(),
-                             cross_entropy);
+    Trainer<TanhNet> trainer(
+        strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
     trainer.fit(data_.data, data_.target,
                 {.callbacks = {std::make_shared<PrometheusMetrics>(metrics)},
                  .batches = {.global_batch_size = kBatchSize}});

@@ -47,9 +47,10 @@ std::string learning_rate_html(const LearningRateSweep& sweep) {
   if (sweep.suggestion) plot.lines.push_back(suggestion_of(sweep));
   HtmlPage page("Learning rates");
   page.line(suggestion_text(sweep));
-  page.line("Each point is a training step; its learning rate is higher than that of the step before by the "
-            "same factor." +
-            std::string(sweep.has_diverged ? " The sweep ended where the loss had grown too large." : ""));
+  page.line(
+      "Each point is a training step; its learning rate is higher than that of the step before by the "
+      "same factor." +
+      std::string(sweep.has_diverged ? " The sweep ended where the loss had grown too large." : ""));
   page.figures({line_plot_figure(plot)});
   return page.html();
 }

@@ -49,7 +49,7 @@ std::string accepted_name(const std::string& name) {
   // A path that MLflow would read as another one, such as a//b or ../a.
   const auto parts = fs::path(accepted);
   const bool is_plain = !accepted.empty() && parts.is_relative() && accepted.back() != '/' &&
-                        parts.lexically_normal() == parts && *parts.begin() != "..";
+                        parts.lexically_normal().string() == accepted && *parts.begin() != "..";
   if (is_plain && accepted != ".") return accepted;
   std::replace(accepted.begin(), accepted.end(), '/', '_');
   return accepted.find_first_not_of('.') == std::string::npos ? "_" + accepted : accepted;
@@ -135,23 +135,22 @@ MlflowRun::MlflowRun(const MlflowRunOptions& options) : id_(options.id) {
 void MlflowRun::write_meta(MlflowStatus status) {
   const bool is_running = status == MlflowStatus::kRunning;
   constexpr int kLocalSource = 4;
-  write_mlflow_meta(folder_,
-                    {{"artifact_uri", yaml_text(file_uri(folder_ + "/artifacts"))},
-                     {"deleted_time", "null"},
-                     {"end_time", is_running ? "null" : std::to_string(milliseconds_since_1970())},
-                     {"entry_point_name", yaml_text("")},
-                     {"experiment_id", yaml_text(experiment_id_)},
-                     {"lifecycle_stage", "active"},
-                     {"run_id", yaml_text(id_)},
-                     {"run_name", yaml_text(name_)},
-                     {"run_uuid", yaml_text(id_)},
-                     {"source_name", yaml_text("")},
-                     {"source_type", std::to_string(kLocalSource)},
-                     {"source_version", yaml_text("")},
-                     {"start_time", std::to_string(start_milliseconds_)},
-                     {"status", std::to_string(number_of(status))},
-                     {"tags", "[]"},
-                     {"user_id", yaml_text("")}});
+  write_mlflow_meta(folder_, {{"artifact_uri", yaml_text(file_uri(folder_ + "/artifacts"))},
+                              {"deleted_time", "null"},
+                              {"end_time", is_running ? "null" : std::to_string(milliseconds_since_1970())},
+                              {"entry_point_name", yaml_text("")},
+                              {"experiment_id", yaml_text(experiment_id_)},
+                              {"lifecycle_stage", "active"},
+                              {"run_id", yaml_text(id_)},
+                              {"run_name", yaml_text(name_)},
+                              {"run_uuid", yaml_text(id_)},
+                              {"source_name", yaml_text("")},
+                              {"source_type", std::to_string(kLocalSource)},
+                              {"source_version", yaml_text("")},
+                              {"start_time", std::to_string(start_milliseconds_)},
+                              {"status", std::to_string(number_of(status))},
+                              {"tags", "[]"},
+                              {"user_id", yaml_text("")}});
 }
 
 void MlflowRun::set_parameter(const std::string& name, const std::string& value) {

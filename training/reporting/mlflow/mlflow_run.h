@@ -19,14 +19,15 @@ struct MlflowRunOptions {
 
 enum class MlflowStatus { kRunning, kFinished, kFailed, kKilled };
 
-/// Writes a run into the folders that MLflow calls a file store, without MLflow: parameters, metrics, tags and
-/// artifacts. MLflow's own client and `mlflow ui` read it, also while it grows. MLflow 3.13 and later read
-/// file stores only if MLFLOW_ALLOW_FILE_STORE=true is set; `mlflow migrate-filestore` copies one into a
+/// Writes a run into the folders that MLflow calls a file store, without MLflow: parameters, metrics, tags
+/// and artifacts. MLflow's own client and `mlflow ui` read it, also while it grows. MLflow 3.13 and later
+/// read file stores only if MLFLOW_ALLOW_FILE_STORE=true is set; `mlflow migrate-filestore` copies one into a
 /// database.
 ///
-/// In names, MLflow allows letters, digits and _ - . / and space; other characters become _. A name with a / is shown
-/// in a group. No user name is written. When a call returns, its value has been handed to the operating system.
-/// Every call throws std::system_error naming a file that cannot be written. Not thread-safe.
+/// In names, MLflow allows letters, digits and _ - . / and space; other characters become _. A name with a /
+/// is shown in a group. No user name is written. When a call returns, its value has been handed to the
+/// operating system. Every call throws std::system_error naming a file that cannot be written. Not
+/// thread-safe.
 ///
 /// Example:
 ///
@@ -36,8 +37,8 @@ enum class MlflowStatus { kRunning, kFinished, kFailed, kKilled };
 ///     run.end(MlflowStatus::kFinished);
 class MlflowRun {
  public:
-  /// Begins the run, with the status RUNNING. Throws InvalidArgument if the folder or the experiment's name is
-  /// empty, or if the id is not letters and digits.
+  /// Begins the run, with the status RUNNING. Throws InvalidArgument if the folder or the experiment's name
+  /// is empty, or if the id is not letters and digits.
   explicit MlflowRun(const MlflowRunOptions& options);
 
   const std::string& id() const { return id_; }

@@ -78,8 +78,7 @@ struct TrainingMetrics::Server {
         process(std::make_shared<ProcessMetrics>(labels)),
         exposer(listen(options)) {
     // A counter that appears with its first fault would hide that fault from rate() and increase().
-    for (const auto fault :
-         {TrainingFault::kNotFinite, TrainingFault::kRestart, TrainingFault::kBadExample})
+    for (const auto fault : {TrainingFault::kNotFinite, TrainingFault::kRestart, TrainingFault::kBadExample})
       faults.Add({{"kind", fault_name(fault)}});
     exposer->RegisterCollectable(registry);
     exposer->RegisterCollectable(process);
@@ -119,9 +118,9 @@ struct TrainingMetrics::Server {
   Counter& input_wait =
       counters("lockstep_input_wait_seconds_total", "Seconds of training steps spent waiting for batches.")
           .Add({});
-  Gauge& speed =
-      gauges("lockstep_examples_per_second", "Examples per second of recent training steps, over all workers.")
-          .Add({});
+  Gauge& speed = gauges("lockstep_examples_per_second",
+                        "Examples per second of recent training steps, over all workers.")
+                     .Add({});
   Gauge& epoch = gauges("lockstep_epoch", "Current epoch, counted from 1.").Add({});
   Gauge& planned_epochs = gauges("lockstep_planned_epochs", "Number of the last epoch to train.").Add({});
   // These families have no sample before the first value: 0 would be a wrong one.
@@ -131,12 +130,12 @@ struct TrainingMetrics::Server {
       gauges("lockstep_learning_rate", "Learning rate of the first parameter group.");
   Family<Gauge>& logs =
       gauges("lockstep_log", "Logs of the last finished epoch, such as validation_loss, by name.");
-  Family<Gauge>& device_memory = gauges("lockstep_device_memory_bytes",
-                                        "Memory of tensors on a device, allocated by this process.");
-  Family<Counter>& worker_seconds =
-      counters("lockstep_worker_seconds_total",
-               "Seconds of parameter servers' workers by state: computing, waiting for batches or servers, or "
-               "idle between steps.");
+  Family<Gauge>& device_memory =
+      gauges("lockstep_device_memory_bytes", "Memory of tensors on a device, allocated by this process.");
+  Family<Counter>& worker_seconds = counters(
+      "lockstep_worker_seconds_total",
+      "Seconds of parameter servers' workers by state: computing, waiting for batches or servers, or "
+      "idle between steps.");
   Family<Counter>& faults =
       counters("lockstep_faults_total",
                "Faults that the training survived by kind: not_finite (undone steps), restart (of the job), "

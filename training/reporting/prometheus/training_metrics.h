@@ -49,8 +49,8 @@ enum class TrainingFault {
 ///
 ///     TrainingMetrics metrics({.port = 9400});
 ///     for (const auto& batch : batches) {
-///       const auto loss = strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer, batch));
-///       metrics.add_steps({.examples = batch.batch_sizes()->global, .seconds = timer.seconds()});
+///       const auto loss = strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer,
+///       batch)); metrics.add_steps({.examples = batch.batch_sizes()->global, .seconds = timer.seconds()});
 ///       metrics.set_loss(loss.item<double>());
 ///     }
 class TrainingMetrics {

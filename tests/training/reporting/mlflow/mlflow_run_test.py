@@ -23,7 +23,7 @@ else:
     MISSING = ""
 
 WRITER = os.environ["LOCKSTEP_WRITE_MLFLOW_RUN"]
-EXPERIMENT = "digits: it's \"all\""
+EXPERIMENT = 'digits: "all" #1'
 
 
 @unittest.skipIf(MISSING, MISSING)
@@ -34,7 +34,7 @@ class MlflowRunTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, folder)
         cls.store = folder / "mlruns"
         written = subprocess.run([WRITER, str(cls.store)], check=True, capture_output=True, text=True, timeout=60)
-        cls.finished, cls.continued, cls.failed = written.stdout.split()
+        cls.finished, cls.continued, cls.failed, cls.open = written.stdout.split()
         warnings.simplefilter("ignore")  # of versions before 3.13, about the store
         cls.client = MlflowClient(tracking_uri=cls.store.as_uri())
 
@@ -42,6 +42,7 @@ class MlflowRunTest(unittest.TestCase):
         names = {experiment.name for experiment in self.client.search_experiments()}
         self.assertEqual(names, {EXPERIMENT, "Default"})
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
+        self.assertEqual(experiment.tags, {"mlflow.experimentKind": "custom_model_development"})
         runs = self.client.search_runs([experiment.experiment_id])
         self.assertEqual({run.info.run_id for run in runs}, {self.finished, self.continued})
 
@@ -80,10 +81,10 @@ class MlflowRunTest(unittest.TestCase):
             self.assertEqual(pathlib.Path(path).read_text(encoding="utf-8"), "<h1>report</h1>")
 
     def test_mlflow_can_write_further(self):
-        self.client.log_metric(self.failed, "later", 1.5, step=3)
-        self.client.set_tag(self.failed, "note", "seen")
-        self.client.set_terminated(self.failed, "KILLED")
-        run = self.client.get_run(self.failed)
+        self.client.log_metric(self.open, "later", 1.5, step=3)
+        self.client.set_tag(self.open, "note", "seen")
+        self.client.set_terminated(self.open, "KILLED")
+        run = self.client.get_run(self.open)
         self.assertEqual((run.data.metrics["later"], run.data.tags["note"], run.info.status), (1.5, "seen", "KILLED"))
 
 

@@ -1,4 +1,5 @@
-// write_mlflow_run FOLDER: writes runs into a file store, which mlflow_run_test.py reads by MLflow itself. Prints their ids.
+// write_mlflow_run FOLDER: writes runs into a file store, which mlflow_run_test.py reads by MLflow itself.
+// Prints their ids.
 
 #include <cmath>
 #include <iostream>
@@ -9,8 +10,11 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kExperiment = "digits: \"all\" #1";
+
 void write_runs(const std::string& folder) {
-  MlflowRun finished({.folder = folder, .experiment = "digits: it's \"all\"", .name = "first", .source = "train_images"});
+  MlflowRun finished(
+      {.folder = folder, .experiment = kExperiment, .name = "first", .source = "train_images"});
   finished.set_parameter("learning-rate", "0.001");
   finished.set_parameter("data", "/data/bücher & co\nline 2");
   finished.set_parameter("long", std::string(7000, 'x'));
@@ -24,19 +28,22 @@ void write_runs(const std::string& folder) {
   finished.end(MlflowStatus::kFinished);
   std::cout << finished.id() << '\n';
 
-  MlflowRun killed({.folder = folder, .experiment = "digits: it's \"all\"", .name = "second"});
+  MlflowRun killed({.folder = folder, .experiment = kExperiment, .name = "second"});
   killed.add_metric("loss", 1, {.step = 1, .milliseconds = 1});
   killed.add_metric("loss", 0.5, {.step = 2, .milliseconds = 2});
   killed.end(MlflowStatus::kKilled);
   std::cout << killed.id() << '\n';
 
-  MlflowRun continued({.folder = folder, .experiment = "digits: it's \"all\"", .id = killed.id()});
+  MlflowRun continued({.folder = folder, .experiment = kExperiment, .id = killed.id()});
   continued.remove_metrics_after(1);
   continued.add_metric("loss", 0.25, {.step = 2, .milliseconds = 3});
 
   MlflowRun failed({.folder = folder});
   failed.end(MlflowStatus::kFailed);
-  std::cout << failed.id() << std::endl;
+  std::cout << failed.id() << '\n';
+
+  const MlflowRun open({.folder = folder});
+  std::cout << open.id() << std::endl;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// serve_metrics: serves the metrics of a made-up training with every kind of value, prints the URL, and ends when its input
-// does. training_metrics_test.py scrapes it. Exits with 77 if the build has no prometheus-cpp.
+// serve_metrics: serves the metrics of a made-up training with every kind of value, prints the URL, and ends
+// when its input does. training_metrics_test.py scrapes it. Exits with 77 if the build has no prometheus-cpp.
 
 #include <iostream>
 #include <limits>

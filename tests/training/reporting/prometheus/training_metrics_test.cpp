@@ -12,7 +12,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/support/message_of.h"
-#include "lockstep/tests/support/scrape.h"
+#include "lockstep/tests/support/prometheus/scrape.h"
 
 namespace lockstep {
 namespace {
@@ -134,19 +134,13 @@ TEST(TrainingMetrics, AreServedUntilTheyAreDestroyed) {
 TEST(TrainingMetrics, RefuseAPortThatCannotBeUsed) {
   SKIP_WITHOUT_PROMETHEUS();
   TrainingMetrics first;
-  const auto in_use =
-      message_of<InvalidArgument>([&] { TrainingMetrics second({.port = first.port()}); });
+  const auto in_use = message_of<InvalidArgument>([&] { TrainingMetrics second({.port = first.port()}); });
   EXPECT_THAT(in_use, HasSubstr("127.0.0.1:" + std::to_string(first.port())));
   EXPECT_THAT(in_use, HasSubstr("Address already in use"));
   EXPECT_THAT(message_of<InvalidArgument>([] { TrainingMetrics metrics({.port = 70000}); }),
               HasSubstr("from 0 to 65535, but got 70000"));
   EXPECT_THAT(message_of<InvalidArgument>([] { TrainingMetrics metrics({.address = "192.0.2.1"}); }),
               HasSubstr("192.0.2.1"));
-}
-
-TEST(TrainingMetrics, AreRefusedByABuildWithoutThem) {
-  if (TrainingMetrics::is_available()) GTEST_SKIP() << "this build has prometheus-cpp";
-  EXPECT_THAT(message_of<InvalidArgument>([] { TrainingMetrics metrics; }), HasSubstr("prometheus-cpp-dev"));
 }
 
 }  // namespace

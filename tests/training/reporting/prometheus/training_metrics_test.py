@@ -10,10 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tests/support/prometheus"))
 from exposition_format import Metrics, scrape
 
 SERVER = os.environ["LOCKSTEP_SERVE_METRICS"]
@@ -92,6 +93,22 @@ class TrainingMetricsTest(unittest.TestCase):
         self.assertEqual(asked - self.metrics.names(), set())
         # And everything that is served is shown, but for the process's own times.
         self.assertEqual(self.metrics.names() - asked, {"process_start_time_seconds"})
+
+    def test_promtool_understands_the_dashboards_queries(self):
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            self.skipTest("needs promtool (Debian: prometheus)")
+        dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+        queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+        rules = [{"record": f"query:{index}", "expr": re.sub(r"\$(__)?\w+", lambda found: "1m" if found[1] else ".*", query)}
+                 for index, query in enumerate(queries)]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # YAML reads JSON
+            json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
+            file.flush()
+            checked = subprocess.run([promtool, "check", "rules", file.name], capture_output=True, text=True, timeout=60,
+                                     check=False)
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+        self.assertIn(f"{len(queries)} rules found", checked.stdout)
 
     def test_the_dashboard_has_no_panels_over_each_other(self):
         dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))

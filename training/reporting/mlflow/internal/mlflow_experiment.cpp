@@ -76,7 +76,7 @@ MlflowExperiment open_mlflow_experiment(const std::string& root, const std::stri
     if (fs::exists(folder) || fs::exists(root + "/" + kTrash + "/" + id)) continue;
     // It appears with its meta.yaml, or not at all.
     const std::string partial = name_beside(root + "/." + id);
-    fs::create_directory(partial, error);
+    fs::create_directories(partial + "/tags", error);
     if (error) throw std::system_error(error, "cannot create '" + partial + "'");
     const std::string now = std::to_string(milliseconds_since_1970());
     write_mlflow_meta(partial, {{"artifact_location", yaml_text(file_uri(folder))},
@@ -85,6 +85,8 @@ MlflowExperiment open_mlflow_experiment(const std::string& root, const std::stri
                                 {"last_update_time", now},
                                 {"lifecycle_stage", "active"},
                                 {"name", yaml_text(name)}});
+    // Else MLflow would show it among experiments with language models until a user says otherwise.
+    replace_file(partial + "/tags/mlflow.experimentKind", "custom_model_development");
     fs::rename(partial, folder, error);
     if (!error) return {.id = id, .folder = folder};
     // Another process was first: its experiment is found above.

@@ -38,7 +38,8 @@ MlflowMeta read_mlflow_meta(const std::string& folder) {
   std::ifstream file(path_in(folder));
   for (std::string line; std::getline(file, line);) {
     const auto colon = line.find(": ");
-    if (colon != std::string::npos && line.front() != ' ') meta[line.substr(0, colon)] = line.substr(colon + 2);
+    if (colon != std::string::npos && line.front() != ' ')
+      meta[line.substr(0, colon)] = line.substr(colon + 2);
   }
   return meta;
 }

@@ -71,8 +71,8 @@ class Metrics:
             raise ValueError(f"expected each sample once, but got {line!r}")
         self.samples[key] = value
 
-    def value(self, name, **labels):
-        return self.samples[name, frozenset(labels.items())]
+    def value(self, metric, /, **labels):
+        return self.samples[metric, frozenset(labels.items())]
 
     def names(self):
         """The names of all families but those of the library's own server."""
