@@ -78,6 +78,10 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
                                  "b",
                                  "--save-every",
                                  "5 steps",
+                                 "--metrics-port",
+                                 "9400",
+                                 "--metrics-address",
+                                 "::1",
                                  "--quiet",
                                  "--strategy",
                                  "parameter_server",
@@ -110,6 +114,8 @@ TEST(CtrFlags, EachFlagSetsItsOption) {
   expected.log_every = 2;
   expected.backup_dir = "b";
   expected.save_every = "5 steps";
+  expected.metrics_port = 9400;
+  expected.metrics_address = "::1";
   expected.quiet = true;
   expected.strategy = "parameter_server";
   expected.max_staleness = 0;
