@@ -105,10 +105,12 @@ class MlflowTest(unittest.TestCase):
         self.assertEqual(read("params/model"), "simple_cnn")
         self.assertEqual(read("params/resolved/replicas"), "2")
         self.assertGreater(int(read("params/resolved/parameters")), 1000)
-        losses = [line.split() for line in read("metrics/validation_loss").splitlines()]
-        self.assertEqual([int(step) for _, _, step in losses], [STEPS, 2 * STEPS])
-        printed = re.findall(r"validation_loss (\S+)|test loss (\S+)", result.stdout)
-        self.assertTrue(all(f"{float(value):.4f}" in result.stdout for _, value, _ in losses), printed)
+        printed = re.findall(r"^epoch \d/2  loss (\S+)  accuracy (\S+)  test accuracy (\S+)", result.stdout, re.MULTILINE)
+        self.assertEqual(len(printed), 2, result.stdout)
+        for name, shown in zip(("loss", "accuracy", "validation_accuracy"), zip(*printed)):
+            points = [line.split() for line in read(f"metrics/{name}").splitlines()]
+            self.assertEqual([f"{float(value):.4f}" for _, value, _ in points], list(shown), name)
+            self.assertEqual([int(step) for _, _, step in points], [STEPS, 2 * STEPS])
         for name in ("config.json", "report.html"):
             self.assertEqual(read(f"artifacts/{name}"), (self.folder / "first" / name).read_text(encoding="utf-8"))
 

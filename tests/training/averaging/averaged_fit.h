@@ -61,13 +61,19 @@ struct AveragedFit {
   static constexpr int64_t kBatch = 8;
   static constexpr int64_t kSteps = 2;  // of an epoch
 
-  explicit AveragedFit(int replicas = 2) : strategy(cpu_devices(replicas), {.intra_op_threads = 1}) {
+  explicit AveragedFit(int replicas = 2) : strategy(seeded_devices(replicas), {.intra_op_threads = 1}) {
     torch::manual_seed(21);
     data = torch::randn({16, 6}, torch::kDouble);
     target = torch::randint(0, 3, {16});
     torch::manual_seed(17);
     trainer.emplace(
         strategy, [](ReplicaContext&) { return NormNet(); }, momentum_sgd(), cross_entropy);
+  }
+
+  /// The replicas' random streams begin with the process's seed.
+  static std::vector<std::string> seeded_devices(int replicas) {
+    torch::manual_seed(11);
+    return cpu_devices(replicas);
   }
 
   History fit(int64_t epochs, Callbacks callbacks) {
