@@ -22,8 +22,15 @@ struct LearningRateFinderOptions {
   double divergence = 4;
 };
 
-/// Callback of find_learning_rate(): raises the learning rate at every step and notes the loss. restore()
-/// puts everything back.
+/// Callback of find_learning_rate(): raises the learning rate at every step and notes the loss.
+/// restore_all() puts everything back.
+///
+/// Example:
+///
+///     auto finder = std::make_shared<LearningRateFinder>(LearningRateFinderOptions{.steps = 50});
+///     trainer.fit(batches, {.steps_per_epoch = 50, .callbacks = {finder}});
+///     finder->restore_all();
+///     const LearningRateSweep sweep = finder->sweep();
 class LearningRateFinder : public Callback {
  public:
   /// Throws InvalidArgument if the rates are not positive and ascending, if steps is below 2, or if another

@@ -41,7 +41,8 @@ inline std::map<std::string, double> scrape(int port) {
     if (line.empty() || line == "\r") is_body = true;
     if (!is_body || line.empty() || line.front() == '#') continue;
     const auto space = line.rfind(' ');
-    if (space != std::string::npos) samples[line.substr(0, space)] = std::strtod(line.c_str() + space, nullptr);
+    if (space != std::string::npos)
+      samples[line.substr(0, space)] = std::strtod(line.c_str() + space, nullptr);
   }
   return samples;
 }

@@ -66,8 +66,8 @@ TEST(MonitoringFlags, ShortenAFastDevelopmentRun) {
 }
 
 TEST(MonitoringFlags, ShortenNothingThatIsShorterAlready) {
-  const auto options = options_of(
-      {"--fast-dev-run", "--steps-per-epoch", "2", "--limit-test", "3", "--check-replicas", "0"});
+  const auto options =
+      options_of({"--fast-dev-run", "--steps-per-epoch", "2", "--limit-test", "3", "--check-replicas", "0"});
   EXPECT_EQ(options.steps_per_epoch, 2);
   EXPECT_EQ(options.limit_test, 3);
   EXPECT_EQ(options.check_replicas, 0);
