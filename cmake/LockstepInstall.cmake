@@ -52,5 +52,5 @@ install(FILES
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepCuda.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LockstepHwloc.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepHwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepPrometheus.cmake
   DESTINATION ${lockstep_package_folder})

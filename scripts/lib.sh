@@ -16,11 +16,17 @@ readonly test_python_version=3.11
 readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
   absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
   mpmath==1.3.0 networkx==3.6.1 packaging==26.3 protobuf==7.36.2 setuptools==81.0.0 sympy==1.14.0
-  tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9)
+  tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9
+  # MLflow's client, and of what it depends on that which it imports to read a file store: 47 MB.
+  mlflow-skinny==3.17.2 annotated-doc==0.0.7 annotated-types==0.8.0 anyio==4.16.0 cachetools==7.3.3
+  certifi==2026.10.19.post1 charset-normalizer==3.5.3 click==8.5.1 databricks-sdk==0.162.0 fastapi==0.165.0 idna==3.20
+  importlib-metadata==9.1.0 opentelemetry-api==1.45.2 opentelemetry-proto==1.45.2 opentelemetry-sdk==1.45.2
+  opentelemetry-semantic-conventions==0.66b2 pydantic==2.14.4 pydantic-core==2.50.5 pyyaml==6.0.4 requests==2.34.2
+  sqlparse==0.6.1 starlette==1.10.0 typing-inspection==0.4.5 urllib3==2.8.0 zipp==4.1.2)
 
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
-  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev)
+  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev)
 readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux zstd)
 

@@ -4,6 +4,7 @@
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/runtime/base/errors.h"
@@ -56,6 +57,7 @@ void read_run(const Arguments& given, CtrOptions& options) {
   options.log_every = given.integer("log-every", kStepCounts, options.log_every);
   options.run_dir = given.text("run-dir", "");
   if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
+  read_metrics(given, options);
   options.quiet = given.is_on("quiet");
   options.retryable_exit_code = read_retryable_exit_code(given);
 }

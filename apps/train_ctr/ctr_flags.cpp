@@ -175,7 +175,7 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"save-every", "backup-dir"},
                      {"resume", "backup-dir"}}};
   for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
-                     strategy_flags(strategies), ctr_server_flags(), common_flags()})
+                     metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})
     for (auto& flag : flags) table.flags.push_back(std::move(flag));
   return table;
 }

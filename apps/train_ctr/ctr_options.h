@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 
 namespace lockstep::apps {
@@ -48,7 +49,7 @@ struct CtrWork {
 bool is_generated(const CtrWork& work);
 
 /// Options of a train_ctr run. ctr_help_text() explains the flags.
-struct CtrOptions : StrategyChoice, CtrWork {
+struct CtrOptions : StrategyChoice, CtrWork, MetricsChoice {
   int64_t steps = 2000;
   int64_t test_every = 0;  ///< steps between tests; 0: only at the end
   int64_t log_every = 100;

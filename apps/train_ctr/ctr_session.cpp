@@ -68,6 +68,7 @@ CtrSession::CtrSession(PreparedCtr prepared, CtrTraining& training)
       training_(training),
       is_silent_(prepared_.options.quiet || !prepared_.is_chief),
       backup_(make_ctr_backup(prepared_.strategy, prepared_.options, training.objects(), log_ctr)),
+      metrics_(prepared_.metrics, prepared_.options),
       printer_(std::make_unique<Printer>(prepared_.options)) {
   CtrFacts& facts = prepared_.facts;
   facts.first_step = next_ = backup_->first_step();
@@ -135,6 +136,7 @@ void CtrSession::train_to_end() {
 
 void CtrSession::train_until(int64_t end) {
   printer_->begin();
+  metrics_.begin();
   if (record_) record_->begin_epoch();
   try {
     training_.train(next_, end,
@@ -149,6 +151,7 @@ void CtrSession::train_until(int64_t end) {
 bool CtrSession::step_done(int64_t step, double loss) {
   next_ = step + 1;
   printer_->step_done(step, loss, is_silent_);
+  if (metrics_.is_on()) metrics_.step_done(loss, training_.result());
   if (record_) record_->step_done(step, loss);
   backup_->steps_done(next_);
   signal_ = agreement_->should_stop();
@@ -157,6 +160,7 @@ bool CtrSession::step_done(int64_t step, double loss) {
 
 CtrScores CtrSession::test() {
   const auto scores = training_.test();
+  metrics_.set_test_scores(scores);
   if (record_) record_->tested(scores);
   return scores;
 }

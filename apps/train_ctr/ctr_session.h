@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
+#include "lockstep/apps/train_ctr/ctr_metrics.h"
 #include "lockstep/apps/train_ctr/ctr_record.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/apps/train_ctr/ctr_training.h"
@@ -22,9 +23,10 @@ struct PreparedCtr {
   InterruptionGuard& interruption;
   const CtrOptions& options;
   const std::map<std::string, Origin>& origins;
-  const std::string& resume;      ///< command that resumes the training
-  bool is_chief = false;          ///< whether this process prints
-  std::optional<RunPaths> paths;  ///< where this process records the run; none if it does not
+  const std::string& resume;                 ///< command that resumes the training
+  bool is_chief = false;                     ///< whether this process prints
+  std::shared_ptr<TrainingMetrics> metrics;  ///< for Prometheus; may be null
+  std::optional<RunPaths> paths;             ///< where this process records the run; none if it does not
   CtrFacts facts;
 };
 
@@ -55,6 +57,7 @@ class CtrSession {
   const bool is_silent_;
   std::unique_ptr<CtrBackup> backup_;
   std::unique_ptr<CtrRecord> record_;  // null: this process does not record
+  CtrMetrics metrics_;
   std::unique_ptr<Printer> printer_;
   std::unique_ptr<StopAgreement> agreement_;
   int64_t next_ = 0;  // step

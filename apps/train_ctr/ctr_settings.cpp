@@ -38,6 +38,8 @@ settings::NamedValues ctr_run_values(const CtrOptions& options) {
           {"save-every", settings::where(is_saved, options.save_every)},
           {"resume", settings::where(is_saved, options.resume)},
           {"retryable-exit-code", settings::count(options.retryable_exit_code)},
+          {"metrics-port", settings::where(options.metrics_port >= 0, options.metrics_port)},
+          {"metrics-address", settings::where(options.metrics_port >= 0, options.metrics_address)},
           {"quiet", options.quiet}};
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/monitoring/serve_metrics.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/stopped.h"
@@ -70,12 +71,15 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
       throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
+  const auto metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
+  if (metrics) metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
   CtrSession session({.strategy = strategy,
                       .interruption = interruption,
                       .options = options,
                       .origins = line.origins,
                       .resume = resume,
                       .is_chief = is_chief,
+                      .metrics = metrics,
                       .paths = directory ? std::optional(directory->paths()) : std::nullopt,
                       .facts = {.data = data.description,
                                 .num_train = static_cast<int64_t>(*data.train.size()),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/monitoring/serve_metrics.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
@@ -35,6 +36,7 @@ WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   role.is_silent = !role.is_chief || options.quiet;  // all workers would print the same
   role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
   role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
+  is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, role.is_chief);
   return role;
 }
 
@@ -67,6 +69,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const Tf32Guard tf32(tf32_use(options.precision));
   const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
   const WorkerRole role = role_of(strategy, options);
+  const auto metrics = serve_metrics("train_images", options, strategy.cluster_resolver());
   std::optional<RunDirectory> directory;
   if (role.is_chief && role.is_recorded) {
     line.options.run_dir = record_folder(
@@ -79,6 +82,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   if (!role.is_silent) {
     for (const auto& warning : data_warnings(location, data)) log_line("train_images", "warning: " + warning);
   }
+  if (metrics) metrics->add_faults(TrainingFault::kBadExample, data.num_skipped);
   const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
   decide_values(line, location, strategy);
   PreparedRun run{.strategy = strategy,
@@ -88,6 +92,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
                   .resume = resume,
                   .role = role,
                   .paths = directory ? std::optional(directory->paths()) : std::nullopt,
+                  .metrics = metrics,
                   .resolved = resolve_run(made, options, plan, location, data)};
   TrainingSession session(std::move(run));
   session.run();

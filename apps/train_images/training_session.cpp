@@ -15,6 +15,7 @@
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/train_images/options/train_settings.h"
 #include "lockstep/apps/train_images/training/image_record.h"
+#include "lockstep/apps/train_images/training/mlflow_recording.h"
 #include "lockstep/apps/train_images/training/numbers_error.h"
 #include "lockstep/apps/train_images/training/training.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
@@ -22,6 +23,8 @@
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/callbacks/inject_faults.h"
+#include "lockstep/training/monitoring/prometheus_metrics.h"
+#include "lockstep/training/reporting/html/learning_rate_plot.h"
 #include "lockstep/training/trainer/model_summary.h"
 
 namespace lockstep::apps {
@@ -99,6 +102,11 @@ void TrainingSession::add_callbacks() {
     record_ = make_record(*run_.paths, run_.resolved, run_.origins, run_.data);
     callbacks_.push_back(record_);
   }
+  if (role.is_chief && !options.mlflow_dir.empty()) {
+    mlflow_ = make_mlflow(options);
+    callbacks_.push_back(mlflow_);
+  }
+  if (run_.metrics) callbacks_.push_back(std::make_shared<PrometheusMetrics>(run_.metrics));
   callbacks_.push_back(progress_);
   callbacks_.push_back(std::make_shared<EpochCounter>(epoch_));
   if (auto faults = requested_faults(); !faults.empty())
@@ -124,25 +132,31 @@ void TrainingSession::run() {
     throw;
   } catch (const NotFinite& error) {
     const auto told = not_finite(error.place(), run_.resolved.options, run_.resolved.plan);
-    fail_record("train_images", record_.get(), RunStatus::kFailed, told.what());
+    fail_records(RunStatus::kFailed, told.what());
     throw told;
   } catch (const PeerLost& error) {
     // All workers get signals; another one may have received two and ended at once.
     const bool was_stopped = run_.interruption.signal() != 0;
-    fail_record("train_images", record_.get(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed,
-                error.what());
+    fail_records(was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed, error.what());
     if (!was_stopped) throw;
     stop(run_.interruption.signal());
   } catch (const std::exception&) {
-    fail_record("train_images", record_.get(), RunStatus::kFailed,
-                describe_failure(std::current_exception()).message);
+    fail_records(RunStatus::kFailed, describe_failure(std::current_exception()).message);
     throw;
   }
+}
+
+void TrainingSession::fail_records(RunStatus status, const std::string& reason) {
+  fail_record("train_images", record_.get(), status, reason);
+  end_mlflow(mlflow_.get(), run_.paths, status, reason);
 }
 
 void TrainingSession::train_and_finish() {
   const History history = train_model();
   finish_record(record_.get(), history.stop_reason, stopper_->signal());
+  const bool was_stopped = stopper_->signal() != 0;
+  end_mlflow(mlflow_.get(), run_.paths, was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
+             was_stopped ? signal_name(stopper_->signal()) : history.stop_reason);
   if (stopper_->signal() != 0) stop(stopper_->signal());
   if (!run_.role.is_silent && !history.stop_reason.empty())
     print("stopped early: " + history.stop_reason + "\n");
@@ -161,13 +175,22 @@ History TrainingSession::train_model() {
                     [this](const LoadReport& report) {
                       if (!run_.role.is_silent) print_weights(run_.resolved.options.init_weights, report);
                     },
+                .on_sweep = [this](const LearningRateSweep& sweep) { on_sweep(sweep); },
                 .is_interrupted = [this] { return stopper_->signal() != 0; }});
 }
 
 void TrainingSession::on_start(torch::nn::Module& model) {
   run_.resolved.num_parameters = count_parameters(model);
   if (run_.paths) replace_file(run_.paths->config(), configuration());
+  if (mlflow_) mlflow_->set_parameters(mlflow_parameters(run_.resolved, run_.origins));
   if (!run_.role.is_silent) print(configuration_text(run_.resolved) + "\n" + model_summary(model) + "\n");
+}
+
+void TrainingSession::on_sweep(const LearningRateSweep& sweep) {
+  if (run_.paths) write_learning_rate_plot(sweep, run_.paths->folder + "/learning_rate.html");
+  if (run_.role.is_silent) return;
+  print(sweep.suggestion ? c10::str("suggested learning rate: ", *sweep.suggestion, "\n")
+                         : "no suggestion: the loss fell at no learning rate\n");
 }
 
 std::string TrainingSession::configuration() const {

@@ -18,6 +18,9 @@
 #include "lockstep/training/callbacks/record_run.h"
 #include "lockstep/training/callbacks/show_progress.h"
 #include "lockstep/training/callbacks/stop_on_signal.h"
+#include "lockstep/training/monitoring/mlflow_logger.h"
+#include "lockstep/training/reporting/prometheus/training_metrics.h"
+#include "lockstep/training/reporting/records/learning_rate_sweep.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 #include "lockstep/training/trainer/fit_loop.h"
 
@@ -39,7 +42,8 @@ struct PreparedRun {
   const std::map<std::string, Origin>& origins;
   const std::string& resume;  ///< command that resumes the training
   WorkerRole role;
-  std::optional<RunPaths> paths;  ///< where this worker records the run; none if it does not
+  std::optional<RunPaths> paths;             ///< where this worker records the run; none if it does not
+  std::shared_ptr<TrainingMetrics> metrics;  ///< null: not served
   ResolvedRun resolved;
 };
 
@@ -62,6 +66,10 @@ class TrainingSession {
   History train_model();
   /// Writes and prints the values of the run once the model exists.
   void on_start(torch::nn::Module& model);
+  /// Prints the result of --find-learning-rate, and draws it in the run directory.
+  void on_sweep(const LearningRateSweep& sweep);
+  /// Ends the records of a training that an error ended.
+  void fail_records(RunStatus status, const std::string& reason);
   std::string configuration() const;
   /// Logs that a signal stopped the training, and throws Stopped.
   [[noreturn]] void stop(int signal);
@@ -72,7 +80,8 @@ class TrainingSession {
   std::shared_ptr<ShowProgress> progress_;
   std::function<void(const std::string&)> log_;
   Callbacks callbacks_;
-  std::shared_ptr<RecordRun> record_;  // null: this worker does not record
+  std::shared_ptr<RecordRun> record_;     // null: this worker does not record
+  std::shared_ptr<MlflowLogger> mlflow_;  // null: as above
   std::shared_ptr<StopOnSignal> stopper_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/training/trainer/batch_norm_pass.h"
 #include "lockstep/training/trainer/fit_loop.h"
 #include "lockstep/training/trainer/trainer.h"
 
@@ -49,6 +50,19 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
       loss.second += state.meters.loss.count();
     }
     return loss;
+  }
+  void update_batch_norm() override {
+    const BatchNormPass pass(objects());
+    if (!pass.has_statistics()) return;
+    const torch::NoGradGuard no_grad;
+    Batches batches = batches_;  // whose position stays
+    batches.restore({position().epoch, 0});
+    int64_t steps = 0;
+    for (auto& batch : batches) {
+      trainer_.strategy_.run(detail::statistics_step<Model, Batch>, trainer_.model_, trainer_.train_state_,
+                             settings_, batch);
+      if (steps_per_epoch && ++steps == *steps_per_epoch) break;
+    }
   }
   DatasetPosition position() const override {
     const auto position = batches_.position();

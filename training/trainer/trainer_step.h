@@ -133,6 +133,18 @@ void test_step(ReplicaContext& replica, Model& model, StepState<Model, Batch>& s
   state.meters.update(state.compute(replica, model, shard));
 }
 
+/// Lets the model see a shard, for the statistics that it keeps while training.
+template <typename Model, typename Batch>
+void statistics_step(ReplicaContext& replica, Model& model, StepState<Model, Batch>& state,
+                     const StepSettings& settings, const Batch& shard) {
+  if (!state.compute) {
+    throw InvalidArgument(
+        "[update_batch_norm] expected TrainerOptions::compute beside a train_step for batches of this type");
+  }
+  const auto cast = replica.autocast(settings.autocast);
+  state.compute(replica, model, shard);
+}
+
 template <typename Model, typename Batch>
 torch::Tensor predict_step(ReplicaContext& replica, Model& model, const StepSettings& settings,
                            const Batch& shard) {

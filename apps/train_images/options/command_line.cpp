@@ -28,6 +28,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
     read_record(given, line.options);
     read_backup(given, line.options);
     line.origins = given.origins();
+    if (line.options.fast_dev_run) shorten(line.options);
   }
   return line;
 }

@@ -157,6 +157,7 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("learning rate", learning_rate_text(run));
   text += row("seed", fmt::format("{}", run.options.seed));
   if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
+  if (!run.options.mlflow_dir.empty()) text += row("MLflow's store", run.options.mlflow_dir);
   if (!run.options.backup_dir.empty()) {
     const std::string& every = run.options.save_every;
     const char* sharing = run.options.shard_backup ? ", each worker a part" : "";

@@ -145,6 +145,16 @@ std::vector<Flag> record_flags() {
        "", FlagRole::kProcess},
       {"Run", "log-every", "N", "Record metrics in --run-dir every N steps", number(defaults.log_every)},
       {"Run", "profile", "N", "Record a profile of N steps in --run-dir (default: none)"},
+      {"Run", "mlflow-dir", "DIR",
+       "Record the run for MLflow in a folder that many runs share, for `mlflow ui --backend-store-uri DIR`",
+       "", FlagRole::kProcess},
+      {"Run", "find-learning-rate", "",
+       "Instead of training, try 100 rising learning rates, one step each, and suggest one; --run-dir gets a "
+       "plot, learning_rate.html",
+       "", FlagRole::kAction},
+      {"Run", "fast-dev-run", "",
+       "Try everything quickly: 5 steps, a test on as many images, and no files but those of --run-dir", "",
+       FlagRole::kAction},
       {"Run", "backup-dir", "DIR",
        "Save the training in a folder while it runs. After a signal, a crash or a lost machine, the "
        "same command resumes at the exact step. Worker 0 writes the folder",
@@ -216,6 +226,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                      {"schedule-factor", "learning-rate-schedule"},
                      {"base-batch-size", "scale-learning-rate"},
                      {"log-every", "run-dir"},
+                     {"metrics-address", "metrics-port"},
                      {"profile", "run-dir"},
                      {"save-every", "backup-dir"},
                      {"shard-backup", "backup-dir"},
@@ -224,6 +235,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
   append(table.flags, model_flags());
   append(table.flags, training_flags());
   append(table.flags, record_flags());
+  append(table.flags, metrics_flags());
   append(table.flags, strategy_flags(strategies));
   append(table.flags, common_flags());
   return table;

@@ -128,6 +128,13 @@ void read_record(const Arguments& given, TrainOptions& options) {
   given.require_beside("profile", "run-dir");
   options.log_every = given.integer("log-every", kCounts, options.log_every);
   options.profile = given.integer("profile", kProfiledSteps, options.profile);
+  options.mlflow_dir = given.text("mlflow-dir", "");
+  if (given.has("mlflow-dir") && options.mlflow_dir.empty()) given.refuse("mlflow-dir", "a folder");
+  options.find_learning_rate = given.is_on("find-learning-rate");
+  options.fast_dev_run = given.is_on("fast-dev-run");
+  if (options.find_learning_rate && options.fast_dev_run)
+    given.refuse_beside("find-learning-rate", "expected no --fast-dev-run beside it");
+  read_metrics(given, options);
   options.quiet = given.is_on("quiet");
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/apps/train_images/options/train_options.h"
 
+#include <algorithm>
+
 #include "lockstep/training/optimizers/scaling_rule.h"
 
 namespace lockstep::apps {
@@ -82,6 +84,22 @@ std::string precision_name(PrecisionKind precision) {
       return "float16";
   }
   return "";
+}
+
+void shorten(TrainOptions& options) {
+  constexpr int64_t kSteps = 5;
+  const auto at_most = [](int64_t count, int64_t limit) {
+    return count == 0 ? limit : std::min(count, limit);
+  };
+  options.epochs = 1;
+  options.warmup_epochs = std::min(options.warmup_epochs, 1.0);
+  options.steps_per_epoch = at_most(options.steps_per_epoch, kSteps);
+  options.limit_test = at_most(options.limit_test, kSteps * options.global_batch_size);
+  // So that what happens every so many steps happens at all.
+  options.log_every = 1;
+  if (options.check_replicas > 0) options.check_replicas = 1;
+  options.backup_dir.clear();
+  options.mlflow_dir.clear();
 }
 
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train) {

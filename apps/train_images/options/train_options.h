@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/datasets/images/image_cache.h"
 #include "lockstep/training/state/not_finite.h"
@@ -32,7 +33,7 @@ std::string precision_name(PrecisionKind precision);
 inline constexpr int64_t kFewSteps = 100;
 
 /// Options of a training run, as given on the command line. help_text() explains the flags.
-struct TrainOptions : StrategyChoice {
+struct TrainOptions : StrategyChoice, MetricsChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;
@@ -76,6 +77,10 @@ struct TrainOptions : StrategyChoice {
   std::string run_dir;     ///< folder for the record of the run; empty: none
   int64_t log_every = 10;  ///< record every so many steps
   int64_t profile = 0;     ///< number of steps to profile
+  std::string mlflow_dir;  ///< folder of an MLflow file store for the run; empty: none
+  /// Instead of a training: losses at rising learning rates, with a suggestion.
+  bool find_learning_rate = false;
+  bool fast_dev_run = false;  ///< a few steps of everything, which leave nothing behind but run_dir
 
   int64_t check_replicas = 1000;  ///< steps between bitwise comparisons of the replicas; 0: none
   NotFiniteAction on_not_finite = NotFiniteAction::kStop;
@@ -97,6 +102,9 @@ struct TrainPlan {
   int64_t num_steps = 0;     ///< over all epochs
   bool refreshes_batch_norm = false;
 };
+
+/// Changes the options into those of a fast development run: a few steps, a test, and every callback.
+void shorten(TrainOptions& options);
 
 TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_train);
 

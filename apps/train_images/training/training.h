@@ -8,6 +8,7 @@
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 #include "lockstep/training/callbacks/record_run.h"
+#include "lockstep/training/reporting/records/learning_rate_sweep.h"
 #include "lockstep/training/state/state_dict.h"
 #include "lockstep/training/trainer/fit_loop.h"
 
@@ -26,6 +27,8 @@ struct TrainingRun {
   std::function<void(torch::nn::Module&)> on_start;
   /// Called once before on_start if --init-weights was given.
   std::function<void(const LoadReport&)> on_weights;
+  /// Called instead of a training if --find-learning-rate was given.
+  std::function<void(const LearningRateSweep&)> on_sweep;
   /// Returns whether a signal has stopped the training; the same on all workers.
   std::function<bool()> is_interrupted;
 };

@@ -10,6 +10,7 @@
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
 #include "lockstep/apps/train_images/training/precision_choice.h"
 #include "lockstep/apps/train_images/training/training.h"
+#include "lockstep/training/callbacks/learning_rate_finder.h"
 #include "lockstep/training/callbacks/refresh_batch_norm.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/metrics/confusion_matrix.h"
@@ -47,6 +48,10 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
     return batches.map([dtype](const Example& shard) { return Example{shard.data.to(dtype), shard.target}; });
   };
   auto images = batches_of(run.data.train, options.seed);
+  if (options.find_learning_rate) {
+    run.on_sweep(find_learning_rate(trainer, images));
+    return {};
+  }
   auto test_images = batches_of(run.data.test, std::nullopt);
   FitOptions<> fit{.epochs = options.epochs,
                    .steps_per_epoch = run.plan.steps_per_epoch,

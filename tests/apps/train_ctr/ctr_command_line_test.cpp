@@ -84,6 +84,10 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
                                  "5 steps",
                                  "--resume",
                                  "auto",
+                                 "--metrics-port",
+                                 "9400",
+                                 "--metrics-address",
+                                 "::1",
                                  "--quiet",
                                  "--strategy",
                                  "parameter_server",
@@ -118,6 +122,8 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   expected.run_dir = "r";
   expected.backup_dir = "b";
   expected.save_every = "5 steps";
+  expected.metrics_port = 9400;
+  expected.metrics_address = "::1";
   expected.quiet = true;
   expected.strategy = "parameter_server";
   expected.max_staleness = 0;

@@ -71,6 +71,8 @@ Words good_values(const Flag& flag) {
       {"init-weights", {"a.safetensors", "b/c.pt"}},
       {"run-dir", {"runs/a"}},
       {"backup-dir", {"backups/a"}},
+      {"mlflow-dir", {"mlruns"}},
+      {"metrics-address", {"127.0.0.1", "0.0.0.0"}},
       {"save-every", {"epoch", "5 steps", "2.5 minutes"}},
       {"resume", {"auto", "never", "backups/b"}},
       {"on-not-finite", {"stop", "skip", "roll_back"}},
@@ -100,6 +102,9 @@ TrainOptions lasting(TrainOptions options) {
     options.shard_backup = defaults.shard_backup;
     options.resume = defaults.resume;
   }
+  options.mlflow_dir.clear();
+  options.metrics_port = defaults.metrics_port;
+  options.metrics_address = defaults.metrics_address;
   options.task_index = -1;
   options.retryable_exit_code = 0;
   return options;

@@ -145,7 +145,9 @@ std::string marker_shape(const SvgPoint& at, size_t style) {
 std::string point_tip(const LinePlot& plot, const PlotLine& line, const PlotPoint& point) {
   const std::string value =
       plot.y_numbers == AxisNumbers::kPercent ? percent_text(point.y) : short_number(point.y);
-  return line.name + ", " + plot.x_label + " " + short_number(point.x, 10) + ": " + value;
+  const std::string x = plot.x_numbers == AxisNumbers::kPowersOfTen ? short_number(std::pow(10, point.x))
+                                                                    : short_number(point.x, 10);
+  return line.name + ", " + plot.x_label + " " + x + ": " + value;
 }
 
 /// Marks a point that has no number.

@@ -33,6 +33,7 @@ std::string tick_label(double value, double step, double largest, AxisNumbers nu
   constexpr double kLargestPlain = 1e7;
   constexpr double kLargestGrouped = 1e9;
   if (std::abs(value) < step / 2) value = 0;  // a rounding error
+  if (numbers == AxisNumbers::kPowersOfTen) return "1e" + std::to_string(std::llround(value));
   if (numbers == AxisNumbers::kPercent)
     return percent_text(value, value == 0 ? 0 : digits_of_step(step * 100));
   std::string text;
@@ -58,7 +59,8 @@ double with_room_for_ticks(double value) {
 }  // namespace
 
 PlotAxis make_axis(double low, double high, const AxisOptions& options) {
-  const bool is_whole = options.numbers == AxisNumbers::kWhole;
+  const bool is_whole =
+      options.numbers == AxisNumbers::kWhole || options.numbers == AxisNumbers::kPowersOfTen;
   low = with_room_for_ticks(low);
   high = with_room_for_ticks(high);
   if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) {

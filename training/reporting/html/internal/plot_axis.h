@@ -8,9 +8,10 @@ namespace lockstep {
 
 /// How the numbers of an axis are written.
 enum class AxisNumbers {
-  kPlain,    ///< 0.5, 12 000, 2e-5
-  kPercent,  ///< for shares between 0 and 1
-  kWhole,    ///< for counts, such as epochs: no fractions
+  kPlain,        ///< 0.5, 12 000, 2e-5
+  kPercent,      ///< for shares between 0 and 1
+  kWhole,        ///< for counts, such as epochs: no fractions
+  kPowersOfTen,  ///< for values that are decimal logarithms: 1e-5 at -5
 };
 
 struct AxisTick {

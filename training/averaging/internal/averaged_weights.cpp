@@ -1,0 +1,139 @@
+#include "lockstep/training/averaging/internal/averaged_weights.h"
+
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/state/internal/replica_states.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<torch::Tensor> detached(std::vector<torch::Tensor> tensors) {
+  for (auto& tensor : tensors) tensor = tensor.detach();
+  return tensors;
+}
+
+std::vector<torch::Tensor> clones_of(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> clones;
+  for (const auto& tensor : tensors) clones.push_back(tensor.detach().clone());
+  return clones;
+}
+
+/// Moves those averages that have a mean, and copies the others.
+void move_towards(const std::vector<torch::Tensor>& averages, const std::vector<torch::Tensor>& values,
+                  double weight) {
+  std::vector<torch::Tensor> moving, targets;
+  for (size_t i = 0; i < averages.size(); ++i) {
+    if (averages[i].is_floating_point() && weight < 1) {
+      moving.push_back(averages[i]);
+      targets.push_back(values[i]);
+    } else {
+      averages[i].copy_(values[i]);
+    }
+  }
+  if (!moving.empty()) at::_foreach_lerp_(moving, targets, weight);
+}
+
+void exchange(const std::vector<torch::Tensor>& first, const std::vector<torch::Tensor>& second) {
+  for (size_t i = 0; i < first.size(); ++i) {
+    const torch::Tensor kept = first[i].clone();
+    first[i].copy_(second[i]);
+    second[i].copy_(kept);
+  }
+}
+
+/// Calls `act(replica)` with the index of each local replica, in its own thread and on its device.
+template <typename Act>
+void on_replicas(const FitState::Objects& objects, const Act& act) {
+  objects.strategy.run([&](ReplicaContext& context) {
+    const torch::NoGradGuard no_grad;
+    act(static_cast<size_t>(context.local_replica_id()));
+  });
+}
+
+}  // namespace
+
+AveragedWeights::AveragedWeights(const FitState::Objects& objects) : replicas_(objects.modules.size()) {
+  on_replicas(objects, [&](size_t replica) {
+    const auto& module = *objects.modules[replica];
+    replicas_[replica] = {clones_of(module.parameters()), clones_of(module.buffers())};
+  });
+}
+
+void AveragedWeights::update(const FitState::Objects& objects, double weight, AveragedBuffers buffers) {
+  on_replicas(objects, [&](size_t replica) {
+    const auto& module = *objects.modules[replica];
+    const auto& own = replicas_[replica];
+    move_towards(own.parameters, detached(module.parameters()), weight);
+    move_towards(own.buffers, detached(module.buffers()), buffers == AveragedBuffers::kAverage ? weight : 1);
+  });
+}
+
+void AveragedWeights::swap(const FitState::Objects& objects) {
+  on_replicas(objects, [&](size_t replica) {
+    const auto& module = *objects.modules[replica];
+    exchange(detached(module.parameters()), replicas_[replica].parameters);
+    exchange(detached(module.buffers()), replicas_[replica].buffers);
+  });
+}
+
+bool AveragedWeights::is_finite() const {
+  const auto& parameters = replicas_.front().parameters;
+  return std::all_of(parameters.begin(), parameters.end(), [](const torch::Tensor& tensor) {
+    return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
+  });
+}
+
+StateValue::Dict AveragedWeights::save(const FitState::Objects& objects) const {
+  const auto& first = *objects.modules.front();
+  StateValue::Dict parameters;
+  size_t at = 0;
+  for (const auto& item : first.named_parameters())
+    parameters.add(item.key(), replicas_.front().parameters[at++]);
+  std::vector<torch::Tensor> local;
+  for (const auto& own : replicas_) local.insert(local.end(), own.buffers.begin(), own.buffers.end());
+  const auto all = gather_of_replicas(objects.strategy, local);
+  StateValue::Dict buffers;
+  const auto names = first.named_buffers().keys();
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::vector<torch::Tensor> of_replicas;
+    for (size_t j = i; j < all.size(); j += names.size()) of_replicas.push_back(all[j]);
+    buffers.add(names[i], torch::stack(of_replicas));
+  }
+  StateValue::Dict state;
+  state.add("parameters", std::move(parameters));
+  state.add("buffers", std::move(buffers));
+  return state;
+}
+
+void AveragedWeights::load(const FitState::Objects& objects, const StateView& saved) {
+  const torch::NoGradGuard no_grad;
+  const StateView parameters = saved.at("parameters"), buffers = saved.at("buffers");
+  const auto num_replicas = static_cast<int64_t>(objects.strategy.num_replicas_in_sync());
+  for (size_t local = 0; local < replicas_.size(); ++local) {
+    const auto& module = *objects.modules[local];
+    size_t at = 0;
+    for (const auto& item : module.named_parameters()) {
+      torch::Tensor& average = replicas_[local].parameters[at++];
+      average.copy_(parameters.at(item.key()).tensor_like(average));
+    }
+    at = 0;
+    for (const auto& item : module.named_buffers()) {
+      torch::Tensor& average = replicas_[local].buffers[at++];
+      const StateView stacked = buffers.at(item.key());
+      const int64_t count = stacked.tensor().dim() > 0 ? stacked.tensor().size(0) : 0;
+      if (count == 0) stacked.fail("the buffers of one or more replicas");
+      auto shape = average.sizes().vec();
+      shape.insert(shape.begin(), count);
+      const auto of_replicas = stacked.tensor_like(average.unsqueeze(0).expand(shape)).unbind();
+      const auto replica = local + static_cast<size_t>(objects.strategy.first_local_replica());
+      average.copy_(count == num_replicas ? of_replicas[replica] : mean_of_replicas(of_replicas));
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "lockstep/training/monitoring/prometheus_metrics.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/StringUtil.h>
+
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+namespace {
+
+/// Returns the bytes of tensors on a GPU, or nothing for a CPU, whose tensors count as the process's memory.
+std::optional<int64_t> allocated_bytes(torch::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (!allocator->initialized()) return std::nullopt;
+  const auto stats = allocator->getDeviceStats(device.has_index() ? device.index() : c10::DeviceIndex{0});
+  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
+}
+
+}  // namespace
+
+PrometheusMetrics::PrometheusMetrics(std::shared_ptr<TrainingMetrics> metrics,
+                                     const PrometheusMetricsOptions& options)
+    : metrics_(std::move(metrics)), options_(options) {
+  if (!metrics_) throw InvalidArgument("[PrometheusMetrics] expected TrainingMetrics, but got null");
+  if (options.log_every < 1) {
+    throw InvalidArgument(
+        c10::str("[PrometheusMetrics] expected log_every of 1 or more steps, but got ", options.log_every));
+  }
+}
+
+void PrometheusMetrics::on_fit_begin(FitState& state) {
+  metrics_->set_planned_epochs(state.epochs);
+  const ClusterResolver* cluster = state.strategy().cluster_resolver();
+  if (cluster != nullptr) metrics_->add_faults(TrainingFault::kRestart, cluster->restart_count());
+  counted_roll_backs_ = 0;
+}
+
+void PrometheusMetrics::on_epoch_begin(FitState& state) {
+  metrics_->set_epoch(state.epoch);
+  metrics_->set_learning_rate(state.learning_rate());
+  steps_.begin_epoch(state);
+  // An epoch that was resumed midway begins with the totals of the earlier process.
+  counted_ = {.examples = state.examples, .seconds = state.seconds, .wait_seconds = state.wait_seconds};
+}
+
+void PrometheusMetrics::on_step_end(FitState& state) {
+  metrics_->add_steps({.examples = state.examples - counted_.examples,
+                       .seconds = state.seconds - counted_.seconds,
+                       .input_wait_seconds = state.wait_seconds - counted_.wait_seconds});
+  counted_ = {.examples = state.examples, .seconds = state.seconds, .wait_seconds = state.wait_seconds};
+  count_roll_backs(state);
+  if (state.global_step % options_.log_every == 0) read_devices(state);
+}
+
+void PrometheusMetrics::count_roll_backs(const FitState& state) {
+  metrics_->add_faults(TrainingFault::kNotFinite, state.num_roll_backs - counted_roll_backs_);
+  counted_roll_backs_ = state.num_roll_backs;
+}
+
+void PrometheusMetrics::read_devices(const FitState& state) {
+  const StepRecord step = steps_.next(state);
+  if (step.loss) metrics_->set_loss(*step.loss);
+  metrics_->set_learning_rate(state.learning_rate());
+  for (const auto& device : state.strategy().devices()) {
+    if (const auto bytes = allocated_bytes(device.torch_device()))
+      metrics_->set_device_memory(device.str(), static_cast<double>(*bytes));
+  }
+}
+
+void PrometheusMetrics::on_epoch_trained(FitState& state) {
+  count_roll_backs(state);
+}
+
+void PrometheusMetrics::on_epoch_end(FitState& state) {
+  metrics_->set_logs(state.logs);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,214 @@
+#include "lockstep/training/reporting/mlflow/mlflow_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <system_error>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/output_file.h"
+#include "lockstep/training/reporting/mlflow/internal/mlflow_experiment.h"
+#include "lockstep/training/reporting/mlflow/internal/mlflow_meta.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Longer values are cut off, as MLflow's client does.
+constexpr size_t kLongestParameter = 6000;
+constexpr size_t kLongestTag = 8000;
+
+bool is_alphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/// Returns a random id of 32 hexadecimal digits. It takes nothing from LibTorch's random streams, which would
+/// change the training.
+std::string random_id() {
+  std::random_device device;
+  std::uniform_int_distribution<size_t> digit(0, 15);
+  std::string id;
+  for (int i = 0; i < 32; ++i) id += "0123456789abcdef"[digit(device)];
+  return id;
+}
+
+/// Returns a name that MLflow accepts and that is a path below a folder.
+std::string accepted_name(const std::string& name) {
+  std::string accepted;
+  for (const char c : name) {
+    const bool is_part = c != '\0' && std::string("_-. /").find(c) != std::string::npos;
+    accepted += is_alphanumeric(c) || is_part ? c : '_';
+  }
+  // A path that MLflow would read as another one, such as a//b or ../a.
+  const auto parts = fs::path(accepted);
+  const bool is_plain = !accepted.empty() && parts.is_relative() && accepted.back() != '/' &&
+                        parts.lexically_normal().string() == accepted && *parts.begin() != "..";
+  if (is_plain && accepted != ".") return accepted;
+  std::replace(accepted.begin(), accepted.end(), '/', '_');
+  return accepted.find_first_not_of('.') == std::string::npos ? "_" + accepted : accepted;
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw std::system_error(error, "cannot create '" + folder.string() + "'");
+}
+
+/// Returns the path for a value of this name, whose folder exists then.
+std::string place_of(const std::string& folder, const std::string& name) {
+  const fs::path path = fs::path(folder) / accepted_name(name);
+  make_folders(path.parent_path());
+  return path.string();
+}
+
+/// Writes a file in one piece. A file beside it that replaces it later would be one more value to MLflow.
+void write_value(const std::string& path, const std::string& bytes, std::ios::openmode mode) {
+  std::ofstream file(path, std::ios::binary | mode);
+  file << bytes << std::flush;
+  if (!file) throw std::system_error(errno, std::generic_category(), "cannot write '" + path + "'");
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+/// MLflow numbers them so.
+int number_of(MlflowStatus status) {
+  switch (status) {
+    case MlflowStatus::kRunning:
+      return 1;
+    case MlflowStatus::kFinished:
+      return 3;
+    case MlflowStatus::kFailed:
+      return 4;
+    case MlflowStatus::kKilled:
+      break;
+  }
+  return 5;
+}
+
+/// Returns the step of a metric's line, `<milliseconds> <value> <step>`.
+int64_t step_of(const std::string& line) {
+  std::istringstream words(line);
+  std::string time, value;
+  int64_t step = 0;
+  words >> time >> value >> step;
+  return step;
+}
+
+}  // namespace
+
+MlflowRun::MlflowRun(const MlflowRunOptions& options) : id_(options.id) {
+  if (options.folder.empty()) throw InvalidArgument("[MlflowRun] expected a folder, but got none");
+  if (options.experiment.empty()) throw InvalidArgument("[MlflowRun] expected an experiment, but got ''");
+  if (!std::all_of(id_.begin(), id_.end(), is_alphanumeric))
+    throw InvalidArgument("[MlflowRun] expected an id of letters and digits, but got '" + id_ + "'");
+  if (id_.empty()) id_ = random_id();
+  const auto experiment = open_mlflow_experiment(options.folder, options.experiment);
+  experiment_id_ = experiment.id;
+  folder_ = experiment.folder + "/" + id_;
+  for (const char* part : {"metrics", "params", "tags", "artifacts"}) make_folders(fs::path(folder_) / part);
+
+  const auto earlier = read_mlflow_meta(folder_);
+  const auto start = earlier.find("start_time"), name = earlier.find("run_name");
+  start_milliseconds_ =
+      start != earlier.end() ? std::strtoll(start->second.c_str(), nullptr, 10) : milliseconds_since_1970();
+  name_ = !options.name.empty()   ? options.name
+          : name != earlier.end() ? text_of_yaml(name->second)
+                                  : "run-" + id_.substr(0, 8);
+  // The run appears with its meta.yaml.
+  set_tag("mlflow.runName", name_);
+  set_tag("mlflow.source.name", options.source);
+  set_tag("mlflow.source.type", "LOCAL");
+  write_meta(MlflowStatus::kRunning);
+}
+
+void MlflowRun::write_meta(MlflowStatus status) {
+  const bool is_running = status == MlflowStatus::kRunning;
+  constexpr int kLocalSource = 4;
+  write_mlflow_meta(folder_, {{"artifact_uri", yaml_text(file_uri(folder_ + "/artifacts"))},
+                              {"deleted_time", "null"},
+                              {"end_time", is_running ? "null" : std::to_string(milliseconds_since_1970())},
+                              {"entry_point_name", yaml_text("")},
+                              {"experiment_id", yaml_text(experiment_id_)},
+                              {"lifecycle_stage", "active"},
+                              {"run_id", yaml_text(id_)},
+                              {"run_name", yaml_text(name_)},
+                              {"run_uuid", yaml_text(id_)},
+                              {"source_name", yaml_text("")},
+                              {"source_type", std::to_string(kLocalSource)},
+                              {"source_version", yaml_text("")},
+                              {"start_time", std::to_string(start_milliseconds_)},
+                              {"status", std::to_string(number_of(status))},
+                              {"tags", "[]"},
+                              {"user_id", yaml_text("")}});
+}
+
+void MlflowRun::set_parameter(const std::string& name, const std::string& value) {
+  write_value(place_of(folder_ + "/params", name), value.substr(0, kLongestParameter), std::ios::trunc);
+}
+
+void MlflowRun::set_tag(const std::string& name, const std::string& value) {
+  write_value(place_of(folder_ + "/tags", name), value.substr(0, kLongestTag), std::ios::trunc);
+}
+
+void MlflowRun::remove_tag(const std::string& name) {
+  std::error_code error;
+  const fs::path path = fs::path(folder_) / "tags" / accepted_name(name);
+  fs::remove(path, error);
+  if (error) throw std::system_error(error, "cannot remove '" + path.string() + "'");
+}
+
+void MlflowRun::add_metric(const std::string& name, double value, const Point& point) {
+  const int64_t time = point.milliseconds != 0 ? point.milliseconds : milliseconds_since_1970();
+  write_value(place_of(folder_ + "/metrics", name),
+              std::to_string(time) + " " + number_text(value) + " " + std::to_string(point.step) + "\n",
+              std::ios::app);
+}
+
+void MlflowRun::remove_metrics_after(int64_t step) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ + "/metrics")) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path());
+    std::string kept;
+    bool is_changed = false;
+    for (std::string line; std::getline(file, line);) {
+      // A process that was killed may have left a line without its end.
+      if (file.eof() || step_of(line) > step) {
+        is_changed = true;
+      } else {
+        kept += line + "\n";
+      }
+    }
+    file.close();
+    if (!is_changed) continue;
+    if (kept.empty()) {
+      fs::remove(entry.path());  // MLflow takes an empty file for a damaged one
+    } else {
+      OutputFile replacement(name_beside(folder_ + "/metrics"));
+      replacement.append(kept);
+      replacement.move_to(entry.path().string());
+    }
+  }
+}
+
+void MlflowRun::set_artifact(const std::string& name, const std::string& bytes) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+    throw InvalidArgument("[MlflowRun] expected an artifact's file name, but got '" + name + "'");
+  replace_file(folder_ + "/artifacts/" + name, bytes);
+}
+
+void MlflowRun::end(MlflowStatus status) {
+  write_meta(status);
+}
+
+}  // namespace lockstep
