@@ -172,6 +172,7 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"max-staleness", "strategy"},
                      {"no-look-ahead", "strategy"},
                      {"slots-per-step", "max-staleness"},
+                     {"metrics-address", "metrics-port"},
                      {"save-every", "backup-dir"},
                      {"resume", "backup-dir"}}};
   for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
