@@ -82,7 +82,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   if (!role.is_silent) {
     for (const auto& warning : data_warnings(location, data)) log_line("train_images", "warning: " + warning);
   }
-  if (metrics) metrics->add_faults(TrainingFault::kBadExample, data.num_skipped);
+  if (metrics) metrics->add_faults(TrainingFault::kBadExample, static_cast<int64_t>(data.skipped.size()));
   const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
   decide_values(line, location, strategy);
   PreparedRun run{.strategy = strategy,
