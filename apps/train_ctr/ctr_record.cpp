@@ -75,6 +75,7 @@ class CtrRecord::Progress : public FitState {
   std::vector<FiniteCount> finite_counts(bool) const override { return {}; }
   void keep_state() override { refuse(); }
   void roll_back() override { refuse(); }
+  void update_batch_norm() override { refuse(); }
   void check_resumable() override { refuse(); }
   StateValue::Dict resume_state() override { refuse(); }
 

@@ -62,7 +62,8 @@ std::vector<Tensors> parameters_of(const NoteWeights& noted, size_t replica = 0)
 Tensors mean_buffers(const std::vector<Weights>& weights) {
   Tensors means;
   for (size_t i = 0; i < weights[0].buffers.size(); ++i)
-    means.push_back(mean_of_replicas({weights[0].buffers[i], weights[1].buffers[i]}));
+    means.push_back(
+        aggregate_values("", BufferAggregation::kMean, {weights[0].buffers[i], weights[1].buffers[i]}));
   return means;
 }
 

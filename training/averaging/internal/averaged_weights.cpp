@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/state/internal/replica_states.h"
 
@@ -114,6 +115,7 @@ void AveragedWeights::load(const FitState::Objects& objects, const StateView& sa
   const torch::NoGradGuard no_grad;
   const StateView parameters = saved.at("parameters"), buffers = saved.at("buffers");
   const auto num_replicas = static_cast<int64_t>(objects.strategy.num_replicas_in_sync());
+  const auto rules = buffer_aggregations(*objects.modules.front());
   for (size_t local = 0; local < replicas_.size(); ++local) {
     const auto& module = *objects.modules[local];
     size_t at = 0;
@@ -131,7 +133,14 @@ void AveragedWeights::load(const FitState::Objects& objects, const StateView& sa
       shape.insert(shape.begin(), count);
       const auto of_replicas = stacked.tensor_like(average.unsqueeze(0).expand(shape)).unbind();
       const auto replica = local + static_cast<size_t>(objects.strategy.first_local_replica());
-      average.copy_(count == num_replicas ? of_replicas[replica] : mean_of_replicas(of_replicas));
+      const BufferAggregation rule = rules.at(item.key());
+      if (count == num_replicas) {
+        average.copy_(of_replicas[replica]);
+      } else if (rule == BufferAggregation::kSum && replica != 0) {
+        average.zero_();
+      } else {
+        average.copy_(aggregate_values(item.key(), rule, of_replicas));
+      }
     }
   }
 }
