@@ -141,8 +141,7 @@ TEST(TrainImagesProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
 
 TEST(TrainImagesProgram, EndsWithTheRetryableExitCodeIfAnotherStartMayHelp) {
   const std::vector<std::string> retryable{"--retryable-exit-code", "200"};
-  auto large =
-      short_training({"--model", "mobilenet_v2", "--image-size", "1024", "--global-batch-size", "64"});
+  auto large = short_training({"--limit-train", "64", "--model", "mobilenet_v2", "--image-size", "1024"});
   large.insert(large.end(), retryable.begin(), retryable.end());
   if (std::string(LOCKSTEP_TEST_SANITIZER) == "")  // which reserves more than any limit
     expect_refusal(train_images(large, {.memory_limit = uint64_t{4} << 30}), 200, {"out of memory"});
