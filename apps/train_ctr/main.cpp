@@ -134,7 +134,11 @@ void train_by(const MadeStrategy& made, const CtrOptions& options, InterruptionG
     return;
   }
   const auto served_metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
-  if (served_metrics) served_metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
+  if (served_metrics) {
+    served_metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
+    if (strategy.cluster_resolver() != nullptr)
+      served_metrics->add_faults(TrainingFault::kRestart, strategy.cluster_resolver()->restart_count());
+  }
   CtrMetrics metrics(served_metrics, options);
   train_to_end(training, strategy, options,
                {.data = data.description,
