@@ -72,7 +72,11 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
     return;
   }
   const auto metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
-  if (metrics) metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
+  if (metrics) {
+    metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
+    if (strategy.cluster_resolver() != nullptr)
+      metrics->add_faults(TrainingFault::kRestart, strategy.cluster_resolver()->restart_count());
+  }
   CtrSession session({.strategy = strategy,
                       .interruption = interruption,
                       .options = options,

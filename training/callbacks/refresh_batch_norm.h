@@ -1,19 +1,17 @@
 #pragma once
 
 #include <torch/types.h>
-#include <torch/utils.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "lockstep/runtime/replicas/mirrored.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
-#include "lockstep/training/callbacks/batch_statistics.h"
 #include "lockstep/training/trainer/callback.h"
+#include "lockstep/training/trainer/measure_statistics.h"
 #include "lockstep/training/trainer/trainer_step.h"
 
 namespace lockstep {
@@ -72,29 +70,14 @@ std::shared_ptr<RefreshBatchNorm> refresh_batch_norm(Mirrored<Model>& model,
                                                      DistributedDataset<Batch> batches,
                                                      const RefreshBatchNormOptions& options = {}) {
   detail::check_refresh_options(options);
-  using Statistics = std::unique_ptr<detail::BatchStatistics>;
   auto data = std::make_shared<DistributedDataset<Batch>>(std::move(batches));
   return std::make_shared<RefreshBatchNorm>([&model, data, options](Strategy& strategy, int64_t epoch) {
-    auto statistics = strategy.scope(
-        [&](ReplicaContext& replica) { return std::make_unique<detail::BatchStatistics>(*model[replica]); });
-    const auto forward = [autocast = options.autocast](ReplicaContext& replica, Model& net,
-                                                       Statistics& layers, bool is_probe,
-                                                       const Batch& shard) {
-      const torch::NoGradGuard no_grad;
-      const auto cast = replica.autocast(autocast);
-      is_probe ? layers->begin_probe() : layers->begin_batch();
-      detail::forward(net, shard);
-      is_probe ? layers->end_probe() : layers->end_batch();
-    };
     data->restore({.epoch = epoch, .step = 0});
-    int64_t num_batches = 0;
-    for (const auto& batch : *data) {
-      if (num_batches == 0) strategy.run(forward, model, statistics, true, batch);
-      strategy.run(forward, model, statistics, false, batch);
-      if (++num_batches == options.max_batches) break;
-    }
-    if (num_batches > 0)
-      strategy.run([](ReplicaContext&, Statistics& layers) { layers->finish(); }, statistics);
+    detail::measure_statistics(strategy, model, *data, options.max_batches,
+                               [&](ReplicaContext& replica, Model& net, const Batch& shard) {
+                                 const auto cast = replica.autocast(options.autocast);
+                                 detail::forward(net, shard);
+                               });
   });
 }
 

@@ -91,12 +91,11 @@ struct FitState {
   /// there. All workers must call it. The position in the dataset, random streams and learning rates do not
   /// change. Throws InvalidArgument if keep_state() was not called in this epoch.
   virtual void roll_back() = 0;
-  /// Computes BatchNorm's running statistics anew, for weights that a callback has put into the model: each
-  /// replica resets them and takes the mean over the training batches of one epoch, as PyTorch's update_bn()
-  /// does. Does nothing if there are no running statistics. Knows torch::nn's BatchNorm1d, BatchNorm2d and
-  /// BatchNorm3d, and SyncBatchNorm. Random streams and the position in the dataset do not change. All
-  /// workers must call it, between steps. Throws InvalidArgument if the Trainer has a step of its own but no
-  /// TrainerOptions::compute.
+  /// Measures BatchNorm's running statistics anew, for weights that a callback has put into the model: each
+  /// replica takes the mean over the training batches of one epoch, as PyTorch's update_bn() does. Does
+  /// nothing if there are no running statistics. Random streams and the position in the dataset do not
+  /// change. All workers must call it, between steps. Throws InvalidArgument if the Trainer has a step of its
+  /// own but no TrainerOptions::compute.
   virtual void update_batch_norm() = 0;
   int64_t num_roll_backs = 0;  ///< Number of roll_back() calls since the fit began.
   /// Called if a loss or a state is not finite. Returns whether it was repaired, so that the fit may

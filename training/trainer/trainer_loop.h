@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/training/trainer/batch_norm_pass.h"
 #include "lockstep/training/trainer/fit_loop.h"
+#include "lockstep/training/trainer/measure_statistics.h"
 #include "lockstep/training/trainer/trainer.h"
 
 namespace lockstep {
@@ -52,17 +52,14 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
     return loss;
   }
   void update_batch_norm() override {
-    const BatchNormPass pass(objects());
-    if (!pass.has_statistics()) return;
-    const torch::NoGradGuard no_grad;
     Batches batches = batches_;  // whose position stays
     batches.restore({position().epoch, 0});
-    int64_t steps = 0;
-    for (auto& batch : batches) {
-      trainer_.strategy_.run(detail::statistics_step<Model, Batch>, trainer_.model_, trainer_.train_state_,
-                             settings_, batch);
-      if (steps_per_epoch && ++steps == *steps_per_epoch) break;
-    }
+    detail::measure_statistics(trainer_.strategy_, trainer_.model_, batches,
+                               steps_per_epoch.value_or(std::numeric_limits<int64_t>::max()),
+                               [this](ReplicaContext& replica, Model& model, const Batch& shard) {
+                                 detail::statistics_step(replica, model, trainer_.train_state_[replica],
+                                                         settings_, shard);
+                               });
   }
   DatasetPosition position() const override {
     const auto position = batches_.position();

@@ -121,9 +121,9 @@ struct TrainingMetrics::Server {
   Gauge& speed = gauges("lockstep_examples_per_second",
                         "Examples per second of recent training steps, over all workers.")
                      .Add({});
-  Gauge& epoch = gauges("lockstep_epoch", "Current epoch, counted from 1.").Add({});
-  Gauge& planned_epochs = gauges("lockstep_planned_epochs", "Number of the last epoch to train.").Add({});
   // These families have no sample before the first value: 0 would be a wrong one.
+  Family<Gauge>& epoch = gauges("lockstep_epoch", "Current epoch, counted from 1.");
+  Family<Gauge>& planned_epochs = gauges("lockstep_planned_epochs", "Number of the last epoch to train.");
   Family<Gauge>& loss =
       gauges("lockstep_loss", "Mean loss of recent training steps on this worker's replicas.");
   Family<Gauge>& learning_rate =
@@ -178,11 +178,11 @@ void TrainingMetrics::add_steps(const StepMeasures& measures) {
 }
 
 void TrainingMetrics::set_epoch(int64_t epoch) {
-  server_->epoch.Set(static_cast<double>(epoch));
+  server_->epoch.Add({}).Set(static_cast<double>(epoch));
 }
 
 void TrainingMetrics::set_planned_epochs(int64_t epochs) {
-  server_->planned_epochs.Set(static_cast<double>(epochs));
+  server_->planned_epochs.Add({}).Set(static_cast<double>(epochs));
 }
 
 void TrainingMetrics::set_loss(double loss) {

@@ -49,10 +49,11 @@ TEST(TrainingMetrics, ShowTheSpeedOfTheLastSecondOfSteps) {
   EXPECT_DOUBLE_EQ(speed(), 75 / 1.25);
 }
 
-TEST(TrainingMetrics, ShowNoLossBeforeThereIsOne) {
+TEST(TrainingMetrics, ShowNoLossAndNoEpochBeforeThereIsOne) {
   SKIP_WITHOUT_PROMETHEUS();
   TrainingMetrics metrics;
-  EXPECT_FALSE(scrape(metrics.port()).contains("lockstep_loss{rank=\"0\"}"));
+  for (const std::string name : {"loss", "epoch", "planned_epochs", "learning_rate"})
+    EXPECT_FALSE(scrape(metrics.port()).contains("lockstep_" + name + "{rank=\"0\"}")) << name;
   metrics.set_loss(0.25);
   metrics.set_loss(0.125);
   EXPECT_EQ(scrape(metrics.port()).at("lockstep_loss{rank=\"0\"}"), 0.125);

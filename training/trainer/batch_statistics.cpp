@@ -1,4 +1,4 @@
-#include "lockstep/training/callbacks/batch_statistics.h"
+#include "lockstep/training/trainer/batch_statistics.h"
 
 #include <torch/utils.h>
 

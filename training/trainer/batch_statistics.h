@@ -33,6 +33,8 @@ namespace lockstep::detail {
 class BatchStatistics {
  public:
   explicit BatchStatistics(torch::nn::Module& module);
+  /// Returns whether there is a layer whose statistics can be measured.
+  bool has_layers() const { return !layers_.empty(); }
   /// Restores the modes of all submodules, and the running statistics unless finish() was called.
   ~BatchStatistics();
   BatchStatistics(const BatchStatistics&) = delete;
