@@ -7,7 +7,7 @@ namespace {
 
 /// The running mean that a probe begins with: beside it, the mean of a batch vanishes, and the momentum
 /// remains.
-constexpr double kProbe = 1099511627776.0;  // 2^40
+constexpr double kProbe = 0x1p100;
 
 /// Below this momentum a layer does not learn statistics, or the probe held no examples.
 constexpr double kLeastMomentum = 1e-6;

@@ -83,7 +83,8 @@ TEST(StochasticWeightAveraging, ComputesBatchNormsStatisticsAnew) {
   }
   EXPECT_TRUE(torch::allclose(net->norm->running_mean, mean, 1e-12, 1e-12));
   EXPECT_TRUE(torch::allclose(net->norm->running_var, variance, 1e-12, 1e-12));
-  EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), AveragedFit::kSteps);
+  EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), 3 * AveragedFit::kSteps)
+      << "counts the batches that were trained";
   EXPECT_EQ(net->norm->options.momentum(), 0.1);
 }
 
