@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"
 
