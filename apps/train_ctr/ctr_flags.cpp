@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {

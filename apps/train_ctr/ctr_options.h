@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/monitoring/metrics_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 
 namespace lockstep::apps {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/monitoring/metrics_choice.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/training/reporting/prometheus/training_metrics.h"
 

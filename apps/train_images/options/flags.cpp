@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_images/options/command_line.h"
 #include "lockstep/apps/train_images/options/train_options.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"
 

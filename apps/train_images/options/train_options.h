@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/monitoring/metrics_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/datasets/images/image_cache.h"
 #include "lockstep/training/state/not_finite.h"

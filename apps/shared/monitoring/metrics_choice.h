@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::apps {
+
+/// Whether and where a program serves metrics to Prometheus.
+struct MetricsChoice {
+  int64_t metrics_port = -1;  ///< -1: none; 0: the system chooses
+  std::string metrics_address = "127.0.0.1";
+
+  bool operator==(const MetricsChoice&) const = default;
+};
+
+}  // namespace lockstep::apps
