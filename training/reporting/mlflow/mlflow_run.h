@@ -42,7 +42,7 @@ class MlflowRun {
   explicit MlflowRun(const MlflowRunOptions& options);
 
   const std::string& id() const { return id_; }
-  /// Returns the folder of the run: <store>/<experiment's id>/<run's id>.
+  /// Returns the folder of the run: `store/experiment/run`, with the ids of both.
   const std::string& folder() const { return folder_; }
 
   void set_parameter(const std::string& name, const std::string& value);

@@ -39,7 +39,7 @@ enum class TrainingFault {
   kBadExample,  ///< an example left out because it cannot be decoded
 };
 
-/// Serves the metrics of a training to Prometheus: http://<address>:<port>/metrics answers in Prometheus's
+/// Serves the metrics of a training to Prometheus: `http://address:port/metrics` answers in Prometheus's
 /// text format. The names begin with lockstep_, and process_ for the process's memory and time; each has a
 /// help text. docs/monitoring/grafana_dashboard.json shows them.
 ///

@@ -22,6 +22,8 @@ constexpr const char* kTrash = ".trash";
 std::optional<MlflowExperiment> find_experiment(const std::string& root, const std::string& name) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
+    // Hidden: deleted experiments, and those that another process has not finished writing.
+    if (entry.path().filename().string().starts_with('.')) continue;
     const std::string folder = entry.path().string();
     const auto meta = read_mlflow_meta(folder);
     const auto found = meta.find("name");
