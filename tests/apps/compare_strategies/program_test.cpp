@@ -149,12 +149,12 @@ TEST_F(CompareStrategiesProgram, PrintsOneTableAndWritesJsonAndAPage) {
   EXPECT_THAT(result.out,
               AllOf(StartsWith("generated digits"), HasSubstr("| strategy   | replicas | images/s"),
                     HasSubstr("\n| default    | 1 "), HasSubstr("\n| mirrored:2 | 2 "),
-                    HasSubstr("\nUse default here: "), HasSubstr(out_ + "/report.html")));
+                    HasSubstr("\nToo few rounds for advice: "), HasSubstr(out_ + "/report.html")));
   EXPECT_THAT(result.error, AllOf(HasSubstr("round 1/1  default  "), HasSubstr("round 1/1  mirrored:2  ")));
   const std::string page = text_of(out_ + "/report.html");
   EXPECT_THAT(
       page, AllOf(StartsWith("<!"), HasSubstr("<svg"), HasSubstr("mirrored:2"), HasSubstr("Images a second"),
-                  HasSubstr("Loss of the global batch"), HasSubstr("Use default here: ")));
+                  HasSubstr("Loss of the global batch"), HasSubstr("Too few rounds for advice: ")));
   EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 2);
 }
 
@@ -344,7 +344,7 @@ TEST_F(CompareStrategiesProgram, ComparesStrategiesThatAreRegisteredByName) {
   EXPECT_LT(row["parameter_difference"], 1e-10);
   EXPECT_THAT(row["description"].get<std::string>(), StartsWith("FiniteStepsStrategy"));
   const auto help = run_process(COMPARE_OWN_STRATEGY, {"--help"});
-  EXPECT_THAT(help.out, HasSubstr("default, finite_steps, mirrored, multi_worker, one_device"));
+  EXPECT_THAT(help.out, HasSubstr("default, finite_steps, mirrored,"));
 }
 
 TEST_F(CompareStrategiesProgram, TrainsTheSameParametersOnMnist) {
