@@ -43,6 +43,10 @@ set(lockstep_with_zstd OFF)
 if(TARGET lockstep_zstd)
   set(lockstep_with_zstd ON)
 endif()
+set(lockstep_with_prometheus OFF)
+if(lockstep_prometheus_library)
+  set(lockstep_with_prometheus ON)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-config.cmake.in
   ${PROJECT_BINARY_DIR}/lockstep-config.cmake INSTALL_DESTINATION ${lockstep_package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
