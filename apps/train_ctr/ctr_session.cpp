@@ -100,7 +100,9 @@ void CtrSession::run() {
     const bool was_stopped = prepared_.interruption.signal() != 0;
     fail_record("train_ctr", recorder(), was_stopped ? RunStatus::kInterrupted : RunStatus::kFailed,
                 error.what());
-    throw;
+    if (!was_stopped) throw;
+    if (!is_silent_) log_ctr(stopped_text(prepared_.interruption.signal()));
+    throw Stopped{.signal = prepared_.interruption.signal(), .is_saved = false};
   } catch (const std::exception&) {
     fail_record("train_ctr", recorder(), RunStatus::kFailed,
                 describe_failure(std::current_exception()).message);

@@ -28,9 +28,15 @@ at::Tensor mean_of_replicas(const std::vector<at::Tensor>& values) {
   return sum_of_replicas(values) / static_cast<double>(values.size());
 }
 
+/// Whether all elements are equal; a NaN equals a NaN.
+bool are_equal(const at::Tensor& first, const at::Tensor& second) {
+  if (first.sizes() != second.sizes()) return false;
+  return (first.eq(second) | (first.ne(first) & second.ne(second))).all().item<bool>();
+}
+
 void check_same_values(const std::string& name, const std::vector<at::Tensor>& values) {
   for (size_t replica = 1; replica < values.size(); ++replica) {
-    if (values[0].equal(values[replica].to(values[0].device()))) continue;
+    if (are_equal(values[0], values[replica].to(values[0].device()))) continue;
     throw InconsistentReplicas(
         c10::str("expected the buffer '", name,
                  "', which its module declares as kSame, to have the same value on all "
@@ -113,13 +119,16 @@ void aggregate_buffers(const std::vector<ModulePointer>& replicas, const Replica
     all = std::move(local);
   }
   const auto rules = buffer_aggregations(*replicas.front());
+  // All are combined before any is changed, since one buffer may have several names.
+  std::vector<at::Tensor> combined;
   for (size_t i = 0; i < count; ++i) {
     std::vector<at::Tensor> values;
     for (size_t at = i; at < all.size(); at += count) values.push_back(all[at]);
     const std::string& name = buffers.front()[i].name;
-    const at::Tensor combined = aggregate_values(name, rules.at(name), values);
-    for (const auto& own : buffers) own[i].value.copy_(combined);
+    combined.push_back(aggregate_values(name, rules.at(name), values));
   }
+  for (const auto& own : buffers)
+    for (size_t i = 0; i < count; ++i) own[i].value.copy_(combined[i]);
   keep_sums_once(replicas, peers.first_replica);
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <exception>
+#include <map>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
@@ -26,6 +27,28 @@ torch::Tensor sum_over_workers(WorkerGroup& workers, const torch::Tensor& own) {
   return torch::sparse_coo_tensor(torch::cat(indices, 1), torch::cat(values), own.sizes())
       .coalesce()
       .to(own.device());
+}
+
+/// Replaces each tensor by the sum of all workers'. Dense tensors of one dtype are summed in one exchange.
+void sum_packed_over_workers(WorkerGroup& workers, std::vector<torch::Tensor>& tensors) {
+  std::map<torch::ScalarType, std::vector<size_t>> by_dtype;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].layout() == torch::kStrided) {
+      by_dtype[tensors[i].scalar_type()].push_back(i);
+    } else {
+      tensors[i] = sum_over_workers(workers, tensors[i]);
+    }
+  }
+  for (const auto& [dtype, positions] : by_dtype) {
+    std::vector<torch::Tensor> flat;
+    for (const size_t i : positions) flat.push_back(tensors[i].reshape({-1}));
+    const torch::Tensor sums = sum_over_workers(workers, torch::cat(flat));
+    int64_t begin = 0;
+    for (const size_t i : positions) {
+      tensors[i] = sums.narrow(0, begin, tensors[i].numel()).reshape(tensors[i].sizes());
+      begin += tensors[i].numel();
+    }
+  }
 }
 
 void check_same_parts(const char* call, const std::vector<std::vector<torch::Tensor>>& leaves,
@@ -78,6 +101,56 @@ torch::Tensor concatenated(const std::vector<torch::Tensor>& values, int64_t axi
                                    " has ", values[i].sizes()));
   }
   return torch::cat(values, axis);
+}
+
+/// Describes the parts of a value, for the comparison of workers: with their sizes, or only the number of
+/// their dimensions.
+std::vector<std::string> describe_parts(const std::vector<torch::Tensor>& leaves, bool with_sizes) {
+  std::vector<std::string> lines{c10::str(leaves.size(), " tensors and numbers")};
+  for (const auto& leaf : leaves) {
+    if (!leaf.defined()) {
+      lines.emplace_back("undefined");
+    } else if (with_sizes) {
+      lines.push_back(c10::str(c10::toString(leaf.scalar_type()), " ", leaf.sizes()));
+    } else {
+      lines.push_back(c10::str(c10::toString(leaf.scalar_type()), " of ", leaf.dim(), " dimensions"));
+    }
+  }
+  return lines;
+}
+
+/// Concatenates each part over the replicas of all workers, on the device `destination`.
+std::vector<torch::Tensor> gather_parts(const std::vector<std::vector<torch::Tensor>>& leaves, int64_t axis,
+                                        torch::Device destination, WorkerGroup* workers) {
+  std::vector<size_t> defined;
+  std::vector<torch::Tensor> here;  // by replica, then by tensor
+  for (const auto& of_replica : leaves) {
+    defined.clear();
+    for (size_t i = 0; i < of_replica.size(); ++i) {
+      const torch::Tensor& value = of_replica[i];
+      if (!value.defined()) continue;
+      if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
+        throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
+                                       " dimensions, but got ", axis));
+      }
+      defined.push_back(i);
+      here.push_back(value.to(destination));
+    }
+  }
+  if (workers != nullptr) {
+    std::vector<torch::Tensor> everywhere;
+    for (auto& of_worker : workers->gather_tensors(here)) {
+      for (auto& value : of_worker) everywhere.push_back(value.to(destination));
+    }
+    here = std::move(everywhere);
+  }
+  std::vector<torch::Tensor> results(leaves[0].size());
+  for (size_t i = 0; i < defined.size(); ++i) {
+    std::vector<torch::Tensor> values;
+    for (size_t at = i; at < here.size(); at += defined.size()) values.push_back(here[at]);
+    results[defined[i]] = concatenated(values, axis);
+  }
+  return results;
 }
 
 }  // namespace
@@ -145,8 +218,10 @@ double Strategy::reduce_number(ReduceOp op, double local_total) const {
 
 std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& leaves,
                                                    const PerReplica<torch::Tensor>::Devices& devices,
-                                                   std::optional<int64_t> axis) {
+                                                   std::optional<int64_t> axis) try {
   check_same_parts("reduce", leaves, first_replica_);
+  if (const auto& workers = core_->config.workers)
+    workers->check_same("value given to reduce()", describe_parts(leaves[0], /*with_sizes=*/!axis));
   std::vector<torch::Tensor> results(leaves[0].size());
   std::vector<size_t> defined;
   std::vector<PerReplica<torch::Tensor>> values;
@@ -157,51 +232,36 @@ std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& le
   }
   if (axis) {
     for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduce(op, values[i], axis);
+  } else if (core_->config.workers) {
+    std::vector<torch::Tensor> sums;
+    for (const auto& value : values)
+      sums.push_back(cross_device_ops().reduce(ReduceOp::kSum, value.local_values(), {(*devices)[0]})[0]);
+    sum_packed_over_workers(*core_->config.workers, sums);
+    for (size_t i = 0; i < sums.size(); ++i)
+      results[defined[i]] = op == ReduceOp::kMean ? sums[i] / num_replicas_ : sums[i];
   } else if (!values.empty()) {
     const auto reduced = extended().batch_reduce_to(op, values, {extended().worker_devices()[0]});
     for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduced[i][0];
   }
   return results;
+} catch (...) {
+  rethrow_from_devices(std::current_exception(), name(), this->devices(), first_replica_);
 }
 
-torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) {
+torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) try {
   Leaves leaves;
   for (const auto& value : values.local_values()) leaves.push_back({value});
-  return gather_leaves(leaves, axis)[0];
+  return gather_parts(leaves, axis, devices()[0].torch_device(), core_->config.workers.get())[0];
+} catch (...) {
+  rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
 }
 
 std::vector<torch::Tensor> Strategy::gather_leaves(const Leaves& leaves, int64_t axis) try {
   check_same_parts("gather", leaves, first_replica_);
-  const torch::Device destination = devices()[0].torch_device();
-  std::vector<size_t> defined;
-  std::vector<torch::Tensor> here;  // by replica, then by tensor
-  for (const auto& of_replica : leaves) {
-    defined.clear();
-    for (size_t i = 0; i < of_replica.size(); ++i) {
-      const torch::Tensor& value = of_replica[i];
-      if (!value.defined()) continue;
-      if (value.dim() == 0 || axis < -value.dim() || axis >= value.dim()) {
-        throw InvalidArgument(c10::str("[gather] expected an axis of a tensor with ", value.dim(),
-                                       " dimensions, but got ", axis));
-      }
-      defined.push_back(i);
-      here.push_back(value.to(destination));
-    }
-  }
-  if (const auto& workers = core_->config.workers) {
-    std::vector<torch::Tensor> everywhere;
-    for (auto& of_worker : workers->gather_tensors(here)) {
-      for (auto& value : of_worker) everywhere.push_back(value.to(destination));
-    }
-    here = std::move(everywhere);
-  }
-  std::vector<torch::Tensor> results(leaves[0].size());
-  for (size_t i = 0; i < defined.size(); ++i) {
-    std::vector<torch::Tensor> values;
-    for (size_t at = i; at < here.size(); at += defined.size()) values.push_back(here[at]);
-    results[defined[i]] = concatenated(values, axis);
-  }
-  return results;
+  const auto& workers = core_->config.workers;
+  if (workers)
+    workers->check_same("value given to gather()", describe_parts(leaves[0], /*with_sizes=*/false));
+  return gather_parts(leaves, axis, devices()[0].torch_device(), workers.get());
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/replica_states.h"
@@ -76,15 +77,29 @@ void EarlyStopping::restore(FitState& fit, const StateView& saved) {
     const size_t size = named_state(*fit.objects().modules.front()).size();
     const auto replicas = weights.size() / std::max<size_t>(size, 1);
     const bool is_same_number = static_cast<int>(replicas) == fit.strategy().num_replicas_in_sync();
+    if (replicas * size != weights.size()) saved.at("weights").fail("weights of this model", "others");
+    const auto rules = buffer_aggregations(*fit.objects().modules.front());
     for (size_t local = 0; local < fit.objects().modules.size(); ++local) {
-      // If the number of replicas changed, all take the weights of replica 0.
-      const size_t replica =
-          is_same_number ? local + static_cast<size_t>(fit.strategy().first_local_replica()) : 0;
+      const size_t replica = local + static_cast<size_t>(fit.strategy().first_local_replica());
       auto& copies = best_.emplace_back();
-      size_t at = replica * size;
+      size_t at = 0;
       for (const auto& [name, tensor] : named_state(*fit.objects().modules[local])) {
-        if (at >= weights.size()) saved.at("weights").fail("weights of this model", "fewer");
-        copies.push_back(weights[at++].tensor_like(tensor));
+        if (is_same_number) {
+          copies.push_back(weights[replica * size + at++].tensor_like(tensor));
+          continue;
+        }
+        std::vector<torch::Tensor> of_replicas;
+        for (size_t other = 0; other < replicas; ++other)
+          of_replicas.push_back(weights[other * size + at].tensor_like(tensor));
+        ++at;
+        const auto rule = rules.find(name);
+        if (rule == rules.end()) {  // a parameter, which is equal on all
+          copies.push_back(of_replicas.front());
+        } else if (rule->second == BufferAggregation::kSum && replica != 0) {
+          copies.push_back(torch::zeros_like(tensor));
+        } else {
+          copies.push_back(aggregate_values(name, rule->second, of_replicas));
+        }
       }
     }
   }

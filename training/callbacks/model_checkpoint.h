@@ -24,7 +24,7 @@ struct ModelCheckpointOptions {
 };
 
 /// Saves the best and the last model at the ends of epochs. `best.safetensors` and `last.safetensors` hold
-/// the weights for other programs, with the mean of all replicas' buffers; `best.pt` and `last.pt` hold all
+/// the weights for other programs, with the combined buffers of all replicas; `best.pt` and `last.pt` hold all
 /// that training needs to resume (TrainingState). A file replaces the previous one only once it is complete.
 /// Saving does not affect training. A fit that continues an earlier one (FitOptions::steps_done) keeps the
 /// earlier best.

@@ -36,7 +36,8 @@ PrometheusMetrics::PrometheusMetrics(std::shared_ptr<TrainingMetrics> metrics,
 void PrometheusMetrics::on_fit_begin(FitState& state) {
   metrics_->set_planned_epochs(state.epochs);
   const ClusterResolver* cluster = state.strategy().cluster_resolver();
-  if (cluster != nullptr) metrics_->add_faults(TrainingFault::kRestart, cluster->restart_count());
+  if (cluster != nullptr && !std::exchange(has_counted_restarts_, true))
+    metrics_->add_faults(TrainingFault::kRestart, cluster->restart_count());
   counted_roll_backs_ = 0;
 }
 

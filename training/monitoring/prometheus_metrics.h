@@ -52,6 +52,7 @@ class PrometheusMetrics : public Callback {
   StepRecorder steps_;
   Counted counted_;
   int64_t counted_roll_backs_ = 0;
+  bool has_counted_restarts_ = false;
 };
 
 }  // namespace lockstep

@@ -78,13 +78,16 @@ void BatchStatistics::begin_batch() {
   }
 }
 
-void BatchStatistics::end_batch() {
+void BatchStatistics::end_batch(bool is_empty) {
   const torch::NoGradGuard no_grad;
   for (auto& layer : layers_) {
     layer.sum_of_means += layer.mean;
     layer.sum_of_variances += layer.variance;
-    // A batch without examples is not counted.
-    layer.num_batches += layer.count.defined() ? layer.count : torch::ones_like(layer.num_batches);
+    torch::Tensor seen = torch::ones_like(layer.num_batches);
+    // LibTorch's layers count an empty batch, but leave their statistics at 0. Lockstep's do not count it, or
+    // take the statistics of the global batch.
+    if (is_empty) seen *= layer.mean.ne(0).any() | layer.variance.ne(0).any();
+    layer.num_batches += layer.count.defined() ? layer.count * seen : seen;
   }
 }
 

@@ -27,7 +27,7 @@ namespace lockstep::detail {
 ///     for (const auto& batch : batches) {
 ///       statistics.begin_batch();
 ///       model->forward(batch);
-///       statistics.end_batch();
+///       statistics.end_batch(batch.size(0) == 0);
 ///     }
 ///     statistics.finish();
 class BatchStatistics {
@@ -43,7 +43,9 @@ class BatchStatistics {
   void begin_probe();
   void end_probe();
   void begin_batch();
-  void end_batch();
+  /// Counts the batch. A layer that saw no examples does not count it: `is_empty` says that the batch has
+  /// none here, although a layer may have seen those of other replicas.
+  void end_batch(bool is_empty);
   /// Sets the running statistics to the mean over the batches. A layer keeps those it had if it saw no
   /// examples. num_batches_tracked keeps its value, since nothing was trained.
   void finish();

@@ -7,6 +7,7 @@
 
 #include "lockstep/runtime/replicas/mirrored.h"
 #include "lockstep/strategies/core/strategy.h"
+#include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
 #include "lockstep/training/trainer/batch_statistics.h"
 
@@ -29,7 +30,7 @@ void measure_statistics(Strategy& strategy, Mirrored<Model>& model, DistributedD
     const torch::NoGradGuard no_grad;
     is_probe ? layers->begin_probe() : layers->begin_batch();
     forward(replica, net, shard);
-    is_probe ? layers->end_probe() : layers->end_batch();
+    is_probe ? layers->end_probe() : layers->end_batch(BatchTraits<Batch>::size(shard) == 0);
   };
   int64_t num_batches = 0;
   for (const auto& batch : batches) {

@@ -11,18 +11,22 @@ constexpr IntegerRange kCodes{.least = 128, .most = 255};
 }  // namespace
 
 Flag retryable_exit_code_flag() {
-  return {"Run",
-          kName,
-          "N",
-          "Exit with N, from 128 to 255, if the same command may succeed when it is run again: instead of 5 "
-          "and 7, and of 143 if SIGTERM came and the training is saved in --backup-dir. For schedulers that "
-          "restart a program after some exit codes only, as Kubeflow does from 128 on (default: none)",
-          "",
-          FlagRole::kProcess};
+  return {
+      "Run",
+      kName,
+      "N",
+      "Exit code (128 to 255) for failures that a restart may fix. Replaces 5 and 7, and also 143 if the "
+      "run was saved to --backup-dir. For schedulers such as Kubeflow that restart only after codes of 128 "
+      "and above (default: none)",
+      "",
+      FlagRole::kProcess};
 }
 
 int read_retryable_exit_code(const Arguments& given) {
-  return static_cast<int>(given.integer(kName, kCodes, 0));
+  const auto code = static_cast<int>(given.integer(kName, kCodes, 0));
+  if (code == 130 || code == 143)
+    given.refuse(kName, "another code than 130 and 143, which tell that SIGINT or SIGTERM ended the program");
+  return code;
 }
 
 bool may_succeed_when_restarted(int exit_code) {

@@ -5,13 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -52,14 +52,17 @@ std::string part_name(const std::string& path) {
   return path + ".part";
 }
 
-/// Returns a name that no other process on this host uses now.
+/// Returns a name that no other process uses. Processes of several hosts, whose ids may be equal, can share
+/// the folder, so it is drawn by chance.
 std::string own_part_name(const std::string& path) {
-  static std::atomic<unsigned> count{0};
-  return path + "." + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".part";
+  std::random_device random;
+  const uint64_t drawn = (uint64_t{random()} << 32) | random();
+  return path + "." + std::to_string(drawn) + ".part";
 }
 
-FileDescriptor create_part(const std::string& part) {
-  FileDescriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kMode));
+FileDescriptor create_part(const std::string& part, bool is_sole) {
+  const int exclusive = is_sole ? 0 : O_EXCL;
+  FileDescriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | exclusive, kMode));
   if (!file.is_open()) throw_cache_error(part, "create");
   return file;
 }
@@ -85,7 +88,8 @@ Attempt lock_part(const FileDescriptor& file, const std::string& part) {
 class StallWatch {
  public:
   bool is_stalled(const FileDescriptor& file) {
-    constexpr std::chrono::seconds kPatience{30};
+    // Long, since a builder also waits for the disk to take what it has written.
+    constexpr std::chrono::minutes kPatience{5};
     struct stat status {};
     const auto now = Clock::now();
     if (::fstat(file.get(), &status) != 0 || status.st_size == size_) return now - since_ > kPatience;
@@ -103,7 +107,7 @@ class StallWatch {
 
 NewFile::NewFile(std::string path, bool is_sole)
     : path_(std::move(path)), part_(is_sole ? part_name(path_) : own_part_name(path_)), is_sole_(is_sole) {
-  file_ = create_part(part_);
+  file_ = create_part(part_, is_sole_);
   if (::ftruncate(file_.get(), 0) != 0) throw_cache_error(part_, "empty");
 }
 
@@ -149,7 +153,7 @@ void build_cache_file(const std::string& path, const CacheBuild& build) {
   const std::string part = part_name(path);
   std::optional<StallWatch> watch;
   while (!build.is_ready()) {
-    FileDescriptor file = create_part(part);
+    FileDescriptor file = create_part(part, /*is_sole=*/true);
     const Attempt attempt = lock_part(file, part);
     if (attempt == Attempt::kReplaced) continue;
     if (attempt == Attempt::kHeldByAnother) {

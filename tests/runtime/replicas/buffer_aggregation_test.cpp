@@ -5,6 +5,7 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -153,6 +154,37 @@ TEST(BufferAggregationTest, SumsInTheWidestTypeAndKeepsTheBuffersOwn) {
   EXPECT_TRUE(sum({torch::tensor(3, torch::kInt), torch::tensor(4, torch::kInt)})
                   .equal(torch::tensor(7, torch::kInt)));
   EXPECT_TRUE(sum({torch::tensor(false), torch::tensor(true)}).equal(torch::tensor(true)));
+}
+
+TEST(BufferAggregationTest, CountsABufferWithTwoNamesOnce) {
+  struct TwoNamesImpl : torch::nn::Module, AggregatesBuffers {
+    TwoNamesImpl() {
+      seen = register_buffer("seen", torch::zeros({}, torch::kLong));
+      register_buffer("again", seen);
+    }
+    BufferAggregation buffer_aggregation(const std::string&) const override {
+      return BufferAggregation::kSum;
+    }
+    torch::Tensor seen;
+  };
+  std::vector<ModulePointer> modules;
+  for (int replica = 0; replica < 2; ++replica) {
+    auto module = std::make_shared<TwoNamesImpl>();
+    module->seen.fill_(replica + 1);
+    modules.push_back(module);
+  }
+  for (int time = 0; time < 2; ++time) {
+    aggregate_buffers(modules);
+    EXPECT_EQ(modules[0]->buffers()[0].item<int64_t>(), 3);
+    EXPECT_EQ(modules[1]->buffers()[0].item<int64_t>(), 0);
+  }
+}
+
+TEST(BufferAggregationTest, ANanIsTheSameAsANan) {
+  const auto nan = torch::tensor({1.0, std::nan("")});
+  EXPECT_NO_THROW(aggregate_values("x", BufferAggregation::kSame, {nan, nan.clone()}));
+  EXPECT_THROW(aggregate_values("x", BufferAggregation::kSame, {nan, torch::tensor({1.0, 2.0})}),
+               InconsistentReplicas);
 }
 
 TEST(BufferAggregationTest, CopyingAModulesStateLeavesTheOthersTheirPartsOfSums) {

@@ -146,5 +146,21 @@ TEST(ReduceStructuresOfWorkers, AreReducedAndGatheredOverAllReplicas) {
   }));
 }
 
+TEST(ReduceStructuresOfWorkers, PartsThatDifferBetweenWorkersAreRefusedOnAll) {
+  for (const bool is_gathered : {false, true}) {
+    const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto values = strategy.run([](ReplicaContext& replica) {
+        return std::vector<torch::Tensor>(static_cast<size_t>(replica.replica_id()) + 1, torch::ones({2}));
+      });
+      if (is_gathered) {
+        strategy.gather(values);
+      } else {
+        strategy.reduce(ReduceOp::kSum, values);
+      }
+    });
+    for (const auto& error : errors) EXPECT_THAT(text_of(error), HasSubstr("value given to"));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -152,6 +152,16 @@ TEST(RefreshBatchNorm, MeasuresTheGlobalBatchWithSyncBatchNormAndEmptyShards) {
   for (const auto& net : model.local_values()) expect_statistics(net, data.data.split(kNormBatch));
 }
 
+TEST(RefreshBatchNorm, LeavesOutEmptyShards) {
+  MirroredStrategy strategy({"cpu:0", "cpu:1", "cpu:2"}, {.intra_op_threads = 1});
+  Example data = drifting_examples();
+  data = {data.data.slice(0, 0, 12), data.target.slice(0, 0, 12)};
+  auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
+  refresh_once(strategy, model, drifting_batches(strategy, data));  // 8 examples, then 4
+  expect_statistics(model.local_values()[0], {data.data.slice(0, 0, 3), data.data.slice(0, 8, 10)});
+  expect_statistics(model.local_values()[2], {data.data.slice(0, 6, 8)});  // none of the second batch
+}
+
 TEST(RefreshBatchNorm, LeavesLayersInEvaluationModeAlone) {
   DefaultStrategy strategy;
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);

@@ -5,6 +5,8 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
@@ -13,14 +15,25 @@
 namespace lockstep {
 namespace {
 
-std::vector<torch::Tensor> detached(std::vector<torch::Tensor> tensors) {
-  for (auto& tensor : tensors) tensor = tensor.detach();
-  return tensors;
+/// Returns the positions of the tensors, each once: parameters() lists tied weights under each of their
+/// names.
+std::vector<size_t> distinct(const std::vector<torch::Tensor>& tensors) {
+  std::unordered_set<const void*> seen;
+  std::vector<size_t> positions;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (seen.insert(tensors[i].unsafeGetTensorImpl()).second) positions.push_back(i);
+  return positions;
 }
 
+/// Returns a clone of each tensor. Those of tied weights are one tensor, too.
 std::vector<torch::Tensor> clones_of(const std::vector<torch::Tensor>& tensors) {
+  std::unordered_map<const void*, torch::Tensor> known;
   std::vector<torch::Tensor> clones;
-  for (const auto& tensor : tensors) clones.push_back(tensor.detach().clone());
+  for (const auto& tensor : tensors) {
+    torch::Tensor& clone = known[tensor.unsafeGetTensorImpl()];
+    if (!clone.defined()) clone = tensor.detach().clone();
+    clones.push_back(clone);
+  }
   return clones;
 }
 
@@ -28,22 +41,23 @@ std::vector<torch::Tensor> clones_of(const std::vector<torch::Tensor>& tensors) 
 void move_towards(const std::vector<torch::Tensor>& averages, const std::vector<torch::Tensor>& values,
                   double weight) {
   std::vector<torch::Tensor> moving, targets;
-  for (size_t i = 0; i < averages.size(); ++i) {
+  for (const size_t i : distinct(values)) {
     if (averages[i].is_floating_point() && weight < 1) {
       moving.push_back(averages[i]);
-      targets.push_back(values[i]);
+      targets.push_back(values[i].detach());
     } else {
-      averages[i].copy_(values[i]);
+      averages[i].copy_(values[i].detach());
     }
   }
   if (!moving.empty()) at::_foreach_lerp_(moving, targets, weight);
 }
 
-void exchange(const std::vector<torch::Tensor>& first, const std::vector<torch::Tensor>& second) {
-  for (size_t i = 0; i < first.size(); ++i) {
-    const torch::Tensor kept = first[i].clone();
-    first[i].copy_(second[i]);
-    second[i].copy_(kept);
+void exchange(const std::vector<torch::Tensor>& values, const std::vector<torch::Tensor>& averages) {
+  for (const size_t i : distinct(values)) {
+    const torch::Tensor value = values[i].detach();
+    const torch::Tensor kept = value.clone();
+    value.copy_(averages[i]);
+    averages[i].copy_(kept);
   }
 }
 
@@ -69,16 +83,16 @@ void AveragedWeights::update(const FitState::Objects& objects, double weight, Av
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
     const auto& own = replicas_[replica];
-    move_towards(own.parameters, detached(module.parameters()), weight);
-    move_towards(own.buffers, detached(module.buffers()), buffers == AveragedBuffers::kAverage ? weight : 1);
+    move_towards(own.parameters, module.parameters(), weight);
+    move_towards(own.buffers, module.buffers(), buffers == AveragedBuffers::kAverage ? weight : 1);
   });
 }
 
 void AveragedWeights::swap(const FitState::Objects& objects) {
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
-    exchange(detached(module.parameters()), replicas_[replica].parameters);
-    exchange(detached(module.buffers()), replicas_[replica].buffers);
+    exchange(module.parameters(), replicas_[replica].parameters);
+    exchange(module.buffers(), replicas_[replica].buffers);
   });
 }
 

@@ -32,8 +32,8 @@ class AveragedWeights {
 
   /// Returns the average for a checkpoint: parameters once, buffers of each replica. A collective.
   StateValue::Dict save(const FitState::Objects& objects) const;
-  /// Loads what save() returned. With another number of replicas, each gets the mean of the buffers. Throws
-  /// CheckpointError naming a tensor that does not fit the model.
+  /// Loads what save() returned. With another number of replicas, the buffers are combined (see
+  /// BufferAggregation). Throws CheckpointError naming a tensor that does not fit the model.
   void load(const FitState::Objects& objects, const StateView& saved);
 
  private:
