@@ -24,10 +24,10 @@ struct ModelCheckpointOptions {
 };
 
 /// Saves the best and the last model at the ends of epochs. `best.safetensors` and `last.safetensors` hold
-/// the weights for other programs, with the combined buffers of all replicas; `best.pt` and `last.pt` hold all
-/// that training needs to resume (TrainingState). A file replaces the previous one only once it is complete.
-/// Saving does not affect training. A fit that continues an earlier one (FitOptions::steps_done) keeps the
-/// earlier best.
+/// the weights for other programs, with the combined buffers of all replicas; `best.pt` and `last.pt` hold
+/// all that training needs to resume (TrainingState). A file replaces the previous one only once it is
+/// complete. Saving does not affect training. A fit that continues an earlier one (FitOptions::steps_done)
+/// keeps the earlier best.
 ///
 /// Worker 0 writes. With several workers the calls are collectives. Throws std::system_error naming a file
 /// that cannot be written.
