@@ -11,7 +11,6 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
-#include "lockstep/training/checkpoints/checkpoint_store.h"
 
 namespace lockstep::apps {
 namespace {
@@ -56,8 +55,9 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
 }
 
 std::string record_folder(const RecordedFolders& folders) {
-  const bool goes_on = !folders.backup_dir.empty() && folders.resume != "never" &&
-                       (folders.resume != "auto" || !list_checkpoints(folders.backup_dir).empty());
+  // Whether or not there is a checkpoint yet: the earlier start may have ended before its first one.
+  const bool may_resume = !folders.backup_dir.empty() && folders.resume != "never";
+  const bool goes_on = may_resume || folders.restart_count > 0;
   std::string folder = folders.run_dir;
   const auto is_used = [&] {
     std::error_code error;

@@ -20,10 +20,11 @@ struct RecordedFolders {
   std::string run_dir;
   std::string backup_dir;
   std::string resume = "auto";  ///< BackupOptions::resume
+  int restart_count = 0;        ///< how often the job was started before
 };
 
-/// Returns the folder to record in. A training that resumes from a backup gets a new folder, such as
-/// runs/a-2, next to the one of its earlier start.
+/// Returns the folder to record in. If a job is started again, or a training has a backup to resume from, its
+/// record gets a new folder, such as runs/a-2, next to the one of its earlier start.
 std::string record_folder(const RecordedFolders& folders);
 
 /// Adds the values of a run's configuration to what its record shows.

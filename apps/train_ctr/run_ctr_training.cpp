@@ -36,8 +36,12 @@ std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& o
   const bool is_recorded = has_servers ? !options.run_dir.empty()
                                        : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
   if (!is_recorded || !is_chief) return std::nullopt;
-  options.run_dir =
-      record_folder({.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
+  options.run_dir = record_folder({.run_dir = options.run_dir,
+                                   .backup_dir = options.backup_dir,
+                                   .resume = options.resume,
+                                   .restart_count = strategy.cluster_resolver() != nullptr
+                                                        ? strategy.cluster_resolver()->restart_count()
+                                                        : 0});
   return std::optional<RunDirectory>(std::in_place, options.run_dir);
 }
 

@@ -72,8 +72,12 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const auto metrics = serve_metrics("train_images", options, strategy.cluster_resolver());
   std::optional<RunDirectory> directory;
   if (role.is_chief && role.is_recorded) {
-    line.options.run_dir = record_folder(
-        {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
+    line.options.run_dir = record_folder({.run_dir = options.run_dir,
+                                          .backup_dir = options.backup_dir,
+                                          .resume = options.resume,
+                                          .restart_count = strategy.cluster_resolver() != nullptr
+                                                               ? strategy.cluster_resolver()->restart_count()
+                                                               : 0});
     directory.emplace(options.run_dir);
   }
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
@@ -35,7 +35,7 @@ class GzipSource : public ByteSource {
   explicit GzipSource(std::string path) : path_(std::move(path)) {
     constexpr unsigned kBufferBytes = 256 << 10;
     file_ = gzopen(path_.c_str(), "rbe");
-    if (file_ == nullptr) throw DataError(path_ + ": " + std::strerror(errno));
+    if (file_ == nullptr) throw DataError(path_ + ": " + std::generic_category().message(errno));
     gzbuffer(file_, kBufferBytes);
   }
   ~GzipSource() override { gzclose_r(file_); }
@@ -52,8 +52,8 @@ class GzipSource : public ByteSource {
       const char* message = gzerror(file_, &error);
       if (got < 0 || (got == 0 && error == Z_BUF_ERROR))
         throw DataError(path_ + ": damaged gzip file: " +
-                        (error == Z_BUF_ERROR ? "it ends too early"
-                         : error == Z_ERRNO   ? std::strerror(errno)
+                        (error == Z_BUF_ERROR ? std::string("it ends too early")
+                         : error == Z_ERRNO   ? std::generic_category().message(errno)
                                               : reason(message)));
       if (got == 0) break;
       done += static_cast<size_t>(got);

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
@@ -21,7 +21,7 @@ OpenFile::OpenFile(std::string path)
 }
 
 void OpenFile::fail() const {
-  throw DataError(path_ + ": " + std::strerror(errno));
+  throw DataError(path_ + ": " + std::generic_category().message(errno));
 }
 
 FileVersion OpenFile::version() const {
@@ -48,7 +48,7 @@ MappedFile::MappedFile(const OpenFile& file) : size_(file.version().size) {
   if (size_ == 0) return;  // the system maps no empty files
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (mapped == MAP_FAILED)
-    throw DataError(file.path() + ": cannot map it into memory: " + std::strerror(errno));
+    throw DataError(file.path() + ": cannot map it into memory: " + std::generic_category().message(errno));
   bytes_ = static_cast<const char*>(mapped);
 }
 

@@ -49,6 +49,11 @@ void MeanLossWatch::look(const at::RecordFunction& call) {
   if (state_ == State::kMean || state_ == State::kOther) return;
   if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) return enter_node(call.name());
   if (state_ != State::kInLoss) return;
+#ifndef NDEBUG
+  // RecordFunction::inputs() asserts a flag that LibTorch, which is built with NDEBUG, never sets. So a build
+  // with assertions does not tell LibTorch's losses.
+  state_ = State::kOther;
+#else
   const std::string_view name = call.name();
   for (const auto& loss : kLosses) {
     if (name != loss.call || call.inputs().size() <= loss.reduction) continue;
@@ -56,6 +61,7 @@ void MeanLossWatch::look(const at::RecordFunction& call) {
     state_ = reduction.isInt() && reduction.toInt() == at::Reduction::Mean ? State::kMean : State::kOther;
     return;
   }
+#endif
 }
 
 void MeanLossWatch::enter_node(const std::string& name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/runtime/base/internal/number_text.h"
@@ -20,7 +21,8 @@ PlotLine line_of(const std::string& name, const LearningRateSweep& sweep, const 
 
 /// A vertical line at the suggestion, as high as the smoothed losses.
 PlotLine suggestion_of(const LearningRateSweep& sweep) {
-  double low = INFINITY, high = -INFINITY;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double low = kInfinity, high = -kInfinity;
   for (const double loss : sweep.smoothed_losses) {
     if (!std::isfinite(loss)) continue;
     low = std::min(low, loss);

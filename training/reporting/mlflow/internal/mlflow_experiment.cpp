@@ -73,11 +73,11 @@ MlflowExperiment open_mlflow_experiment(const std::string& root, const std::stri
   for (int attempt = 0;; ++attempt) {
     if (auto found = find_experiment(root, name)) return *found;
     const std::string id = id_of(name, attempt);
-    const std::string folder = root + "/" + id;
+    const std::string folder = fs::path(root) / id;
     // Another experiment's, or a deleted one's.
-    if (fs::exists(folder) || fs::exists(root + "/" + kTrash + "/" + id)) continue;
+    if (fs::exists(folder) || fs::exists(fs::path(root) / kTrash / id)) continue;
     // It appears with its meta.yaml, or not at all.
-    const std::string partial = name_beside(root + "/." + id);
+    const std::string partial = name_beside(fs::path(root) / std::string(".").append(id));
     fs::create_directories(partial + "/tags", error);
     if (error) throw std::system_error(error, "cannot create '" + partial + "'");
     const std::string now = std::to_string(milliseconds_since_1970());

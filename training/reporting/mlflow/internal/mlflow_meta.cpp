@@ -46,7 +46,7 @@ MlflowMeta read_mlflow_meta(const std::string& folder) {
 
 void write_mlflow_meta(const std::string& folder, const MlflowMeta& meta) {
   std::string text;
-  for (const auto& [key, scalar] : meta) text += key + ": " + scalar + "\n";
+  for (const auto& [key, scalar] : meta) text.append(key).append(": ").append(scalar).append("\n");
   replace_file(path_in(folder), text);
 }
 
