@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <string_view>
 #include <system_error>
 #include <utility>
