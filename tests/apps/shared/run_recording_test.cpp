@@ -1,0 +1,35 @@
+#include "lockstep/apps/shared/run_recording.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "lockstep/tests/support/temporary_folder.h"
+
+namespace lockstep::apps {
+namespace {
+
+class RecordFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(run_ + "/checkpoints"); }
+
+  const testing::TemporaryFolder folder_;
+  const std::string run_ = folder_.file("run");  // in use
+};
+
+TEST_F(RecordFolderTest, ANewRunIsNotMovedElsewhere) {
+  EXPECT_EQ(record_folder({.run_dir = run_}), run_) << "the run directory refuses it then";
+  EXPECT_EQ(record_folder({.run_dir = run_, .backup_dir = folder_.file("backup"), .resume = "never"}), run_);
+  EXPECT_EQ(record_folder({.run_dir = folder_.file("new"), .restart_count = 1}), folder_.file("new"));
+}
+
+TEST_F(RecordFolderTest, AJobThatIsStartedAgainRecordsBesideBeforeItsFirstCheckpointToo) {
+  EXPECT_EQ(record_folder({.run_dir = run_, .restart_count = 1}), run_ + "-2");
+  EXPECT_EQ(record_folder({.run_dir = run_, .backup_dir = folder_.file("backup")}), run_ + "-2");
+  std::filesystem::create_directories(run_ + "-2/checkpoints");
+  EXPECT_EQ(record_folder({.run_dir = run_, .restart_count = 2}), run_ + "-3");
+}
+
+}  // namespace
+}  // namespace lockstep::apps
