@@ -224,25 +224,26 @@ std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& le
     workers->check_same("value given to reduce()", describe_parts(leaves[0], /*with_sizes=*/!axis));
   std::vector<torch::Tensor> results(leaves[0].size());
   std::vector<size_t> defined;
-  std::vector<PerReplica<torch::Tensor>> values;
+  std::vector<std::vector<torch::Tensor>> values;  // by leaf, then by replica
   for (size_t i = 0; i < results.size(); ++i) {
     if (!leaves[0][i].defined()) continue;
     defined.push_back(i);
-    values.emplace_back(leaf_of_replicas(leaves, i, *devices), devices);
+    values.push_back(leaf_of_replicas(leaves, i, *devices));
   }
+  if (values.empty()) return results;
   if (axis) {
-    for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduce(op, values[i], axis);
-  } else if (core_->config.workers) {
-    std::vector<torch::Tensor> sums;
-    for (const auto& value : values)
-      sums.push_back(cross_device_ops().reduce(ReduceOp::kSum, value.local_values(), {(*devices)[0]})[0]);
-    sum_packed_over_workers(*core_->config.workers, sums);
-    for (size_t i = 0; i < sums.size(); ++i)
-      results[defined[i]] = op == ReduceOp::kMean ? sums[i] / num_replicas_ : sums[i];
-  } else if (!values.empty()) {
-    const auto reduced = extended().batch_reduce_to(op, values, {extended().worker_devices()[0]});
-    for (size_t i = 0; i < values.size(); ++i) results[defined[i]] = reduced[i][0];
+    for (size_t i = 0; i < values.size(); ++i)
+      results[defined[i]] = reduce(op, PerReplica<torch::Tensor>(values[i], devices), axis);
+    return results;
   }
+  const auto& workers = core_->config.workers;
+  std::vector<torch::Tensor> reduced;
+  for (auto& of_leaf :
+       cross_device_ops().batch_reduce(workers ? ReduceOp::kSum : op, values, {this->devices()[0]}))
+    reduced.push_back(std::move(of_leaf[0]));
+  if (workers) sum_packed_over_workers(*workers, reduced);
+  for (size_t i = 0; i < reduced.size(); ++i)
+    results[defined[i]] = workers && op == ReduceOp::kMean ? reduced[i] / num_replicas_ : reduced[i];
   return results;
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), this->devices(), first_replica_);

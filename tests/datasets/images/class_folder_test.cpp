@@ -41,11 +41,11 @@ TEST(ClassFolder, ListsDiskAndArchiveInTheSameOrder) {
       "cat/c.WebP",     "cat/Thumbs.db", "dog/moving.gif", "desktop.ini", "cat/.git/x.png"};
   std::vector<testing::ArchiveFile> archive;
   for (const std::string& file : files) {
-    folder.write("root/" + file, Bytes{1});
+    folder.write("tree/" + file, Bytes{1});
     archive.push_back({"data/train/" + file, Bytes{1}});
   }
   folder.write("packed.zip", testing::make_zip(archive));
-  for (const char* path : {"/root", "/root/", "/packed.zip/data/train", "/packed.zip/data/train/"}) {
+  for (const char* path : {"/tree", "/tree/", "/packed.zip/data/train", "/packed.zip/data/train/"}) {
     const ClassFolder listed = list_class_folder(folder.path() + path);
     EXPECT_THAT(listed.classes, ElementsAre("cat", "dog")) << path;
     EXPECT_THAT(names_of(listed),
@@ -58,9 +58,9 @@ TEST(ClassFolder, ListsDiskAndArchiveInTheSameOrder) {
 
 TEST(ClassFolder, ReadsFilesFromDiskAndArchive) {
   const TemporaryFolder folder;
-  folder.write("root/a/1.png", Bytes{1, 2, 3});
+  folder.write("tree/a/1.png", Bytes{1, 2, 3});
   folder.write("packed.zip", testing::make_zip({{"a/1.png", Bytes{1, 2, 3}}}));
-  for (const char* path : {"/root", "/packed.zip"}) {
+  for (const char* path : {"/tree", "/packed.zip"}) {
     const ClassFolder listed = list_class_folder(folder.path() + path);
     EXPECT_EQ(ClassFolderReader(listed).read(listed.files.at(0)), (Bytes{1, 2, 3})) << path;
   }
@@ -83,26 +83,26 @@ TEST(ClassFolder, RefusesAFolderWithoutImages) {
 
 TEST(ClassFolder, NamesAnEmptyClass) {
   const TemporaryFolder folder;
-  folder.write("root/full/1.png", Bytes{1});
-  folder.write("root/void/readme.txt", Bytes{1});
-  expect_refused(folder.path() + "/root", "class 'void'");
+  folder.write("tree/full/1.png", Bytes{1});
+  folder.write("tree/void/readme.txt", Bytes{1});
+  expect_refused(folder.path() + "/tree", "class 'void'");
   folder.write("packed.zip", testing::make_zip({{"full/1.png", Bytes{1}}, {"void/", {}}}));
   expect_refused(folder.path() + "/packed.zip", "class 'void'");
 }
 
-/// Expects the same message for a folder on disk and for an archive, `root` standing for either.
+/// Expects the same message for a folder on disk and for an archive, `tree` standing for either.
 void expect_refused_alike(const std::vector<std::string>& files, const std::string& message) {
   const TemporaryFolder folder;
   std::vector<testing::ArchiveFile> archive;
   for (const std::string& file : files) {
-    folder.write("root/" + file, Bytes{1});
+    folder.write("tree/" + file, Bytes{1});
     archive.push_back({file, Bytes{1}});
   }
   folder.write("packed.zip", testing::make_zip(archive));
-  for (const std::string& path : {folder.path() + "/root", folder.path() + "/packed.zip"}) {
+  for (const std::string& path : {folder.path() + "/tree", folder.path() + "/packed.zip"}) {
     std::string expected = message;
-    for (size_t at = expected.find("root"); at != std::string::npos;
-         at = expected.find("root", at + path.size()))
+    for (size_t at = expected.find("tree"); at != std::string::npos;
+         at = expected.find("tree", at + path.size()))
       expected.replace(at, 4, path);
     EXPECT_THAT([&] { list_class_folder(path); }, Throws<DataError>(Property(&DataError::what, expected)));
   }
@@ -111,31 +111,31 @@ void expect_refused_alike(const std::vector<std::string>& files, const std::stri
 TEST(ClassFolder, NamesThePathWhoseFoldersAreTheClasses) {
   expect_refused_alike(
       {"pets/cat/1.png", "pets/notes.txt"},
-      "root: class 'pets': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "tree: class 'pets': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
       "got none, but images in folders within it, such as pets/cat/1.png; to use these folders as "
-      "the classes, pass root/pets");
+      "the classes, pass tree/pets");
   expect_refused_alike(
       {"test/cat/1.png", "train/cat/1.png"},
-      "root: class 'test': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "tree: class 'test': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
       "got none, but images in folders within it, such as test/cat/1.png; to use these folders as "
-      "the classes, pass root/test");
+      "the classes, pass tree/test");
 }
 
 TEST(ClassFolder, SaysWhatAClassHoldsInsteadOfImages) {
   expect_refused_alike(
       {"cat/1.png", "dog/small/1.png"},
-      "root: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "tree: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
       "got none, but images in folders within it, such as dog/small/1.png");
   expect_refused_alike(
       {"cat/1.png", "cat/2.txt", "dog/1.gif", "dog/2.gif"},
-      "root: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
+      "tree: class 'dog': expected at least one .png, .jpg, .jpeg or .webp image in its folder, but "
       "got none, but 2 .gif: dog/1.gif, dog/2.gif");
 }
 
 TEST(ClassFolder, SaysWhatIsThereInsteadOfClasses) {
   expect_refused_alike(
       {"1.png", "2.png"},
-      "root: class folders: expected at least one, as in <path>/<class>/<image>.png, but got none, "
+      "tree: class folders: expected at least one, as in <path>/<class>/<image>.png, but got none, "
       "but 2 .png: 1.png, 2.png");
   const TemporaryFolder folder;
   folder.write("packed.zip", testing::make_zip({{"pets/train/cat/1.png", Bytes{1}}, {"more/x", Bytes{1}}}));
@@ -147,11 +147,11 @@ TEST(ClassFolder, ListsTheFoldersOfDiskAndArchive) {
   std::vector<testing::ArchiveFile> archive;
   for (const std::string file :
        {"pets/train/1.png", "pets/test/cat/1.png", "pets/.git/x", "__MACOSX/x", "a.png"}) {
-    folder.write("root/" + file, Bytes{1});
+    folder.write("tree/" + file, Bytes{1});
     archive.push_back({file, Bytes{1}});
   }
   folder.write("packed.zip", testing::make_zip(archive));
-  for (const std::string& path : {folder.path() + "/root", folder.path() + "/packed.zip"}) {
+  for (const std::string& path : {folder.path() + "/tree", folder.path() + "/packed.zip"}) {
     EXPECT_THAT(list_folders(path), ElementsAre("pets")) << path;
     EXPECT_THAT(list_folders(path + "/pets"), ElementsAre("test", "train")) << path;
     EXPECT_THAT(list_folders(path + "/pets/train"), ElementsAre()) << path;
@@ -161,8 +161,8 @@ TEST(ClassFolder, ListsTheFoldersOfDiskAndArchive) {
 
 TEST(ClassFolder, NamesAFileThatIsGone) {
   const TemporaryFolder folder;
-  const std::string path = folder.write("root/a/1.png", Bytes{1});
-  const ClassFolder listed = list_class_folder(folder.path() + "/root");
+  const std::string path = folder.write("tree/a/1.png", Bytes{1});
+  const ClassFolder listed = list_class_folder(folder.path() + "/tree");
   std::filesystem::remove(path);
   EXPECT_THAT([&] { ClassFolderReader(listed).read(listed.files.at(0)); },
               Throws<DataError>(Property(&DataError::what, HasSubstr("a/1.png: cannot open"))));

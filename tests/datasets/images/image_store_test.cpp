@@ -31,7 +31,7 @@ Bytes grey_png(uint64_t seed) {
 
 void write_images(const TemporaryFolder& folder, int count, uint64_t first_seed = 0) {
   for (int i = 0; i < count; ++i) {
-    folder.write("root/0/" + std::to_string(100 + i) + ".png",
+    folder.write("tree/0/" + std::to_string(100 + i) + ".png",
                  grey_png(first_seed + static_cast<uint64_t>(i)));
   }
 }
@@ -55,7 +55,7 @@ TEST(ImageStore, CachesAsManyImagesAsFit) {
   const TemporaryFolder folder;
   write_images(folder, 5);
   const auto num_cached = [&](const ImageStoreOptions& options) {
-    return ImageStore(list_class_folder(folder.path() + "/root"), options).num_cached();
+    return ImageStore(list_class_folder(folder.path() + "/tree"), options).num_cached();
   };
   EXPECT_EQ(num_cached(grey(0)), 0U);
   EXPECT_EQ(num_cached(grey(kImageBytes - 1)), 0U);
@@ -71,15 +71,15 @@ TEST(ImageStore, CachesAsManyImagesAsFit) {
 TEST(ImageStore, DecodesNoCachedFileAgain) {
   const TemporaryFolder folder;
   write_images(folder, 5);
-  const ImageStore all(list_class_folder(folder.path() + "/root"), grey(1 << 20));
-  const ImageStore three(list_class_folder(folder.path() + "/root"), grey(3 * kImageBytes));
+  const ImageStore all(list_class_folder(folder.path() + "/tree"), grey(1 << 20));
+  const ImageStore three(list_class_folder(folder.path() + "/tree"), grey(3 * kImageBytes));
   ASSERT_EQ(three.num_cached(), 3U);
   write_images(folder, 5, /*first_seed=*/50);
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(read_image(all, i), make_image(6, 5, 1, i).pixels) << i;
     EXPECT_EQ(read_image(three, i), make_image(6, 5, 1, i < 3 ? i : 50 + i).pixels) << i;
   }
-  std::filesystem::remove_all(folder.path() + "/root");
+  std::filesystem::remove_all(folder.path() + "/tree");
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(read_image(all, i), make_image(6, 5, 1, i).pixels) << i;
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(read_image(three, i), make_image(6, 5, 1, i).pixels) << i;
   expect_error_of(three, 3, "0/103.png: cannot open");
@@ -88,11 +88,11 @@ TEST(ImageStore, DecodesNoCachedFileAgain) {
 TEST(ImageStore, DecodesAtEveryAccessWithoutACache) {
   const TemporaryFolder folder;
   write_images(folder, 2);
-  const ImageStore store(list_class_folder(folder.path() + "/root"), grey(0));
+  const ImageStore store(list_class_folder(folder.path() + "/tree"), grey(0));
   EXPECT_EQ(read_image(store, 1), make_image(6, 5, 1, 1).pixels);
   write_images(folder, 2, /*first_seed=*/50);
   EXPECT_EQ(read_image(store, 1), make_image(6, 5, 1, 51).pixels);
-  std::filesystem::remove_all(folder.path() + "/root");
+  std::filesystem::remove_all(folder.path() + "/tree");
   expect_error_of(store, 0, "0/100.png: cannot open");
   expect_error_of(store, 1, "0/101.png: cannot open");
 }
@@ -122,7 +122,7 @@ TEST(ImageStore, CopiesABatchInTheOrderAskedForWithAnyNumberOfThreads) {
     for (const int64_t num_cached : {0, 10, 40}) {
       auto options = grey(num_cached * kImageBytes);
       options.num_threads = num_threads;
-      const ImageStore store(list_class_folder(folder.path() + "/root"), options);
+      const ImageStore store(list_class_folder(folder.path() + "/tree"), options);
       ASSERT_EQ(store.num_cached(), static_cast<size_t>(num_cached));
       EXPECT_EQ(read_images(store, indices), made_images(indices)) << num_threads << ", " << num_cached;
       EXPECT_EQ(read_images(store, {}), Bytes());
@@ -135,13 +135,13 @@ TEST(ImageStore, NamesTheFirstBadFileInTheOrderAskedFor) {
   write_images(folder, 40);
   auto options = grey(2 * kImageBytes);
   options.num_threads = 4;
-  const ImageStore store(list_class_folder(folder.path() + "/root"), options);
+  const ImageStore store(list_class_folder(folder.path() + "/tree"), options);
   // The bad file asked for first is the last to be found bad.
   Bytes large = encode_png(make_image(2000, 2000, 1));
   large.resize(large.size() - 20);
-  folder.write("root/0/130.png", large);
-  folder.write("root/0/110.png", Bytes{});
-  std::filesystem::remove(folder.path() + "/root/0/120.png");
+  folder.write("tree/0/130.png", large);
+  folder.write("tree/0/110.png", Bytes{});
+  std::filesystem::remove(folder.path() + "/tree/0/120.png");
   const auto expect_named = [&](const std::vector<size_t>& indices, const std::string& name) {
     EXPECT_THAT([&] { read_images(store, indices); },
                 Throws<DataError>(Property(&DataError::what, HasSubstr(name))));
@@ -158,8 +158,8 @@ TEST(ImageStore, ABadFileFailsOnlyTheCallsThatAskForIt) {
   constexpr size_t kThreads = 4;
   const TemporaryFolder folder;
   write_images(folder, 40);
-  const ImageStore store(list_class_folder(folder.path() + "/root"), grey(0));
-  folder.write("root/0/120.png", Bytes{});
+  const ImageStore store(list_class_folder(folder.path() + "/tree"), grey(0));
+  folder.write("tree/0/120.png", Bytes{});
   std::latch all_read(kThreads);
   std::vector<std::jthread> threads;
   for (size_t thread = 0; thread < kThreads; ++thread) {
@@ -182,7 +182,7 @@ TEST(ImageStore, RefusesImagesThatDoNotAllFitWhereTheyMust) {
   write_images(folder, 5);
   const auto open = [&](int64_t channels, int64_t image_size, int64_t cache_bytes) {
     return ImageStore(
-               list_class_folder(folder.path() + "/root"),
+               list_class_folder(folder.path() + "/tree"),
                {.channels = channels, .image_size = image_size, .cache_bytes = cache_bytes, .must_fit = true})
         .num_cached();
   };
@@ -198,7 +198,7 @@ TEST(ImageStore, RefusesImagesThatDoNotAllFitWhereTheyMust) {
   expect_refused(1, 0, 5 * kImageBytes);
   expect_refused(3, 0, 5 * kImageBytes);  // cached in grey
   expect_refused(1, 4, 5 * 4 * 4);        // cached in the smaller size
-  folder.write("root/0/104.png", encode_png(make_image(7, 5, 1)));
+  folder.write("tree/0/104.png", encode_png(make_image(7, 5, 1)));
   expect_refused(1, 8, 5 * 8 * 8);
 }
 
@@ -225,13 +225,13 @@ TEST(ImageStore, ReadsAnArchiveBeyondTheCacheOnly) {
 TEST(ImageStore, CachesWhatRemainsOfTheFirstImagesWhereBadOnesAreLeftOut) {
   const TemporaryFolder folder;
   write_images(folder, 5);
-  folder.write("root/0/101.png", Bytes{});
+  folder.write("tree/0/101.png", Bytes{});
   ImageStoreOptions options = grey(3 * kImageBytes);
   options.skip_bad = true;
-  const ImageStore store(list_class_folder(folder.path() + "/root"), options);
+  const ImageStore store(list_class_folder(folder.path() + "/tree"), options);
   ASSERT_EQ(store.folder().files.size(), 4U);
   ASSERT_EQ(store.num_cached(), 2U);
-  std::filesystem::remove_all(folder.path() + "/root");
+  std::filesystem::remove_all(folder.path() + "/tree");
   EXPECT_EQ(read_image(store, 0), make_image(6, 5, 1, 0).pixels);
   EXPECT_EQ(read_image(store, 1), make_image(6, 5, 1, 2).pixels);
   expect_error_of(store, 2, "0/103.png: cannot open");
@@ -240,13 +240,13 @@ TEST(ImageStore, CachesWhatRemainsOfTheFirstImagesWhereBadOnesAreLeftOut) {
 TEST(ImageStore, NamesTheFirstBadFileWhereImagesAreUnlikeToo) {
   const TemporaryFolder folder;
   write_images(folder, 130);
-  folder.write("root/0/110.png", encode_png(make_image(7, 5, 1, 1)));
-  for (const std::string damaged : {"120", "170"}) folder.write("root/0/" + damaged + ".png", Bytes{1, 2, 3});
+  folder.write("tree/0/110.png", encode_png(make_image(7, 5, 1, 1)));
+  for (const std::string damaged : {"120", "170"}) folder.write("tree/0/" + damaged + ".png", Bytes{1, 2, 3});
   auto options = grey(1 << 20);
   options.image_size = 6;
   // Threads working on blocks in parallel reach these files in a different order each time.
   for (int repetition = 0; repetition < 20; ++repetition) {
-    EXPECT_THAT([&] { ImageStore(list_class_folder(folder.path() + "/root"), options); },
+    EXPECT_THAT([&] { ImageStore(list_class_folder(folder.path() + "/tree"), options); },
                 Throws<DataError>(Property(&DataError::what, HasSubstr("120.png"))));
   }
 }
