@@ -6,7 +6,7 @@ if(NOT TARGET lockstep_prometheus)
   find_library(LOCKSTEP_PROMETHEUS_CORE prometheus-cpp-core)
   find_library(LOCKSTEP_PROMETHEUS_PULL prometheus-cpp-pull)
   if(LOCKSTEP_PROMETHEUS_INCLUDE AND LOCKSTEP_PROMETHEUS_CORE AND LOCKSTEP_PROMETHEUS_PULL)
-    # Whoever links the layer, in whatever folder, must see what the layer links.
+    # Targets in any folder that link the layer must see the libraries that the layer links.
     add_library(lockstep_prometheus_core UNKNOWN IMPORTED GLOBAL)
     set_target_properties(lockstep_prometheus_core PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_PROMETHEUS_CORE})
     add_library(lockstep_prometheus UNKNOWN IMPORTED GLOBAL)

@@ -19,7 +19,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 help_if_asked "$@"
 
 readonly build_folder=build/fuzz
-# libpng, libjpeg, libwebp and libzip have fuzzers of their own; here it is Lockstep's use of them.
+# libpng, libjpeg, libwebp and libzip have their own fuzzers; these test Lockstep's use of them.
 readonly library_targets=' jpeg_decoder png_decoder webp_decoder zip_archive '
 
 seconds=60 library_seconds='' seed=1 with_libtorch=OFF targets=()

@@ -7,7 +7,7 @@
 #
 # Writes a JSON file with all figures, the exit code of each program, and reasons for what was not
 # measured. The file is updated after each program, so nothing is lost if a later one crashes the
-# machine. If a program hangs, it is ended, and a report beside its log shows the stacks of its
+# machine. If a program hangs, it is ended, and a report next to its log shows the stacks of its
 # threads (install gdb for them) and the load of each GPU. The script fails if any program failed.
 #
 #   --out FILE         the JSON file (default: build/gpu_check/result.json). Each run also keeps a

@@ -73,7 +73,7 @@ def read_weights_h5(file, classes):
             # The state of random generators is not a weight.
             if name in ("vars", "seed_generator") or not hasattr(child, "items") or (not path and name == "optimizer"):
                 continue
-            if name == "layers":  # groups called after classes; the layers' own names are beside the variables
+            if name == "layers":  # groups called after classes; the layers' own names are next to the variables
                 for member in child.values():
                     own = member["vars"].attrs.get("name") if "vars" in member else None
                     visit(member, join(path, text_of(own or member.name.rsplit("/", 1)[1])))

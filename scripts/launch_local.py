@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What launch_local.sh runs: starts the workers of one training job on this machine, and looks after them; see usage_of()."""
+"""Starts the workers of one training job on this machine, and looks after them, for launch_local.sh; see usage_of()."""
 
 import signal
 
@@ -30,7 +30,7 @@ PASSED_ON_AS = {signal.SIGHUP: signal.SIGTERM, signal.SIGPIPE: signal.SIGTERM}
 class Launcher:
     def __init__(self, options, name):
         self.options = options
-        self.name = name  # what messages begin with
+        self.name = name  # the beginning of messages
         self.starter = WorkerStarter(options)
         self.generation = 0  # how often the job was started before
         self.restarts = 0  # of the job, and of workers and servers by themselves

@@ -17,7 +17,7 @@ readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboar
   absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
   mpmath==1.3.0 networkx==3.6.1 packaging==26.3 protobuf==7.36.2 setuptools==81.0.0 sympy==1.14.0
   tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9
-  # MLflow's client, and of what it depends on that which it imports to read a file store: 47 MB.
+  # MLflow's client, and those of its dependencies that it imports to read a file store: 47 MB.
   mlflow-skinny==3.17.2 annotated-doc==0.0.7 annotated-types==0.8.0 anyio==4.16.0 cachetools==7.3.3
   certifi==2026.10.19.post1 charset-normalizer==3.5.3 click==8.5.1 databricks-sdk==0.162.0 fastapi==0.165.0 idna==3.20
   importlib-metadata==9.1.0 opentelemetry-api==1.45.2 opentelemetry-proto==1.45.2 opentelemetry-sdk==1.45.2

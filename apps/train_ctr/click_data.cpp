@@ -35,7 +35,7 @@ ClickFiles open_files(const std::vector<std::string>& paths, const CtrWork& work
       {.paths = paths, .skips_malformed = work.skip_bad, .index_folder = work.index_dir, .on_message = log});
 }
 
-/// Returns such as "logs/day_0" or "24 files, logs/day_0 to logs/day_23".
+/// Returns a text such as "logs/day_0" or "24 files, logs/day_0 to logs/day_23".
 std::string text_of(const ClickFiles& files) {
   const auto& paths = files.paths();
   if (paths.size() == 1) return paths.front();

@@ -2,7 +2,7 @@
 """Checks that all code on pages is checked: check_code_blocks.py <source folder> <page that is compiled>...
 
 C++ is in a fence: a fragment (see write_fragments.py), or a program on a page that a test compiles or compares with a file.
-Shell commands are run by commands_test.py. What is left is output, files' contents or another language.
+Shell commands are run by commands_test.py. The rest is output, files' contents or another language.
 """
 
 import pathlib

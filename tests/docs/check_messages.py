@@ -18,7 +18,7 @@ LEAST = 4  # characters by which a message can be recognised
 
 
 def texts_of(root):
-    """Returns the sources as one text, in which a literal that goes over several lines is in one piece."""
+    """Returns the sources as one text, in which a literal that spans several lines is in one piece."""
     files = sorted(path for folder in FOLDERS for path in (root / folder).glob("**/*") if path.suffix in SUFFIXES)
     texts = []
     for path in files:

@@ -1,4 +1,4 @@
-// What from_pytorch_ddp.md and from_horovod.md say of gradients under "What behaves differently".
+// The rules for gradients in from_pytorch_ddp.md and from_horovod.md, under "What behaves differently".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Two replicas of y = w2 (w1 x), without biases, each in a bucket of its own, which is sent when it is
-/// there.
+/// Two replicas of y = w2 (w1 x), without biases. Each weight has its own bucket, which is sent when its
+/// gradient is there.
 class GradientRules : public ::testing::Test {
  protected:
   using Net = torch::nn::Sequential;

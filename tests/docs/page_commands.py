@@ -2,7 +2,7 @@
 
 import re
 
-# What the first word of a command may be. A block of code that begins with none of these is not shell.
+# Possible first words of a command. A block of code that begins with none of these is not shell.
 TOOLS = re.compile(
     r"(\w+=\S*\s+)*(scripts/|build/|examples/|benchmarks/|\./|\S+/build/|\S+/bin/|"
     r"(train_images|train_ctr|compare_strategies|inspect_run|export_weights|lockstep_launch_local|launch_local\.sh|"

@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                              return count;
                            },
                        .on_row = [&](uint64_t offset) { found.push_back(offset); },
-                       .bytes_at_once = 61};  // so that lines lie across several pieces
+                       .bytes_at_once = 61};  // so that lines span several pieces
     const auto rows = accepted<DataError>([&] { return scan_click_rows(scan); }, expect_plain_line);
     expect(rows || !skips_malformed, "a scan that skips malformed rows");
     if (!rows) continue;

@@ -12,7 +12,7 @@
 namespace lockstep::fuzz {
 namespace {
 
-// Where a header has the version of its file, and its two checksums, each in 8 bytes.
+// Offsets in a header: the version of its file, and its two checksums, each in 8 bytes.
 constexpr size_t kSource = 16;
 constexpr size_t kBodyChecksum = 72;
 constexpr size_t kHeaderChecksum = 88;
@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!index) return 0;
   look_at(*index);
 
-  // What was read can be written, and read again.
+  // An index that was read can be written, and read again.
   std::string again;
   bool is_ordered = true;
   for (uint64_t row = 1; row < index->num_rows(); ++row)

@@ -2,7 +2,7 @@
 """Runs the example of a launcher that the help of train_images gives: check_launcher.py <bin folder> <called as>...
 
 <called as> is "path" or "name". By path, the help says how to put the programs into PATH, and the example is typed after that.
-By name, they are there already. Everything runs in a folder of its own, as typed into a shell.
+By name, they are there already. Everything runs in its own folder, as typed into a shell.
 """
 
 import os

@@ -25,7 +25,7 @@ double sum_over_workers(Strategy& strategy, double local) {
 
 }  // namespace
 
-/// What steps change, as it was when the fit began.
+/// Everything that steps change, as it was when the fit began.
 struct LearningRateFinder::Kept {
   explicit Kept(const FitState::Objects& all)
       : objects(all), meters(all.modules.size()), generators(replica_generators(all.strategy)) {
@@ -48,7 +48,7 @@ struct LearningRateFinder::Kept {
   }
 
   FitState::Objects objects;
-  std::vector<StepMeters> meters;  // unused ones: the fit's own begin anew with each fit
+  std::vector<StepMeters> meters;  // unused: the fit's own start over with each fit
   std::vector<StepMeters*> meter_pointers;
   std::optional<StepSnapshot> snapshot;
   std::vector<std::vector<double>> learning_rates;

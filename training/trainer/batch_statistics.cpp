@@ -5,8 +5,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// The running mean that a probe begins with: beside it, the mean of a batch vanishes, and the momentum
-/// remains.
+/// The running mean that a probe begins with. It is so large that the mean of a batch vanishes, and the
+/// momentum remains.
 constexpr double kProbe = 0x1p100;
 
 /// Below this momentum a layer does not learn statistics, or the probe held no examples.

@@ -45,7 +45,8 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 /// Returns the folder with train/ at a path in a file system or an archive: the path itself, or the only
-/// folder in it, which programs that make archives put around a data set. Neither: nothing.
+/// folder in it, which programs that make archives put around a data set. Returns nothing if neither has
+/// it.
 std::optional<std::string> folder_with_train(const std::string& path) {
   const auto folders = list_folders(path);
   if (contains(folders, "train")) return path;

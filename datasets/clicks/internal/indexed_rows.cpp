@@ -90,7 +90,7 @@ bool IndexedRows::try_open(const std::string& index_path, const std::string& row
     mapped_ = std::move(mapped);
     index_ = *std::move(index);
     return true;
-  } catch (const DataError&) {  // it is built anew
+  } catch (const DataError&) {  // it is built again
     return false;
   }
 }

@@ -17,7 +17,7 @@ constexpr uint64_t kChunkBytes = sizeof(uint64_t) + kRowsAChunk * sizeof(uint32_
 /// Rows have 39 separators and a label.
 constexpr uint64_t kShortestRow = 40;
 
-/// The header, as it lies in the file. Read on a machine of the other byte order, the magic differs.
+/// The header, as it is stored in the file. The magic differs on a machine of the other byte order.
 struct Header {
   uint64_t magic = 0;
   uint64_t version = 0;

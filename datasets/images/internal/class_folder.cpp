@@ -49,7 +49,7 @@ Location locate(const std::string& path) {
   return std::move(*location);
 }
 
-/// What a class folder holds.
+/// The content of a class folder.
 struct Listing {
   std::map<std::string, std::vector<ZipEntry>> classes;  // images of each class, by the class's name
   std::set<std::string> ignored;
@@ -113,7 +113,7 @@ Listing list_on_disk(const std::string& directory) {
   return listing;
 }
 
-/// Adds an entry that lies at `rest` in the folder of a class.
+/// Adds an entry at the path `rest` in the folder of a class.
 void list_in_class(const std::string& class_name, std::string_view rest, ZipEntry entry, Listing& listing) {
   // An archive need not list its folders, but if it does, this also finds empty classes.
   auto& files = listing.classes[class_name];

@@ -64,7 +64,7 @@ Bytes exif_of_jpeg(Bytes file) {
   return {};
 }
 
-/// The same for a PNG file, whose chunks have a length, a name, content and a checksum.
+/// Returns the EXIF data of a PNG file, whose chunks have a length, a name, content and a checksum.
 Bytes exif_of_png(Bytes file) {
   const NumberReader numbers(file, /*is_big_endian=*/true);
   for (uint64_t at = 8; at + 12 <= file.size();) {
@@ -75,7 +75,8 @@ Bytes exif_of_png(Bytes file) {
   return {};
 }
 
-/// The same for a WebP file, whose chunks have a name, a length and content padded to an even length.
+/// Returns the EXIF data of a WebP file, whose chunks have a name, a length and content padded to an even
+/// length.
 Bytes exif_of_webp(Bytes file) {
   const NumberReader numbers(file, /*is_big_endian=*/false);
   for (uint64_t at = 12; at + 8 <= file.size();) {

@@ -25,7 +25,7 @@ constexpr std::array kLosses{
     LossOperator{"HuberLossBackward0", "aten::huber_loss_backward", 3},
 };
 
-// LibTorch calls observers as plain functions without an argument of their own.
+// LibTorch calls observers as plain functions, without an extra argument.
 thread_local MeanLossWatch* watch_of_thread = nullptr;
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What train_ctr --run-dir records, as others read it: TensorBoard by HTTP, Python's csv and json, and inspect_run."""
+"""The record of train_ctr --run-dir, as others read it: TensorBoard by HTTP, Python's csv and json, inspect_run."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from tensorboard_server import MISSING, SECONDS_TO_LOAD, TensorBoard  # noqa: E4
 
 SMALL = ["--steps", 60, "--test-every", 25, "--train-rows", 20000, "--test-rows", 4000, "--global-batch-size", 256,
          "--table-rows", 20000, "--threads", 1, "--log-every", 10]
-# The program's libraries and TensorBoard's packages are no concern of each other's.
+# The program's libraries and TensorBoard's packages must not affect each other.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
@@ -52,7 +52,7 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         text = self.train("--run-dir", self.record)
         lines = self.lines()
         steps = [(line["step"], f"{line['loss']:.4f}") for line in lines if line["kind"] == "step"]
-        # Each epoch's losses begin anew, and so do the printed ones.
+        # The recorded losses start over with each epoch, like the printed ones.
         self.assertEqual(steps, [(int(step), loss) for step, loss in re.findall(r"step (\d+)/60  loss (\S+)  ", text)])
         epochs = self.epochs()
         self.assertEqual([(epoch["epoch"], epoch["step"]) for epoch in epochs], [(1, 25), (2, 50), (3, 60)])

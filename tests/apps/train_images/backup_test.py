@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""train_images --backup-dir: a training that is ended in whatever way goes on where it was, and comes to the same end."""
+"""train_images --backup-dir: however a training is ended, it continues from where it was, with the same result."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What train_images --run-dir records, as others read it: TensorBoard by HTTP, Python's csv and json, and inspect_run."""
+"""The record of train_images --run-dir, as others read it: TensorBoard by HTTP, Python's csv and json, inspect_run."""
 
 import csv
 import json

@@ -52,7 +52,7 @@ TEST_F(ClickFilesTest, GivesTheRowsOfAllFilesOneAfterAnother) {
   std::iota(all.begin(), all.end(), 0);
   expect_rows(files, all);
   expect_rows(files, {999, 0, 99, 100, 101, 699, 700, 700, 5});
-  // The index and the copy of the compressed file are none of the folder's files.
+  // The index and the copy of the compressed file do not count as files of the folder.
   expect_rows(ClickFiles({.paths = {folder_.path()}}), all);
 }
 

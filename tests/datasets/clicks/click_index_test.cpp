@@ -1,4 +1,4 @@
-// The index of a click file: where it is kept, when it is believed, and what happens to damaged ones.
+// The index of a click file: where it is kept, when it is trusted, and what happens if it is damaged.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST_F(ClickIndexTest, GoesToTheNamedFolderOrElseToTheUsersCache) {
   EXPECT_FALSE(builds_index(options()));
   EXPECT_THAT(names_in(cache_.file("lockstep/clicks")),
               ElementsAre(::testing::MatchesRegex("day_0-.*index")));
-  // A file of the same name elsewhere has an index of its own.
+  // A file of the same name elsewhere has its own index.
   folder_.write("other/.lockstep", "");
   folder_.write("other/day_0", text_.substr(0, text_.find('\n')));
   auto other = options();
@@ -186,7 +186,7 @@ TEST_F(ClickIndexTest, CompressedFilesAreDecompressedOnce) {
   EXPECT_FALSE(builds_index(options("day_1.gz")));
   EXPECT_THAT(names_in(beside("")), ElementsAre("day_1.gz.index", "day_1.gz.rows"));
   EXPECT_TRUE(read_text(beside("day_1.gz.rows")) == text_);
-  // A copy that is not the one of the index is not believed.
+  // A copy that does not belong to the index is not trusted.
   write_text(beside("day_1.gz.rows"), text_);
   EXPECT_TRUE(builds_index(options("day_1.gz")));
   fs::remove(beside("day_1.gz.rows"));

@@ -39,7 +39,7 @@ std::string read_all(const std::string& path, size_t at_once) {
 
 class ByteSourceTest : public ::testing::Test {
  protected:
-  /// Whatever the sizes of the pieces, they are those of the text.
+  /// Expects to read `text`, whatever the size of the pieces.
   void expect_text(const std::string& path, const std::string& text) const {
     for (const size_t at_once : {size_t{1'000'003}, text.size(), text.size() + 1, size_t{4} << 20})
       EXPECT_TRUE(read_all(path, at_once) == text) << path << " by " << at_once;

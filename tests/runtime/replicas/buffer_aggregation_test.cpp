@@ -131,7 +131,7 @@ TEST(BufferAggregationTest, ReadsWhatTensorFlowReads) {
     };
     EXPECT_EQ(read(BufferAggregation::kSum), 8);
     EXPECT_EQ(read(BufferAggregation::kFirstReplica), 2);
-    // TensorFlow refuses the mean of integers, of which Lockstep reads replica 0's.
+    // TensorFlow refuses the mean of integers. Lockstep reads those of replica 0.
     EXPECT_EQ(read(BufferAggregation::kMean), dtype == torch::kFloat ? 4 : 2);
   }
 }

@@ -1,4 +1,4 @@
-// Usual mistakes of which a strategy warns, and the programs beside them that are right.
+// Usual mistakes that a strategy warns about, and similar programs that are right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>

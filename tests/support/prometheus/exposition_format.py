@@ -7,7 +7,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)")
 TYPES = {"counter", "gauge", "summary", "histogram", "untyped"}
-# What a summary or a histogram appends to its name.
+# The suffixes that a summary or a histogram appends to its name.
 SUFFIXES = {"summary": {"", "_sum", "_count"}, "histogram": {"_bucket", "_sum", "_count"}}
 
 

@@ -148,7 +148,7 @@ TEST(ExponentialMovingAverage, IsNotEvaluatedIfSwitchedOff) {
     EXPECT_EQ(history.epochs[epoch].at("validation_loss"), expected.epochs[epoch].at("validation_loss"));
 }
 
-/// Where the process of the first of two fits ends.
+/// The parameter is the step at which the process of the first of two fits ends.
 class ResumedExponentialMovingAverage : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(ResumedExponentialMovingAverage, EqualsThatOfAnUninterruptedFit) {

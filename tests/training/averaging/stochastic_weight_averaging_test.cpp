@@ -129,7 +129,8 @@ TEST(StochasticWeightAveraging, IsLeftInTheModelIfTheFitStopsEarly) {
   expect_near(fit.weights()[0].parameters, mean_of(at_ends_of(*noted, {1, 2})), "parameter");
 }
 
-/// Where the process of the first of two fits ends, and whether every epoch is evaluated.
+/// The parameters are the step at which the process of the first of two fits ends, and whether every epoch is
+/// evaluated.
 class ResumedStochasticWeightAveraging : public ::testing::TestWithParam<std::tuple<int64_t, bool>> {};
 
 TEST_P(ResumedStochasticWeightAveraging, EqualsThatOfAnUninterruptedFit) {

@@ -43,7 +43,7 @@ DistributedDataset<Example> batches_of(Strategy& strategy) {
       {.global_batch_size = 4});
 }
 
-/// What the sweep must show, by the formula.
+/// Returns the sweep that the formula gives.
 LearningRateSweep expected_sweep(const LearningRateFinderOptions& options) {
   LearningRateSweep sweep;
   double w = 1, mean = 0, lowest = INFINITY;

@@ -118,7 +118,7 @@ TEST_F(MlflowLoggerTest, ContinuesTheRunOfAnInterruptedFit) {
   EXPECT_THAT(meta(run), HasSubstr("status: 3\n"));
   for (const std::string name : {"loss", "validation_loss", "epoch", "learning_rate", "step/learning_rate"})
     EXPECT_EQ(points_of(run, name), points_of(whole, name)) << name;
-  // The record of a step begins anew with the process.
+  // The record of steps starts over with the process.
   EXPECT_EQ(points_of(run, "step/loss").size(), points_of(whole, "step/loss").size());
   EXPECT_EQ(points_of(run, "step/loss").front(), points_of(whole, "step/loss").front());
 }
@@ -135,7 +135,7 @@ TEST_F(MlflowLoggerTest, SaysThatAFitFailed) {
     const auto failing = logger();
     const auto breaks = testing::after_step(2, [](FitState&) { throw std::runtime_error("broken"); });
     EXPECT_THROW(fit(1, {failing, breaks}), std::runtime_error);
-    EXPECT_THAT(meta(runs().front()), HasSubstr("status: 1\n"));  // RUNNING, as far as anyone has said
+    EXPECT_THAT(meta(runs().front()), HasSubstr("status: 1\n"));  // RUNNING: nothing has changed it yet
   }
   EXPECT_THAT(meta(runs().front()), HasSubstr("status: 4\n"));  // FAILED
 }

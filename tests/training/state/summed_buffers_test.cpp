@@ -35,7 +35,7 @@ void count_once(Strategy& strategy, Mirrored<Counting>& model) {
   strategy.run([](ReplicaContext& replica, Counting& net) { net->forward(replica.replica_id() + 1); }, model);
 }
 
-/// What n replicas see in one call of count_once().
+/// Returns the number of examples that n replicas see in one call of count_once().
 int64_t seen_by(int n) {
   return n * (n + 1) / 2;
 }

@@ -68,7 +68,7 @@ std::string place_of(const std::string& folder, const std::string& name) {
   return path.string();
 }
 
-/// Writes a file in one piece. A file beside it that replaces it later would be one more value to MLflow.
+/// Writes a file in one piece. MLflow would read a temporary file next to it as one more value.
 void write_value(const std::string& path, const std::string& bytes, std::ios::openmode mode) {
   std::ofstream file(path, std::ios::binary | mode);
   file << bytes << std::flush;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""MLflow's own client reads runs that MlflowRun wrote, and goes on with one."""
+"""MLflow's own client reads runs that MlflowRun wrote, and continues one."""
 
 import math
 import os
