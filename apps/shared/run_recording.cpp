@@ -5,9 +5,9 @@
 #include <exception>
 #include <filesystem>
 #include <system_error>
-#include <type_traits>
 #include <variant>
 
+#include "lockstep/apps/shared/command_line/setting_text.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
@@ -15,29 +15,12 @@
 namespace lockstep::apps {
 namespace {
 
-std::string value_text(const SettingValue& value) {
-  return std::visit(
-      [](const auto& given) -> std::string {
-        using T = std::remove_cvref_t<decltype(given)>;
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return "";
-        } else if constexpr (std::is_same_v<T, bool>) {
-          return given ? "true" : "false";
-        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-          return c10::Join(",", given);
-        } else {
-          return c10::str(given);
-        }
-      },
-      value);
-}
-
 HyperparameterValue hyperparameter(const SettingValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on;
   if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
   if (const auto* number = std::get_if<uint64_t>(&value)) return static_cast<double>(*number);
   if (const auto* number = std::get_if<double>(&value)) return *number;
-  return value_text(value);
+  return setting_text(value);
 }
 
 }  // namespace
@@ -71,7 +54,7 @@ void add_settings(const std::vector<Setting>& settings, RecordRunOptions& option
   for (const auto& [name, value, origin] : settings) {
     if (std::holds_alternative<std::monostate>(value)) continue;
     const std::string from = origin_name(origin.kind) + (origin.name.empty() ? "" : " " + origin.name);
-    options.configuration.push_back({name, value_text(value), from});
+    options.configuration.push_back({name, setting_text(value), from});
     options.hyperparameters.push_back({name, hyperparameter(value)});
   }
 }

@@ -13,7 +13,7 @@
 
 namespace lockstep::apps {
 
-/// What the record of a run shows besides its results.
+/// Facts that the record of a run shows in addition to its results.
 struct CtrRecordOptions {
   std::string title;
   std::vector<Setting> settings;

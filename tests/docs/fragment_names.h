@@ -1,4 +1,4 @@
-// What the fragments of C++ in docs/ take for granted. They are compiled as members of these structs, and
+// The names that the fragments of C++ in docs/ assume. They are compiled as members of these structs, and
 // never run.
 #pragma once
 

@@ -59,6 +59,7 @@ void PrometheusMetrics::on_step_end(FitState& state) {
 }
 
 void PrometheusMetrics::count_roll_backs(const FitState& state) {
+  if (state.num_roll_backs == counted_roll_backs_) return;
   metrics_->add_faults(TrainingFault::kNotFinite, state.num_roll_backs - counted_roll_backs_);
   counted_roll_backs_ = state.num_roll_backs;
 }

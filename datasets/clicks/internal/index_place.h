@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// Where the index of a file is kept.
+/// The place of the index of a file.
 struct IndexPlace {
   std::string index;
   std::string rows;  ///< the decompressed copy, if the file is compressed

@@ -14,7 +14,7 @@ namespace lockstep {
 // An index of rows: where each row of a file begins. A header of 96 bytes, the rows' offsets in chunks of
 // 4096 rows (the first one's offset in 8 bytes, then for each row 4 bytes relative to it), and a text.
 
-/// What an index tells of its file.
+/// The facts that an index records about its file.
 struct RowIndexFacts {
   FileVersion source;  ///< the file as users name it
   FileVersion rows;    ///< the file with the rows: the same one, or its decompressed copy

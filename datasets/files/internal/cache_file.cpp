@@ -33,17 +33,21 @@ class FileSizeSignalGuard {
   FileSizeSignalGuard() {
     sigemptyset(&held_);
     sigaddset(&held_, SIGXFSZ);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
     pthread_sigmask(SIG_BLOCK, &held_, &before_);
   }
   ~FileSizeSignalGuard() {
     constexpr timespec kAtOnce{};
-    sigtimedwait(&held_, nullptr, &kAtOnce);  // would be delivered now
+    if (!was_pending_) sigtimedwait(&held_, nullptr, &kAtOnce);  // would be delivered now
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   FileSizeSignalGuard(const FileSizeSignalGuard&) = delete;
   FileSizeSignalGuard& operator=(const FileSizeSignalGuard&) = delete;
 
  private:
+  bool was_pending_ = false;
   sigset_t held_{};
   sigset_t before_{};
 };

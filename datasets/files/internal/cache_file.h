@@ -55,7 +55,7 @@ struct CacheBuild {
 
 /// Builds the file `path` unless it is ready. One process builds it; others that call this meanwhile wait. If
 /// the builder is killed, the next process builds the file from the beginning, and if the builder writes
-/// nothing for half a minute, so do the others. Without file locks, as on some network file systems, each
+/// nothing for five minutes, the others do so, too. Without file locks, as on some network file systems, each
 /// process builds the file, and the last one's counts.
 ///
 /// Throws std::system_error naming the file if it cannot be written, and what `write` throws.

@@ -40,16 +40,14 @@ std::vector<torch::Tensor> clones_of(const std::vector<torch::Tensor>& tensors) 
 /// Moves those averages that have a mean, and copies the others.
 void move_towards(const std::vector<torch::Tensor>& averages, const std::vector<torch::Tensor>& values,
                   double weight) {
-  std::vector<torch::Tensor> moving, targets;
+  std::vector<torch::Tensor> moving, targets, copies, sources;
   for (const size_t i : distinct(values)) {
-    if (averages[i].is_floating_point() && weight < 1) {
-      moving.push_back(averages[i]);
-      targets.push_back(values[i].detach());
-    } else {
-      averages[i].copy_(values[i].detach());
-    }
+    const bool has_mean = averages[i].is_floating_point() && weight < 1;
+    (has_mean ? moving : copies).push_back(averages[i]);
+    (has_mean ? targets : sources).push_back(values[i].detach());
   }
   if (!moving.empty()) at::_foreach_lerp_(moving, targets, weight);
+  if (!copies.empty()) at::_foreach_copy_(copies, sources);
 }
 
 void exchange(const std::vector<torch::Tensor>& values, const std::vector<torch::Tensor>& averages) {
