@@ -238,6 +238,8 @@ class ExchangeEngine::Round {
     } catch (const std::system_error& error) {
       if (error.code() == std::errc::bad_message)
         throw ExchangeError(ExchangeError::Kind::kBadMessage, peer, "damaged the memory of the link");
+      if (error.code() == std::errc::timed_out)
+        throw ExchangeError(ExchangeError::Kind::kTimeout, peer, "did not connect in time");
       throw ExchangeError(ExchangeError::Kind::kClosed, peer, "closed the connection");
     } catch (const std::invalid_argument& error) {
       throw ExchangeError(ExchangeError::Kind::kBadMessage, peer, error.what());
@@ -277,7 +279,7 @@ ExchangeLink& ExchangeEngine::link_to(int peer, Clock::time_point deadline) {
     MutexLock lock(mutex_);
     if (const auto known = links_.find(peer); known != links_.end()) return *known->second;
   }
-  auto link = options_.connect(peer, deadline);
+  auto link = Round::at(peer, [&] { return options_.connect(peer, deadline); });
   MutexLock lock(mutex_);
   auto& kept = links_[peer] = std::move(link);
   if (is_interrupted_) kept->shut();

@@ -67,7 +67,8 @@ class ExchangeEngine {
     int rank = 0;
     int size = 1;
     uint64_t generation = 0;  ///< the same on all ranks, another one for each channel and start of the job
-    /// Opens the link to a rank. Blocks until that rank has opened it, too. Throws at the deadline.
+    /// Opens the link to a rank. Blocks until that rank has opened it, too. Throws std::system_error,
+    /// timed_out at the deadline.
     std::function<std::unique_ptr<ExchangeLink>(int peer, Clock::time_point deadline)> connect;
   };
   /// Counts since the engine was made.
