@@ -88,7 +88,7 @@ struct SharedMemoryLink::Ring {
   alignas(64) std::atomic<uint32_t> is_writer_waiting;
 };
 
-struct SharedMemoryLink::Memory {
+struct SharedMemoryLink::Layout {
   uint64_t magic;
   uint64_t capacity;
   Ring rings[2];  // from its maker, and to it
@@ -99,7 +99,7 @@ class SharedMemoryLink::Mapping {
   Mapping(const Descriptor& memory, size_t size) : size_(size) {
     void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     if (address == MAP_FAILED) fail(errno, "map shared memory");
-    memory_ = static_cast<Memory*>(address);
+    memory_ = static_cast<Layout*>(address);
   }
   ~Mapping() { munmap(memory_, size_); }
   Mapping(const Mapping&) = delete;
@@ -107,23 +107,27 @@ class SharedMemoryLink::Mapping {
 
   static constexpr size_t kHeaderBytes = 4096;
 
-  Memory& memory() const { return *memory_; }
+  Layout& memory() const { return *memory_; }
   size_t capacity() const { return (size_ - kHeaderBytes) / 2; }
   uint8_t* data(const Ring* ring) const {
     return reinterpret_cast<uint8_t*>(memory_) + kHeaderBytes + (ring == &memory_->rings[0] ? 0 : capacity());
   }
 
  private:
-  Memory* memory_ = nullptr;
+  Layout* memory_ = nullptr;
   size_t size_;
 };
 
-std::unique_ptr<SharedMemoryLink> SharedMemoryLink::make(int socket, size_t capacity) {
-  static_assert(sizeof(Memory) <= Mapping::kHeaderBytes && std::atomic<uint64_t>::is_always_lock_free);
-  Descriptor connection(socket);
+SharedMemoryLink::Memory::Memory(Descriptor descriptor, std::unique_ptr<Mapping> mapping)
+    : descriptor_(std::move(descriptor)), mapping_(std::move(mapping)) {}
+SharedMemoryLink::Memory::~Memory() = default;
+SharedMemoryLink::Memory::Memory(Memory&&) noexcept = default;
+
+SharedMemoryLink::Memory SharedMemoryLink::allocate(size_t capacity) {
+  static_assert(sizeof(Layout) <= Mapping::kHeaderBytes && std::atomic<uint64_t>::is_always_lock_free);
   capacity = std::bit_ceil(std::clamp(capacity, size_t{4096}, kMaxCapacity));
   const size_t size = Mapping::kHeaderBytes + 2 * capacity;
-  const Descriptor memory(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Descriptor memory(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memory.get() < 0) fail(errno, "make shared memory");
   // Memory that is missing is an error here, and not a signal when it is first used.
   if (const int error = posix_fallocate(memory.get(), 0, static_cast<off_t>(size)); error != 0)
@@ -132,9 +136,14 @@ std::unique_ptr<SharedMemoryLink> SharedMemoryLink::make(int socket, size_t capa
   auto mapping = std::make_unique<Mapping>(memory, size);
   mapping->memory().magic = kMagic;
   mapping->memory().capacity = capacity;
-  send_descriptor(socket, memory.get());
+  return {std::move(memory), std::move(mapping)};
+}
+
+std::unique_ptr<SharedMemoryLink> SharedMemoryLink::share(int socket, Memory memory) {
+  Descriptor connection(socket);
+  send_descriptor(socket, memory.descriptor_.get());
   return std::unique_ptr<SharedMemoryLink>(
-      new SharedMemoryLink(std::move(connection), std::move(mapping), /*is_maker=*/true));
+      new SharedMemoryLink(std::move(connection), std::move(memory.mapping_), /*is_maker=*/true));
 }
 
 std::unique_ptr<SharedMemoryLink> SharedMemoryLink::receive_from(int socket, Clock::time_point deadline) {

@@ -21,10 +21,15 @@ class SharedMemoryLink : public ExchangeLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Makes the memory, with `capacity` bytes in each direction, and passes it to the other end of a connected
-  /// Unix socket, which it owns from now on. Throws std::system_error if the system has no such memory left,
-  /// or the peer is gone. The socket is closed then.
-  static std::unique_ptr<SharedMemoryLink> make(int socket, size_t capacity);
+  /// Memory that no link uses yet.
+  class Memory;
+
+  /// Makes memory with `capacity` bytes in each direction. Throws std::system_error if the system has none
+  /// left.
+  static Memory allocate(size_t capacity);
+  /// Passes the memory to the other end of a connected Unix socket, which it owns from now on. Throws
+  /// std::system_error if the peer is gone. The socket is closed then.
+  static std::unique_ptr<SharedMemoryLink> share(int socket, Memory memory);
   /// Receives the memory that the other end makes. Blocks until then. Throws std::system_error, timed_out at
   /// the deadline, and bad_message for memory that could shrink or has another layout.
   static std::unique_ptr<SharedMemoryLink> receive_from(int socket, Clock::time_point deadline);
@@ -40,8 +45,8 @@ class SharedMemoryLink : public ExchangeLink {
   const char* transport() const override { return "shared memory"; }
 
  private:
-  struct Memory;
   struct Ring;
+  struct Layout;
   class Mapping;
 
   SharedMemoryLink(Descriptor socket, std::unique_ptr<Mapping> mapping, bool is_maker);
@@ -58,6 +63,19 @@ class SharedMemoryLink : public ExchangeLink {
   uint64_t num_written_ = 0;
   uint64_t num_read_ = 0;
   bool is_closed_ = false;
+};
+
+class SharedMemoryLink::Memory {
+ private:
+  friend class SharedMemoryLink;
+  Memory(Descriptor descriptor, std::unique_ptr<Mapping> mapping);
+
+  Descriptor descriptor_;
+  std::unique_ptr<Mapping> mapping_;
+
+ public:
+  ~Memory();
+  Memory(Memory&&) noexcept;
 };
 
 }  // namespace lockstep

@@ -120,7 +120,9 @@ TEST_P(Faults, APeerThatIsKilledWithinAMessageIsNamed) {
                                      .connect = [is_shared, rank, socket = ends[rank]](
                                                     int, auto deadline) -> std::unique_ptr<ExchangeLink> {
                                        if (!is_shared) return std::make_unique<SocketLink>(socket);
-                                       if (rank == 1) return SharedMemoryLink::make(socket, 4096);
+                                       if (rank == 1)
+                                         return SharedMemoryLink::share(socket,
+                                                                        SharedMemoryLink::allocate(4096));
                                        return SharedMemoryLink::receive_from(socket, deadline);
                                      }};
     };

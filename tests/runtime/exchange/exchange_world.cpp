@@ -43,7 +43,7 @@ std::unique_ptr<ExchangeLink> ExchangeWorld::connect(int rank, int peer,
   const bool is_shared = options_.transport == TestTransport::kSharedMemory ||
                          (options_.transport == TestTransport::kMixed && rank / 2 == peer / 2);
   if (!is_shared) return std::make_unique<SocketLink>(socket);
-  return rank > peer ? SharedMemoryLink::make(socket, options_.capacity)
+  return rank > peer ? SharedMemoryLink::share(socket, SharedMemoryLink::allocate(options_.capacity))
                      : SharedMemoryLink::receive_from(socket, deadline);
 }
 

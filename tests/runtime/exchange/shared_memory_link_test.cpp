@@ -38,7 +38,7 @@ struct Links {
 Links links(size_t capacity) {
   const auto [one, two] = connected_sockets();
   Links both;
-  both.maker = SharedMemoryLink::make(one, capacity);
+  both.maker = SharedMemoryLink::share(one, SharedMemoryLink::allocate(capacity));
   both.other = SharedMemoryLink::receive_from(two, Clock::now() + std::chrono::seconds(10));
   return both;
 }
