@@ -8,16 +8,16 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kMagic = 0x4558534C;  // "LSXE"
-constexpr uint16_t kVersion = 1;
+constexpr uint32_t kMessageMagic = 0x4558534C;  // "LSXE"
+constexpr uint16_t kMessageVersion = 1;
 
 }  // namespace
 
 std::vector<uint8_t> encode(const MessageHeader& header) {
   const auto text = std::string_view(header.text).substr(0, kMaxTextBytes);
   LittleEndianWriter writer;
-  writer.write(kMagic);
-  writer.write(kVersion);
+  writer.write(kMessageMagic);
+  writer.write(kMessageVersion);
   writer.write(static_cast<uint16_t>(text.size()));
   writer.write(header.generation);
   writer.write(header.sequence);
@@ -30,10 +30,11 @@ std::vector<uint8_t> encode(const MessageHeader& header) {
 
 size_t text_bytes_of(std::span<const uint8_t> bytes) {
   LittleEndianReader reader(bytes);
-  if (reader.read<uint32_t>() != kMagic) throw InvalidArgument("expected a message, but got other bytes");
-  if (const auto version = reader.read<uint16_t>(); version != kVersion)
-    throw InvalidArgument("expected version " + std::to_string(kVersion) + " of a message, but got version " +
-                          std::to_string(version));
+  if (reader.read<uint32_t>() != kMessageMagic)
+    throw InvalidArgument("expected a message, but got other bytes");
+  if (const auto version = reader.read<uint16_t>(); version != kMessageVersion)
+    throw InvalidArgument("expected version " + std::to_string(kMessageVersion) +
+                          " of a message, but got version " + std::to_string(version));
   const size_t count = reader.read<uint16_t>();
   if (count > kMaxTextBytes)
     throw InvalidArgument("expected at most " + std::to_string(kMaxTextBytes) +

@@ -8,14 +8,14 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kMagic = 0x4C58534C;  // "LSXL"
-constexpr uint16_t kVersion = 1;
+constexpr uint32_t kLinkMagic = 0x4C58534C;  // "LSXL"
+constexpr uint16_t kLinkVersion = 1;
 constexpr size_t kTagBytes = std::tuple_size_v<JobToken::Tag>;
 
 LittleEndianWriter begin_message() {
   LittleEndianWriter writer;
-  writer.write(kMagic);
-  writer.write(kVersion);
+  writer.write(kLinkMagic);
+  writer.write(kLinkVersion);
   return writer;
 }
 
@@ -29,7 +29,7 @@ std::vector<uint8_t> said(std::string_view role, std::span<const uint8_t> first,
 }
 
 bool is_begun_right(LittleEndianReader& reader) {
-  return reader.read<uint32_t>() == kMagic && reader.read<uint16_t>() == kVersion;
+  return reader.read<uint32_t>() == kLinkMagic && reader.read<uint16_t>() == kLinkVersion;
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 256;
 
-[[noreturn]] void fail(std::errc error, const char* purpose) {
+[[noreturn]] void throw_code(std::errc error, const char* purpose) {
   throw std::system_error(std::make_error_code(error), purpose);
 }
 
@@ -125,12 +125,12 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
                      "), so values go through a socket");
     }
   }
-  if (is_interrupted_) fail(std::errc::operation_canceled, "connect");
+  if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
   const bool is_local = local.get() >= 0;
   auto socket =
       is_local ? StreamSocket(local.release()) : StreamSocket::connect(address.host, address.port, deadline);
   std::array<uint8_t, kLinkGreetingBytes> greeting{};
-  if (!socket.receive({greeting}, deadline)) fail(std::errc::connection_reset, "connect");
+  if (!socket.receive({greeting}, deadline)) throw_code(std::errc::connection_reset, "connect");
   const auto hello = make_link_hello(options_.token,
                                      {.from = static_cast<uint32_t>(options_.rank),
                                       .to = static_cast<uint32_t>(peer),
@@ -141,7 +141,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   socket.send({hello}, deadline);
   JobToken::Tag answer{};
   if (!socket.receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
-    fail(std::errc::permission_denied, "connect");
+    throw_code(std::errc::permission_denied, "connect");
   if (memory) return SharedMemoryLink::share(socket.release(), std::move(*memory));
   return std::make_unique<SocketLink>(socket.release());
 }
@@ -151,10 +151,10 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
   {
     MutexLock lock(mutex_);
     while (!is_interrupted_ && !accepted_.contains({peer, channel})) {
-      if (Clock::now() >= deadline) fail(std::errc::timed_out, "connect");
+      if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
       changed_.wait_until(mutex_, deadline);
     }
-    if (is_interrupted_) fail(std::errc::operation_canceled, "connect");
+    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
     accepted = std::move(accepted_.extract({peer, channel}).mapped());
   }
   if (accepted.has_shared_memory) return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);

@@ -19,13 +19,13 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kMagic = 0x314d48534b434f4c;  // "LOCKSHM1"
+constexpr uint64_t kMemoryMagic = 0x314d48534b434f4c;  // "LOCKSHM1"
 constexpr size_t kMaxCapacity = size_t{1} << 30;
 // Longer pieces are published part by part, so that the peer can read one while the next is written.
 constexpr size_t kPieceBytes = 64 * 1024;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-[[noreturn]] void fail(int error, const char* purpose) {
+[[noreturn]] void throw_error(int error, const char* purpose) {
   throw std::system_error(error, std::generic_category(), purpose);
 }
 
@@ -43,7 +43,7 @@ void send_descriptor(int socket, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) fail(errno, "send shared memory");
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) throw_error(errno, "send shared memory");
 }
 
 Descriptor receive_descriptor(int socket, std::chrono::steady_clock::time_point deadline) {
@@ -54,8 +54,8 @@ Descriptor receive_descriptor(int socket, std::chrono::steady_clock::time_point 
     const auto wait = std::clamp(left, milliseconds(0), milliseconds(std::chrono::minutes(10)));
     const int count = poll(&polled, 1, static_cast<int>(wait.count()));
     if (count > 0) break;
-    if (count < 0 && errno != EINTR) fail(errno, "poll");
-    if (count == 0 && left <= milliseconds(0)) fail(ETIMEDOUT, "receive shared memory");
+    if (count < 0 && errno != EINTR) throw_error(errno, "poll");
+    if (count == 0 && left <= milliseconds(0)) throw_error(ETIMEDOUT, "receive shared memory");
   }
   char byte = 0;
   iovec vector{&byte, 1};
@@ -66,12 +66,12 @@ Descriptor receive_descriptor(int socket, std::chrono::steady_clock::time_point 
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (count < 0) fail(errno, "receive shared memory");
-  if (count == 0) fail(ECONNRESET, "receive shared memory");
+  if (count < 0) throw_error(errno, "receive shared memory");
+  if (count == 0) throw_error(ECONNRESET, "receive shared memory");
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
       header->cmsg_len != CMSG_LEN(sizeof(int)))
-    fail(EBADMSG, "receive shared memory");
+    throw_error(EBADMSG, "receive shared memory");
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
   return Descriptor(descriptor);
@@ -98,7 +98,7 @@ class SharedMemoryLink::Mapping {
  public:
   Mapping(const Descriptor& memory, size_t size) : size_(size) {
     void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-    if (address == MAP_FAILED) fail(errno, "map shared memory");
+    if (address == MAP_FAILED) throw_error(errno, "map shared memory");
     memory_ = static_cast<Layout*>(address);
   }
   ~Mapping() { munmap(memory_, size_); }
@@ -128,13 +128,13 @@ SharedMemoryLink::Memory SharedMemoryLink::allocate(size_t capacity) {
   capacity = std::bit_ceil(std::clamp(capacity, size_t{4096}, kMaxCapacity));
   const size_t size = Mapping::kHeaderBytes + 2 * capacity;
   Descriptor memory(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (memory.get() < 0) fail(errno, "make shared memory");
+  if (memory.get() < 0) throw_error(errno, "make shared memory");
   // Memory that is missing is an error here, and not a signal when it is first used.
   if (const int error = posix_fallocate(memory.get(), 0, static_cast<off_t>(size)); error != 0)
-    fail(error, "make shared memory");
-  if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) fail(errno, "seal shared memory");
+    throw_error(error, "make shared memory");
+  if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) throw_error(errno, "seal shared memory");
   auto mapping = std::make_unique<Mapping>(memory, size);
-  mapping->memory().magic = kMagic;
+  mapping->memory().magic = kMemoryMagic;
   mapping->memory().capacity = capacity;
   return {std::move(memory), std::move(mapping)};
 }
@@ -150,16 +150,16 @@ std::unique_ptr<SharedMemoryLink> SharedMemoryLink::receive_from(int socket, Clo
   Descriptor connection(socket);
   const Descriptor memory = receive_descriptor(socket, deadline);
   struct stat status {};
-  if (fstat(memory.get(), &status) != 0) fail(errno, "check shared memory");
+  if (fstat(memory.get(), &status) != 0) throw_error(errno, "check shared memory");
   const auto size = static_cast<size_t>(status.st_size);
   // Memory that shrinks would end this process by a signal.
   if ((fcntl(memory.get(), F_GET_SEALS) & kSeals) != kSeals || size <= Mapping::kHeaderBytes ||
       size > Mapping::kHeaderBytes + 2 * kMaxCapacity)
-    fail(EBADMSG, "check shared memory");
+    throw_error(EBADMSG, "check shared memory");
   auto mapping = std::make_unique<Mapping>(memory, size);
-  if (mapping->memory().magic != kMagic || mapping->memory().capacity != mapping->capacity() ||
+  if (mapping->memory().magic != kMemoryMagic || mapping->memory().capacity != mapping->capacity() ||
       !std::has_single_bit(mapping->capacity()))
-    fail(EBADMSG, "check shared memory");
+    throw_error(EBADMSG, "check shared memory");
   return std::unique_ptr<SharedMemoryLink>(
       new SharedMemoryLink(std::move(connection), std::move(mapping), /*is_maker=*/false));
 }
@@ -174,13 +174,13 @@ SharedMemoryLink::~SharedMemoryLink() = default;
 
 size_t SharedMemoryLink::num_free() const {
   const uint64_t used = num_written_ - out_->read.load(std::memory_order_acquire);
-  if (used > mapping_->capacity()) fail(EBADMSG, "send");
+  if (used > mapping_->capacity()) throw_error(EBADMSG, "send");
   return mapping_->capacity() - used;
 }
 
 size_t SharedMemoryLink::num_received() const {
   const uint64_t count = in_->written.load(std::memory_order_acquire) - num_read_;
-  if (count > mapping_->capacity()) fail(EBADMSG, "receive");
+  if (count > mapping_->capacity()) throw_error(EBADMSG, "receive");
   return count;
 }
 
@@ -191,7 +191,7 @@ void SharedMemoryLink::wake_peer() {
 }
 
 size_t SharedMemoryLink::send(std::span<const std::span<const uint8_t>> parts) {
-  if (is_closed_) fail(ECONNRESET, "send");
+  if (is_closed_) throw_error(ECONNRESET, "send");
   const size_t capacity = mapping_->capacity();
   uint8_t* const data = mapping_->data(out_);
   size_t left = num_free();
@@ -228,7 +228,7 @@ size_t SharedMemoryLink::send(std::span<const std::span<const uint8_t>> parts) {
 
 std::span<const uint8_t> SharedMemoryLink::received() {
   const size_t count = num_received();
-  if (count == 0 && is_closed_) fail(ECONNRESET, "receive");
+  if (count == 0 && is_closed_) throw_error(ECONNRESET, "receive");
   const size_t at = num_read_ % mapping_->capacity();
   return {mapping_->data(in_) + at, std::min(count, mapping_->capacity() - at)};
 }
