@@ -43,7 +43,7 @@ std::vector<uint8_t> make_link_greeting() {
 std::vector<uint8_t> make_link_hello(const JobToken& token, const LinkHello& hello,
                                      std::span<const uint8_t> greeting) {
   LittleEndianReader reader(greeting);
-  if (!is_begun_right(reader))
+  if (!is_begun_right(reader) || greeting.size() != kLinkGreetingBytes)
     throw InvalidArgument("expected a worker of this version, but got another program");
   auto writer = begin_message();
   writer.write(hello.from);
