@@ -19,6 +19,8 @@
 
 namespace lockstep {
 
+struct MessageRound;
+
 /// An exchange with another rank failed. The message names neither; see `peer`.
 class ExchangeError : public std::runtime_error {
  public:
@@ -94,10 +96,8 @@ class ExchangeEngine {
   Counters counters() const;
 
  private:
-  class Round;
-
   ExchangeLink& link_to(int peer, Clock::time_point deadline);
-  void wait(Round& round, Clock::time_point deadline);
+  void wait(MessageRound& round, Clock::time_point deadline);
   void check_interrupted() const;
 
   const Options options_;
