@@ -76,6 +76,7 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
+  WorkerTransport transport() const { return transport_; }
   /// Returns a worker's name, such as "worker 1 (node7)".
   const std::string& name_of(int worker) const { return failures_->name_of(worker); }
 
@@ -148,6 +149,7 @@ class WorkerGroup {
   const int size_;
   const std::chrono::milliseconds join_timeout_;
   const std::chrono::milliseconds timeout_;
+  const WorkerTransport transport_;
   const int restart_count_;
   const std::string prefix_;  // prefix of the job's keys
   std::string address_;

@@ -69,6 +69,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
       size_(options.size),
       join_timeout_(options.join_timeout),
       timeout_(options.timeout),
+      transport_(options.transport),
       restart_count_(options.restart_count),
       prefix_(prefix_of(options)) {
   open_store(options);

@@ -48,7 +48,8 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "torchrun, Kubernetes, srun or mpirun, whichever is found first)"},
       {"Strategy", "task-index", "N", "Number of this process among --worker-hosts, counted from 0", "",
        FlagRole::kProcess},
-      {"Strategy", "communication", "NAME", "How workers communicate: auto, ring (Gloo) or nccl",
+      {"Strategy", "communication", "NAME",
+       "How workers communicate: auto, ring (Gloo), exchange (shared memory on one machine) or nccl",
        defaults.communication},
       {"Strategy", "gradient-compression", "NAME",
        "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",
@@ -75,7 +76,8 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   }
   choice.worker_hosts = given.list("worker-hosts");
   choice.task_index = static_cast<int>(given.integer("task-index", kTasks, choice.task_index));
-  choice.communication = given.name("communication", {"auto", "ring", "nccl"}, choice.communication);
+  choice.communication =
+      given.name("communication", {"auto", "ring", "exchange", "nccl"}, choice.communication);
   choice.gradient_compression =
       given.name("gradient-compression", {"none", "float16", "bfloat16"}, choice.gradient_compression);
   choice.threads = static_cast<int>(given.integer("threads", kThreads, choice.threads));

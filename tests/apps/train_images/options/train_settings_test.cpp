@@ -66,7 +66,7 @@ Words good_values(const Flag& flag) {
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
-      {"communication", {"auto", "ring", "nccl"}},
+      {"communication", {"auto", "ring", "exchange", "nccl"}},
       {"gradient-compression", {"none", "float16", "bfloat16"}},
       {"init-weights", {"a.safetensors", "b/c.pt"}},
       {"run-dir", {"runs/a"}},
