@@ -4,6 +4,7 @@ namespace lockstep::apps {
 
 void CtrMetrics::begin() {
   since_ = std::chrono::steady_clock::now();
+  replica_waits_ = strategy_.extended().seconds_waited();
 }
 
 void CtrMetrics::step_done(double loss, const CtrResult& result) {
@@ -17,10 +18,24 @@ void CtrMetrics::step_done(double loss, const CtrResult& result) {
   data_wait_seconds_ = result.data_wait_seconds;
   metrics_->set_loss(loss);
   metrics_->set_learning_rate(options_.learning_rate);
-  if (!result.serving) return;
-  const WorkerSeconds workers{.computing = result.serving->computing,
-                              .waiting = result.serving->waiting,
-                              .idle = result.serving->idle};
+  if (result.serving) {
+    count_workers(*result.serving);
+  } else {
+    count_replica_waits();
+  }
+}
+
+void CtrMetrics::count_replica_waits() {
+  const auto waits = strategy_.extended().seconds_waited();
+  for (size_t local = 0; local < waits.size(); ++local)
+    metrics_->add_replica_wait(strategy_.first_local_replica() + static_cast<int>(local),
+                               waits[local] - replica_waits_[local]);
+  replica_waits_ = waits;
+}
+
+void CtrMetrics::count_workers(const CtrServing& serving) {
+  const WorkerSeconds workers{
+      .computing = serving.computing, .waiting = serving.waiting, .idle = serving.idle};
   metrics_->add_worker_seconds({.computing = workers.computing - workers_.computing,
                                 .waiting = workers.waiting - workers_.waiting,
                                 .idle = workers.idle - workers_.idle});

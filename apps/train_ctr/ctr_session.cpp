@@ -68,7 +68,7 @@ CtrSession::CtrSession(PreparedCtr prepared, CtrTraining& training)
       training_(training),
       is_silent_(prepared_.options.quiet || !prepared_.is_chief),
       backup_(make_ctr_backup(prepared_.strategy, prepared_.options, training.objects(), log_ctr)),
-      metrics_(prepared_.metrics, prepared_.options),
+      metrics_(prepared_.metrics, prepared_.options, prepared_.strategy),
       printer_(std::make_unique<Printer>(prepared_.options)) {
   CtrFacts& facts = prepared_.facts;
   facts.first_step = next_ = backup_->first_step();

@@ -48,7 +48,7 @@ class WorkerChannel {
     c10::intrusive_ptr<c10d::Backend> backend;
     /// Returns a worker's name for errors.
     std::function<std::string(int worker)> name_of;
-    /// Translates an error of the backend into one about workers. May block for a second.
+    /// Translates an error of the backend into one about workers. May block, see CauseSearch.
     std::function<std::exception_ptr(std::exception_ptr)> explain;
     /// Tells the other workers why this one stops. Must not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;

@@ -87,7 +87,7 @@ class WorkerGroup {
   /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed.
   c10::intrusive_ptr<c10d::Store> open_key_space();
   /// Returns a function that returns the failure that this worker reported, or PeerLost with what is known to
-  /// have failed in another worker, for which it waits at most a second; null if nothing is known. The
+  /// have failed in another worker, for which it waits as CauseSearch says; null if nothing is known. The
   /// function does not keep the group alive.
   std::function<std::exception_ptr()> cause_finder() const {
     return [failures = failures_] { return failures->find_cause(); };

@@ -180,7 +180,14 @@ void WorkerGroup::meet(const JoinOptions& options) {
     if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
   }
   if (hub_) hub_->set_peers(std::move(links));
-  failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
+  CauseSearch search;
+  // Failures may outlive the group.
+  search.rounds = [heartbeat = std::weak_ptr(heartbeat_)] {
+    const auto detector = heartbeat.lock();
+    return detector ? detector->rounds() : std::nullopt;
+  };
+  failures_ =
+      std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures), std::move(search));
   stalls_store_ = std::move(met->stalls);
   connecting_store_ = std::move(met->connecting);
   layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));

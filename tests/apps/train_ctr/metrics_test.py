@@ -58,6 +58,7 @@ class MetricsTest(unittest.TestCase):
         self.assertTrue(0 < value("lockstep_loss", rank="0") < 2)
         self.assertTrue(0 <= value("lockstep_log", rank="0", name="test_auc") <= 1)
         self.assertLess(value("lockstep_input_wait_seconds_total", rank="0"), value("lockstep_training_seconds_total", rank="0"))
+        self.assertEqual(value("lockstep_replica_wait_seconds_total", rank="0", replica="0"), 0)
 
     def test_the_chief_of_parameter_servers(self):
         with socket.socket() as listener:
@@ -70,6 +71,7 @@ class MetricsTest(unittest.TestCase):
         self.assertGreater(metrics.value("lockstep_steps_total", rank="0"), 0)
         for state in ("computing", "waiting", "idle"):
             self.assertGreaterEqual(metrics.value("lockstep_worker_seconds_total", rank="0", state=state), 0)
+        self.assertNotIn("lockstep_replica_wait_seconds_total", metrics.types)
 
 
 if __name__ == "__main__":

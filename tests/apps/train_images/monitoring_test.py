@@ -65,6 +65,8 @@ class MetricsTest(unittest.TestCase):
         self.assertTrue(0 <= value("lockstep_log", rank="0", name="validation_accuracy") <= 1)
         self.assertLess(value("lockstep_input_wait_seconds_total", rank="0"),
                         value("lockstep_training_seconds_total", rank="0"))
+        waits = [value("lockstep_replica_wait_seconds_total", rank="0", replica=replica) for replica in "01"]
+        self.assertTrue(0 < sum(waits) < 2 * value("lockstep_training_seconds_total", rank="0"), waits)
         self.assertEqual(value("lockstep_faults_total", rank="0", kind="bad_example"), 0)
 
     def test_a_port_in_use_is_named_with_its_flag(self):
