@@ -104,7 +104,11 @@ TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
   const auto json = nlohmann::json::parse(summary_json(summarise_run(folder.path())));
   EXPECT_EQ(json["status"], "failed");
   EXPECT_EQ(json["reason"], "NaN");
-  EXPECT_EQ(json["totals"], (nlohmann::json{{"epochs", 3}, {"steps", 0}, {"images", 0}, {"seconds", 0.1}}));
+  EXPECT_EQ(json["totals"], (nlohmann::json{{"epochs", 3},
+                                            {"steps", 0},
+                                            {"images", 0},
+                                            {"seconds", 0.1},
+                                            {"start_up_seconds", 0.0}}));
   EXPECT_EQ(json["best_epoch"],
             (nlohmann::json{{"epoch", 2}, {"metric", "validation_accuracy"}, {"value", 0.75}}));
   EXPECT_EQ(json["configuration"][1],
