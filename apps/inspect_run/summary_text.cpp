@@ -96,7 +96,7 @@ std::string headline(const RunSummary& summary) {
     totals.push_back(counted(*images, example));
   }
   if (const auto seconds = total("seconds")) totals.push_back(seconds_text(*seconds));
-  if (const auto seconds = total("start_up_seconds"))
+  if (const auto seconds = total("start_up_seconds"); seconds && *seconds > 0)
     totals.push_back(seconds_text(*seconds) + " of start-up");
   std::string line;
   for (const auto& each : totals) line += (line.empty() ? "  " : ", ") + each;
