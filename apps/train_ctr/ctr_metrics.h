@@ -3,12 +3,21 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/training/reporting/prometheus/training_metrics.h"
 
 namespace lockstep::apps {
+
+/// Counts of a training that its metrics show.
+struct CtrCounts {
+  int64_t rows = 0;  ///< trained on so far
+  double data_wait_seconds = 0;
+  std::optional<WorkerSeconds> workers{};  ///< of parameter servers
+};
 
 /// Fills the metrics of a training of clicks as it proceeds. Does nothing without metrics.
 class CtrMetrics {
@@ -19,8 +28,8 @@ class CtrMetrics {
 
   /// Leaves out the time before, such as that of a test.
   void begin();
-  /// Counts a step with its loss. `result` is the training's result so far.
-  void step_done(double loss, const CtrResult& result);
+  /// Counts a step with its loss; `counts` are those after it.
+  void step_done(double loss, const CtrCounts& counts);
   void set_test_scores(const CtrScores& scores);
   bool is_on() const { return metrics_ != nullptr; }
 
