@@ -19,7 +19,7 @@ using lockstep::testing::NoteWeights;
 using lockstep::testing::Tensors;
 
 constexpr int64_t kEpochs = 4;
-constexpr double kLearningRate = 0.125;
+constexpr double kConstantRate = 0.125;
 
 /// Trains a small model with the callbacks that the options select, and notes its weights.
 struct TrainedFit : AveragedFit {
@@ -28,7 +28,7 @@ struct TrainedFit : AveragedFit {
     options.schedule = ScheduleKind::kConstant;
     const TrainPlan plan{.global_batch_size = kBatch,
                          .steps_per_epoch = kSteps,
-                         .learning_rate = kLearningRate,
+                         .learning_rate = kConstantRate,
                          .num_steps = kSteps * kEpochs};
     // Before the others, it sees the weights that are trained; in a validation, those that are tested.
     Callbacks callbacks = training_callbacks(options, plan, std::nullopt, [](const std::string&) {});
@@ -68,7 +68,7 @@ TEST(TrainingCallbacks, AverageTheLastEpochsAndTestTheAverageAtTheEnd) {
   expect_near(trained.in_validation(3), mean, "parameter tested in epoch 4");
   expect_near(trained.weights()[0].parameters, mean, "parameter");
   const auto rate_of = [&](size_t epoch) { return trained.history.epochs.at(epoch).at("learning_rate"); };
-  EXPECT_EQ(rate_of(1), kLearningRate);
+  EXPECT_EQ(rate_of(1), kConstantRate);
   EXPECT_EQ(rate_of(2), 0.5);
   EXPECT_EQ(rate_of(3), 0.5);
 }
