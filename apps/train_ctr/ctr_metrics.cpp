@@ -7,19 +7,19 @@ void CtrMetrics::begin() {
   replica_waits_ = strategy_.extended().seconds_waited();
 }
 
-void CtrMetrics::step_done(double loss, const CtrResult& result) {
+void CtrMetrics::step_done(double loss, const CtrCounts& counts) {
   if (!metrics_) return;
   const auto now = std::chrono::steady_clock::now();
-  metrics_->add_steps({.examples = result.rows - rows_,
+  metrics_->add_steps({.examples = counts.rows - rows_,
                        .seconds = std::chrono::duration<double>(now - since_).count(),
-                       .input_wait_seconds = result.data_wait_seconds - data_wait_seconds_});
+                       .input_wait_seconds = counts.data_wait_seconds - data_wait_seconds_});
   since_ = now;
-  rows_ = result.rows;
-  data_wait_seconds_ = result.data_wait_seconds;
+  rows_ = counts.rows;
+  data_wait_seconds_ = counts.data_wait_seconds;
   metrics_->set_loss(loss);
   metrics_->set_learning_rate(options_.learning_rate);
-  if (result.serving) {
-    count_workers(*result.serving);
+  if (counts.workers) {
+    count_workers(*counts.workers);
   } else {
     count_replica_waits();
   }
@@ -33,9 +33,7 @@ void CtrMetrics::count_replica_waits() {
   replica_waits_ = waits;
 }
 
-void CtrMetrics::count_workers(const CtrServing& serving) {
-  const WorkerSeconds workers{
-      .computing = serving.computing, .waiting = serving.waiting, .idle = serving.idle};
+void CtrMetrics::count_workers(const WorkerSeconds& workers) {
   metrics_->add_worker_seconds({.computing = workers.computing - workers_.computing,
                                 .waiting = workers.waiting - workers_.waiting,
                                 .idle = workers.idle - workers_.idle});

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
@@ -11,6 +13,13 @@
 #include "lockstep/training/reporting/prometheus/training_metrics.h"
 
 namespace lockstep::apps {
+
+/// Counts of a training that its metrics show.
+struct CtrCounts {
+  int64_t rows = 0;  ///< trained on so far
+  double data_wait_seconds = 0;
+  std::optional<WorkerSeconds> workers{};  ///< of parameter servers
+};
 
 /// Fills the metrics of a training of clicks as it proceeds. Does nothing without metrics.
 class CtrMetrics {
@@ -21,13 +30,13 @@ class CtrMetrics {
 
   /// Leaves out the time and the replicas' waits before, such as those of a test.
   void begin();
-  /// Counts a step with its loss. `result` is the training's result so far.
-  void step_done(double loss, const CtrResult& result);
+  /// Counts a step with its loss; `counts` are those after it.
+  void step_done(double loss, const CtrCounts& counts);
   void set_test_scores(const CtrScores& scores);
   bool is_on() const { return metrics_ != nullptr; }
 
  private:
-  void count_workers(const CtrServing& serving);
+  void count_workers(const WorkerSeconds& workers);
   void count_replica_waits();
 
   std::shared_ptr<TrainingMetrics> metrics_;

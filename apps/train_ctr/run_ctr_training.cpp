@@ -2,6 +2,7 @@
 
 #include <torch/utils.h>
 
+#include <chrono>
 #include <exception>
 #include <optional>
 
@@ -23,11 +24,6 @@ void log_of_ctr(const std::string& text) {
   log_line("train_ctr", text);
 }
 
-bool is_chief_of(const Strategy& strategy) {
-  const auto* cluster = strategy.cluster_resolver();
-  return cluster == nullptr || cluster->rank() == 0;
-}
-
 /// Creates the run directory if this process records. A collective of workers that step together.
 std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& options) {
   const bool is_chief = is_chief_of(strategy);
@@ -35,6 +31,7 @@ std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& o
   const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
   const bool is_recorded = has_servers ? !options.run_dir.empty()
                                        : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
+  if (!has_servers) is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, is_chief);
   if (!is_recorded || !is_chief) return std::nullopt;
   options.run_dir = record_folder({.run_dir = options.run_dir,
                                    .backup_dir = options.backup_dir,
@@ -56,7 +53,7 @@ void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
 }
 
 void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard& interruption,
-              const std::string& resume) {
+              const std::string& resume, std::chrono::steady_clock::time_point began) {
   Strategy& strategy = *made.strategy;
   const CtrOptions& options = line.options;
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
@@ -65,6 +62,10 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                      ": expected auto with parameter servers, which resume from --backup-dir; to begin anew, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
+  // Before anything that takes long, such as indexing. Workers of parameter servers have no metrics.
+  const auto metrics = served == nullptr || served->is_chief()
+                           ? serve_metrics("train_ctr", options, strategy.cluster_resolver())
+                           : nullptr;
   const auto directory = make_run_directory(strategy, line.options);
   decide_strategy(line, strategy);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
@@ -75,7 +76,6 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
       throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
-  const auto metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
   if (metrics) {
     metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
     if (strategy.cluster_resolver() != nullptr)
@@ -88,6 +88,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                       .resume = resume,
                       .is_chief = is_chief,
                       .metrics = metrics,
+                      .began = began,
                       .paths = directory ? std::optional(directory->paths()) : std::nullopt,
                       .facts = {.data = data.description,
                                 .num_train = static_cast<int64_t>(*data.train.size()),
@@ -116,6 +117,7 @@ void run_ctr_training(CtrCommandLine line, const std::string& resume) {
   const CtrOptions& options = line.options;
   if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps")
     return serve_as_ps(cluster, options);
+  const auto began = std::chrono::steady_clock::now();
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(options.seed);
   const ParameterServerOptions parameters{.max_staleness = options.max_staleness,
@@ -126,7 +128,7 @@ void run_ctr_training(CtrCommandLine line, const std::string& resume) {
   const auto made =
       choose_strategy(options, {.program = "train_ctr", .seed = options.seed, .parameters = parameters});
   try {
-    train_by(made, line, interruption, resume);
+    train_by(made, line, interruption, resume, began);
   } catch (const std::exception&) {
     made.strategy->report_failure(std::current_exception());
     throw;

@@ -31,6 +31,8 @@ struct RecordRunOptions {
   std::vector<std::string> class_names{};
   /// Plural name of the data's examples in the report.
   std::string examples = "images";
+  /// When the program began, for RunTotals::start_up_seconds.
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };
 
 /// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (steps, epochs, the
@@ -75,11 +77,12 @@ class RecordRun : public Callback {
   RunPaths paths_;
   RecordRunOptions options_;
   RunRecord record_;
+  std::optional<std::chrono::steady_clock::time_point> training_began_;  // none before the first epoch
   std::optional<CsvLog> csv_;
   std::optional<JsonLinesLog> json_lines_;
   TensorBoard tensorboard_;
   StepRecorder steps_;
-  std::chrono::steady_clock::time_point fit_began_;
+  int64_t examples_before_ = 0;  // of this epoch, in an earlier process
 };
 
 }  // namespace lockstep

@@ -116,6 +116,13 @@ class MlflowTest(unittest.TestCase):
         for name in ("config.json", "report.html"):
             self.assertEqual(read(f"artifacts/{name}"), (self.folder / "first" / name).read_text(encoding="utf-8"))
 
+    def test_steps_are_recorded_as_often_as_asked_without_a_run_directory(self):
+        result = run("--epochs", "1", "--mlflow-dir", str(self.folder / "mlruns"), "--log-every", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (training,) = self.runs()
+        losses = (training / "metrics/step/loss").read_text(encoding="utf-8").splitlines()
+        self.assertEqual([int(line.split()[2]) for line in losses], [2, 4])
+
     def test_a_resumed_training_continues_its_run(self):
         arguments = ["--mlflow-dir", str(self.folder / "mlruns"), "--backup-dir", str(self.folder / "backup"),
                      "--save-every", "1 steps"]
