@@ -24,6 +24,8 @@ struct RunSummary {
   std::string version;
   std::vector<ConfigurationEntry> configuration = {};
   std::optional<int64_t> planned_epochs = {};
+  /// When, where and by which version the run was started, as in metrics.jsonl; none if it does not say.
+  std::optional<MetricRow> start = {};
   std::vector<MetricRow> epochs = {};  ///< as in metrics.jsonl
   int64_t num_steps_logged = 0;
   /// The totals; none if the run has not ended or was killed.

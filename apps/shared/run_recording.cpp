@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -11,6 +13,7 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
+#include "lockstep/runtime/base/files/folder_lock.h"
 
 namespace lockstep::apps {
 namespace {
@@ -35,6 +38,23 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
   if (!by_chief && sum_over_workers(!folder.empty()) > 0)
     throw UsageError(flag + ": expected it for worker 0, which writes there, but got it for others only");
   return by_chief;
+}
+
+std::vector<std::string> hosts_of_workers(Strategy& strategy) {
+  constexpr int64_t kLongest = 256;  // Linux allows 64
+  const std::string own = FolderOwner::here().host.substr(0, kLongest - 1);
+  const auto text = torch::zeros({1, kLongest}, torch::kUInt8);
+  std::memcpy(text.mutable_data_ptr<uint8_t>(), own.data(), own.size());
+  const auto all =
+      strategy.gather(strategy.run([&](ReplicaContext& replica) { return text.to(replica.device()); }))
+          .to(torch::kCPU)
+          .contiguous();
+  std::vector<std::string> hosts;
+  for (int64_t i = 0; i < all.size(0); ++i) {
+    const std::string host = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>() + i * kLongest);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
 }
 
 std::string record_folder(const RecordedFolders& folders) {

@@ -14,8 +14,11 @@ using RecordClock = std::chrono::steady_clock;
 
 RecordRunOptions recorder_options(const CtrRecordOptions& options) {
   // A histogram of every parameter would read whole tables after each test.
-  RecordRunOptions of_recorder{
-      .title = options.title, .log_every = options.log_every, .histograms = false, .examples = "rows"};
+  RecordRunOptions of_recorder{.title = options.title,
+                               .log_every = options.log_every,
+                               .histograms = false,
+                               .examples = "rows",
+                               .hosts = options.hosts};
   add_settings(options.settings, of_recorder);
   return of_recorder;
 }

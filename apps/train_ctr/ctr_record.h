@@ -17,7 +17,8 @@ namespace lockstep::apps {
 struct CtrRecordOptions {
   std::string title;
   std::vector<Setting> settings;
-  int64_t log_every = 100;  ///< steps between two that are recorded
+  int64_t log_every = 100;           ///< steps between two that are recorded
+  std::vector<std::string> hosts{};  ///< as in RecordRunOptions
 };
 
 /// Records a training in a run directory as RecordRun does for a Trainer. The steps up to each test count as

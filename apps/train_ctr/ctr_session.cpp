@@ -79,7 +79,8 @@ CtrSession::CtrSession(PreparedCtr prepared, CtrTraining& training)
         *prepared_.paths, prepared_.strategy, training, next_,
         CtrRecordOptions{.title = record_title(prepared_),
                          .settings = ctr_settings(prepared_.options, prepared_.origins),
-                         .log_every = prepared_.options.log_every});
+                         .log_every = prepared_.options.log_every,
+                         .hosts = prepared_.hosts});
   }
   if (!is_silent_) print(ctr_configuration_text(prepared_.options, facts) + "\n");
 }

@@ -27,6 +27,7 @@ struct PreparedCtr {
   bool is_chief = false;                     ///< whether this process prints
   std::shared_ptr<TrainingMetrics> metrics;  ///< for Prometheus; may be null
   std::optional<RunPaths> paths;             ///< where this process records the run; none if it does not
+  std::vector<std::string> hosts;            ///< hosts of all workers, for the record; may be empty
   CtrFacts facts;
 };
 

@@ -28,14 +28,22 @@ bool is_chief_of(const Strategy& strategy) {
   return cluster == nullptr || cluster->rank() == 0;
 }
 
-/// Creates the run directory if this process records. A collective of workers that step together.
-std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& options) {
-  const bool is_chief = is_chief_of(strategy);
+bool has_servers(const Strategy& strategy) {
+  return dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
+}
+
+/// Returns whether the chief records the run. A collective of workers that step together.
+bool is_recorded_by_chief(Strategy& strategy, const CtrOptions& options) {
   // Processes of parameter servers have no collectives.
-  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
-  const bool is_recorded = has_servers ? !options.run_dir.empty()
-                                       : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
-  if (!is_recorded || !is_chief) return std::nullopt;
+  return has_servers(strategy)
+             ? !options.run_dir.empty()
+             : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief_of(strategy));
+}
+
+/// Creates the run directory if this process is the chief and records.
+std::optional<RunDirectory> make_run_directory(const Strategy& strategy, CtrOptions& options,
+                                               bool is_recorded) {
+  if (!is_recorded || !is_chief_of(strategy)) return std::nullopt;
   options.run_dir = record_folder({.run_dir = options.run_dir,
                                    .backup_dir = options.backup_dir,
                                    .resume = options.resume,
@@ -49,8 +57,7 @@ std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& o
 void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
   const auto* cluster = strategy.cluster_resolver();
   if (line.options.strategy != "auto" || cluster == nullptr) return;
-  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
-  line.options.strategy = has_servers ? "parameter_server" : "multi_worker";
+  line.options.strategy = has_servers(strategy) ? "parameter_server" : "multi_worker";
   if (line.options.worker_hosts.empty())
     line.origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
 }
@@ -65,7 +72,10 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                      ": expected auto with parameter servers, which resume from --backup-dir; to begin anew, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
-  const auto directory = make_run_directory(strategy, line.options);
+  const bool is_recorded = is_recorded_by_chief(strategy, options);
+  std::vector<std::string> hosts;
+  if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
+  const auto directory = make_run_directory(strategy, line.options, is_recorded);
   decide_strategy(line, strategy);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
   CtrTraining training(strategy, options, data);
@@ -89,6 +99,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                       .is_chief = is_chief,
                       .metrics = metrics,
                       .paths = directory ? std::optional(directory->paths()) : std::nullopt,
+                      .hosts = std::move(hosts),
                       .facts = {.data = data.description,
                                 .num_train = static_cast<int64_t>(*data.train.size()),
                                 .num_test = static_cast<int64_t>(*data.test.size()),

@@ -9,10 +9,12 @@
 namespace lockstep::apps {
 
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
-                                       const std::map<std::string, Origin>& origins, const ImageData& data) {
+                                       const std::map<std::string, Origin>& origins, const ImageData& data,
+                                       const std::vector<std::string>& hosts) {
   RecordRunOptions options{.title = c10::str("train_images: ", model_name(run.options.model), " by ",
                                              run.replicas.substr(0, run.replicas.find(','))),
-                           .log_every = run.options.log_every};
+                           .log_every = run.options.log_every,
+                           .hosts = hosts};
   add_settings(settings_of(run.options, origins), options);
   if (!run.skipped.empty())
     replace_file(paths.folder + "/" + kSkippedImagesFile, c10::Join("\n", run.skipped) + "\n");
