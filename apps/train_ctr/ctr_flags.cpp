@@ -151,7 +151,10 @@ std::vector<Flag> ctr_training_flags() {
                    default_learning_rate(CtrOptimizerKind::kAdagrad),
                    default_learning_rate(CtrOptimizerKind::kAdam))},
       {"Training", "precision", "NAME", "float32 or float64", ctr_precision_name(defaults.precision)},
-      {"Training", "seed", "N", "Seed of all random numbers", default_text(defaults.seed)},
+      {"Training", "seed", "N",
+       "Seed of the initial values, of the order of the rows, and of the rows themselves if they are "
+       "generated. Equal seeds give equal results",
+       default_text(defaults.seed)},
   };
 }
 

@@ -181,7 +181,7 @@ def parse():
     parser.add_argument("--load-seconds", type=int, default=60)
     parser.add_argument("--global-batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1, help="of the faults' moments (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the times at which the faults happen (1)")
     parser.add_argument("--build", default="build/release", help="a folder with bin/backup_job (build/release)")
     parser.add_argument("--peer-torch-python", default="", help="a Python with torch and torchvision; else without PyTorch")
     parser.add_argument("--peer-tf-python", default="", help="a Python with tensorflow and tf_keras; else without Keras")

@@ -128,7 +128,9 @@ std::vector<Flag> training_flags() {
        "Start with the weights in a file. Takes those whose names and shapes fit, and lists the "
        "others. The optimizer starts anew"},
       {"Training", "strict", "", "Refuse --init-weights unless all names and shapes fit"},
-      {"Training", "seed", "N", "Seed of all random numbers. Equal seeds give equal results",
+      {"Training", "seed", "N",
+       "Seed of the initial weights, of the order of the images, and of random operators such as "
+       "dropout. Equal seeds give equal results",
        number(defaults.seed)},
   };
 }
