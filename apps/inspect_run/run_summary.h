@@ -38,7 +38,7 @@ struct RunSummary {
   std::vector<std::string> damages = {};  ///< file, place and problem of each
 };
 
-/// Reads the run directory as far as possible. Throws UsageError if `folder` is not a folder, and
+/// Reads whatever is readable in the run directory. Throws UsageError if `folder` is not a folder, and
 /// RunDirectoryError if it contains nothing of a run or cannot be listed.
 RunSummary summarise_run(const std::string& folder);
 

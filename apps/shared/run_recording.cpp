@@ -60,13 +60,13 @@ std::vector<std::string> hosts_of_workers(Strategy& strategy) {
 std::string record_folder(const RecordedFolders& folders) {
   // Whether or not there is a checkpoint yet: the earlier start may have ended before its first one.
   const bool may_resume = !folders.backup_dir.empty() && folders.resume != "never";
-  const bool goes_on = may_resume || folders.restart_count > 0;
+  const bool is_continued = may_resume || folders.restart_count > 0;
   std::string folder = folders.run_dir;
   const auto is_used = [&] {
     std::error_code error;
     return !std::filesystem::is_empty(folder, error) && !error;
   };
-  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
+  for (int number = 2; is_continued && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
   return folder;
 }
 

@@ -69,7 +69,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
   if (served != nullptr && options.resume != "auto")
     throw UsageError("--resume " + options.resume +
-                     ": expected auto with parameter servers, which resume from --backup-dir; to begin anew, "
+                     ": expected auto with parameter servers, which resume from --backup-dir; to start over, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
   const bool is_recorded = is_recorded_by_chief(strategy, options);

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// What one worker knows about failures in the job: those found by the heartbeat, those that others reported
+/// The failures in the job that one worker knows of: those found by the heartbeat, those that others reported
 /// to the store, and those it reports itself. The first failure is the one that counts. Thread-safe.
 class WorkerFailures {
  public:

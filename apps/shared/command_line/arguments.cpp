@@ -65,14 +65,14 @@ void Arguments::refuse(const std::string& flag, const std::string& expected) con
   throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling(flag), expected, text(flag)));
 }
 
-void Arguments::refuse_beside(const std::string& flag, const std::string& reason) const {
+void Arguments::refuse_together(const std::string& flag, const std::string& reason) const {
   const bool is_switch = text(flag) == "true";
   throw UsageError(fmt::format("{}{}: {}", spelling(flag), is_switch ? "" : " " + text(flag), reason));
 }
 
-void Arguments::require_beside(const std::string& flag, const std::string& other) const {
+void Arguments::require_together(const std::string& flag, const std::string& other) const {
   if (!has(flag) || text(flag) == "false" || has(other)) return;
-  refuse_beside(flag, fmt::format("expected --{} beside it", other));
+  refuse_together(flag, fmt::format("expected --{} with it", other));
 }
 
 Origin Arguments::origin(const std::string& flag) const {
@@ -106,7 +106,7 @@ void Arguments::add(const ConfigurationFile& file, const FlagTable& table) {
 void Arguments::check_alternatives(const FlagTable& table) const {
   for (const auto& [flag, other] : table.alternatives) {
     if (!has(flag) || !has(other)) continue;
-    refuse_beside(flag, fmt::format("expected one of --{} and --{}, but got both", flag, other));
+    refuse_together(flag, fmt::format("expected one of --{} and --{}, but got both", flag, other));
   }
 }
 

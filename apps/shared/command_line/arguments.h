@@ -51,9 +51,9 @@ class Arguments {
   /// Throws: "--flag: expected `expected`, but got 'text'".
   [[noreturn]] void refuse(const std::string& flag, const std::string& expected) const;
   /// Throws: "--flag text: `reason`", for a valid value that conflicts with another flag.
-  [[noreturn]] void refuse_beside(const std::string& flag, const std::string& reason) const;
+  [[noreturn]] void refuse_together(const std::string& flag, const std::string& reason) const;
   /// Throws if `flag` was given (and is not off) but `other` was not.
-  void require_beside(const std::string& flag, const std::string& other) const;
+  void require_together(const std::string& flag, const std::string& other) const;
 
   /// Returns the origin of the flag's value; kDefault if it was not given.
   Origin origin(const std::string& flag) const;

@@ -22,7 +22,7 @@ std::vector<Flag> metrics_flags() {
 
 void read_metrics(const Arguments& given, MetricsChoice& choice) {
   choice.metrics_port = given.integer("metrics-port", kPorts, choice.metrics_port);
-  given.require_beside("metrics-address", "metrics-port");
+  given.require_together("metrics-address", "metrics-port");
   choice.metrics_address = given.text("metrics-address", choice.metrics_address);
   if (choice.metrics_address.empty()) given.refuse("metrics-address", "an address of this machine");
 }

@@ -126,7 +126,7 @@ std::vector<Flag> training_flags() {
        "Scale gradients down if their norm over all parameters exceeds X (default: no limit)"},
       {"Training", "init-weights", "PATH",
        "Start with the weights in a file. Takes those whose names and shapes fit, and lists the "
-       "others. The optimizer starts anew"},
+       "others. The optimizer starts from scratch"},
       {"Training", "strict", "", "Refuse --init-weights unless all names and shapes fit"},
       {"Training", "seed", "N",
        "Seed of the initial weights, of the order of the images, and of random operators such as "
@@ -170,7 +170,7 @@ std::vector<Flag> record_flags() {
        "system that all workers share"},
       {"Run", "resume", "FROM",
        "auto resumes from the newest complete checkpoint in --backup-dir, if there is one. never "
-       "starts anew. Or the path of a checkpoint, or of a folder of checkpoints",
+       "starts over. Or the path of a checkpoint, or of a folder of checkpoints",
        defaults.resume, FlagRole::kProcess},
       {"Run", "check-replicas", "N",
        "Compare the parameters and optimizer states of all replicas bit by bit every N steps; 0 never "

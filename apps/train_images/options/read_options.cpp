@@ -25,14 +25,14 @@ void read_optimizer(const Arguments& given, TrainOptions& options) {
       {{"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
       options.optimizer);
   if (given.has("momentum") && options.optimizer != OptimizerKind::kSgd) {
-    given.refuse_beside(
+    given.refuse_together(
         "momentum", "expected it with --optimizer sgd only, but got " + optimizer_name(options.optimizer));
   }
   options.momentum = given.fraction("momentum", options.momentum);
   options.learning_rate = given.positive("learning-rate", options.learning_rate);
   options.scale_learning_rate = given.is_on("scale-learning-rate");
   if (given.has("base-batch-size") && !options.scale_learning_rate)
-    given.refuse_beside("base-batch-size", "expected --scale-learning-rate beside it");
+    given.refuse_together("base-batch-size", "expected --scale-learning-rate with it");
   options.base_batch_size = given.integer("base-batch-size", kCounts, options.base_batch_size);
   if (given.has("clip-norm")) options.clip_norm = given.positive("clip-norm", 0);
 }
@@ -48,15 +48,16 @@ void read_schedule(const Arguments& given, TrainOptions& options) {
       options.schedule == ScheduleKind::kStep || options.schedule == ScheduleKind::kReduceOnPlateau;
   for (const std::string flag : {"schedule-step-epochs", "schedule-factor"}) {
     if (!given.has(flag) || has_falls) continue;
-    given.refuse_beside(flag,
-                        "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
-                            schedule_name(options.schedule));
+    given.refuse_together(
+        flag, "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
+                  schedule_name(options.schedule));
   }
   options.schedule_step_epochs = given.integer("schedule-step-epochs", kCounts, options.schedule_step_epochs);
   options.schedule_factor = given.factor("schedule-factor", options.schedule_factor);
   options.warmup_epochs = given.amount("warmup-epochs", options.warmup_epochs);
   if (options.warmup_epochs > static_cast<double>(options.epochs)) {
-    given.refuse_beside("warmup-epochs", fmt::format("expected at most the {} of --epochs", options.epochs));
+    given.refuse_together("warmup-epochs",
+                          fmt::format("expected at most the {} of --epochs", options.epochs));
   }
 }
 
@@ -80,7 +81,7 @@ void read_model(const Arguments& given, TrainOptions& options) {
   const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
   for (const std::string flag : {"head", "sync-batch-norm", "refresh-batch-norm"}) {
     if (is_mobilenet || !given.has(flag) || given.text(flag) == "false") continue;
-    given.refuse_beside(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
+    given.refuse_together(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
   }
   options.head = given.choice<HeadKind>(
       "head", {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}},
@@ -118,15 +119,15 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.seed = given.seed("seed", options.seed);
   options.init_weights = given.text("init-weights", "");
   if (given.has("init-weights") && options.init_weights.empty()) given.refuse("init-weights", "a file");
-  given.require_beside("strict", "init-weights");
+  given.require_together("strict", "init-weights");
   options.strict = given.is_on("strict");
 }
 
 void read_record(const Arguments& given, TrainOptions& options) {
   options.run_dir = given.text("run-dir", "");
   if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
-  given.require_beside("log-every", "run-dir");
-  given.require_beside("profile", "run-dir");
+  given.require_together("log-every", "run-dir");
+  given.require_together("profile", "run-dir");
   options.log_every = given.integer("log-every", kCounts, options.log_every);
   options.profile = given.integer("profile", kProfiledSteps, options.profile);
   options.mlflow_dir = given.text("mlflow-dir", "");
@@ -134,7 +135,7 @@ void read_record(const Arguments& given, TrainOptions& options) {
   options.find_learning_rate = given.is_on("find-learning-rate");
   options.fast_dev_run = given.is_on("fast-dev-run");
   if (options.find_learning_rate && options.fast_dev_run)
-    given.refuse_beside("find-learning-rate", "expected no --fast-dev-run beside it");
+    given.refuse_together("find-learning-rate", "expected no --fast-dev-run with it");
   read_metrics(given, options);
   options.quiet = given.is_on("quiet");
 }
@@ -148,15 +149,15 @@ void read_backup(const Arguments& given, TrainOptions& options) {
                                                         options.on_not_finite);
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  given.require_beside("save-every", "backup-dir");
-  given.require_beside("resume", "backup-dir");
+  given.require_together("save-every", "backup-dir");
+  given.require_together("resume", "backup-dir");
   options.save_every = given.text("save-every", options.save_every);
   try {
     SaveInterval::parse(options.save_every);
   } catch (const InvalidArgument&) {
     given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
   }
-  given.require_beside("shard-backup", "backup-dir");
+  given.require_together("shard-backup", "backup-dir");
   options.shard_backup = given.is_on("shard-backup");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");

@@ -17,7 +17,7 @@ OpenFile::OpenFile(std::string path)
   if (!file_.is_open()) fail();
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) fail();
-  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is none");
+  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is not one");
 }
 
 void OpenFile::fail() const {

@@ -117,7 +117,7 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertEqual((end["status"], end["reason"]), ("interrupted", "SIGTERM"))
         steps = int(re.search(r"stopped by SIGTERM after step (\d+)", text).group(1))
         self.assertEqual(end["steps"], steps)
-        command = re.search(r"to go on from there: (.*)", text).group(1)
+        command = re.search(r"to resume, run: (.*)", text).group(1)
         self.assertIn(str(self.folder / "backup"), command)
         rest = self.train(*backup, "--steps", steps + 10)
         self.assertIn(f"from step {steps:,} on", rest)

@@ -16,7 +16,7 @@ enum class AveragedBuffers {
   kCopy,     ///< all are the model's own at the last update
 };
 
-/// An average of a model's parameters and buffers on each local replica, beside the model. Parameters are
+/// An average of a model's parameters and buffers on each local replica, next to the model. Parameters are
 /// equal on all replicas, bit for bit, and so are their averages, since each replica computes the same.
 class AveragedWeights {
  public:

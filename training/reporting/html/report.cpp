@@ -100,7 +100,7 @@ KeyFigures key_figures_of(const RunRecord& record) {
     figures.emplace_back("Lowest validation loss" + in_epoch(*best), short_number(*best->validation_loss));
   }
   if (!record.epochs.empty() && record.epochs.back().loss) {
-    figures.emplace_back("Training loss at the end", short_number(*record.epochs.back().loss));
+    figures.emplace_back("Final training loss", short_number(*record.epochs.back().loss));
   }
   if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
     figures.emplace_back(capitalized(record.examples) + " a second", rate_text(*rate));

@@ -112,15 +112,15 @@ TEST(Arguments, RefusesTwoFlagsThatExcludeEachOther) {
 
 TEST(Arguments, RefusesAFlagWithoutTheOneThatItNeeds) {
   const auto refusal = [](const std::vector<std::string>& arguments) {
-    return refusal_by([&] { read(arguments).require_beside("force", "format"); });
+    return refusal_by([&] { read(arguments).require_together("force", "format"); });
   };
-  EXPECT_EQ(refusal({"--force"}), "--force: expected --format beside it");
+  EXPECT_EQ(refusal({"--force"}), "--force: expected --format with it");
   EXPECT_EQ(refusal({"--force=false"}), "not refused");
   EXPECT_EQ(refusal({"--force", "--format", "text"}), "not refused");
   EXPECT_EQ(refusal_by([] {
-              read({"--parts", "2"}).require_beside("parts", "format");
+              read({"--parts", "2"}).require_together("parts", "format");
             }),
-            "--parts 2: expected --format beside it");
+            "--parts 2: expected --format with it");
 }
 
 TEST(Arguments, KnowsWhoGaveAValue) {

@@ -284,7 +284,7 @@ TEST(CommandLine, RefusesDevicesBesideReplicas) {
 }
 
 TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
-  EXPECT_THAT(refusal({"--base-batch-size", "64"}), HasSubstr("expected --scale-learning-rate beside it"));
+  EXPECT_THAT(refusal({"--base-batch-size", "64"}), HasSubstr("expected --scale-learning-rate with it"));
   EXPECT_THAT(refusal({"--momentum", "0.9"}),
               HasSubstr("expected it with --optimizer sgd only, but got adam"));
   EXPECT_THAT(refusal({"--head", "global_average"}), HasSubstr("expected it with --model mobilenet_v2 only"));
@@ -296,9 +296,9 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
 }
 
 TEST(CommandLine, RefusesFlagsWithoutTheOneThatTheyNeed) {
-  EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights beside it");
-  EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir beside it");
-  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir beside it");
+  EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights with it");
+  EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir with it");
+  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir with it");
   for (const std::string schedule : {"cosine", "constant"}) {
     EXPECT_EQ(refusal({"--learning-rate-schedule", schedule, "--schedule-factor", "0.5"}),
               "--schedule-factor 0.5: expected it with --learning-rate-schedule step or reduce_on_plateau "
