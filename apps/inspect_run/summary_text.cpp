@@ -102,12 +102,16 @@ std::string headline(const RunSummary& summary) {
   std::vector<std::string> totals;
   if (const auto epochs = total("epochs")) totals.push_back(counted(*epochs, "epoch"));
   if (const auto steps = total("steps")) totals.push_back(counted(*steps, "step"));
+  if (const auto before = total("steps_before"))
+    totals.push_back(fixed_number(*before, 0) + " of them before it resumed");
   if (const auto images = total("images")) {
     std::string example = examples_of(summary);
     example.pop_back();
     totals.push_back(counted(*images, example));
   }
   if (const auto seconds = total("seconds")) totals.push_back(seconds_text(*seconds));
+  if (const auto seconds = total("start_up_seconds"); seconds && *seconds > 0)
+    totals.push_back(seconds_text(*seconds) + " of start-up");
   std::string line;
   for (const auto& each : totals) line += (line.empty() ? "  " : ", ") + each;
   text += line.empty() ? "" : line + "\n";

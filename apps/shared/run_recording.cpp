@@ -14,6 +14,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/runtime/base/files/folder_lock.h"
+#include "lockstep/runtime/cluster/cluster_resolver.h"
 
 namespace lockstep::apps {
 namespace {
@@ -27,6 +28,15 @@ HyperparameterValue hyperparameter(const SettingValue& value) {
 }
 
 }  // namespace
+
+bool is_chief_of(const Strategy& strategy) {
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  return cluster == nullptr || cluster->rank() == 0;
+}
+
+std::string record_title(const std::string& program, const std::string& model, const std::string& replicas) {
+  return program + ": " + model + " by " + replicas.substr(0, replicas.find(','));
+}
 
 bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder,
                        bool is_chief) {

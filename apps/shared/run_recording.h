@@ -11,6 +11,14 @@
 
 namespace lockstep::apps {
 
+/// Returns whether this process is the only one, or worker 0 or the chief of its cluster, which prints and
+/// records for all.
+bool is_chief_of(const Strategy& strategy);
+
+/// Returns the title of a record, such as "train_images: simple_cnn by MirroredStrategy with 2 replicas".
+/// `replicas` is the strategy's description.
+std::string record_title(const std::string& program, const std::string& model, const std::string& replicas);
+
 /// Returns whether worker 0 was given `folder` by `flag`. A collective of workers that step together. Throws
 /// UsageError on all of them if only others were given a folder.
 bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder, bool is_chief);

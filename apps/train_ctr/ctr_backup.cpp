@@ -19,12 +19,14 @@ class NoBackup : public CtrBackup {
 class ReplicasBackup : public CtrBackup {
  public:
   ReplicasBackup(Strategy& strategy, const CtrOptions& options, const CtrObjects& objects,
-                 const std::function<void(const std::string&)>& log)
+                 const CtrBackupNotes& notes)
       : seed_(static_cast<int64_t>(options.seed)),
         backup_(strategy, {.folder = options.backup_dir,
                            .save_every = SaveInterval::parse(options.save_every),
                            .resume = options.resume,
-                           .on_message = log}) {
+                           .configuration = notes.configuration,
+                           .on_resume = notes.on_resume,
+                           .on_message = notes.log}) {
     backup_.state().add_model(objects.model);
     backup_.state().add_optimizer("network", objects.network_optimizer);
     backup_.state().add_optimizer("tables", objects.table_optimizer);
@@ -66,12 +68,11 @@ class ServersBackup : public CtrBackup {
 }  // namespace
 
 std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions& options,
-                                           const CtrObjects& objects,
-                                           const std::function<void(const std::string&)>& log) {
+                                           const CtrObjects& objects, const CtrBackupNotes& notes) {
   if (options.backup_dir.empty()) return std::make_unique<NoBackup>();
   if (auto* served = dynamic_cast<ParameterServerStrategy*>(&strategy))
-    return std::make_unique<ServersBackup>(*served, options, log);
-  return std::make_unique<ReplicasBackup>(strategy, options, objects, log);
+    return std::make_unique<ServersBackup>(*served, options, notes.log);
+  return std::make_unique<ReplicasBackup>(strategy, options, objects, notes);
 }
 
 }  // namespace lockstep::apps

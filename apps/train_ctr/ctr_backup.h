@@ -31,11 +31,18 @@ struct CtrObjects {
   Mirrored<CtrOptimizer>& table_optimizer;
 };
 
+/// The text that a backup keeps in each checkpoint, and the receivers of its events.
+struct CtrBackupNotes {
+  std::string configuration;  ///< BackupOptions::configuration
+  std::function<void(const std::string&)> log;
+  /// BackupOptions::on_resume. Parameter servers, which resume by themselves, do not call it.
+  std::function<void(const std::string& configuration)> on_resume;
+};
+
 /// Creates a backup in the folder that the options name; without a folder, one that saves nothing. Call it in
 /// all processes that step together; for parameter servers, only in the chief. Throws as Backup and
 /// ParameterServerBackup do.
 std::unique_ptr<CtrBackup> make_ctr_backup(Strategy& strategy, const CtrOptions& options,
-                                           const CtrObjects& objects,
-                                           const std::function<void(const std::string&)>& log);
+                                           const CtrObjects& objects, const CtrBackupNotes& notes);
 
 }  // namespace lockstep::apps

@@ -35,8 +35,6 @@ void read_servers(const Arguments& given, CtrOptions& options) {
 void read_backup(const Arguments& given, CtrOptions& options) {
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  given.require_together("save-every", "backup-dir");
-  given.require_together("resume", "backup-dir");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
   if (options.strategy == "parameter_server" && options.resume != "auto")
@@ -78,6 +76,7 @@ CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
   } else {
     if (given.has("config")) given.add(read_configuration_file(given.text("config"), table), table);
     given.check_alternatives(table);
+    given.check_needs(table);
     read_strategy(given, strategies, line.options);
     read_ctr_work(given, line.options);
     read_servers(given, line.options);

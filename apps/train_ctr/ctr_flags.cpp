@@ -49,9 +49,10 @@ std::vector<Flag> ctr_run_flags() {
       {"Run", "steps", "N", "Number of steps; the data is repeated as often as that takes",
        default_text(defaults.steps)},
       {"Run", "test-every", "N", "Test after every N steps as well as at the end; 0: only at the end",
-       default_text(defaults.test_every)},
-      {"Run", "log-every", "N", "Print the loss after every N steps, and record it in --run-dir",
-       default_text(defaults.log_every)},
+       default_text(defaults.test_every), FlagRole::kOperation},
+      {"Run", "log-every", "N",
+       "Print the loss after every N steps, and record it in --run-dir and --mlflow-dir",
+       default_text(defaults.log_every), FlagRole::kOperation},
       {"Run", "config", "FILE",
        "Read values from a configuration file, such as the config.json of an earlier run, to repeat that "
        "run. Flags override it",
@@ -65,13 +66,13 @@ std::vector<Flag> ctr_run_flags() {
        "resumes it. Parameter servers write there too, so all processes must see the folder",
        "", FlagRole::kProcess},
       {"Run", "save-every", "TIME", "Interval between two saves, such as '500 steps' or '10 minutes'",
-       defaults.save_every},
+       defaults.save_every, FlagRole::kOperation},
       {"Run", "resume", "FROM",
        "auto (resume from the newest complete checkpoint in --backup-dir, if there is one), never, or the "
        "path of a checkpoint or of a folder with checkpoints. Parameter servers take auto only",
        defaults.resume, FlagRole::kProcess},
       retryable_exit_code_flag(),
-      {"Run", "quiet", "", "Print errors only"},
+      {"Run", "quiet", "", "Print errors only", "", FlagRole::kOperation},
   };
 }
 
@@ -85,7 +86,8 @@ std::vector<Flag> ctr_server_flags() {
        "worker (default: the number of workers in the cluster)"},
       {"Parameter servers", "no-look-ahead", "",
        "Fetch the batch and the parameters of a worker's next step after its current step instead of "
-       "during it"},
+       "during it",
+       "", FlagRole::kOperation},
   };
 }
 
@@ -175,10 +177,9 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"steps-to-live", "strategy"},
                      {"max-staleness", "strategy"},
                      {"no-look-ahead", "strategy"},
-                     {"slots-per-step", "max-staleness"},
-                     {"metrics-address", "metrics-port"},
-                     {"save-every", "backup-dir"},
-                     {"resume", "backup-dir"}}};
+                     {"slots-per-step", "max-staleness"}},
+      .needs = {
+          {"metrics-address", {"metrics-port"}}, {"save-every", {"backup-dir"}}, {"resume", {"backup-dir"}}}};
   for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
                      metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})
     for (auto& flag : flags) table.flags.push_back(std::move(flag));

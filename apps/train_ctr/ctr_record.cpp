@@ -4,24 +4,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/training/trainer/fit_state.h"
 
 namespace lockstep::apps {
 namespace {
 
 using RecordClock = std::chrono::steady_clock;
-
-RecordRunOptions recorder_options(const CtrRecordOptions& options) {
-  // A histogram of every parameter would read whole tables after each test.
-  RecordRunOptions of_recorder{.title = options.title,
-                               .log_every = options.log_every,
-                               .histograms = false,
-                               .examples = "rows",
-                               .hosts = options.hosts};
-  add_settings(options.settings, of_recorder);
-  return of_recorder;
-}
 
 FitState::Objects objects_of(Strategy& strategy, CtrTraining& training) {
   const CtrObjects objects = training.objects();
@@ -33,7 +21,7 @@ FitState::Objects objects_of(Strategy& strategy, CtrTraining& training) {
 
 }  // namespace
 
-/// The training as a RecordRun sees it.
+/// The training as callbacks see it.
 class CtrRecord::Progress : public FitState {
  public:
   Progress(Strategy& strategy, CtrTraining& training, int64_t first_step)
@@ -94,33 +82,32 @@ class CtrRecord::Progress : public FitState {
   RecordClock::time_point began_;
 };
 
-CtrRecord::CtrRecord(const RunPaths& paths, Strategy& strategy, CtrTraining& training, int64_t first_step,
-                     const CtrRecordOptions& options)
-    : recorder_(paths, recorder_options(options)),
+CtrRecord::CtrRecord(Strategy& strategy, CtrTraining& training, int64_t first_step, Callbacks recorders)
+    : recorders_(std::move(recorders)),
       progress_(std::make_unique<Progress>(strategy, training, first_step)) {
-  recorder_.on_fit_begin(*progress_);
+  for (const auto& recorder : recorders_) recorder->on_fit_begin(*progress_);
 }
 
 CtrRecord::~CtrRecord() = default;
 
 void CtrRecord::begin_epoch() {
   progress_->begin_epoch();
-  recorder_.on_epoch_begin(*progress_);
+  for (const auto& recorder : recorders_) recorder->on_epoch_begin(*progress_);
 }
 
 void CtrRecord::step_done(int64_t step, double loss) {
   progress_->step_done(step, loss);
-  recorder_.on_step_end(*progress_);
+  for (const auto& recorder : recorders_) recorder->on_step_end(*progress_);
 }
 
 void CtrRecord::tested(const CtrScores& scores) {
   if (progress_->epoch == 0) begin_epoch();  // resumed after the last step
   progress_->tested(scores);
-  recorder_.on_epoch_end(*progress_);
+  for (const auto& recorder : recorders_) recorder->on_epoch_end(*progress_);
 }
 
 void CtrRecord::end_steps() {
-  recorder_.on_fit_end(*progress_);
+  for (const auto& recorder : recorders_) recorder->on_fit_end(*progress_);
 }
 
 }  // namespace lockstep::apps

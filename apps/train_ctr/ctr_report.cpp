@@ -122,6 +122,7 @@ std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& fa
                   facts.first_step > 0 ? fmt::format(", from step {} on", grouped(facts.first_step)) : ""));
   text += line("seed", fmt::format("{}", options.seed));
   if (!options.run_dir.empty()) text += line("recorded in", options.run_dir);
+  if (!options.mlflow_dir.empty()) text += line("MLflow's store", options.mlflow_dir);
   if (!options.backup_dir.empty())
     text += line("saved in", fmt::format("{}, every {}", options.backup_dir, options.save_every));
   return text;

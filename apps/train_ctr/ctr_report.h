@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
 
@@ -19,6 +20,7 @@ struct CtrFacts {
   std::string strategy;  ///< which one, and why
   std::string replicas;  ///< how the strategy runs
   int64_t first_step = 0;
+  std::vector<std::string> changed_settings;  ///< since the checkpoint that this process resumes from
 };
 
 /// Quality of the predictions.

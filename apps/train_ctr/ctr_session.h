@@ -1,9 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
@@ -13,6 +15,8 @@
 #include "lockstep/apps/train_ctr/ctr_training.h"
 #include "lockstep/strategies/core/stop_agreement.h"
 #include "lockstep/training/callbacks/interruption.h"
+#include "lockstep/training/callbacks/record_run.h"
+#include "lockstep/training/monitoring/mlflow_logger.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
@@ -23,11 +27,12 @@ struct PreparedCtr {
   InterruptionGuard& interruption;
   const CtrOptions& options;
   const std::map<std::string, Origin>& origins;
-  const std::string& resume;                 ///< command that resumes the training
-  bool is_chief = false;                     ///< whether this process prints
-  std::shared_ptr<TrainingMetrics> metrics;  ///< for Prometheus; may be null
-  std::optional<RunPaths> paths;             ///< where this process records the run; none if it does not
-  std::vector<std::string> hosts;            ///< hosts of all workers, for the record; may be empty
+  const std::string& resume;                    ///< command that resumes the training
+  bool is_chief = false;                        ///< whether this process prints
+  std::shared_ptr<TrainingMetrics> metrics;     ///< for Prometheus; may be null
+  std::chrono::steady_clock::time_point began;  ///< when the program began
+  std::optional<RunPaths> paths;                ///< where this process records the run; none if it does not
+  std::vector<std::string> hosts;               ///< hosts of all workers, for the record; may be empty
   CtrFacts facts;
 };
 
@@ -49,15 +54,23 @@ class CtrSession {
   /// Makes steps up to `end`, or fewer if a signal stops them.
   void train_until(int64_t end);
   bool step_done(int64_t step, double loss);
+  CtrCounts counts() const;
   CtrScores test();
   void stop();
-  RecordRun* recorder();
+  std::unique_ptr<CtrBackup> make_backup();
+  void make_records();
+  /// Ends the records of a training that a signal may have stopped.
+  void finish_records();
+  /// Ends the records of a training that an error ended.
+  void fail_records(RunStatus status, const std::string& reason);
 
   PreparedCtr prepared_;
   CtrTraining& training_;
   const bool is_silent_;
   std::unique_ptr<CtrBackup> backup_;
-  std::unique_ptr<CtrRecord> record_;  // null: this process does not record
+  std::shared_ptr<RecordRun> recorder_;   // null: this process does not record
+  std::shared_ptr<MlflowLogger> mlflow_;  // null: as above
+  std::unique_ptr<CtrRecord> record_;     // of both
   CtrMetrics metrics_;
   std::unique_ptr<Printer> printer_;
   std::unique_ptr<StopAgreement> agreement_;

@@ -2,6 +2,7 @@
 
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -38,8 +39,6 @@ settings::NamedValues ctr_run_values(const CtrOptions& options) {
           {"save-every", settings::where(is_saved, options.save_every)},
           {"resume", settings::where(is_saved, options.resume)},
           {"retryable-exit-code", settings::count(options.retryable_exit_code)},
-          {"metrics-port", settings::where(options.metrics_port >= 0, options.metrics_port)},
-          {"metrics-address", settings::where(options.metrics_port >= 0, options.metrics_address)},
           {"quiet", options.quiet}};
 }
 
@@ -54,9 +53,20 @@ settings::NamedValues ctr_server_values(const CtrOptions& options) {
 }  // namespace
 
 std::vector<Setting> ctr_settings(const CtrOptions& options, const std::map<std::string, Origin>& origins) {
-  return settings::with_origins({ctr_work_values(options), ctr_run_values(options), strategy_values(options),
-                                 ctr_server_values(options)},
+  return settings::with_origins({ctr_work_values(options), ctr_run_values(options), metrics_values(options),
+                                 strategy_values(options), ctr_server_values(options)},
                                 origins);
+}
+
+std::vector<Setting> ctr_resolved_settings(const CtrFacts& facts) {
+  return {{"data", facts.data, {}},
+          {"rows-to-train-on", facts.num_train, {}},
+          {"rows-to-test-on", facts.num_test, {}},
+          {"malformed-rows", facts.num_malformed, {}},
+          {"strategy", facts.strategy, {}},
+          {"replicas", facts.replicas, {}},
+          {"first-step", facts.first_step, {}},
+          {"settings-changed-on-resume", settings::list(facts.changed_settings), {}}};
 }
 
 std::string ctr_configuration_json(const CtrOptions& options, const CtrFacts& facts,
@@ -64,13 +74,7 @@ std::string ctr_configuration_json(const CtrOptions& options, const CtrFacts& fa
   return configuration_json({.program = "train_ctr",
                              .version = version,
                              .values = ctr_settings(options, origins),
-                             .resolved = {{"data", facts.data, {}},
-                                          {"rows-to-train-on", facts.num_train, {}},
-                                          {"rows-to-test-on", facts.num_test, {}},
-                                          {"malformed-rows", facts.num_malformed, {}},
-                                          {"strategy", facts.strategy, {}},
-                                          {"replicas", facts.replicas, {}},
-                                          {"first-step", facts.first_step, {}}}});
+                             .resolved = ctr_resolved_settings(facts)});
 }
 
 }  // namespace lockstep::apps

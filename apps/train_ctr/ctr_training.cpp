@@ -11,7 +11,6 @@
 
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/strategies/nn/losses.h"
-#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/training/metrics/auc.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/metrics/metrics.h"
@@ -156,6 +155,11 @@ std::vector<torch::Tensor> CtrTraining::parameters() {
   auto parameters = networks.local_values().front();
   for (const auto& table : model_.primary()->tables()) parameters.push_back(table->read_rows());
   return parameters;
+}
+
+const WorkerTimes* CtrTraining::worker_times() const {
+  const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy_);
+  return served == nullptr ? nullptr : &served->worker_times();
 }
 
 CtrResult CtrTraining::result() const {

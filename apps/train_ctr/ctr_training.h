@@ -12,6 +12,7 @@
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
 #include "lockstep/strategies/core/strategy.h"
+#include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/strategies/training_steps.h"
 
 namespace lockstep::apps {
@@ -39,10 +40,11 @@ class CtrTraining {
   /// Returns all current parameters on the CPU; under parameter servers, reads them from the servers.
   std::vector<torch::Tensor> parameters();
 
-  /// Returns the result so far, without scores.
+  /// Returns the result so far, without scores. Copies the servers' statistics: call it seldom.
   CtrResult result() const;
-  /// Return these two of the result's values, in no time.
+  /// Return some of the result's values, in no time. worker_times() is null without parameter servers.
   int64_t rows() const { return result_.rows; }
+  const WorkerTimes* worker_times() const;
   double data_wait_seconds() const { return train_steps_.data_wait_seconds(); }
 
  private:

@@ -2,8 +2,12 @@
 
 #include <torch/utils.h>
 
+#include <chrono>
 #include <exception>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/monitoring/serve_metrics.h"
@@ -23,21 +27,19 @@ void log_of_ctr(const std::string& text) {
   log_line("train_ctr", text);
 }
 
-bool is_chief_of(const Strategy& strategy) {
-  const auto* cluster = strategy.cluster_resolver();
-  return cluster == nullptr || cluster->rank() == 0;
-}
-
 bool has_servers(const Strategy& strategy) {
   return dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
 }
 
-/// Returns whether the chief records the run. A collective of workers that step together.
+/// Returns whether the chief records the run. Throws UsageError if a folder to write to was given to other
+/// workers only. A collective of workers that step together.
 bool is_recorded_by_chief(Strategy& strategy, const CtrOptions& options) {
   // Processes of parameter servers have no collectives.
-  return has_servers(strategy)
-             ? !options.run_dir.empty()
-             : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief_of(strategy));
+  if (has_servers(strategy)) return !options.run_dir.empty();
+  const bool is_chief = is_chief_of(strategy);
+  const bool is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
+  is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, is_chief);
+  return is_recorded;
 }
 
 /// Creates the run directory if this process is the chief and records.
@@ -63,7 +65,7 @@ void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
 }
 
 void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard& interruption,
-              const std::string& resume) {
+              const std::string& resume, std::chrono::steady_clock::time_point began) {
   Strategy& strategy = *made.strategy;
   const CtrOptions& options = line.options;
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
@@ -72,6 +74,10 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                      ": expected auto with parameter servers, which resume from --backup-dir; to start over, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
+  // Before anything that takes long, such as indexing. Workers of parameter servers have no metrics.
+  const auto metrics = served == nullptr || served->is_chief()
+                           ? serve_metrics("train_ctr", options, strategy.cluster_resolver())
+                           : nullptr;
   const bool is_recorded = is_recorded_by_chief(strategy, options);
   std::vector<std::string> hosts;
   if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
@@ -85,7 +91,6 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
       throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;
   }
-  const auto metrics = serve_metrics("train_ctr", options, strategy.cluster_resolver());
   if (metrics) {
     metrics->add_faults(TrainingFault::kBadExample, data.num_malformed);
     if (strategy.cluster_resolver() != nullptr)
@@ -98,6 +103,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                       .resume = resume,
                       .is_chief = is_chief,
                       .metrics = metrics,
+                      .began = began,
                       .paths = directory ? std::optional(directory->paths()) : std::nullopt,
                       .hosts = std::move(hosts),
                       .facts = {.data = data.description,
@@ -127,6 +133,7 @@ void run_ctr_training(CtrCommandLine line, const std::string& resume) {
   const CtrOptions& options = line.options;
   if (const auto cluster = requested_cluster(options); cluster && cluster->task_type() == "ps")
     return serve_as_ps(cluster, options);
+  const auto began = std::chrono::steady_clock::now();
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(options.seed);
   const ParameterServerOptions parameters{.max_staleness = options.max_staleness,
@@ -137,7 +144,7 @@ void run_ctr_training(CtrCommandLine line, const std::string& resume) {
   const auto made =
       choose_strategy(options, {.program = "train_ctr", .seed = options.seed, .parameters = parameters});
   try {
-    train_by(made, line, interruption, resume);
+    train_by(made, line, interruption, resume, began);
   } catch (const std::exception&) {
     made.strategy->report_failure(std::current_exception());
     throw;

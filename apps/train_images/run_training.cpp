@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/utils.h>
 
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -30,9 +31,8 @@ namespace {
 
 /// Decides the role together with the other workers, by collectives.
 WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
-  const ClusterResolver* cluster = strategy.cluster_resolver();
   WorkerRole role;
-  role.is_chief = cluster == nullptr || cluster->rank() == 0;
+  role.is_chief = is_chief_of(strategy);
   role.is_silent = !role.is_chief || options.quiet;  // all workers would print the same
   role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
   role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
@@ -63,7 +63,7 @@ ResolvedRun resolve_run(const MadeStrategy& made, const TrainOptions& options, c
 }
 
 void train_by(const MadeStrategy& made, InterruptionGuard& interruption, CommandLine line,
-              const std::string& resume) {
+              const std::string& resume, std::chrono::steady_clock::time_point began) {
   const TrainOptions& options = line.options;
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
@@ -98,6 +98,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
                   .role = role,
                   .paths = directory ? std::optional(directory->paths()) : std::nullopt,
                   .metrics = metrics,
+                  .began = began,
                   .resolved = resolve_run(made, options, plan, location, data)};
   TrainingSession session(std::move(run));
   session.run();
@@ -106,13 +107,14 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
 }  // namespace
 
 void run_training(const CommandLine& line, const std::string& resume) {
+  const auto began = std::chrono::steady_clock::now();
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(line.options.seed);
   const MadeStrategy made =
       choose_strategy(line.options, {.program = "train_images", .seed = line.options.seed});
   if (line.options.cuda_graph) check_cuda_graph(made.strategy->devices());
   try {
-    train_by(made, interruption, line, resume);
+    train_by(made, interruption, line, resume, began);
   } catch (const std::exception&) {
     made.strategy->report_failure(std::current_exception());
     throw describe_failure(std::current_exception(), made.strategy->cluster_resolver());

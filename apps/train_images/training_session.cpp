@@ -8,14 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/apps/shared/command_line/changed_settings.h"
 #include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/monitoring/mlflow_recording.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/stopped.h"
+#include "lockstep/apps/train_images/options/flags.h"
 #include "lockstep/apps/train_images/options/train_settings.h"
 #include "lockstep/apps/train_images/training/image_record.h"
-#include "lockstep/apps/train_images/training/mlflow_recording.h"
 #include "lockstep/apps/train_images/training/numbers_error.h"
 #include "lockstep/apps/train_images/training/training.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
@@ -99,11 +101,11 @@ void TrainingSession::add_callbacks() {
       options, run_.resolved.plan,
       role.is_recorded ? std::optional(RunPaths{role.is_chief ? options.run_dir : "."}) : std::nullopt, log_);
   if (run_.paths) {
-    record_ = make_record(*run_.paths, run_.resolved, run_.origins, run_.data, role.hosts);
+    record_ = make_record(*run_.paths, run_.resolved, run_.origins, run_.data, role.hosts, run_.began);
     callbacks_.push_back(record_);
   }
   if (role.is_chief && !options.mlflow_dir.empty()) {
-    mlflow_ = make_mlflow(options);
+    mlflow_ = make_mlflow("train_images", options, options.run_dir, options.log_every);
     callbacks_.push_back(mlflow_);
   }
   if (run_.metrics) callbacks_.push_back(std::make_shared<PrometheusMetrics>(run_.metrics));
@@ -120,6 +122,7 @@ void TrainingSession::add_callbacks() {
                       .sharded = options.shard_backup,
                       .resume = options.resume,
                       .configuration = configuration(),
+                      .on_resume = [this](const std::string& earlier) { on_resume(earlier); },
                       .on_message = log_}));
   }
   callbacks_.push_back(std::make_shared<BeginSteps>(run_.interruption));
@@ -148,18 +151,33 @@ void TrainingSession::run() {
 
 void TrainingSession::fail_records(RunStatus status, const std::string& reason) {
   fail_record("train_images", record_.get(), status, reason);
-  end_mlflow(mlflow_.get(), run_.paths, status, reason);
+  end_mlflow("train_images", mlflow_.get(), run_.paths, status, reason);
 }
 
 void TrainingSession::train_and_finish() {
   const History history = train_model();
   finish_record(record_.get(), history.stop_reason, stopper_->signal());
   const bool was_stopped = stopper_->signal() != 0;
-  end_mlflow(mlflow_.get(), run_.paths, was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
+  end_mlflow("train_images", mlflow_.get(), run_.paths,
+             was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
              was_stopped ? signal_name(stopper_->signal()) : history.stop_reason);
   if (stopper_->signal() != 0) stop(stopper_->signal());
-  if (!run_.role.is_silent && !history.stop_reason.empty())
+  if (run_.role.is_silent) return;
+  if (has_resumed_ && history.steps == 0) {
+    log_(already_finished(history));
+  } else if (!history.stop_reason.empty()) {
     print("stopped early: " + history.stop_reason + "\n");
+  }
+}
+
+std::string TrainingSession::already_finished(const History& history) const {
+  const TrainOptions& options = run_.resolved.options;
+  const std::string begin =
+      c10::str("this run had already finished: epoch ", history.epochs.size(), " of ", options.epochs);
+  if (!history.stop_reason.empty())
+    return begin + ", as it stopped early: " + history.stop_reason +
+           "; to train on, raise or leave out --early-stopping";
+  return begin + "; to train on, raise --epochs";
 }
 
 History TrainingSession::train_model() {
@@ -181,9 +199,26 @@ History TrainingSession::train_model() {
 
 void TrainingSession::on_start(torch::nn::Module& model) {
   run_.resolved.num_parameters = count_parameters(model);
-  if (run_.paths) replace_file(run_.paths->config(), configuration());
-  if (mlflow_) mlflow_->set_parameters(mlflow_parameters(run_.resolved, run_.origins));
+  record_configuration();
   if (!run_.role.is_silent) print(configuration_text(run_.resolved) + "\n" + model_summary(model) + "\n");
+}
+
+void TrainingSession::on_resume(const std::string& earlier_configuration) {
+  const TrainOptions& options = run_.resolved.options;
+  has_resumed_ = true;
+  run_.resolved.changed_settings = changed_settings(earlier_configuration, settings_of(options, run_.origins),
+                                                    train_flags(/*strategies=*/{}));
+  if (run_.resolved.changed_settings.empty()) return;
+  if (!run_.role.is_silent) log_(changed_settings_text(run_.resolved.changed_settings));
+  record_configuration();
+}
+
+void TrainingSession::record_configuration() {
+  if (run_.paths) replace_file(run_.paths->config(), configuration());
+  if (mlflow_) {
+    mlflow_->set_parameters(mlflow_parameters(settings_of(run_.resolved.options, run_.origins),
+                                              resolved_settings(run_.resolved)));
+  }
 }
 
 void TrainingSession::on_sweep(const LearningRateSweep& sweep) {

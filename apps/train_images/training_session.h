@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,8 +45,9 @@ struct PreparedRun {
   const std::map<std::string, Origin>& origins;
   const std::string& resume;  ///< command that resumes the training
   WorkerRole role;
-  std::optional<RunPaths> paths;             ///< where this worker records the run; none if it does not
-  std::shared_ptr<TrainingMetrics> metrics;  ///< null: not served
+  std::optional<RunPaths> paths;                ///< where this worker records the run; none if it does not
+  std::shared_ptr<TrainingMetrics> metrics;     ///< null: not served
+  std::chrono::steady_clock::time_point began;  ///< when the program began
   ResolvedRun resolved;
 };
 
@@ -68,6 +70,11 @@ class TrainingSession {
   History train_model();
   /// Writes and prints the values of the run once the model exists.
   void on_start(torch::nn::Module& model);
+  /// Tells which settings have changed since the checkpoint that the training resumes from.
+  void on_resume(const std::string& earlier_configuration);
+  /// Writes the configuration to the run directory and for MLflow.
+  void record_configuration();
+  std::string already_finished(const History& history) const;
   /// Prints the result of --find-learning-rate, and draws it in the run directory.
   void on_sweep(const LearningRateSweep& sweep);
   /// Ends the records of a training that an error ended.
@@ -77,7 +84,8 @@ class TrainingSession {
   [[noreturn]] void stop(int signal);
 
   PreparedRun run_;
-  int64_t epoch_ = 1;      // current epoch
+  int64_t epoch_ = 1;  // current epoch
+  bool has_resumed_ = false;
   std::ostream no_lines_;  // writes nothing
   std::shared_ptr<ShowProgress> progress_;
   std::function<void(const std::string&)> log_;

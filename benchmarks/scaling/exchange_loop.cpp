@@ -9,7 +9,7 @@
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/workers/worker_group.h"
-#include "lockstep/strategies/communication/internal/ring_all_reduce.h"
+#include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -63,7 +63,7 @@ class ExchangeLoop::Channel {
  private:
   std::shared_ptr<GradientCompression> compression_;
   std::shared_ptr<WorkerGroup> workers_;
-  RingAllReduce ops_;
+  WorkerAllReduce ops_;
   std::unique_ptr<CollectiveChannel> group_;
 };
 

@@ -201,7 +201,7 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
   std::vector<Pulled> pulled(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto& asked = variable(wanted[i].variable);
-    pulled[i].versions.resize(asked.shards.size());
+    pulled[i].versions.resize(asked.shards.size(), kNotRead);
     for (auto& piece : pieces_of(asked, wanted[i].rows)) {
       const auto& shard = asked.shards[piece.shard];
       PullShards::Part part{.shard = shard.name, .rows = piece.rows};
@@ -246,6 +246,11 @@ std::vector<ParameterClient::Pulled> ParameterClient::pull(const std::vector<Wan
     pulled[i].values = at::empty(sizes, whole.dtype);
   }
   return pulled;
+}
+
+void ParameterClient::keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& read) {
+  versions.resize(read.size(), kNotRead);
+  for (size_t i = 0; i < read.size(); ++i) versions[i] = std::min(versions[i], read[i]);
 }
 
 std::vector<ParameterClient::Pushed> ParameterClient::messages_of(
@@ -343,7 +348,8 @@ void ParameterClient::end_servers() {
   for (const auto& server : servers_) {
     try {
       server->call(encode_request(EndServing{}));
-    } catch (const PeerLost&) {  // it has already ended
+    } catch (const PeerLost&) {
+      if (!server->is_lost()) throw;  // otherwise it has already ended
     }
   }
 }
@@ -368,7 +374,11 @@ void ParameterClient::exchange(const std::vector<Call>& calls, const OnReply& on
     try {
       if (!is_lost[server]) return work();
     } catch (const PeerLost&) {
-      is_lost[server] = true;
+      is_lost[server] = servers_[server]->is_lost();
+      if (!is_lost[server]) {  // the server's own error
+        if (!error) error = std::current_exception();
+        return;
+      }
     } catch (...) {
       if (!error) error = std::current_exception();
       return;
@@ -400,7 +410,7 @@ void ParameterClient::ask_again(size_t server, const std::vector<Call>& calls,
       for (const size_t call : unanswered) on_reply(call, servers_[server]->call(calls[call].request));
       return;
     } catch (const PeerLost&) {
-      if (attempt == kMaxAttempts) throw;
+      if (attempt == kMaxAttempts || !servers_[server]->is_lost()) throw;
     }
   }
 }

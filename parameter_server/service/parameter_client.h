@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -68,8 +69,13 @@ class ParameterClient {
   };
   struct Pulled {
     at::Tensor values;               ///< all rows, or those wanted in their order
-    std::vector<uint64_t> versions;  ///< one per shard; 0 if no row of the shard was wanted
+    std::vector<uint64_t> versions;  ///< one per shard; kNotRead if no row of the shard was wanted
   };
+  /// Stands for the version of a shard of which nothing was read. It is newer than all versions.
+  static constexpr uint64_t kNotRead = std::numeric_limits<uint64_t>::max();
+  /// Adds a read of the same variable to `versions`, which are empty before the first one: each shard keeps
+  /// the older version.
+  static void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& read);
   /// Reads values. Blocks. Throws InvalidArgument naming the variable for invalid rows, PeerLost naming a
   /// server that can no longer be reached, and what the servers throw. Before it throws, it reads the answers
   /// of all servers that are not lost, so you can continue to use the client.

@@ -32,8 +32,8 @@ class ShardStorage {
 
   /// Saves the shards in `folder`, which the client has created, and returns the answer for the client. Each
   /// shard is consistent in itself, but they are not saved at the same moment. Blocks until everything is on
-  /// disk. Throws InvalidArgument if the client may not name this folder, and std::system_error naming the
-  /// file.
+  /// disk. Throws InvalidArgument if the client may not name this folder, CheckpointError if the folder is
+  /// not there, as on a machine that does not share it, and std::system_error naming the file.
   virtual std::string save(const std::string& folder, const std::vector<HeldShard>& shards) = 0;
 };
 

@@ -32,7 +32,8 @@ struct BackendWorkers {
   std::shared_ptr<WorkerChannel> calls;
   std::unique_ptr<CollectiveChannel> on_host;
   c10::intrusive_ptr<c10d::Store> store;  ///< The channel's own part of the workers' store.
-  /// Returns the known error of another worker, or null. May block for a second.
+  /// Returns the known error of another worker, or null. May block for a second, or up
+  /// to ten on a busy machine.
   std::function<std::exception_ptr()> find_cause;
 };
 

@@ -41,6 +41,10 @@ class RpcClient {
   /// Returns the reply to the oldest unanswered request. Throws InvalidArgument if there is none.
   RpcMessage receive();
 
+  /// Returns whether the connection is lost, so that every request throws. A PeerLost without that is the
+  /// handler's, about another process.
+  bool is_lost() const { return is_lost_; }
+
   /// Returns the server's name, such as "server 1 (node7:2222)".
   const std::string& name() const { return name_; }
 

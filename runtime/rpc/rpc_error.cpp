@@ -18,7 +18,8 @@ enum class ErrorClass : uint8_t {
   kInvalidArgument = 1,
   kCluster = 2,
   kOutOfMemory = 3,
-  kSystem = 4
+  kSystem = 4,
+  kPeerLost = 5,
 };
 
 ErrorClass class_of(const std::exception_ptr& error) {
@@ -26,6 +27,8 @@ ErrorClass class_of(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const InvalidArgument&) {
     return ErrorClass::kInvalidArgument;
+  } catch (const PeerLost&) {
+    return ErrorClass::kPeerLost;
   } catch (const ClusterError&) {
     return ErrorClass::kCluster;
   } catch (const OutOfMemory&) {
@@ -70,6 +73,8 @@ void throw_error(const RpcMessage& message, const std::string& prefix) {
   switch (kind) {
     case ErrorClass::kInvalidArgument:
       throw InvalidArgument(text);
+    case ErrorClass::kPeerLost:
+      throw PeerLost(text);
     case ErrorClass::kCluster:
       throw ClusterError(text);
     case ErrorClass::kOutOfMemory:

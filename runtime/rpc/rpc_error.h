@@ -12,7 +12,7 @@ namespace lockstep {
 RpcMessage encode_error(const std::exception_ptr& error);
 
 /// Throws the error that encode_error() encoded, with `prefix` before its text: of the same class if that is
-/// InvalidArgument, ClusterError, OutOfMemory or std::system_error, otherwise std::runtime_error.
+/// InvalidArgument, PeerLost, ClusterError, OutOfMemory or std::system_error, otherwise std::runtime_error.
 [[noreturn]] void throw_error(const RpcMessage& message, const std::string& prefix);
 
 }  // namespace lockstep

@@ -117,6 +117,11 @@ std::optional<LostPeer> Heartbeat::lost() const {
   return lost_;
 }
 
+std::optional<uint64_t> Heartbeat::rounds() const {
+  const MutexLock lock(mutex_);
+  return rounds_;
+}
+
 Heartbeat::Counters Heartbeat::counters() const {
   const MutexLock lock(mutex_);
   return counters_;
@@ -131,7 +136,8 @@ void Heartbeat::run() {
     const auto now = HeartbeatClock::now();
     detector_->wake(now);
     receive(now);
-    if (detector_->tick(now)) send_to_all();
+    const bool is_round = detector_->tick(now);
+    if (is_round) send_to_all();
     if (has_failed_ && !told) {
       told = true;
       detector_->fail();
@@ -143,6 +149,11 @@ void Heartbeat::run() {
       publish(*detector_->loss());
     }
     add_counters();
+    if (is_round) end_round();  // a loss that it found is published by now
+  }
+  {
+    const MutexLock lock(mutex_);
+    rounds_.reset();
   }
   say_goodbye();
   add_counters();
@@ -244,6 +255,11 @@ void Heartbeat::add_counters() {
   counters_.outdated += counted_.outdated;
   counters_.rejected += counted_.rejected;
   counted_ = {};
+}
+
+void Heartbeat::end_round() {
+  const MutexLock lock(mutex_);
+  ++*rounds_;
 }
 
 std::string Heartbeat::name_of(int rank) const {

@@ -59,7 +59,7 @@ struct LostPeer {
 /// Messages carry a tag under the job's token; others are dropped unread, and counted. Messages are not
 /// encrypted.
 ///
-/// Call it from one thread, except lost(), counters() and tell_failure(), which are thread-safe.
+/// Call it from one thread, except lost(), rounds(), counters() and tell_failure(), which are thread-safe.
 class Heartbeat {
  public:
   /// Binds to a port of the system's choice. Messages that arrive before start() are kept and read then.
@@ -81,6 +81,10 @@ class Heartbeat {
   void start(std::vector<Peer> peers);
 
   std::optional<LostPeer> lost() const;
+
+  /// Returns how many times it has looked for lost peers, which it does once in an interval, or less often if
+  /// the machine is busy. Returns nothing once it has stopped looking.
+  std::optional<uint64_t> rounds() const;
 
   /// Tells the others that this process has failed, so that they treat it as lost. Does not block.
   void tell_failure();
@@ -113,6 +117,7 @@ class Heartbeat {
   void send_to_all();
   void publish(const FailureDetector::Loss& loss);
   void add_counters();
+  void end_round();
   std::string name_of(int rank) const;
   std::string reason_text(const FailureDetector::Loss& loss) const;
 
@@ -129,6 +134,7 @@ class Heartbeat {
   mutable Mutex mutex_;
   std::optional<LostPeer> lost_ LOCKSTEP_GUARDED_BY(mutex_);
   Counters counters_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<uint64_t> rounds_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

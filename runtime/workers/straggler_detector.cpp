@@ -14,11 +14,11 @@ constexpr double kTimes = 2;
 }  // namespace
 
 std::optional<StragglerDetector::Straggler> StragglerDetector::add(
-    const std::vector<std::chrono::microseconds>& busy) {
+    const std::vector<std::chrono::microseconds>& busy, int num_collectives) {
   if (has_told_ || busy.size() < 2) return std::nullopt;
   totals_.resize(busy.size());
   for (size_t worker = 0; worker < busy.size(); ++worker) totals_[worker] += busy[worker].count();
-  ++count_;
+  count_ += num_collectives;
   const auto slowest = std::max_element(totals_.begin(), totals_.end());
   if (count_ < kMinCollectives || *slowest < kMinMicroseconds) return std::nullopt;
 

@@ -16,10 +16,10 @@ class StragglerDetector {
     double times = 1;  ///< work time relative to the others' median
   };
 
-  /// Adds each worker's work time before one collective. Returns a worker that, in two consecutive windows of
-  /// at least 50 collectives and 2 s of its work, took more than twice the others' median; at most once in
-  /// the object's lifetime.
-  std::optional<Straggler> add(const std::vector<std::chrono::microseconds>& busy);
+  /// Adds each worker's work time before one collective, or before `num_collectives` of them. Returns a
+  /// worker that, in two consecutive windows of at least 50 collectives and 2 s of its work, took more than
+  /// twice the others' median; at most once in the object's lifetime.
+  std::optional<Straggler> add(const std::vector<std::chrono::microseconds>& busy, int num_collectives = 1);
 
  private:
   std::vector<int64_t> totals_;  // microseconds

@@ -19,6 +19,8 @@ namespace {
 
 // How much of another worker's call is shown if the two differ.
 constexpr int64_t kTextBytes = 1024;
+// Over a ComparingBackend, which needs no exchange of its own for each collective to compare the calls.
+constexpr int kCollectivesPerTimes = 50;
 
 /// FNV-1a is the same on every machine; std::hash may not be.
 int64_t hash_of(const std::string& text) {
@@ -27,9 +29,20 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
+bool is_mismatch(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveMismatch&) {
+    return true;
+  } catch (...) {  // another error
+    return false;
+  }
+}
+
 }  // namespace
 
-WorkerChannel::WorkerChannel(Options options) : options_(std::move(options)) {
+WorkerChannel::WorkerChannel(Options options)
+    : options_(std::move(options)), comparing_(dynamic_cast<ComparingBackend*>(options_.backend.get())) {
   // More threads for operators, such as a compression's casts, would spin on the replicas' cores.
   thread_ = start_thread(1, [this] { carry_on(); });
 }
@@ -192,12 +205,21 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
   const at::NoGradGuard no_grad;
   bool is_own = false;  // whether a failure is this worker's own, of which the others know nothing
   try {
-    check_same(sequence, exchange.description, busy);
-    if (!exchange.start) return nullptr;
-    is_own = true;
-    const auto works = exchange.start(*options_.backend);
-    is_own = false;
-    for (const auto& work : works) work->wait();
+    if (comparing_ != nullptr) {
+      comparing_->begin_call(sequence, exchange.description);
+    } else {
+      check_same(sequence, exchange.description, busy);
+    }
+    if (exchange.start) {
+      is_own = true;
+      const auto works = exchange.start(*options_.backend);
+      is_own = false;
+      for (const auto& work : works) work->wait();
+    }
+    if (comparing_ != nullptr) {
+      comparing_->end_call();
+      compare_times(busy);
+    }
     is_own = true;
     if (exchange.complete) exchange.complete();
     return nullptr;
@@ -208,7 +230,11 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
       is_consequence = error_ != nullptr;
     }
     const auto error = std::current_exception();
-    if (!is_consequence) cut_off(is_own ? error : options_.explain(error), /*is_reported=*/is_own);
+    if (!is_consequence) {
+      // The others find out by themselves, unless only the workers that exchange with each other do.
+      const bool is_reported = is_own || (comparing_ != nullptr && is_mismatch(error));
+      cut_off(is_own ? error : options_.explain(error), is_reported);
+    }
     return error;
   }
 }
@@ -248,6 +274,21 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", sequence, ": ", options_.name_of(0),
                                     " called ", text_of(0), ", but ",
                                     options_.name_of(static_cast<int>(other)), " called ", text_of(other)));
+}
+
+/// Looks for a straggler, now and then.
+void WorkerChannel::compare_times(std::chrono::microseconds busy) {
+  busy_ += busy;
+  if (++num_busy_ < kCollectivesPerTimes) return;
+  const at::Tensor own = at::empty({1}, at::kLong);
+  *own.mutable_data_ptr<int64_t>() = std::exchange(busy_, {}).count();
+  const at::Tensor all = gather_rows_of_ranks(*options_.backend, own);
+  std::vector<std::chrono::microseconds> times;
+  for (int worker = 0; worker < options_.backend->getSize(); ++worker)
+    times.emplace_back(all.const_data_ptr<int64_t>()[worker]);
+  if (const auto straggler = stragglers_.add(times, std::exchange(num_busy_, 0));
+      straggler && options_.backend->getRank() == 0)
+    options_.on_straggler(straggler->worker, straggler->times);
 }
 
 at::Tensor gather_rows_of_ranks(c10d::Backend& backend, const at::Tensor& own) {

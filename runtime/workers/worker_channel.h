@@ -16,14 +16,16 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/workers/comparing_backend.h"
 #include "lockstep/runtime/workers/stall_detector.h"
 #include "lockstep/runtime/workers/straggler_detector.h"
 
 namespace lockstep {
 
 /// Runs a process's collectives with the other worker processes, one after another, in its own thread. Each
-/// worker has one channel of each name, and all submit the same collectives in the same order; before each
-/// one, the workers compare their calls. A channel that has failed stays failed. Thread-safe.
+/// worker has one channel of each name, and all submit the same collectives in the same order. The workers
+/// compare their calls: before each one, or within it if the backend is a ComparingBackend. A channel that
+/// has failed stays failed. Thread-safe.
 class WorkerChannel {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
@@ -46,7 +48,7 @@ class WorkerChannel {
     c10::intrusive_ptr<c10d::Backend> backend;
     /// Returns a worker's name for errors.
     std::function<std::string(int worker)> name_of;
-    /// Translates an error of the backend into one about workers. May block for a second.
+    /// Translates an error of the backend into one about workers. May block, see CauseSearch.
     std::function<std::exception_ptr(std::exception_ptr)> explain;
     /// Tells the other workers why this one stops. Must not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;
@@ -95,10 +97,12 @@ class WorkerChannel {
   void carry_on();
   std::exception_ptr carry(uint64_t sequence, const Exchange& exchange, std::chrono::microseconds busy);
   void check_same(uint64_t sequence, const std::string& description, std::chrono::microseconds busy);
+  void compare_times(std::chrono::microseconds busy);
   void cut_off(std::exception_ptr error, bool is_reported);
   void tell_watcher();
 
   const Options options_;
+  ComparingBackend* const comparing_;  // options_.backend, or null
   mutable Mutex mutex_;
   ConditionVariable changed_;
   struct Submitted {
@@ -118,8 +122,11 @@ class WorkerChannel {
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex watch_mutex_;
   std::function<void()> on_failure_ LOCKSTEP_GUARDED_BY(watch_mutex_);
-  StragglerDetector stragglers_;  // used only by the thread
-  std::thread thread_;            // last, since it uses all other members
+  // Used only by the thread.
+  StragglerDetector stragglers_;
+  std::chrono::microseconds busy_{};  // since the last comparison of times
+  int num_busy_ = 0;                  // number of collectives since then
+  std::thread thread_;                // last, since it uses all other members
 };
 
 /// Gathers every rank's tensor, all of one size, into the rows of one tensor. Blocks until all ranks have

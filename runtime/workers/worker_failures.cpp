@@ -16,15 +16,36 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long to look for the cause of a broken connection. A killed process is noticed within this time.
-constexpr milliseconds kCauseSearch{1000};
 constexpr milliseconds kSearchPoll{10};
+
+/// Decides when a search has taken long enough.
+class SearchLimit {
+ public:
+  explicit SearchLimit(const CauseSearch& search) : search_(search), first_round_(round()) {}
+
+  bool is_reached() const {
+    const auto elapsed = Clock::now() - begin_;
+    if (elapsed < search_.time) return false;
+    if (elapsed >= search_.longest) return true;
+    const auto now = round();
+    return !now || !first_round_ || *now - *first_round_ >= search_.detector_rounds;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::optional<uint64_t> round() const { return search_.rounds ? search_.rounds() : std::nullopt; }
+
+  const CauseSearch& search_;
+  const Clock::time_point begin_ = Clock::now();
+  const std::optional<uint64_t> first_round_;
+};
 
 }  // namespace
 
 /// Looks for a worker's report, in a thread that is left behind if the store does not answer: its clients
 /// have no timeout for that.
-struct WorkerFailures::Search {
+struct WorkerFailures::ReportReader {
   std::atomic<bool> is_over{false};
   std::atomic<bool> is_store_gone{false};
   Mutex mutex;
@@ -108,24 +129,26 @@ WorkerFailures::Found WorkerFailures::search_cause() {
     MutexLock lock(mutex_);
     if (own_) return {own_};
   }
-  const auto search = std::make_shared<Search>();
-  std::thread([search, store = store_, is_counted = is_counted_] {
-    search->run(*store, *is_counted);
+  const auto reader = std::make_shared<ReportReader>();
+  std::thread([reader, store = store_, is_counted = is_counted_] {
+    reader->run(*store, *is_counted);
   }).detach();
-  const auto deadline = std::chrono::steady_clock::now() + kCauseSearch;
+  const SearchLimit limit(search_);
   std::exception_ptr cause;
-  while (!cause && std::chrono::steady_clock::now() < deadline) {
+  while (true) {
+    const bool is_last = limit.is_reached();  // before looking: the detector may find it in between
     cause = lost();
-    const std::string reported = search->result();
+    const std::string reported = reader->result();
     if (!cause && !reported.empty()) cause = std::make_exception_ptr(PeerLost(reported));
-    if (!cause) std::this_thread::sleep_for(kSearchPoll);
+    if (cause || is_last) break;
+    std::this_thread::sleep_for(kSearchPoll);
   }
-  search->is_over = true;
+  reader->is_over = true;
   if (cause) {
     MutexLock lock(mutex_);
     has_failed_ = true;
   }
-  return {cause, search->is_store_gone};
+  return {cause, reader->is_store_gone};
 }
 
 std::exception_ptr WorkerFailures::lost() const {

@@ -3,8 +3,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +16,18 @@
 #include "lockstep/runtime/workers/heartbeat.h"
 
 namespace lockstep {
+
+/// How long a worker looks for the cause of a broken connection. A killed process is noticed within `time`,
+/// unless the machine is so busy that the failure detector does not run. The search then continues until the
+/// detector has made `detector_rounds` rounds, for at most `longest`.
+struct CauseSearch {
+  std::chrono::milliseconds time{1000};
+  uint64_t detector_rounds = 8;
+  std::chrono::milliseconds longest{10'000};
+  /// Returns the number of the detector's rounds so far, or nothing if it has stopped. Null if there is no
+  /// detector.
+  std::function<std::optional<uint64_t>()> rounds = nullptr;
+};
 
 /// The failures in the job that one worker knows of: those found by the heartbeat, those that others reported
 /// to the store, and those it reports itself. The first failure is the one that counts. Thread-safe.
@@ -24,19 +40,20 @@ class WorkerFailures {
   static constexpr const char* kReadKey = "failures/read";
 
   /// `store` must be a client that nobody else waits with. `names` are the workers' names.
-  WorkerFailures(int rank, std::vector<std::string> names, c10::intrusive_ptr<c10d::Store> store)
-      : rank_(rank), names_(std::move(names)), store_(std::move(store)) {}
+  WorkerFailures(int rank, std::vector<std::string> names, c10::intrusive_ptr<c10d::Store> store,
+                 CauseSearch search)
+      : rank_(rank), names_(std::move(names)), store_(std::move(store)), search_(std::move(search)) {}
 
   /// Records that `peer` is lost and returns the PeerLost for it. Does not block.
   std::exception_ptr lose(const LostPeer& peer);
   /// Tells the others of a failure of this worker, once. Ignores a PeerLost.
   void report(const std::exception_ptr& error);
   /// Explains a backend's error. Returns the failure that this worker reported, if any; otherwise a PeerLost
-  /// with the cause, for which it waits at most a second. Returns a CollectiveMismatch or CollectiveAborted
-  /// unchanged. If the cause is unknown, `op` begins the message.
+  /// with the cause, for which it waits as CauseSearch says. Returns a CollectiveMismatch or
+  /// CollectiveAborted unchanged. If the cause is unknown, `op` begins the message.
   std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
   /// Returns the failure that this worker reported, if any; otherwise a PeerLost with the cause in another
-  /// worker, for which it waits at most a second; null if none is known.
+  /// worker, for which it waits likewise; null if none is known.
   std::exception_ptr find_cause() { return search_cause().cause; }
 
   /// Returns the last result of lose(), or null.
@@ -47,7 +64,7 @@ class WorkerFailures {
   const std::string& name_of(int worker) const { return names_.at(static_cast<size_t>(worker)); }
 
  private:
-  struct Search;
+  struct ReportReader;
   struct Found {
     std::exception_ptr cause;
     bool is_store_gone = false;
@@ -57,6 +74,7 @@ class WorkerFailures {
   const int rank_;
   const std::vector<std::string> names_;
   const c10::intrusive_ptr<c10d::Store> store_;
+  const CauseSearch search_;
   const std::shared_ptr<std::atomic<bool>> is_counted_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/workers/exchange_backend.h"
 #include "lockstep/runtime/workers/gloo_backend.h"
 #include "lockstep/runtime/workers/interruptible_store.h"
 
@@ -107,12 +108,13 @@ void WorkerGroup::Connections::add(c10::intrusive_ptr<c10d::Backend> backend) {
 void WorkerGroup::Connections::cut() {
   MutexLock lock(mutex_);
   if (std::exchange(is_cut_, true)) return;
+  if (hub_) hub_->interrupt();
   for (const auto& backend : backends_) backend->abort();
 }
 
 /// Gloo cannot be told that a worker is gone while it connects, and its thread is left behind then. While
 /// Gloo looks for the others' keys, it finds that out by itself.
-c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect_gloo() {
   std::promise<c10::intrusive_ptr<c10d::Backend>> promise;
   auto backend = promise.get_future();
   std::thread([store = open_key_space(), options = GlooOptions{rank_, size_, address_, join_timeout_},
@@ -129,6 +131,20 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect() {
   return backend.get();
 }
 
+/// Links are connected when they are first needed.
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& op, int number) {
+  const auto channel = static_cast<uint32_t>(number);
+  return c10::make_intrusive<ExchangeBackend>(ExchangeBackend::Options{
+      .op = op,
+      .engine = {.rank = rank_,
+                 .size = size_,
+                 .generation = (static_cast<uint64_t>(restart_count_) << 32) + channel,
+                 .connect = [hub = hub_, channel](
+                                int peer, auto deadline) { return hub->connect(peer, channel, deadline); }},
+      .timeout = timeout_,
+      .name_of = [failures = failures_](int worker) { return failures->name_of(worker); }});
+}
+
 /// Returns a function that reports a failure to the others in every possible way, without owning the group.
 std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
   return [failures = failures_, connections = connections_,
@@ -141,16 +157,6 @@ std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
 }
 
 std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
-  c10::intrusive_ptr<c10d::Backend> backend;
-  try {
-    backend = connect();
-    backend->setTimeout(timeout_);
-  } catch (const std::exception&) {
-    // Even a CollectiveAborted has a cause here that others know.
-    const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
-    std::rethrow_exception(failures_->explain(op, broken));
-  }
-  connections_->add(backend);
   int number = 0;
   const auto completed = std::make_shared<std::atomic<uint64_t>>(0);
   {
@@ -158,6 +164,16 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
     number = static_cast<int>(completed_.size());
     completed_.push_back(completed);
   }
+  c10::intrusive_ptr<c10d::Backend> backend;
+  try {
+    backend = hub_ ? make_exchange(op, number) : connect_gloo();
+    backend->setTimeout(timeout_);
+  } catch (const std::exception&) {
+    // Even a CollectiveAborted has a cause here that others know.
+    const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
+    std::rethrow_exception(failures_->explain(op, broken));
+  }
+  connections_->add(backend);
   // None of these owns the group: a channel's thread must not be its last owner.
   auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
       op, number, completed, std::move(backend),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/exchange/link_hub.h"
 #include "lockstep/runtime/workers/heartbeat.h"
 #include "lockstep/runtime/workers/stall_detector.h"
 #include "lockstep/runtime/workers/worker_channel.h"
@@ -23,6 +24,12 @@
 #include "lockstep/runtime/workers/worker_layout.h"
 
 namespace lockstep {
+
+/// How worker processes exchange values on the host.
+enum class WorkerTransport {
+  kGloo,      ///< by Gloo's collectives over TCP
+  kExchange,  ///< by Lockstep's own exchanges, through shared memory between processes of one machine
+};
 
 struct JoinOptions {
   int rank = 0;
@@ -46,6 +53,7 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< for each collective
+  WorkerTransport transport = WorkerTransport::kGloo;           ///< the same on all workers
   /// How long a worker waits in a collective before it reports for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
 };
@@ -68,6 +76,7 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
+  WorkerTransport transport() const { return transport_; }
   /// Returns a worker's name, such as "worker 1 (node7)".
   const std::string& name_of(int worker) const { return failures_->name_of(worker); }
 
@@ -78,7 +87,7 @@ class WorkerGroup {
   /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed.
   c10::intrusive_ptr<c10d::Store> open_key_space();
   /// Returns a function that returns the failure that this worker reported, or PeerLost with what is known to
-  /// have failed in another worker, for which it waits at most a second; null if nothing is known. The
+  /// have failed in another worker, for which it waits as CauseSearch says; null if nothing is known. The
   /// function does not keep the group alive.
   std::function<std::exception_ptr()> cause_finder() const {
     return [failures = failures_] { return failures->find_cause(); };
@@ -109,11 +118,14 @@ class WorkerGroup {
   /// them.
   class Connections {
    public:
+    /// `hub` connects more links, until cut(). May be null.
+    explicit Connections(std::shared_ptr<LinkHub> hub) : hub_(std::move(hub)) {}
     void add(c10::intrusive_ptr<c10d::Backend> backend);
     /// Cuts all connections, and any added later, so that the others notice. Does not block or throw.
     void cut();
 
    private:
+    const std::shared_ptr<LinkHub> hub_;
     Mutex mutex_;
     std::vector<c10::intrusive_ptr<c10d::Backend>> backends_ LOCKSTEP_GUARDED_BY(mutex_);
     bool is_cut_ LOCKSTEP_GUARDED_BY(mutex_) = false;
@@ -123,7 +135,8 @@ class WorkerGroup {
 
   void open_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
-  c10::intrusive_ptr<c10d::Backend> connect();
+  c10::intrusive_ptr<c10d::Backend> connect_gloo();
+  c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, int number);
   std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);
@@ -136,6 +149,8 @@ class WorkerGroup {
   const int size_;
   const std::chrono::milliseconds join_timeout_;
   const std::chrono::milliseconds timeout_;
+  const WorkerTransport transport_;
+  const int restart_count_;
   const std::string prefix_;  // prefix of the job's keys
   std::string address_;
   c10::intrusive_ptr<c10d::Store> server_;  // includes the server on worker 0
@@ -146,7 +161,8 @@ class WorkerGroup {
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
   std::shared_ptr<WorkerFailures> failures_;  // set once all have met
-  const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
+  std::shared_ptr<LinkHub> hub_;              // null: Gloo makes the connections
+  std::shared_ptr<Connections> connections_;
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   int num_key_spaces_ = 0;
 

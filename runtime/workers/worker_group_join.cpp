@@ -51,7 +51,7 @@ std::string prefix_of(const JoinOptions& options) {
   return prefix;
 }
 
-JobToken heartbeat_token(const JoinOptions& options) {
+JobToken token_of(const JoinOptions& options) {
   return JobToken::from_text(options.token.empty() ? "no token" : options.token);
 }
 
@@ -69,15 +69,26 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
       size_(options.size),
       join_timeout_(options.join_timeout),
       timeout_(options.timeout),
+      transport_(options.transport),
+      restart_count_(options.restart_count),
       prefix_(prefix_of(options)) {
   open_store(options);
   address_ =
       options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
   try {
+    if (options.transport == WorkerTransport::kExchange && size_ > 1) {
+      hub_ = std::make_shared<LinkHub>(
+          LinkHub::Options{.rank = rank_,
+                           .token = token_of(options),
+                           .generation = static_cast<uint64_t>(restart_count_),
+                           .host = address_,
+                           .log = [](const std::string& message) { TORCH_WARN(message); }});
+    }
+    connections_ = std::make_shared<Connections>(hub_);
     heartbeat_ = std::make_shared<Heartbeat>(
         HeartbeatOptions{.rank = rank_,
                          .world_size = size_,
-                         .token = heartbeat_token(options),
+                         .token = token_of(options),
                          .incarnation = static_cast<uint64_t>(options.restart_count),
                          .bind_address = address_,
                          .are_ports_held = true},
@@ -129,6 +140,10 @@ void WorkerGroup::meet(const JoinOptions& options) {
                  .heartbeat_port = heartbeat_->port(),
                  .num_replicas = options.num_replicas,
                  .facts = options.facts};
+  if (hub_) {
+    own.exchange_port = hub_->address().port;
+    own.exchange_name = hub_->address().local_name;
+  }
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
   struct Met {
     std::vector<WorkerInfo> infos;
@@ -156,13 +171,23 @@ void WorkerGroup::meet(const JoinOptions& options) {
   }
   std::vector<std::string> names;
   std::vector<int> num_replicas;
+  std::vector<LinkAddress> links;
   for (int worker = 0; worker < size_; ++worker) {
     const auto& info = met->infos[static_cast<size_t>(worker)];
     names.push_back(worker_name(worker, info));
     num_replicas.push_back(info.num_replicas);
+    links.push_back({info.address, info.exchange_port, info.exchange_name});
     if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
   }
-  failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures));
+  if (hub_) hub_->set_peers(std::move(links));
+  CauseSearch search;
+  // Failures may outlive the group.
+  search.rounds = [heartbeat = std::weak_ptr(heartbeat_)] {
+    const auto detector = heartbeat.lock();
+    return detector ? detector->rounds() : std::nullopt;
+  };
+  failures_ =
+      std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures), std::move(search));
   stalls_store_ = std::move(met->stalls);
   connecting_store_ = std::move(met->connecting);
   layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));

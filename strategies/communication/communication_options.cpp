@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::array kNames{std::pair{"auto", CommunicationImplementation::kAuto},
                             std::pair{"ring", CommunicationImplementation::kRing},
+                            std::pair{"exchange", CommunicationImplementation::kExchange},
                             std::pair{"nccl", CommunicationImplementation::kNccl}};
 
 }  // namespace
@@ -47,7 +48,8 @@ CommunicationImplementation parse_communication(const std::string& name) {
   for (const auto& [known, implementation] : kNames) {
     if (name == known) return implementation;
   }
-  throw InvalidArgument("[CommunicationOptions] expected auto, ring or nccl, but got '" + name + "'");
+  throw InvalidArgument("[CommunicationOptions] expected auto, ring, exchange or nccl, but got '" + name +
+                        "'");
 }
 
 std::string communication_name(CommunicationImplementation implementation) {

@@ -16,6 +16,9 @@ class GradientCompression;
 enum class CommunicationImplementation {
   kAuto,  ///< NCCL if every replica has a GPU of its own, else the ring.
   kRing,  ///< Gloo between the processes, shared memory within each.
+  /// Lockstep's own exchanges: shared memory between processes of one machine, TCP between machines. The
+  /// order of a sum depends on the ranks alone.
+  kExchange,
   kNccl,
 };
 
@@ -43,7 +46,7 @@ struct CommunicationOptions {
   void check() const;
 };
 
-/// Parses `auto`, `ring` or `nccl`. Throws InvalidArgument listing these for any other name.
+/// Parses `auto`, `ring`, `exchange` or `nccl`. Throws InvalidArgument listing these for any other name.
 CommunicationImplementation parse_communication(const std::string& name);
 std::string communication_name(CommunicationImplementation implementation);
 

@@ -78,6 +78,12 @@ void StrategyExtended::broadcast_from_chief_(const std::vector<torch::Tensor>& t
   if (const auto& workers = strategy_.core_->config.workers) workers->broadcast_(tensors);
 }
 
+std::vector<double> StrategyExtended::seconds_waited() const {
+  std::vector<double> seconds;
+  for (const auto& state : strategy_.core_->states) seconds.push_back(state.waits.seconds());
+  return seconds;
+}
+
 std::vector<int64_t> StrategyExtended::gradient_order(const torch::optim::Optimizer& optimizer) const {
   const auto group = strategy_.core_->find_optimizer(optimizer);
   const auto* reducer = group ? group->reducer(0) : nullptr;

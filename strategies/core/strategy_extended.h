@@ -64,6 +64,10 @@ class StrategyExtended {
   /// nothing if nothing is summed. Throws InvalidArgument if `order` is not a permutation of the parameters.
   void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
 
+  /// Returns the seconds that each local replica has waited for the other replicas since the strategy was
+  /// made; see ReplicaContext::seconds_waited(). Does not wait for a device. Call it between runs.
+  std::vector<double> seconds_waited() const;
+
   /// Calls `fn(T&, arguments...)` for each replica's object, one after another in the caller's thread. Each
   /// call gets its replica's part of PerReplica arguments. Use it for changes between runs that must be the
   /// same everywhere.

@@ -123,7 +123,14 @@ class TakenSource : public BatchSource<Batch> {
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
     if (step >= count_) return std::nullopt;
-    return inner_->load(epoch, step);
+    auto batch = inner_->load(epoch, step);
+    // An epoch of one batch has no order that shuffling could change.
+    if (count_ == 1 && batch && batch->batch_sizes()) {
+      BatchSizes sizes = *batch->batch_sizes();
+      sizes.is_repeated = false;
+      batch->set_batch_sizes(std::move(sizes));
+    }
+    return batch;
   }
   PerReplica<Batch> load_nothing() override { return inner_->load_nothing(); }
 

@@ -63,6 +63,18 @@ TEST_F(WaitingTime, CountsTheWaitForTheSumsOfGradients) {
   }));
 }
 
+TEST_F(WaitingTime, IsToldBetweenRunsToo) {
+  const auto wait = [](ReplicaContext& replica) {
+    be_late(replica);
+    return replica.sum_on_host(1);
+  };
+  strategy_.run(wait);
+  const auto inside =
+      strategy_.run([](ReplicaContext& replica) { return replica.seconds_waited(); }).local_values();
+  EXPECT_EQ(strategy_.extended().seconds_waited(), inside);
+  EXPECT_GT(inside[0], kLateness * 0.8);
+}
+
 TEST_F(WaitingTime, CountsTheWaitInEveryCollective) {
   const auto ones = torch::ones({2});
   expect_waits_for_the_late_one(

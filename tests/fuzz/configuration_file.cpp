@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Configuration configuration{.program = flags.program, .version = "0", .values = {}, .resolved = {}};
   for (const auto& [name, text] : read->texts) {
     const Flag* flag = find_flag(flags, name);
-    expect(flag != nullptr && flag->role == FlagRole::kSetting, "settings only");
+    expect(flag != nullptr && is_read_from_files(*flag), "settings only");
     configuration.values.push_back({.name = name, .value = value_of(*flag, text), .origin = {}});
   }
   const MemoryFile written(std::string_view(configuration_json(configuration)));

@@ -14,6 +14,8 @@
 
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/row_index.h"
+#include "lockstep/runtime/exchange/exchange_message.h"
+#include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
 #include "lockstep/runtime/workers/heartbeat_message.h"
 #include "lockstep/runtime/workers/worker_info.h"
@@ -307,6 +309,16 @@ void write_message_seeds(const SeedFolder& folder) {
   const auto head =
       encode_head({.tensors = {{RpcDtype::kFloat32, {3, 4}}, {RpcDtype::kInt64, {}}}, .fields = {1, 2, 3}});
   folder.write("rpc_format/head", Bytes(head.begin(), head.end()));
+  const auto message = encode({.generation = 1,
+                               .sequence = 2,
+                               .fingerprint = 3,
+                               .number = 4,
+                               .payload_bytes = uint64_t{1} << 33,
+                               .text = "all_reduce sum of float32 [3, 4]"});
+  folder.write("exchange_message/header", Bytes(message.begin(), message.end()));
+  auto greeting = make_link_greeting();
+  std::fill(greeting.begin() + 6, greeting.end(), uint8_t{0});  // its random bytes
+  folder.write("exchange_message/greeting", Bytes(greeting.begin(), greeting.end()));
 }
 
 void write_click_seeds(const SeedFolder& folder) {

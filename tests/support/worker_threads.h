@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -14,6 +15,13 @@
 #include "lockstep/runtime/workers/worker_group.h"
 
 namespace lockstep {
+
+/// Returns the transport that tests of workers use: kExchange if LOCKSTEP_TEST_TRANSPORT is "exchange".
+inline WorkerTransport tested_transport() {
+  const char* name = std::getenv("LOCKSTEP_TEST_TRANSPORT");
+  return name != nullptr && std::string(name) == "exchange" ? WorkerTransport::kExchange
+                                                            : WorkerTransport::kGloo;
+}
 
 /// Runs the workers of one job, each in a thread of this process with its own connections, on loopback.
 /// Returns what each threw, null if it finished. `change` may alter how a worker joins.
@@ -34,7 +42,8 @@ inline std::vector<std::exception_ptr> run_workers(
                           .token = "a token",
                           .num_replicas = num_replicas[rank],
                           .join_timeout = std::chrono::seconds(60),
-                          .timeout = std::chrono::seconds(60)};
+                          .timeout = std::chrono::seconds(60),
+                          .transport = tested_transport()};
       if (rank == 0) options.listening_socket = descriptor;
       change(options);
       try {

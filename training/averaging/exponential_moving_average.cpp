@@ -10,7 +10,7 @@
 namespace lockstep {
 
 ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverageOptions& options)
-    : options_(options) {
+    : options_(options), average_(std::make_unique<AveragedWeights>()) {
   if (!(options.decay >= 0 && options.decay < 1)) {
     throw InvalidArgument(c10::str(
         "[ExponentialMovingAverage] expected a decay of at least 0 and below 1, but got ", options.decay));
@@ -26,12 +26,11 @@ ExponentialMovingAverage::~ExponentialMovingAverage() = default;
 void ExponentialMovingAverage::on_fit_begin(FitState& state) {
   num_roll_backs_ = 0;
   if (state.global_step > 0) {  // a fit that continues an earlier one
-    take_out_of_model(state);
+    average_->take_out_of_model(state.objects());
     return;
   }
-  average_.reset();
+  average_->clear();
   num_updates_ = 0;
-  is_in_model_ = false;
 }
 
 double ExponentialMovingAverage::next_decay() const {
@@ -44,62 +43,41 @@ double ExponentialMovingAverage::next_decay() const {
 void ExponentialMovingAverage::look_for_roll_backs(const FitState& state) {
   if (state.num_roll_backs == num_roll_backs_) return;
   num_roll_backs_ = state.num_roll_backs;
-  if (average_ && !average_->is_finite()) average_.reset();
+  if (!average_->is_finite()) average_->clear();
 }
 
 void ExponentialMovingAverage::on_step_end(FitState& state) {
   look_for_roll_backs(state);
   if (state.global_step % options_.every_steps != 0) return;
-  if (average_) {
-    average_->update(state.objects(), 1 - next_decay(),
-                     options_.average_buffers ? AveragedBuffers::kAverage : AveragedBuffers::kCopy);
-  } else {
-    average_ = std::make_unique<AveragedWeights>(state.objects());
-  }
+  average_->update(state.objects(), 1 - next_decay(),
+                   options_.average_buffers ? AveragedBuffers::kAverage : AveragedBuffers::kCopy);
   ++num_updates_;
 }
 
 void ExponentialMovingAverage::on_epoch_trained(FitState& state) {
   look_for_roll_backs(state);
-  if (options_.evaluate) put_into_model(state);
+  if (options_.evaluate) average_->put_into_model(state.objects());
 }
 
 void ExponentialMovingAverage::on_save_point(FitState& state) {
-  take_out_of_model(state);
+  average_->take_out_of_model(state.objects());
 }
 
 void ExponentialMovingAverage::on_fit_end(FitState& state) {
-  if (options_.keep_at_end && !state.is_interrupted()) put_into_model(state);
-}
-
-void ExponentialMovingAverage::put_into_model(FitState& state) {
-  if (!average_ || is_in_model_) return;
-  average_->swap(state.objects());
-  is_in_model_ = true;
-}
-
-void ExponentialMovingAverage::take_out_of_model(FitState& state) {
-  if (!is_in_model_) return;
-  average_->swap(state.objects());
-  is_in_model_ = false;
+  if (options_.keep_at_end && !state.is_interrupted()) average_->put_into_model(state.objects());
 }
 
 StateValue ExponentialMovingAverage::state(FitState& fit) {
-  // BackupAndRestore saves the model next, which must be the one to train further, whatever the callbacks'
-  // order.
-  take_out_of_model(fit);
   StateValue::Dict state;
   state.add("num_updates", num_updates_);
-  state.add("average", average_ ? StateValue(average_->save(fit.objects())) : StateValue());
+  // BackupAndRestore saves the model next, which must be the one to train further, whatever the callbacks'
+  // order: save() sees to that.
+  state.add("average", average_->save(fit.objects()));
   return state;
 }
 
 void ExponentialMovingAverage::restore(FitState& fit, const StateView& saved) {
-  is_in_model_ = false;
   num_updates_ = saved.at("num_updates").count();
-  average_.reset();
-  if (saved.at("average").is_none()) return;
-  average_ = std::make_unique<AveragedWeights>(fit.objects());
   average_->load(fit.objects(), saved.at("average"));
 }
 

@@ -64,14 +64,11 @@ class ExponentialMovingAverage : public Callback {
  private:
   double next_decay() const;
   void look_for_roll_backs(const FitState& state);
-  void put_into_model(FitState& state);
-  void take_out_of_model(FitState& state);
 
   ExponentialMovingAverageOptions options_;
-  std::unique_ptr<AveragedWeights> average_;  // null before the first update
+  std::unique_ptr<AveragedWeights> average_;
   int64_t num_updates_ = 0;
   int64_t num_roll_backs_ = 0;
-  bool is_in_model_ = false;
 };
 
 }  // namespace lockstep

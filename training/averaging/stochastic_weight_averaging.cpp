@@ -8,7 +8,7 @@
 namespace lockstep {
 
 StochasticWeightAveraging::StochasticWeightAveraging(const StochasticWeightAveragingOptions& options)
-    : options_(options) {
+    : options_(options), average_(std::make_unique<AveragedWeights>()) {
   const auto check = [](const char* what, int64_t value) {
     if (value < 1) {
       throw InvalidArgument(
@@ -35,12 +35,12 @@ void StochasticWeightAveraging::on_fit_begin(FitState& state) {
                                    state.epochs, " epochs, but got ", options_.start_epoch));
   }
   if (state.global_step > 0) {  // a fit that continues an earlier one
-    take_out_of_model(state);
+    average_->take_out_of_model(state.objects());
     return;
   }
-  average_.reset();
+  average_->clear();
   num_averaged_ = last_epoch_ = 0;
-  has_statistics_ = is_in_model_ = false;
+  has_statistics_ = false;
 }
 
 void StochasticWeightAveraging::on_step_begin(FitState& state) {
@@ -51,11 +51,7 @@ void StochasticWeightAveraging::on_step_begin(FitState& state) {
 void StochasticWeightAveraging::on_epoch_trained(FitState& state) {
   // An epoch that was saved during its validation is trained once, but comes here twice.
   if (is_counted(state.epoch) && last_epoch_ != state.epoch) {
-    if (average_) {
-      average_->update(state.objects(), 1 / static_cast<double>(num_averaged_ + 1), AveragedBuffers::kCopy);
-    } else {
-      average_ = std::make_unique<AveragedWeights>(state.objects());
-    }
+    average_->update(state.objects(), 1 / static_cast<double>(num_averaged_ + 1), AveragedBuffers::kCopy);
     ++num_averaged_;
     last_epoch_ = state.epoch;
     has_statistics_ = false;
@@ -64,7 +60,7 @@ void StochasticWeightAveraging::on_epoch_trained(FitState& state) {
 }
 
 void StochasticWeightAveraging::on_save_point(FitState& state) {
-  take_out_of_model(state);
+  average_->take_out_of_model(state.objects());
 }
 
 void StochasticWeightAveraging::on_fit_end(FitState& state) {
@@ -72,39 +68,26 @@ void StochasticWeightAveraging::on_fit_end(FitState& state) {
 }
 
 void StochasticWeightAveraging::put_into_model(FitState& state) {
-  if (!average_ || is_in_model_) return;
-  average_->swap(state.objects());
-  is_in_model_ = true;
+  if (!average_->put_into_model(state.objects())) return;
   if (!has_statistics_) state.update_batch_norm();
   has_statistics_ = true;
 }
 
-void StochasticWeightAveraging::take_out_of_model(FitState& state) {
-  if (!is_in_model_) return;
-  average_->swap(state.objects());
-  is_in_model_ = false;
-}
-
 StateValue StochasticWeightAveraging::state(FitState& fit) {
-  // BackupAndRestore saves the model next, which must be the one to train further, whatever the callbacks'
-  // order.
-  take_out_of_model(fit);
   StateValue::Dict state;
   state.add("num_averaged", num_averaged_);
   state.add("last_epoch", last_epoch_);
   state.add("has_statistics", has_statistics_);
-  state.add("average", average_ ? StateValue(average_->save(fit.objects())) : StateValue());
+  // BackupAndRestore saves the model next, which must be the one to train further, whatever the callbacks'
+  // order: save() sees to that.
+  state.add("average", average_->save(fit.objects()));
   return state;
 }
 
 void StochasticWeightAveraging::restore(FitState& fit, const StateView& saved) {
-  is_in_model_ = false;
   num_averaged_ = saved.at("num_averaged").count();
   last_epoch_ = saved.at("last_epoch").count();
   has_statistics_ = saved.at("has_statistics").truth();
-  average_.reset();
-  if (saved.at("average").is_none()) return;
-  average_ = std::make_unique<AveragedWeights>(fit.objects());
   average_->load(fit.objects(), saved.at("average"));
 }
 

@@ -59,14 +59,12 @@ class StochasticWeightAveraging : public Callback {
  private:
   bool is_counted(int64_t epoch) const;
   void put_into_model(FitState& state);
-  void take_out_of_model(FitState& state);
 
   StochasticWeightAveragingOptions options_;
-  std::unique_ptr<AveragedWeights> average_;  // null before the first counted epoch
+  std::unique_ptr<AveragedWeights> average_;
   int64_t num_averaged_ = 0;
   int64_t last_epoch_ = 0;       // the last epoch in the average
   bool has_statistics_ = false;  // whether its buffers are BatchNorm's statistics of these weights
-  bool is_in_model_ = false;
 };
 
 }  // namespace lockstep

@@ -15,12 +15,19 @@
 namespace lockstep {
 namespace {
 
-/// The loss of a step, of which every worker knows a part.
-double sum_over_workers(Strategy& strategy, double local) {
-  return strategy.reduce(
-      ReduceOp::kSum, strategy.distribute_values_from_function([&](const ValueContext& replica) {
-        return replica.replica_id_in_sync_group == strategy.first_local_replica() ? local : 0.0;
-      }));
+/// Returns the mean loss of a step. `local` is this worker's sum of losses and their number. A collective of
+/// the workers, with one exchange for both.
+double mean_over_workers(Strategy& strategy, const std::pair<double, double>& local) {
+  if (strategy.num_local_replicas() == strategy.num_replicas_in_sync()) return local.first / local.second;
+  const int first = strategy.first_local_replica();
+  const auto parts = strategy.distribute_values_from_function([&](const ValueContext& replica) {
+    const int index = replica.replica_id_in_sync_group - first;
+    const auto [sum, count] = index == 0 ? local : std::pair(0.0, 0.0);
+    const auto device = strategy.devices()[static_cast<size_t>(index)].torch_device();
+    return torch::tensor({sum, count}, torch::kDouble).to(device);
+  });
+  const auto total = strategy.reduce(ReduceOp::kSum, parts).cpu();
+  return total[0].item<double>() / total[1].item<double>();
 }
 
 }  // namespace
@@ -88,8 +95,8 @@ void LearningRateFinder::on_step_begin(FitState& state) {
 
 void LearningRateFinder::on_step_end(FitState& state) {
   const auto now = state.local_loss();
-  const double sum = sum_over_workers(state.strategy(), now.first - seen_.first);
-  const double loss = sum / sum_over_workers(state.strategy(), now.second - seen_.second);
+  const double loss =
+      mean_over_workers(state.strategy(), {now.first - seen_.first, now.second - seen_.second});
   seen_ = now;
   mean_ = options_.smoothing * mean_ + (1 - options_.smoothing) * loss;
   const auto count = static_cast<double>(sweep_.losses.size() + 1);

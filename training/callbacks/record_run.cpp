@@ -14,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_after(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
 }
 
 void RecordRun::on_fit_begin(FitState& state) {
-  fit_began_ = Clock::now();
+  training_began_.reset();
   if (!state.is_chief()) return;
   record_.start = RunStart::now();
   if (!options_.hosts.empty()) record_.start.hosts = options_.hosts;
@@ -50,6 +50,10 @@ void RecordRun::on_fit_begin(FitState& state) {
 
 void RecordRun::on_epoch_begin(FitState& state) {
   steps_.begin_epoch(state);
+  examples_before_ = state.examples;
+  if (training_began_) return;
+  training_began_ = Clock::now();
+  record_.totals.steps_before = state.global_step;
 }
 
 void RecordRun::on_step_end(FitState& state) {
@@ -60,7 +64,7 @@ void RecordRun::on_step_end(FitState& state) {
 }
 
 void RecordRun::on_epoch_end(FitState& state) {
-  record_.totals.images += state.examples;
+  record_.totals.images += state.examples - examples_before_;
   record_.totals.epochs = state.epoch;
   if (!csv_) return;
   record_.epochs.push_back(epoch_record(state, steps_.seconds()));
@@ -102,7 +106,9 @@ void RecordRun::finish(RunStatus status, const std::string& reason) {
   auto& totals = record_.totals;
   totals.status = status;
   totals.reason = reason;
-  totals.seconds = seconds_after(fit_began_);
+  const auto now = Clock::now();
+  totals.seconds = seconds_between(training_began_.value_or(now), now);
+  totals.start_up_seconds = seconds_between(options_.began, training_began_.value_or(now));
   if (!record_.steps.empty()) totals.steps = std::max(totals.steps, record_.steps.back().step);
   json_lines_->write(with_kind("end", metric_row(totals)));
   tensorboard_.end_session(status == RunStatus::kFailed ? SessionStatus::kFailure : SessionStatus::kSuccess);

@@ -33,6 +33,8 @@ struct RecordRunOptions {
   std::string examples = "images";
   /// Names of the hosts that train, shown in the report. If empty, only this process's host is shown.
   std::vector<std::string> hosts{};
+  /// When the program began, for RunTotals::start_up_seconds.
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };
 
 /// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (the start, steps,
@@ -77,11 +79,12 @@ class RecordRun : public Callback {
   RunPaths paths_;
   RecordRunOptions options_;
   RunRecord record_;
+  std::optional<std::chrono::steady_clock::time_point> training_began_;  // none before the first epoch
   std::optional<CsvLog> csv_;
   std::optional<JsonLinesLog> json_lines_;
   TensorBoard tensorboard_;
   StepRecorder steps_;
-  std::chrono::steady_clock::time_point fit_began_;
+  int64_t examples_before_ = 0;  // of this epoch, in an earlier process
 };
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-/// TensorBoard's HPARAMS tab reads a session's metrics only from the session's own event file, whatever
-/// folder --logdir names, so the validation results are repeated there.
+/// TensorBoard's HPARAMS tab does not find metrics in a folder next to the session's own, so the validation
+/// results are repeated there.
 std::string session_tag(const std::string& name) {
   return "hparams/" + name;
 }
@@ -60,7 +60,7 @@ void TensorBoard::add_step(const StepRecord& step) {
   const EventTime when{.step = step.step};
   if (step.loss) training_->scalar("step/loss", *step.loss, when);
   if (step.images_per_second) training_->scalar("step/images_per_second", *step.images_per_second, when);
-  training_->scalar("step/learning_rate", *step.learning_rate, when);
+  if (step.learning_rate) training_->scalar("step/learning_rate", *step.learning_rate, when);
 }
 
 void TensorBoard::on_epoch_end(FitState& state) {

@@ -38,8 +38,8 @@ class TensorBoard : public Callback {
   /// Ends the session as a success, unless keep_session() was called.
   void on_fit_end(FitState& state) override;
 
-  /// Writes a step that the caller has recorded; its learning_rate must be set. (on_step_end() records steps
-  /// on its own.)
+  /// Writes the loss, speed and learning rate of a step that the caller has recorded, each if it is set.
+  /// (on_step_end() records steps on its own.)
   void add_step(const StepRecord& step);
   /// Writes an image to the validation run. `png` is a whole PNG file.
   void add_validation_image(const std::string& tag, const std::vector<uint8_t>& png, int64_t step);

@@ -168,13 +168,16 @@ std::optional<Backup::Restored> Backup::restore() {
   const StateValue state = parse_checkpoint(loaded.files);
   loaded.files.clear();
   Restored restored{.progress = training_.restore(state, source), .path = loaded.path, .more = {}};
-  if (const auto more = StateView(state, source).find("more")) restored.more = more->value();
+  const StateView saved(state, source);
+  if (const auto more = saved.find("more")) restored.more = more->value();
   note(restored.progress);
   if (store_) {
     log(c10::str("resumes after step ", restored.progress.step, " from ", restored.path));
     const int64_t aside = store_->set_aside_after(restored.progress.step);
     if (aside > 0) log(c10::str("set aside ", aside, " later checkpoints in ", options_.folder));
   }
+  const auto configuration = saved.find("configuration");
+  if (options_.on_resume) options_.on_resume(configuration ? configuration->text() : "");
   return restored;
 }
 

@@ -40,6 +40,9 @@ struct BackupOptions {
   std::string resume = "auto";
   /// Text stored in every checkpoint, for the information of its readers.
   std::string configuration{};
+  /// Called by restore() with the `configuration` of the checkpoint that training resumes from, so that you
+  /// can say what has changed since. All workers call it.
+  std::function<void(const std::string& configuration)> on_resume{};
   /// Receives one line for each event that the user should know: the checkpoint that training resumes from, a
   /// damaged checkpoint, or one that could not be saved. Called by the thread that uses the backup. If null,
   /// lines go to stderr.

@@ -54,8 +54,8 @@ void MlflowLogger::on_epoch_begin(FitState& state) {
   MlflowRunOptions options = options_.run;
   if (!resumed_id_.empty()) options.id = resumed_id_;
   run_.emplace(options);
-  run_->remove_metrics_after(state.global_step);
-  run_->remove_tag(kStopReason);  // of the earlier process
+  if (!resumed_id_.empty()) run_->remove_metrics_after(state.global_step);  // these steps are trained again
+  run_->remove_tag(kStopReason);                                            // of the earlier process
   for (const auto& [name, value] : options_.parameters) run_->set_parameter(name, value);
 }
 
@@ -93,7 +93,7 @@ StateValue MlflowLogger::state(FitState&) {
 }
 
 void MlflowLogger::restore(FitState&, const StateView& saved) {
-  resumed_id_ = saved.at("run_id").text();
+  resume(saved.at("run_id").text());
 }
 
 }  // namespace lockstep

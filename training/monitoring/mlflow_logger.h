@@ -14,7 +14,8 @@
 namespace lockstep {
 
 struct MlflowLoggerOptions {
-  /// The folder and names of the run. With an id, the fit continues that run.
+  /// The folder and names of the run. With an id, the fit continues that run and appends to its metrics, as
+  /// MLflow's own client does.
   MlflowRunOptions run;
   std::vector<std::pair<std::string, std::string>> parameters{};
   int64_t log_every = 10;  ///< writes every `log_every`-th step
@@ -54,6 +55,10 @@ class MlflowLogger : public Callback {
   void set_parameters(std::vector<std::pair<std::string, std::string>> parameters) {
     options_.parameters = std::move(parameters);
   }
+  /// Makes the fit that has begun continue the run with this id from the fit's step on, as if
+  /// BackupAndRestore had resumed it: later steps of that run are removed, since they are trained again. For
+  /// loops that you write; call it after on_fit_begin(). Does nothing if `id` is empty.
+  void resume(std::string id) { resumed_id_ = std::move(id); }
   /// Makes on_fit_end() leave the run open, for instance to add artifacts; you then call finish().
   void keep_run() { ends_run_ = false; }
   /// Ends the run. A `reason`, if any, becomes the tag stop_reason. Does nothing if there is no open run.

@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/StringUtil.h>
 
+#include <optional>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -45,15 +46,28 @@ void PrometheusMetrics::on_epoch_begin(FitState& state) {
   metrics_->set_epoch(state.epoch);
   metrics_->set_learning_rate(state.learning_rate());
   steps_.begin_epoch(state);
-  // An epoch that was resumed midway begins with the totals of the earlier process.
-  counted_ = {.examples = state.examples, .seconds = state.seconds, .wait_seconds = state.wait_seconds};
+  // An epoch that was resumed midway begins with the totals of the earlier process. Waits since the last
+  // epoch, such as those of its validation, are not a part of training steps.
+  counted_ = totals_of(state);
+}
+
+PrometheusMetrics::Counted PrometheusMetrics::totals_of(const FitState& state) {
+  return {.examples = state.examples,
+          .seconds = state.seconds,
+          .wait_seconds = state.wait_seconds,
+          .replica_waits = state.strategy().extended().seconds_waited()};
 }
 
 void PrometheusMetrics::on_step_end(FitState& state) {
-  metrics_->add_steps({.examples = state.examples - counted_.examples,
-                       .seconds = state.seconds - counted_.seconds,
-                       .input_wait_seconds = state.wait_seconds - counted_.wait_seconds});
-  counted_ = {.examples = state.examples, .seconds = state.seconds, .wait_seconds = state.wait_seconds};
+  Counted totals = totals_of(state);
+  metrics_->add_steps({.examples = totals.examples - counted_.examples,
+                       .seconds = totals.seconds - counted_.seconds,
+                       .input_wait_seconds = totals.wait_seconds - counted_.wait_seconds});
+  for (size_t local = 0; local < totals.replica_waits.size(); ++local) {
+    metrics_->add_replica_wait(state.strategy().first_local_replica() + static_cast<int>(local),
+                               totals.replica_waits[local] - counted_.replica_waits[local]);
+  }
+  counted_ = std::move(totals);
   count_roll_backs(state);
   if (state.global_step % options_.log_every == 0) read_devices(state);
 }

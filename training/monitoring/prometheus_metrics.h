@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include "lockstep/training/callbacks/fit_records.h"
 #include "lockstep/training/reporting/prometheus/training_metrics.h"
@@ -17,8 +17,9 @@ struct PrometheusMetricsOptions {
 };
 
 /// Fills TrainingMetrics during a fit, so that Prometheus can watch it: steps, examples, speed, loss,
-/// learning rate, waits for input, memory of GPUs, the logs of each epoch, undone steps and restarts of the
-/// job. Every worker serves its own metrics. Pass it after callbacks that add to the logs.
+/// learning rate, waits for input and for other replicas, memory of GPUs, the logs of each epoch, undone
+/// steps and restarts of the job. Every worker serves its own metrics. Pass it after callbacks that add to
+/// the logs.
 ///
 /// Example:
 ///
@@ -37,13 +38,15 @@ class PrometheusMetrics : public Callback {
   void on_epoch_end(FitState& state) override;
 
  private:
-  /// Totals of the epoch that the metrics have counted.
+  /// Totals that the metrics have counted, of the epoch and, for replica_waits, of the strategy.
   struct Counted {
     int64_t examples = 0;
     double seconds = 0;
     double wait_seconds = 0;
+    std::vector<double> replica_waits;  // of each local replica
   };
 
+  static Counted totals_of(const FitState& state);
   void count_roll_backs(const FitState& state);
   void read_devices(const FitState& state);
 

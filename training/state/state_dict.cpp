@@ -99,8 +99,8 @@ std::vector<std::string> LoadReport::describe() const {
   return lines;
 }
 
-LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, const NamedTensors& tensors,
-                           const LoadStateOptions& options, int first_replica) {
+LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, int first_replica,
+                           const NamedTensors& tensors, const LoadStateOptions& options) {
   if (replicas.empty()) throw InvalidArgument("[load_state_dict] expected a module, but got none");
   const auto given = by_name(tensors, options.source);
   LoadReport report = compare(state_dict(*replicas[0]), given, tensors, options);
@@ -118,7 +118,7 @@ LoadReport load_state_dict(torch::nn::Module& module, const NamedTensors& tensor
                            const LoadStateOptions& options) {
   // A pointer without ownership: the caller may not hold the module by a shared_ptr.
   return load_state_dict(std::vector<ModulePointer>{ModulePointer(&module, [](torch::nn::Module*) {})},
-                         tensors, options);
+                         /*first_replica=*/0, tensors, options);
 }
 
 }  // namespace lockstep

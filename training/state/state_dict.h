@@ -49,17 +49,17 @@ struct LoadReport {
 LoadReport load_state_dict(torch::nn::Module& module, const NamedTensors& tensors,
                            const LoadStateOptions& options = {});
 
-/// Copies tensors into the module of every local replica, as above. Of a buffer that is summed over the
-/// replicas (see BufferAggregation), only replica 0 gets the value, and the others get 0. `first_replica` is
-/// the id of the first local replica.
-LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, const NamedTensors& tensors,
-                           const LoadStateOptions& options = {}, int first_replica = 0);
+/// Copies tensors into the module of every local replica, as above. `first_replica` is the id of the first of
+/// them, Strategy::first_local_replica(): of a buffer that is summed over the replicas (see
+/// BufferAggregation), only replica 0 gets the value, and the others get 0.
+LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, int first_replica,
+                           const NamedTensors& tensors, const LoadStateOptions& options = {});
 
 /// Copies tensors into every replica's module, as above.
 template <ModuleLike T>
 LoadReport load_state_dict(Mirrored<T>& model, const NamedTensors& tensors,
                            const LoadStateOptions& options = {}) {
-  return load_state_dict(module_pointers(model.local_values()), tensors, options, model.first_replica());
+  return load_state_dict(module_pointers(model.local_values()), model.first_replica(), tensors, options);
 }
 
 }  // namespace lockstep

@@ -224,7 +224,7 @@ TrainingProgress TrainingState::restore(const StateValue& state, const std::stri
                 std::to_string(format.count()) + ", of Lockstep " + view.at("lockstep").at("version").text());
   }
   const TrainingProgress progress = load_progress(view.at("progress"));
-  load_state_dict(model_, tensors_of(view.at("model")), {.source = source}, strategy_->first_local_replica());
+  load_state_dict(model_, strategy_->first_local_replica(), tensors_of(view.at("model")), {.source = source});
   load_optimizers(view.at("optimizers"), source);
   if (const auto orders = view.find("gradient_orders")) load_gradient_orders(*orders);
   if (!scalers_.empty()) load_scalers(view.at("scaler"));

@@ -79,7 +79,8 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       .program = "compare_strategies",
       .summary =
           "Compares strategies: trains the same steps under each, and shows speed, results and memory.",
-      .after = kExamples};
+      .after = kExamples,
+      .needs = {{"resume", {"backup-dir"}}}};
   table.flags = {
       {"Comparison", "strategies", "LIST",
        fmt::format(
@@ -259,7 +260,8 @@ int num_processes(const ComparedStrategy& strategy) {
 
 CompareCommandLine parse_compare_command_line(const std::vector<std::string>& arguments,
                                               const std::vector<std::string>& strategies) {
-  const Arguments given = parse_arguments(compare_flags(strategies), arguments);
+  const FlagTable table = compare_flags(strategies);
+  const Arguments given = parse_arguments(table, arguments);
   CompareCommandLine line;
   if (given.is_on("help")) {
     line.action = CompareAction::kHelp;
@@ -269,6 +271,7 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
     line.action = CompareAction::kVersion;
     return line;
   }
+  given.check_needs(table);
   CompareOptions& options = line.options;
   options.strategies = parse_strategies(given.list("strategies"), strategies);
   read_steps(given, options);
@@ -276,7 +279,6 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
   if (given.has("out") && options.out.empty()) given.refuse("out", "a folder");
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  given.require_together("resume", "backup-dir");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
   options.quiet = given.is_on("quiet");

@@ -1,8 +1,6 @@
 #include "lockstep/apps/compare_strategies/report/comparison_backup.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -13,6 +11,7 @@
 
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/files/part_sink.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
 
 namespace lockstep::apps {
@@ -28,11 +27,7 @@ std::string text_of(const SettingValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
   if (const auto* number = std::get_if<uint64_t>(&value)) return std::to_string(*number);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<double>(&value)) {
-    std::array<char, 32> digits{};  // the fewest that read back as the same number
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), *number).ptr;
-    return {digits.data(), end};
-  }
+  if (const auto* number = std::get_if<double>(&value)) return exact_number(*number);
   std::string list;
   if (const auto* items = std::get_if<std::vector<std::string>>(&value))
     for (const auto& item : *items) list += (list.empty() ? "" : ",") + item;

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
+#include <numeric>
 #include <variant>
 
 #include "lockstep/apps/compare_strategies/trials/measured_clicks.h"
@@ -48,10 +49,8 @@ void measure_training(const CompareOptions& options) {
 }
 
 double mean_seconds_waited(Strategy& strategy) {
-  const auto waited = strategy.run([](ReplicaContext& replica) { return replica.seconds_waited(); });
-  double sum = 0;
-  for (const double seconds : waited.local_values()) sum += seconds;
-  return sum / static_cast<double>(waited.local_values().size());
+  const auto waited = strategy.extended().seconds_waited();
+  return std::accumulate(waited.begin(), waited.end(), 0.0) / static_cast<double>(waited.size());
 }
 
 std::vector<double> doubles_of(const std::vector<torch::Tensor>& tensors) {

@@ -9,6 +9,17 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 
 namespace lockstep::apps {
+namespace {
+
+/// Returns whether files cannot give one of the flags that another needs.
+bool files_lack(const FlagNeed& need, const FlagTable& table) {
+  return std::any_of(need.others.begin(), need.others.end(), [&](const std::string& other) {
+    const Flag* flag = find_flag(table, other);
+    return flag != nullptr && !is_read_from_files(*flag);
+  });
+}
+
+}  // namespace
 
 int64_t Arguments::integer(const std::string& flag, const IntegerRange& range, int64_t otherwise) const {
   return has(flag) ? parse_integer(spelling(flag), text(flag), range) : otherwise;
@@ -70,11 +81,6 @@ void Arguments::refuse_together(const std::string& flag, const std::string& reas
   throw UsageError(fmt::format("{}{}: {}", spelling(flag), is_switch ? "" : " " + text(flag), reason));
 }
 
-void Arguments::require_together(const std::string& flag, const std::string& other) const {
-  if (!has(flag) || text(flag) == "false" || has(other)) return;
-  refuse_together(flag, fmt::format("expected --{} with it", other));
-}
-
 Origin Arguments::origin(const std::string& flag) const {
   return has(flag) ? given_.at(flag).origin : Origin{};
 }
@@ -92,14 +98,29 @@ void Arguments::add(const ConfigurationFile& file, const FlagTable& table) {
     if (has(other)) texts.erase(flag);
   }
   for (const auto& [flag, other] : table.dependents) {
-    const Flag* decider = find_flag(table, other);
-    const bool is_given_anew = decider != nullptr && decider->role != FlagRole::kSetting;
     const auto its = file.texts.find(other);
-    const bool is_changed = has(other) && its != file.texts.end() && text(other) != its->second;
-    if (is_changed || (is_given_anew && !has(other))) texts.erase(flag);
+    if (has(other) && its != file.texts.end() && text(other) != its->second) texts.erase(flag);
   }
   for (const auto& [flag, text] : texts) {
     given_.emplace(flag, Given{.text = text, .origin = {.kind = OriginKind::kFile, .name = file.path}});
+  }
+  for (const auto& need : table.needs) {
+    if (origin(need.flag).kind != OriginKind::kFile || !lacks_others(need)) continue;
+    const bool had_one = std::any_of(need.others.begin(), need.others.end(),
+                                     [&](const std::string& other) { return file.texts.contains(other); });
+    if (had_one || files_lack(need, table)) given_.erase(need.flag);
+  }
+}
+
+bool Arguments::lacks_others(const FlagNeed& need) const {
+  return std::none_of(need.others.begin(), need.others.end(),
+                      [&](const std::string& other) { return has(other); });
+}
+
+void Arguments::check_needs(const FlagTable& table) const {
+  for (const auto& need : table.needs) {
+    if (!has(need.flag) || text(need.flag) == "false" || !lacks_others(need)) continue;
+    refuse_together(need.flag, fmt::format("expected --{} with it", fmt::join(need.others, " or --")));
   }
 }
 

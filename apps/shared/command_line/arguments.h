@@ -52,8 +52,6 @@ class Arguments {
   [[noreturn]] void refuse(const std::string& flag, const std::string& expected) const;
   /// Throws: "--flag text: `reason`", for a valid value that conflicts with another flag.
   [[noreturn]] void refuse_together(const std::string& flag, const std::string& reason) const;
-  /// Throws if `flag` was given (and is not off) but `other` was not.
-  void require_together(const std::string& flag, const std::string& other) const;
 
   /// Returns the origin of the flag's value; kDefault if it was not given.
   Origin origin(const std::string& flag) const;
@@ -61,15 +59,20 @@ class Arguments {
   std::map<std::string, Origin> origins() const;
   /// Adds the file's values for flags that the command line does not give. Drops a value of the file if the
   /// command line gives an alternative to it; if the command line changes the value that it depends on; or if
-  /// it depends on a flag that files cannot give and the command line does not.
+  /// it needs one of several flags and none of them is left, either for these reasons or because files
+  /// cannot give it.
   void add(const ConfigurationFile& file, const FlagTable& table);
   /// Throws if two alternatives of the table were given.
   void check_alternatives(const FlagTable& table) const;
+  /// Throws if a flag was given (and is not off) without any of those that the table says it needs.
+  void check_needs(const FlagTable& table) const;
 
   /// Returns the arguments without a flag, as many as the table names.
   const std::vector<std::string>& operands() const { return operands_; }
 
  private:
+  bool lacks_others(const FlagNeed& need) const;
+
   friend Arguments parse_arguments(const FlagTable& table, const std::vector<std::string>& arguments);
 
   struct Given {

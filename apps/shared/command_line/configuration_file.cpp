@@ -1,9 +1,7 @@
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/bounded_json.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep::apps {
 namespace {
@@ -74,13 +73,6 @@ std::string joined(const std::vector<std::string>& texts, const std::string& bet
   return text;
 }
 
-/// Returns the fewest digits that read back as the same number.
-std::string shortest_text(double value) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end};
-}
-
 std::string list_text(const Place& place, const json& value) {
   const bool is_list =
       value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), [](const json& piece) {
@@ -102,7 +94,7 @@ std::string flag_text(const Place& place, const Flag& flag, const json& value) {
   }
   if (flag.value == "X") {
     if (!value.is_number()) refuse_json(place, "a number", value);
-    return value.is_number_float() ? shortest_text(value.get<double>()) : value.dump();
+    return value.is_number_float() ? exact_number(value.get<double>()) : value.dump();
   }
   if (flag.value == "LIST") return list_text(place, value);
   if (!value.is_string()) refuse_json(place, "a text", value);
@@ -163,7 +155,7 @@ ConfigurationFile read_values(const std::string& path, const FlagTable& table, c
     if (value->is_null()) continue;
     const Flag& flag = *find_flag(table, name);
     const std::string text = flag_text(place, flag, *value);
-    if (flag.role == FlagRole::kSetting) file.texts[name] = text;
+    if (is_read_from_files(flag)) file.texts[name] = text;
   }
   return file;
 }

@@ -7,9 +7,10 @@ namespace lockstep::apps {
 
 /// How configuration files treat a flag's value.
 enum class FlagRole {
-  kSetting,  ///< written to files and read from them
-  kProcess,  ///< belongs to one run or one process: written, but not read
-  kAction,   ///< makes the program do something else: neither written nor read
+  kSetting,    ///< decides the result of a run: written to files and read from them
+  kOperation,  ///< written and read, too, but the result is the same: how often to save, for example
+  kProcess,    ///< belongs to one run or one process: written, but not read
+  kAction,     ///< makes the program do something else: neither written nor read
 };
 
 /// One flag of a program.
@@ -22,10 +23,21 @@ struct Flag {
   FlagRole role = FlagRole::kSetting;
 };
 
+/// Returns whether configuration files give the flag's value to later runs.
+inline bool is_read_from_files(const Flag& flag) {
+  return flag.role == FlagRole::kSetting || flag.role == FlagRole::kOperation;
+}
+
 /// Two related flags; names are without dashes.
 struct FlagPair {
   std::string flag;
   std::string other;
+};
+
+/// A flag that has an effect only with certain others; names are without dashes.
+struct FlagNeed {
+  std::string flag;
+  std::vector<std::string> others;  ///< at least one of them must be given
 };
 
 /// The command line of a program. Groups are listed in the order of their first flags.
@@ -39,6 +51,9 @@ struct FlagTable {
   std::string after;                   ///< end of the --help text: examples, exit codes
   std::vector<FlagPair> alternatives;  ///< at most one flag of each pair may be given
   std::vector<FlagPair> dependents;    ///< the meaning of `flag` depends on the value of `other`
+  /// A configuration file may give such a flag although it cannot give any of the others, because those
+  /// belong to one run (FlagRole::kProcess): Arguments::add() then leaves it out.
+  std::vector<FlagNeed> needs;
 };
 
 /// Returns the flags of every program: --help and --version.

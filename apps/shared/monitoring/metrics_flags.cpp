@@ -17,14 +17,25 @@ std::vector<Flag> metrics_flags() {
       {"Run", "metrics-address", "ADDRESS",
        "Address to serve them on; 0.0.0.0 lets every machine read them, without a password",
        defaults.metrics_address, FlagRole::kProcess},
+      {"Run", "mlflow-dir", "DIR",
+       "Record the run for MLflow in a folder that many runs share, for `mlflow ui --backend-store-uri DIR`",
+       "", FlagRole::kProcess},
   };
 }
 
 void read_metrics(const Arguments& given, MetricsChoice& choice) {
   choice.metrics_port = given.integer("metrics-port", kPorts, choice.metrics_port);
-  given.require_together("metrics-address", "metrics-port");
   choice.metrics_address = given.text("metrics-address", choice.metrics_address);
   if (choice.metrics_address.empty()) given.refuse("metrics-address", "an address of this machine");
+  choice.mlflow_dir = given.text("mlflow-dir", "");
+  if (given.has("mlflow-dir") && choice.mlflow_dir.empty()) given.refuse("mlflow-dir", "a folder");
+}
+
+settings::NamedValues metrics_values(const MetricsChoice& choice) {
+  const bool is_served = choice.metrics_port >= 0;
+  return {{"metrics-port", settings::where(is_served, choice.metrics_port)},
+          {"metrics-address", settings::where(is_served, choice.metrics_address)},
+          {"mlflow-dir", settings::text(choice.mlflow_dir)}};
 }
 
 }  // namespace lockstep::apps

@@ -4,12 +4,16 @@
 
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/flag_table.h"
+#include "lockstep/apps/shared/command_line/setting_values.h"
 #include "lockstep/apps/shared/monitoring/metrics_choice.h"
 
 namespace lockstep::apps {
 
-/// Returns the flags --metrics-port and --metrics-address.
+/// Returns the flags --metrics-port, --metrics-address and --mlflow-dir.
 std::vector<Flag> metrics_flags();
+
+/// Returns the values of these flags for a run's configuration.
+settings::NamedValues metrics_values(const MetricsChoice& choice);
 
 /// Sets the choice from a program's arguments. Throws UsageError naming the flag, the expected and the given
 /// value.

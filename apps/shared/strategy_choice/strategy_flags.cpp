@@ -37,19 +37,22 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        fmt::format("{}", defaults.replicas_per_device)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
-       defaults.cross_device_ops},
+       defaults.cross_device_ops, FlagRole::kOperation},
       {"Strategy", "communication-timeout", "N",
        "Seconds that a replica waits for the others. Then it fails with an error that names them",
-       fmt::format("{}", defaults.communication_timeout_seconds)},
+       fmt::format("{}", defaults.communication_timeout_seconds), FlagRole::kOperation},
       {"Strategy", "threads", "N",
-       "Threads that the operators of each replica use (default: cores / replicas)"},
+       "Threads that the operators of each replica use (default: cores / replicas)", "",
+       FlagRole::kOperation},
       {"Strategy", "worker-hosts", "LIST",
        "host:port of each worker process, with --task-index (default: the cluster of TF_CONFIG, "
-       "torchrun, Kubernetes, srun or mpirun, whichever is found first)"},
+       "torchrun, Kubernetes, srun or mpirun, whichever is found first)",
+       "", FlagRole::kOperation},
       {"Strategy", "task-index", "N", "Number of this process among --worker-hosts, counted from 0", "",
        FlagRole::kProcess},
-      {"Strategy", "communication", "NAME", "How workers communicate: auto, ring (Gloo) or nccl",
-       defaults.communication},
+      {"Strategy", "communication", "NAME",
+       "How workers communicate: auto, ring (Gloo), exchange (shared memory on one machine) or nccl",
+       defaults.communication, FlagRole::kOperation},
       {"Strategy", "gradient-compression", "NAME",
        "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",
        defaults.gradient_compression},
@@ -75,7 +78,8 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   }
   choice.worker_hosts = given.list("worker-hosts");
   choice.task_index = static_cast<int>(given.integer("task-index", kTasks, choice.task_index));
-  choice.communication = given.name("communication", {"auto", "ring", "nccl"}, choice.communication);
+  choice.communication =
+      given.name("communication", {"auto", "ring", "exchange", "nccl"}, choice.communication);
   choice.gradient_compression =
       given.name("gradient-compression", {"none", "float16", "bfloat16"}, choice.gradient_compression);
   choice.threads = static_cast<int>(given.integer("threads", kThreads, choice.threads));

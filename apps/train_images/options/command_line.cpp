@@ -21,6 +21,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
   } else {
     if (given.has("config")) given.add(read_configuration_file(given.text("config"), table), table);
     given.check_alternatives(table);
+    given.check_needs(table);
     read_strategy(given, strategies, line.options);
     read_data(given, line.options);
     read_model(given, line.options);

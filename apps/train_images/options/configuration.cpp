@@ -108,6 +108,16 @@ std::string optimizer_text(const TrainOptions& options) {
   return text;
 }
 
+/// Returns nothing if the weights are not averaged.
+std::string averaging_text(const TrainOptions& options) {
+  if (options.ema > 0) return fmt::format("exponential moving average, decay {}", options.ema);
+  if (options.swa_start == 0) return "";
+  const std::string rate = options.swa_learning_rate > 0
+                               ? fmt::format(", learning rate {} then", options.swa_learning_rate)
+                               : std::string();
+  return fmt::format("mean over the epochs from {} on{}", options.swa_start, rate);
+}
+
 /// Returns advice if an epoch has so few steps that a smaller batch learns more from the same images.
 std::string few_steps_hint(const ResolvedRun& run) {
   constexpr int64_t kTooFew = 32;
@@ -155,6 +165,8 @@ std::string configuration_text(const ResolvedRun& run) {
   if (run.options.cuda_graph) text += row("CUDA graph", "of each step, replayed after a few calls");
   text += row("optimizer", optimizer_text(run.options));
   text += row("learning rate", learning_rate_text(run));
+  if (const std::string averaging = averaging_text(run.options); !averaging.empty())
+    text += row("weights' average", averaging);
   text += row("seed", fmt::format("{}", run.options.seed));
   if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
   if (!run.options.mlflow_dir.empty()) text += row("MLflow's store", run.options.mlflow_dir);

@@ -24,6 +24,7 @@ struct ResolvedRun {
   int num_replicas = 1;
   int threads = 0;  ///< threads per replica
   int64_t num_parameters = 0;
+  std::vector<std::string> changed_settings;  ///< since the checkpoint that this process resumes from
 };
 
 /// The file in the run directory that lists ResolvedRun::skipped.

@@ -41,7 +41,7 @@ std::vector<Flag> data_flags() {
       {"Data", "image-cache", "PLACE",
        "Where to keep the images of a folder: host, or device, which also keeps a copy on each device, "
        "so that each step copies indices only",
-       image_cache_name(defaults.image_cache)},
+       image_cache_name(defaults.image_cache), FlagRole::kOperation},
   };
 }
 
@@ -85,7 +85,7 @@ std::vector<Flag> training_flags() {
       {"Training", "accumulate-steps", "N",
        "Compute each step in N pieces, one after another, so that a larger batch fits into memory. The "
        "result is the same",
-       number(defaults.accumulate_steps)},
+       number(defaults.accumulate_steps), FlagRole::kOperation},
       {"Training", "early-stopping", "N",
        "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},
@@ -97,10 +97,12 @@ std::vector<Flag> training_flags() {
        precision_name(defaults.precision)},
       {"Training", "cuda-graph", "",
        "On GPUs, capture a step as a CUDA graph once and replay it. Results stay the same. Small "
-       "batches become faster, because the host has less to do"},
+       "batches become faster, because the host has less to do",
+       "", FlagRole::kOperation},
       {"Training", "no-cudnn-benchmark", "",
        "Let cuDNN choose convolution algorithms by rules instead of measurements, so that runs with "
-       "equal seeds are more likely to be equal. For processes with one GPU"},
+       "equal seeds are more likely to be equal. For processes with one GPU",
+       "", FlagRole::kOperation},
       {"Training", "optimizer", "NAME", "adam, adamw or sgd", optimizer_name(defaults.optimizer)},
       {"Training", "learning-rate", "X", "Learning rate", number(defaults.learning_rate)},
       {"Training", "learning-rate-schedule", "NAME",
@@ -124,6 +126,15 @@ std::vector<Flag> training_flags() {
       {"Training", "momentum", "X", "Momentum of sgd", number(defaults.momentum)},
       {"Training", "clip-norm", "X",
        "Scale gradients down if their norm over all parameters exceeds X (default: no limit)"},
+      {"Training", "ema", "X",
+       "Test, record and end with an exponential moving average of the weights, X times the earlier average "
+       "and (1 - X) times the weights of each step, 0.999 for example. The first steps use a smaller X "
+       "(default: none)"},
+      {"Training", "swa-start", "N",
+       "Stochastic weight averaging: end with the mean of the weights at the end of epoch N and of each "
+       "later one, and use it in the last test (default: none)"},
+      {"Training", "swa-learning-rate", "X",
+       "Learning rate from epoch --swa-start on, instead of the schedule's"},
       {"Training", "init-weights", "PATH",
        "Start with the weights in a file. Takes those whose names and shapes fit, and lists the "
        "others. The optimizer starts from scratch"},
@@ -146,11 +157,10 @@ std::vector<Flag> record_flags() {
        "Record the run in a new folder: config.json, metrics, TensorBoard files, checkpoints and "
        "report.html",
        "", FlagRole::kProcess},
-      {"Run", "log-every", "N", "Record metrics in --run-dir every N steps", number(defaults.log_every)},
-      {"Run", "profile", "N", "Record a profile of N steps in --run-dir (default: none)"},
-      {"Run", "mlflow-dir", "DIR",
-       "Record the run for MLflow in a folder that many runs share, for `mlflow ui --backend-store-uri DIR`",
-       "", FlagRole::kProcess},
+      {"Run", "log-every", "N", "Record metrics in --run-dir and --mlflow-dir every N steps",
+       number(defaults.log_every), FlagRole::kOperation},
+      {"Run", "profile", "N", "Record a profile of N steps in --run-dir (default: none)", "",
+       FlagRole::kOperation},
       {"Run", "find-learning-rate", "",
        "Instead of training, try 100 rising learning rates, one step each, and suggest one; --run-dir gets a "
        "plot, learning_rate.html",
@@ -164,10 +174,11 @@ std::vector<Flag> record_flags() {
        "", FlagRole::kProcess},
       {"Run", "save-every", "TIME",
        "How often to save to --backup-dir: epoch, 3 epochs, 500 steps or 10 minutes, for example",
-       defaults.save_every},
+       defaults.save_every, FlagRole::kOperation},
       {"Run", "shard-backup", "",
        "Let each of several workers write a part of a checkpoint. --backup-dir must be on a file "
-       "system that all workers share"},
+       "system that all workers share",
+       "", FlagRole::kOperation},
       {"Run", "resume", "FROM",
        "auto resumes from the newest complete checkpoint in --backup-dir, if there is one. never "
        "starts over. Or the path of a checkpoint, or of a folder of checkpoints",
@@ -175,14 +186,14 @@ std::vector<Flag> record_flags() {
       {"Run", "check-replicas", "N",
        "Compare the parameters and optimizer states of all replicas bit by bit every N steps; 0 never "
        "does",
-       number(defaults.check_replicas)},
+       number(defaults.check_replicas), FlagRole::kOperation},
       {"Run", "on-not-finite", "ACTION",
        "What to do if a loss, a parameter or an optimizer state becomes NaN or infinite. stop ends "
        "with an error. skip checks after every step and undoes the step. roll_back checks every 100 "
        "steps and at the end of the epoch, and undoes all steps since the last check",
        not_finite_name(defaults.on_not_finite)},
       retryable_exit_code_flag(),
-      {"Run", "quiet", "", "Print errors only"},
+      {"Run", "quiet", "", "Print errors only", "", FlagRole::kOperation},
   };
 }
 
@@ -219,7 +230,8 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
       .after = kExamples,
       .alternatives = {{"devices", "replicas"},
                        {"replicas-per-device", "replicas"},
-                       {"global-batch-size", "per-replica-batch-size"}},
+                       {"global-batch-size", "per-replica-batch-size"},
+                       {"ema", "swa-start"}},
       .dependents = {{"image-size", "model"},
                      {"head", "model"},
                      {"sync-batch-norm", "model"},
@@ -227,13 +239,15 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                      {"momentum", "optimizer"},
                      {"schedule-step-epochs", "learning-rate-schedule"},
                      {"schedule-factor", "learning-rate-schedule"},
-                     {"base-batch-size", "scale-learning-rate"},
-                     {"log-every", "run-dir"},
-                     {"metrics-address", "metrics-port"},
-                     {"profile", "run-dir"},
-                     {"save-every", "backup-dir"},
-                     {"shard-backup", "backup-dir"},
-                     {"resume", "backup-dir"}}};
+                     {"base-batch-size", "scale-learning-rate"}},
+      .needs = {{"strict", {"init-weights"}},
+                {"swa-learning-rate", {"swa-start"}},
+                {"log-every", {"run-dir", "mlflow-dir"}},
+                {"metrics-address", {"metrics-port"}},
+                {"profile", {"run-dir"}},
+                {"save-every", {"backup-dir"}},
+                {"shard-backup", {"backup-dir"}},
+                {"resume", {"backup-dir"}}}};
   append(table.flags, data_flags());
   append(table.flags, model_flags());
   append(table.flags, training_flags());

@@ -61,6 +61,14 @@ void read_schedule(const Arguments& given, TrainOptions& options) {
   }
 }
 
+void read_averaging(const Arguments& given, TrainOptions& options) {
+  if (given.has("ema")) options.ema = given.factor("ema", 0);
+  options.swa_start = given.integer("swa-start", kCounts, options.swa_start);
+  if (options.swa_start > options.epochs)
+    given.refuse_together("swa-start", fmt::format("expected at most the {} of --epochs", options.epochs));
+  if (given.has("swa-learning-rate")) options.swa_learning_rate = given.positive("swa-learning-rate", 0);
+}
+
 }  // namespace
 
 void read_data(const Arguments& given, TrainOptions& options) {
@@ -116,22 +124,18 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);
   read_schedule(given, options);
+  read_averaging(given, options);
   options.seed = given.seed("seed", options.seed);
   options.init_weights = given.text("init-weights", "");
   if (given.has("init-weights") && options.init_weights.empty()) given.refuse("init-weights", "a file");
-  given.require_together("strict", "init-weights");
   options.strict = given.is_on("strict");
 }
 
 void read_record(const Arguments& given, TrainOptions& options) {
   options.run_dir = given.text("run-dir", "");
   if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
-  given.require_together("log-every", "run-dir");
-  given.require_together("profile", "run-dir");
   options.log_every = given.integer("log-every", kCounts, options.log_every);
   options.profile = given.integer("profile", kProfiledSteps, options.profile);
-  options.mlflow_dir = given.text("mlflow-dir", "");
-  if (given.has("mlflow-dir") && options.mlflow_dir.empty()) given.refuse("mlflow-dir", "a folder");
   options.find_learning_rate = given.is_on("find-learning-rate");
   options.fast_dev_run = given.is_on("fast-dev-run");
   if (options.find_learning_rate && options.fast_dev_run)
@@ -149,15 +153,12 @@ void read_backup(const Arguments& given, TrainOptions& options) {
                                                         options.on_not_finite);
   options.backup_dir = given.text("backup-dir", "");
   if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  given.require_together("save-every", "backup-dir");
-  given.require_together("resume", "backup-dir");
   options.save_every = given.text("save-every", options.save_every);
   try {
     SaveInterval::parse(options.save_every);
   } catch (const InvalidArgument&) {
     given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
   }
-  given.require_together("shard-backup", "backup-dir");
   options.shard_backup = given.is_on("shard-backup");
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");

@@ -93,6 +93,7 @@ void shorten(TrainOptions& options) {
   };
   options.epochs = 1;
   options.warmup_epochs = std::min(options.warmup_epochs, 1.0);
+  options.swa_start = std::min<int64_t>(options.swa_start, 1);
   options.steps_per_epoch = at_most(options.steps_per_epoch, kSteps);
   options.limit_test = at_most(options.limit_test, kSteps * options.global_batch_size);
   // So that what happens every so many steps happens at all.

@@ -68,7 +68,10 @@ struct TrainOptions : StrategyChoice, MetricsChoice {
   double schedule_factor = 0.1;  ///< for step and reduce_on_plateau: factor of each decay
   bool scale_learning_rate = false;
   int64_t base_batch_size = 32;
-  double clip_norm = 0;  ///< maximum norm of the gradients over all parameters; 0: no limit
+  double ema = 0;         ///< decay of the moving average of the weights; 0: none
+  int64_t swa_start = 0;  ///< first epoch whose weights stochastic weight averaging counts, from 1; 0: none
+  double swa_learning_rate = 0;  ///< from epoch swa_start on; 0: that of the schedule
+  double clip_norm = 0;          ///< maximum norm of the gradients over all parameters; 0: no limit
   uint64_t seed = 1;
   std::string init_weights;  ///< file of initial weights; empty: none
   bool strict = false;       ///< init_weights must match completely
@@ -77,7 +80,6 @@ struct TrainOptions : StrategyChoice, MetricsChoice {
   std::string run_dir;     ///< folder for the record of the run; empty: none
   int64_t log_every = 10;  ///< record every so many steps
   int64_t profile = 0;     ///< number of steps to profile
-  std::string mlflow_dir;  ///< folder of an MLflow file store for the run; empty: none
   /// Instead of a training: losses at rising learning rates, with a suggestion.
   bool find_learning_rate = false;
   bool fast_dev_run = false;  ///< a few steps of everything, which leave nothing behind but run_dir

@@ -4,6 +4,7 @@
 
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
+#include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -56,20 +57,20 @@ NamedValues training_values(const TrainOptions& options) {
           {"base-batch-size", where(options.scale_learning_rate, options.base_batch_size)},
           {"momentum", where(options.optimizer == OptimizerKind::kSgd, options.momentum)},
           {"clip-norm", where(options.clip_norm > 0, options.clip_norm)},
+          {"ema", where(options.ema > 0, options.ema)},
+          {"swa-start", count(options.swa_start)},
+          {"swa-learning-rate", where(options.swa_learning_rate > 0, options.swa_learning_rate)},
           {"init-weights", text(options.init_weights)},
           {"strict", where(!options.init_weights.empty(), options.strict)},
           {"seed", options.seed}};
 }
 
 NamedValues record_values(const TrainOptions& options) {
-  const bool is_recorded = !options.run_dir.empty();
+  const bool is_recorded = !options.run_dir.empty() || !options.mlflow_dir.empty();
   const bool is_saved = !options.backup_dir.empty();
   return {{"run-dir", text(options.run_dir)},
           {"log-every", where(is_recorded, options.log_every)},
           {"profile", count(options.profile)},
-          {"mlflow-dir", text(options.mlflow_dir)},
-          {"metrics-port", where(options.metrics_port >= 0, options.metrics_port)},
-          {"metrics-address", where(options.metrics_port >= 0, options.metrics_address)},
           {"check-replicas", options.check_replicas},
           {"backup-dir", text(options.backup_dir)},
           {"save-every", where(is_saved, options.save_every)},
@@ -91,7 +92,7 @@ Setting color_setting() {
 
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
   return settings::with_origins({data_values(options), model_values(options), training_values(options),
-                                 record_values(options), strategy_values(options)},
+                                 record_values(options), metrics_values(options), strategy_values(options)},
                                 origins);
 }
 
@@ -108,6 +109,7 @@ std::vector<Setting> resolved_settings(const ResolvedRun& run) {
           {"global-batch-size", run.plan.global_batch_size, {}},
           {"steps-per-epoch", run.plan.steps_per_epoch, {}},
           {"learning-rate", run.plan.learning_rate, {}},
+          {"settings-changed-on-resume", list(run.changed_settings), {}},
           color_setting()};
 }
 

@@ -16,7 +16,8 @@ namespace lockstep::apps {
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins);
 
 /// Returns the values that were resolved on this machine: strategy, replicas, images, steps, initial learning
-/// rate, and whether output is coloured, which NO_COLOR decides if it is set.
+/// rate, settings that changed when it resumed, and whether output is coloured, which NO_COLOR decides if it
+/// is set.
 std::vector<Setting> resolved_settings(const ResolvedRun& run);
 
 /// Returns the config.json of a run; --config repeats the run with it.

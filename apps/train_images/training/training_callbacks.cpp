@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "lockstep/training/averaging/exponential_moving_average.h"
+#include "lockstep/training/averaging/stochastic_weight_averaging.h"
 #include "lockstep/training/callbacks/divergence_check.h"
 #include "lockstep/training/callbacks/early_stopping.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
@@ -40,6 +42,19 @@ void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks&
   callbacks.push_back(constant_schedule(rate, {.warmup_steps = warmup_steps}));
 }
 
+void add_averaging(const TrainOptions& options, Callbacks& callbacks) {
+  if (options.ema > 0) {
+    // Few steps are enough for a small data set, and an average must forget the initial weights by then.
+    callbacks.push_back(std::make_shared<ExponentialMovingAverage>(
+        ExponentialMovingAverageOptions{.decay = options.ema, .warm_up = true}));
+  }
+  if (options.swa_start > 0) {
+    StochasticWeightAveragingOptions averaging{.start_epoch = options.swa_start};
+    if (options.swa_learning_rate > 0) averaging.learning_rate = options.swa_learning_rate;
+    callbacks.push_back(std::make_shared<StochasticWeightAveraging>(averaging));
+  }
+}
+
 }  // namespace
 
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
@@ -52,6 +67,7 @@ Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
         std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = options.check_replicas}));
   }
   add_schedule(options, plan, callbacks);
+  add_averaging(options, callbacks);
   if (options.early_stopping > 0) {
     callbacks.push_back(
         std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = options.early_stopping}));

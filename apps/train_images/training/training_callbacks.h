@@ -11,9 +11,9 @@
 
 namespace lockstep::apps {
 
-/// Returns the callbacks that the options select: learning rates, early stopping, the NaN guard, checkpoints
-/// and the profiler. `paths` are those of the run's directory, which only worker 0 writes to; none if the run
-/// is not recorded. `log` receives the lines of the NaN guard.
+/// Returns the callbacks that the options select: the NaN guard, learning rates, averages of the weights,
+/// early stopping, checkpoints and the profiler. `paths` are those of the run's directory, which only worker
+/// 0 writes to; none if the run is not recorded. `log` receives the lines of the NaN guard.
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
                              const std::optional<RunPaths>& paths,
                              std::function<void(const std::string&)> log);

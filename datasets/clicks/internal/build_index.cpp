@@ -13,8 +13,7 @@ namespace {
 /// The decompressed copy of a file.
 class CopiedRows {
  public:
-  CopiedRows(const std::string& source, const std::string& path, bool is_sole)
-      : source_(source), path_(path), file_(path, is_sole) {}
+  CopiedRows(const std::string& path, bool is_sole) : path_(path), file_(path, is_sole) {}
 
   void append(std::string_view bytes) {
     attempt([&] { file_.append(bytes); });
@@ -25,18 +24,16 @@ class CopiedRows {
   }
 
  private:
-  /// A disk that is full would be full for every later attempt, too, after as long a time.
   template <typename Act>
   void attempt(const Act& act) {
     try {
       act();
     } catch (const std::system_error& error) {
-      throw DataError(source_ + ": its decompressed rows do not fit: " + error.what() + " after " +
-                      std::to_string(file_.size()) + " bytes; choose an index folder with more room");
+      throw std::system_error(error.code(), "cannot write more than " + std::to_string(file_.size()) +
+                                                " bytes of '" + path_ + "'");
     }
   }
 
-  const std::string source_;
   const std::string path_;
   NewFile file_;
 };
@@ -72,7 +69,7 @@ void build_index(const ClickFileOptions& options, const FileVersion& source, con
   RowsCopy copy;
   std::unique_ptr<CopiedRows> rows;
   if (!rows_path.empty()) {
-    rows = std::make_unique<CopiedRows>(options.path, rows_path, index.is_sole());
+    rows = std::make_unique<CopiedRows>(rows_path, index.is_sole());
     copy = {.append = [&](std::string_view bytes) { rows->append(bytes); },
             .finish = [&] { return rows->finish(); }};
   }

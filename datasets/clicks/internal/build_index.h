@@ -25,8 +25,8 @@ std::string write_index(const ClickFileOptions& options, const FileVersion& sour
                         RowIndexWriter& writer);
 
 /// Writes a whole index into `index`, and if `rows_path` is not empty, the decompressed rows into that file.
-/// Throws DataError as write_index() does, also if the decompressed rows cannot be written; std::system_error
-/// if the index cannot.
+/// Throws DataError as write_index() does, and std::system_error naming the file if the index or the rows
+/// cannot be written, for instance because the disk is full.
 void build_index(const ClickFileOptions& options, const FileVersion& source, const std::string& rows_path,
                  NewFile& index);
 

@@ -47,30 +47,35 @@ void IndexedRows::open_cached(const ClickFileOptions& options, bool is_compresse
   for (const auto& place : places) {
     if (try_open(place.index, rows_of(place), source)) return;
   }
-  std::string refusal = "no folder for it is known";
+  std::string refusals;
   for (const auto& place : places) {
+    bool has_begun = false;
     try {
       std::filesystem::create_directories(std::filesystem::path(place.index).parent_path());
       build_cache_file(place.index,
                        {.is_ready = [&] { return try_open(place.index, rows_of(place), source); },
                         .write =
                             [&](NewFile& index) {
+                              has_begun = true;
                               log_line_of(options, is_compressed ? "decompressing and indexing it, once"
                                                                  : "indexing its rows, once");
                               build_index(options, source, is_compressed ? place.rows : "", index);
                             },
                         .on_wait = [&] { log_line_of(options, "waiting for the process that indexes it"); }});
-    } catch (const std::system_error& error) {  // the folder cannot be written
-      refusal = error.what();
+    } catch (const std::system_error& error) {  // the folder cannot be written, or its disk is full
+      refusals.append(refusals.empty() ? "" : "; ").append(error.what());
+      if (has_begun) log_line_of(options, error.what());
       continue;
     }
     if (file_ != nullptr || try_open(place.index, rows_of(place), source)) return;
     throw DataError(path_ + ": expected a file that stays as it is, but it changed while it was indexed");
   }
+  if (places.empty()) refusals = "no folder for it is known";
   if (is_compressed || !options.index_folder.empty())
-    throw DataError(path_ + ": expected a folder for its " + (is_compressed ? "decompressed rows" : "index") +
-                    ", but: " + refusal + "; choose another index folder");
-  log_line_of(options, "its index is kept in memory, as it cannot be saved: " + refusal);
+    throw DataError(path_ + ": expected a folder with room for its " +
+                    (is_compressed ? "decompressed rows" : "index") + ", but: " + refusals +
+                    "; choose another index folder");
+  log_line_of(options, "its index is kept in memory, as it cannot be saved: " + refusals);
   index_in_memory(options, source);
 }
 

@@ -12,21 +12,22 @@
 
 namespace lockstep {
 
+// Opening a named pipe would wait for a writer; non-blocking, it fails the check for a regular file.
 OpenFile::OpenFile(std::string path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file_.is_open()) fail();
+  if (!file_.is_open()) fail("open");
   struct stat status {};
-  if (::fstat(file_.get(), &status) != 0) fail();
-  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file, but it is not one");
+  if (::fstat(file_.get(), &status) != 0) fail("read the size");
+  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file");
 }
 
-void OpenFile::fail() const {
-  throw DataError(path_ + ": " + std::generic_category().message(errno));
+void OpenFile::fail(const char* action) const {
+  throw DataError(path_ + ": cannot " + action + ": " + std::generic_category().message(errno));
 }
 
 FileVersion OpenFile::version() const {
   struct stat status {};
-  if (::fstat(file_.get(), &status) != 0) fail();
+  if (::fstat(file_.get(), &status) != 0) fail("read the size");
   constexpr int64_t kNanoseconds = 1'000'000'000;
   return {.size = static_cast<uint64_t>(status.st_size),
           .modified_ns = status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec};
@@ -37,7 +38,7 @@ size_t OpenFile::read_at(uint64_t offset, char* into, size_t size) const {
   while (done < size) {
     const ssize_t got = ::pread(file_.get(), into + done, size - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail();
+    if (got < 0) fail("read");
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }

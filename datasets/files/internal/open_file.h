@@ -31,7 +31,8 @@ class OpenFile {
   int descriptor() const { return file_.get(); }
 
  private:
-  [[noreturn]] void fail() const;
+  /// Throws DataError with the reason that errno gives.
+  [[noreturn]] void fail(const char* action) const;
 
   std::string path_;
   FileDescriptor file_;

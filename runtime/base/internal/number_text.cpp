@@ -25,6 +25,12 @@ std::string two_digits(int64_t value) {
 
 }  // namespace
 
+std::string exact_number(double value) {
+  if (std::isnan(value)) return "nan";  // without a sign
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 std::string short_number(double value, int digits) {
   constexpr double kLargestPlain = 1e7;
   const double size = std::abs(value);

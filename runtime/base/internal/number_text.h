@@ -5,7 +5,10 @@
 
 namespace lockstep {
 
-// Numbers as text for people to read; rounding loses precision.
+/// Returns the fewest digits that read back as the same number: 0.1, 1e-07; or "nan", "inf" and "-inf".
+std::string exact_number(double value);
+
+// The others make text for people to read; rounding loses precision.
 
 /// Formats `value` with `digits` significant digits and no trailing zeros: 0.9834, 12.3, 1.5e-5; NaN is
 /// "nan". Below ten million, all digits before the point are kept: 123457.

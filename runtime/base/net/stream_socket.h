@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -39,6 +40,9 @@ class StreamSocket {
   /// before the first byte. Throws like send(), and std::errc::connection_reset if the other end closes
   /// within the parts.
   bool receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline);
+
+  /// Returns the descriptor, and gives up its ownership.
+  int release() { return std::exchange(descriptor_, -1); }
 
   /// Stops receiving, as if the other end had closed. Does not block or throw.
   void shut_receiving() noexcept;

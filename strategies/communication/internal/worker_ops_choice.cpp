@@ -10,7 +10,7 @@
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
-#include "lockstep/strategies/communication/internal/ring_all_reduce.h"
+#include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 #include "lockstep/strategies/communication/internal/worker_backend_all_reduce.h"
 
 namespace lockstep {
@@ -52,7 +52,7 @@ std::string refusal_of_nccl(WorkerGroup& workers, const Devices& devices) {
   return "";
 }
 
-/// Returns the backend asked for by name or by object; null if none was, or the ring.
+/// Returns the backend asked for by name or by object; null if none was, or one on the host.
 std::shared_ptr<const BackendAllReduce> asked_backend(const CommunicationOptions& communication,
                                                       const std::shared_ptr<CrossDeviceOps>& given) {
   if (communication.implementation == CommunicationImplementation::kNccl)
@@ -98,20 +98,22 @@ WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers,
   const auto over_workers = [&](std::shared_ptr<const BackendAllReduce> backend, const char* reason) {
     return WorkerOpsChoice{std::make_shared<WorkerBackendAllReduce>(std::move(backend), workers), reason};
   };
-  const auto ring = [&](const std::string& reason) {
-    return WorkerOpsChoice{std::make_shared<RingAllReduce>(workers), reason};
+  const auto on_host = [&](const std::string& reason) {
+    return WorkerOpsChoice{std::make_shared<WorkerAllReduce>(workers), reason};
   };
   if (auto backend = asked_backend(communication, given))
     return over_workers(std::move(backend), "as asked for");
-  if (communication.implementation == CommunicationImplementation::kRing) return ring("as asked for");
+  if (communication.implementation == CommunicationImplementation::kRing ||
+      communication.implementation == CommunicationImplementation::kExchange)
+    return on_host("as asked for");
   if (!rounds_only(compression))
-    return ring(c10::str("the gradient compression ", compression->name(), " works on the host"));
+    return on_host(c10::str("the gradient compression ", compression->name(), " works on the host"));
   const auto refusal = refusal_of_nccl(*workers, devices);
   if (!refusal.empty()) {
     const bool has_gpu = std::any_of(devices.begin(), devices.end(), [](const LogicalDevice& device) {
       return device.kind == DeviceKind::kGpu;
     });
-    return ring("replicas are in several processes" + (has_gpu ? "; not NcclAllReduce: " + refusal : ""));
+    return on_host("replicas are in several processes" + (has_gpu ? "; not NcclAllReduce: " + refusal : ""));
   }
   return over_workers(std::make_shared<NcclAllReduce>(), "every replica has a GPU of its own");
 }

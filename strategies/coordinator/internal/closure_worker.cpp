@@ -30,6 +30,7 @@ class CoordinatorLink {
         if (!client_) client_.emplace(coordinator_);
         return client_->call(request);
       } catch (const PeerLost&) {
+        if (client_ && !client_->is_lost()) throw;  // the coordinator's own error
         client_.reset();
         if (!was_there) throw;  // the coordinator has not come back in time
       }

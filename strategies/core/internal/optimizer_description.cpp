@@ -5,22 +5,16 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <sstream>
 #include <typeinfo>
+
+#include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep {
 namespace {
 
-/// Returns the number with enough digits to tell it from every other.
-std::string number_text(double number) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
-}
-
 std::string value_text(const c10::IValue& value) {
-  if (value.isDouble()) return number_text(value.toDouble());
+  if (value.isDouble()) return exact_number(value.toDouble());
   if (!value.isTuple()) return c10::str(value);
   std::vector<std::string> parts;
   for (const auto& part : value.toTupleRef().elements()) parts.push_back(value_text(part));
@@ -58,7 +52,7 @@ std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optim
   for (size_t number = 0; number < optimizer.param_groups().size(); ++number) {
     const auto& group = optimizer.param_groups()[number];
     const std::string of_group = c10::str(" of group ", number);
-    lines.push_back("learning rate " + number_text(group.options().get_lr()) + of_group);
+    lines.push_back("learning rate " + exact_number(group.options().get_lr()) + of_group);
     for (const auto& option : describe_options(group.options())) lines.push_back(option + of_group);
     for (size_t i = 0; i < group.params().size(); ++i) {
       const auto& parameter = group.params()[i];

@@ -20,7 +20,8 @@ std::shared_ptr<CrossDeviceOps> choose_ops(const std::string& strategy, const St
   switch (implementation) {
     case CommunicationImplementation::kNccl:
       return std::make_shared<NcclAllReduce>();
-    case CommunicationImplementation::kRing:  // a ring needs several processes
+    case CommunicationImplementation::kRing:  // these need several processes
+    case CommunicationImplementation::kExchange:
       return std::make_shared<HierarchicalCopyAllReduce>();
     case CommunicationImplementation::kAuto:
       break;

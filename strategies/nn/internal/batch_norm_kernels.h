@@ -37,8 +37,9 @@ struct Sums {
 /// Returns the number of values per channel.
 int64_t count_of(const at::Tensor& input);
 
-/// Returns [2 C + 1] for the other replicas: mean, spread (variance; on CUDA its inverse root) and count.
-/// Zeros if there are no values.
+/// Returns [2 C + 1] for the other replicas: mean, spread and count. The spread is the biased variance; on
+/// CUDA it is 1 / sqrt(variance + eps). Without values, all are 0, but on CUDA the spread is 1, because
+/// combine() divides by it there.
 at::Tensor local_statistics(const at::Tensor& input, double eps);
 /// Combines the rows of all replicas, [replicas, 2 C + 1], and updates `running` with the mean and the
 /// unbiased variance. Equal rows give equal bits. Requires more than one value per channel in total.

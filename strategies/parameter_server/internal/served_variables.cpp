@@ -29,14 +29,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Keeps the older version of two reads for each shard. Version 0 also means that nothing was read.
-void keep_older(std::vector<uint64_t>& versions, const std::vector<uint64_t>& read) {
-  versions.resize(read.size());
-  for (size_t i = 0; i < read.size(); ++i) {
-    if (versions[i] == 0 || (read[i] != 0 && read[i] < versions[i])) versions[i] = read[i];
-  }
-}
-
 bool has_gpu(const std::vector<c10::Device>& devices) {
   return std::any_of(devices.begin(), devices.end(), [](const auto& device) { return device.is_cuda(); });
 }
@@ -224,7 +216,7 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
   auto pulled = pull({wanted});
   MutexLock lock(mutex_);
   seconds_waited_ += seconds_since(begin);
-  keep_older(variables_[index].versions, pulled[0].versions);
+  ParameterClient::keep_older(variables_[index].versions, pulled[0].versions);
   read.values = std::move(pulled[0].values);
   return read;
 }

@@ -55,6 +55,17 @@ TEST(SummaryTextTest, TellsTotalsAndFiles) {
   EXPECT_THAT(text, Not(HasSubstr("Problems")));
 }
 
+TEST(SummaryTextTest, TellsStartUpAndEarlierStepsApart) {
+  const TemporaryFolder folder;
+  auto totals = three_epochs();
+  totals.start_up_seconds = 2.5;
+  totals.steps_before = 10;
+  record_run(folder.path() + "/a", totals);
+  EXPECT_THAT(summary_text(summarise_run(folder.path() + "/a"), 5),
+              HasSubstr("  3 epochs, 30 steps, 10 of them before it resumed, 1920 images, 37.5 s, 2.50 s of "
+                        "start-up\n"));
+}
+
 TEST(SummaryTextTest, SaysThatARunEndedEarly) {
   const TemporaryFolder folder;
   record_run(folder.path() + "/a", std::nullopt);
@@ -107,7 +118,9 @@ TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
   const auto json = nlohmann::json::parse(summary_json(summarise_run(folder.path())));
   EXPECT_EQ(json["status"], "failed");
   EXPECT_EQ(json["reason"], "NaN");
-  EXPECT_EQ(json["totals"], (nlohmann::json{{"epochs", 3}, {"steps", 0}, {"images", 0}, {"seconds", 0.1}}));
+  EXPECT_EQ(json["totals"],
+            (nlohmann::json{
+                {"epochs", 3}, {"steps", 0}, {"images", 0}, {"seconds", 0.1}, {"start_up_seconds", 0.0}}));
   EXPECT_EQ(json["best_epoch"],
             (nlohmann::json{{"epoch", 2}, {"metric", "validation_accuracy"}, {"value", 0.75}}));
   EXPECT_EQ(json["configuration"][1],

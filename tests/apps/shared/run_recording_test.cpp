@@ -14,6 +14,12 @@
 namespace lockstep::apps {
 namespace {
 
+TEST(RecordTitle, NamesProgramModelAndStrategy) {
+  EXPECT_EQ(record_title("train_images", "simple_cnn", "MirroredStrategy with 2 replicas, cpu:0 and cpu:1"),
+            "train_images: simple_cnn by MirroredStrategy with 2 replicas");
+  EXPECT_EQ(record_title("train_ctr", "dlrm", "DefaultStrategy"), "train_ctr: dlrm by DefaultStrategy");
+}
+
 class RecordFolderTest : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(run_ + "/checkpoints"); }

@@ -98,7 +98,8 @@ class DataTest(train_ctr_case.TrainCtrCase):
         process = subprocess.run([train_ctr_case.PROGRAM, *map(str, STEPS), "--data", packed], capture_output=True, text=True,
                                  check=False, timeout=train_ctr_case.TIMEOUT, preexec_fn=limit)
         self.assertEqual(process.returncode, 3, process.stderr)
-        self.assertRegex(process.stderr, rf"{packed}: its decompressed rows do not fit: .*{self.logs}/\.lockstep/packed\.gz\.rows")
+        self.assertRegex(process.stderr, rf"{packed}: expected a folder with room for its decompressed rows, but: "
+                         rf"cannot write more than \d+ bytes of '{self.logs}/\.lockstep/packed\.gz\.rows'")
         self.assertEqual(list((self.logs / ".lockstep").iterdir()), [])
 
     def test_processes_that_start_together_decompress_once(self):

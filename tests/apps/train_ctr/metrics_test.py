@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """train_ctr --metrics-port, scraped while it trains, alone and with parameter servers."""
 
+import gzip
 import pathlib
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -58,6 +60,16 @@ class MetricsTest(unittest.TestCase):
         self.assertTrue(0 < value("lockstep_loss", rank="0") < 2)
         self.assertTrue(0 <= value("lockstep_log", rank="0", name="test_auc") <= 1)
         self.assertLess(value("lockstep_input_wait_seconds_total", rank="0"), value("lockstep_training_seconds_total", rank="0"))
+        self.assertEqual(value("lockstep_replica_wait_seconds_total", rank="0", replica="0"), 0)
+
+    def test_are_served_before_the_data_is_indexed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = pathlib.Path(folder) / "rows.gz"
+            rows.write_bytes(gzip.compress(("1" + "\t1" * 13 + "\t68fd1e64" * 26 + "\n").encode() * 1000))
+            ended = subprocess.run([PROGRAM, *SMALL[:-1], "1", "--data", str(rows), "--metrics-port", "0"], capture_output=True,
+                                   text=True, timeout=TIMEOUT, check=True)
+        events = [event for line in ended.stderr.splitlines() for event in ("metrics at http", "indexing it, once") if event in line]
+        self.assertEqual(events, ["metrics at http", "indexing it, once"], ended.stderr)
 
     def test_the_chief_of_parameter_servers(self):
         with socket.socket() as listener:
@@ -70,6 +82,7 @@ class MetricsTest(unittest.TestCase):
         self.assertGreater(metrics.value("lockstep_steps_total", rank="0"), 0)
         for state in ("computing", "waiting", "idle"):
             self.assertGreaterEqual(metrics.value("lockstep_worker_seconds_total", rank="0", state=state), 0)
+        self.assertNotIn("lockstep_replica_wait_seconds_total", metrics.types)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertEqual((end["kind"], end["status"]), ("end", "failed"))
         self.assertIn("expected a finite loss", end["reason"])
 
-    def test_a_stopped_run_says_so_and_goes_on_in_a_folder_beside(self):
+    def test_a_stopped_run_says_so_and_resumes_in_a_folder_next_to_it(self):
         backup = ["--backup-dir", self.folder / "backup", "--save-every", "1000 steps", "--run-dir", self.record]
         job = train_ctr_case.Job([train_ctr_case.PROGRAM, *SMALL, "--steps", 3000, *backup], ENVIRONMENT)
         self.addCleanup(job.kill)
@@ -121,19 +121,65 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertIn(str(self.folder / "backup"), command)
         rest = self.train(*backup, "--steps", steps + 10)
         self.assertIn(f"from step {steps:,} on", rest)
-        beside = self.lines(self.folder / "run-2")
-        self.assertEqual((beside[-1]["status"], beside[-1]["steps"]), ("completed", steps + 10))
+        resumed = self.lines(self.folder / "run-2")
+        self.assertEqual((resumed[-1]["status"], resumed[-1]["steps"]), ("completed", steps + 10))
+        self.assertEqual((resumed[-1]["steps_before"], resumed[-1]["images"]), (steps, 10 * 256))
+        self.assertGreater(resumed[-1]["start_up_seconds"], 0)
         self.train(*backup, "--resume", "never", code=4)
 
+    def mlflow_points(self, metric):
+        """The steps and values of a metric of the only run, and that run's folder."""
+        (run,) = [path.parent for path in (self.folder / "mlruns").glob("*/*/meta.yaml")]
+        lines = (run / "metrics" / metric).read_text(encoding="utf-8").splitlines()
+        return [(int(step), float(value)) for _, value, step in map(str.split, lines)], run
+
+    def test_it_is_recorded_for_mlflow_as_in_the_run_directory(self):
+        self.train("--run-dir", self.record, "--mlflow-dir", self.folder / "mlruns", "--seed", 5)
+        epochs = self.epochs()
+        for metric in ("loss", "validation_loss", "validation_auc"):
+            points, run = self.mlflow_points(metric)
+            self.assertEqual(points, [(epoch["step"], epoch[metric]) for epoch in epochs], metric)
+        steps = [(line["step"], line["loss"]) for line in self.lines() if line["kind"] == "step"]
+        self.assertEqual(self.mlflow_points("step/loss")[0], steps)
+        read = lambda name: (run / name).read_text(encoding="utf-8")
+        self.assertIn("status: 3\n", read("meta.yaml"))  # FINISHED
+        self.assertEqual((read("params/seed"), read("params/resolved/rows-to-train-on")), ("5", "20000"))
+        self.assertEqual((read("tags/mlflow.runName"), read("tags/mlflow.source.name")), ("run", "train_ctr"))
+        self.assertEqual(read("artifacts/config.json"), (self.record / "config.json").read_text(encoding="utf-8"))
+
+    def test_started_again_it_continues_mlflows_run_and_names_changed_settings(self):
+        arguments = ["--backup-dir", self.folder / "backup", "--save-every", "10 steps", "--mlflow-dir", self.folder / "mlruns",
+                     "--log-every", 5]
+        self.train(*arguments, "--steps", 30)
+        # The process was not killed at once: it made and wrote steps after its last checkpoint.
+        _, run = self.mlflow_points("step/loss")
+        with open(run / "metrics/step/loss", "a", encoding="utf-8") as file:
+            file.write("1 1e9 35\n")
+        again = subprocess.run([train_ctr_case.PROGRAM, *map(str, [*SMALL, *arguments, "--steps", 50, "--learning-rate", 0.01]),
+                                "--run-dir", self.record], capture_output=True, text=True, check=True,
+                               timeout=train_ctr_case.TIMEOUT, env=ENVIRONMENT)
+        changes = ["learning-rate 0.05 -> 0.01", "steps 30 -> 50"]
+        self.assertIn(f"train_ctr: resumes with other settings than before: {', '.join(changes)}\n", again.stderr)
+        config = json.loads((self.record / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual(config["resolved"]["settings-changed-on-resume"]["value"], changes)
+        points, same = self.mlflow_points("step/loss")
+        self.assertEqual(same, run)
+        self.assertEqual([step for step, _ in points], list(range(5, 55, 5)))
+        self.assertLess(max(loss for _, loss in points), 10)
+        finished = subprocess.run([train_ctr_case.PROGRAM, *map(str, [*SMALL, *arguments, "--steps", 50])], capture_output=True,
+                                  text=True, check=True, timeout=train_ctr_case.TIMEOUT, env=ENVIRONMENT)
+        self.assertIn("train_ctr: this run had already finished: step 50 of 50; to train on, raise --steps\n", finished.stderr)
+
     def test_only_the_chief_of_parameter_servers_records(self):
-        job = self.start_job(*SMALL, "--run-dir", self.record, PYTHONPATH="")
+        job = self.start_job(*SMALL, "--run-dir", self.record, "--mlflow-dir", self.folder / "mlruns", PYTHONPATH="")
         text = self.expect_end(job)
         epochs = self.epochs()
         self.assertEqual([epoch["step"] for epoch in epochs], [25, 50, 60])
         self.assertIn(f"AUC {epochs[-1]['validation_auc']:.4f}", text)
         config = json.loads((self.record / "config.json").read_text(encoding="utf-8"))
         self.assertEqual(config["values"]["strategy"]["value"], "parameter_server")
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["run"])
+        self.assertEqual(self.mlflow_points("validation_auc")[0], [(epoch["step"], epoch["validation_auc"]) for epoch in epochs])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["mlruns", "run"])
 
     def test_of_workers_that_step_together_worker_0_records(self):
         job = train_ctr_case.Job([train_ctr_case.LAUNCHER, 2, train_ctr_case.PROGRAM, *SMALL, "--run-dir", self.record], ENVIRONMENT)

@@ -65,6 +65,8 @@ class MetricsTest(unittest.TestCase):
         self.assertTrue(0 <= value("lockstep_log", rank="0", name="validation_accuracy") <= 1)
         self.assertLess(value("lockstep_input_wait_seconds_total", rank="0"),
                         value("lockstep_training_seconds_total", rank="0"))
+        waits = [value("lockstep_replica_wait_seconds_total", rank="0", replica=replica) for replica in "01"]
+        self.assertTrue(0 < sum(waits) < 2 * value("lockstep_training_seconds_total", rank="0"), waits)
         self.assertEqual(value("lockstep_faults_total", rank="0", kind="bad_example"), 0)
 
     def test_a_port_in_use_is_named_with_its_flag(self):
@@ -113,6 +115,13 @@ class MlflowTest(unittest.TestCase):
             self.assertEqual([int(step) for _, _, step in points], [STEPS, 2 * STEPS])
         for name in ("config.json", "report.html"):
             self.assertEqual(read(f"artifacts/{name}"), (self.folder / "first" / name).read_text(encoding="utf-8"))
+
+    def test_steps_are_recorded_as_often_as_asked_without_a_run_directory(self):
+        result = run("--epochs", "1", "--mlflow-dir", str(self.folder / "mlruns"), "--log-every", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (training,) = self.runs()
+        losses = (training / "metrics/step/loss").read_text(encoding="utf-8").splitlines()
+        self.assertEqual([int(line.split()[2]) for line in losses], [2, 4])
 
     def test_a_resumed_training_continues_its_run(self):
         arguments = ["--mlflow-dir", str(self.folder / "mlruns"), "--backup-dir", str(self.folder / "backup"),

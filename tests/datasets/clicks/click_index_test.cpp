@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,10 +203,35 @@ TEST_F(ClickIndexTest, ADiskThatIsTooSmallForTheCopyIsNamed) {
   folder_.write("data/day_1.gz", testing::gzip_of(text_));
   const testing::FileSizeLimit limit(text_.size() / 2);
   EXPECT_THAT([&] { ClickFile file(options("day_1.gz")); },
-              ThrowsMessage<DataError>(AllOf(HasSubstr("day_1.gz: its decompressed rows do not fit"),
-                                             HasSubstr(beside("day_1.gz.rows")),
-                                             HasSubstr("choose an index folder with more room"))));
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr("day_1.gz: expected a folder with room for its decompressed rows"),
+                        HasSubstr("bytes of '" + beside("day_1.gz.rows")),
+                        HasSubstr("bytes of '" + cache_.file("lockstep/clicks/")),
+                        HasSubstr("choose another index folder"))));
   EXPECT_THAT(names_in(beside("")), IsEmpty());
+  EXPECT_THAT(names_in(cache_.file("lockstep/clicks")), IsEmpty());
+}
+
+TEST_F(ClickIndexTest, ADiskThatIsTooSmallForTheCopyLeavesItToTheUsersCache) {
+  folder_.write("data/day_1.gz", testing::gzip_of(text_));
+  auto limit = std::make_optional<testing::FileSizeLimit>(text_.size() / 2);
+  auto opened = options("day_1.gz");
+  std::vector<std::string> messages;
+  opened.on_message = [&](const std::string& text) {
+    messages.push_back(text);
+    if (messages.size() == 2) limit.reset();  // the second disk has room
+  };
+  const ClickFile file(opened);
+  EXPECT_EQ(file.size(), kCount);
+  EXPECT_EQ(file.get_batch({kCount - 1}).target.size(0), 1);
+  EXPECT_THAT(messages, ElementsAre(HasSubstr("decompressing and indexing it, once"),
+                                    HasSubstr("day_1.gz: cannot write more than"),
+                                    HasSubstr("decompressing and indexing it, once")));
+  EXPECT_THAT(names_in(beside("")), IsEmpty());
+  const auto names = names_in(cache_.file("lockstep/clicks"));
+  ASSERT_THAT(names, ElementsAre(::testing::EndsWith(".index"), ::testing::EndsWith(".rows")));
+  EXPECT_TRUE(read_text(cache_.file("lockstep/clicks/" + names[1])) == text_);
+  EXPECT_FALSE(builds_index(options("day_1.gz")));
 }
 
 TEST_F(ClickIndexTest, ADamagedCompressedFileLeavesNoCopy) {

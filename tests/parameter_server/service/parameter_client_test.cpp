@@ -254,6 +254,24 @@ TEST(ParameterClient, SaysHowStaleAGradientWas) {
   EXPECT_EQ(slow.pull({{0, {}}}).at(0).values.item<float>(), -4);
 }
 
+TEST(ParameterClient, KeepsTheOldestVersionOfSeveralReads) {
+  Servers servers(2);
+  ParameterClient client(servers.options(shards(2)));
+  const int table = client.add_variable("table", {4});
+  client.create(table, torch::zeros({4}), SgdRule{});
+  const auto first_half = torch::tensor({int64_t{0}, int64_t{1}});
+  std::vector<uint64_t> versions;
+  const auto read = [&](const at::Tensor& rows) {
+    ParameterClient::keep_older(versions, client.pull({{table, rows}}).at(0).versions);
+    return versions;
+  };
+  EXPECT_THAT(read(first_half), ElementsAre(0U, ParameterClient::kNotRead));
+  client.push({}, {{.variable = table, .values = torch::ones({4}), .versions = {0, 0}, .lr = 1}});
+  // Version 0 is older than version 1, although a table begins with it.
+  EXPECT_THAT(read(first_half), ElementsAre(0U, ParameterClient::kNotRead));
+  EXPECT_THAT(read({}), ElementsAre(0U, 1U));
+}
+
 TEST(ParameterClient, StepsOnceByAPushThatIsRepeated) {
   Servers servers(2);
   ParameterClient client(servers.options(shards(2)));

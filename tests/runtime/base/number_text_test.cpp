@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "lockstep/tests/support/odd_numbers.h"
@@ -11,6 +12,19 @@ namespace lockstep {
 namespace {
 
 using testing::kInfinity;
+
+TEST(NumberTextTest, ReadsBackExactly) {
+  for (const double value : {0.1, 1.0 / 3, 1e-7, 5e-324, 1e23, 1.7976931348623157e308, -0.0, 100000.0}) {
+    const double again = std::strtod(exact_number(value).c_str(), nullptr);
+    EXPECT_EQ(again, value);
+    EXPECT_EQ(std::signbit(again), std::signbit(value));
+  }
+  EXPECT_EQ(exact_number(0.1), "0.1");
+  EXPECT_EQ(exact_number(0.1 + 0.2), "0.30000000000000004");
+  EXPECT_EQ(exact_number(-std::nan("")), "nan");
+  EXPECT_EQ(exact_number(kInfinity), "inf");
+  EXPECT_EQ(exact_number(-kInfinity), "-inf");
+}
 
 TEST(NumberTextTest, RoundsToSignificantDigits) {
   EXPECT_EQ(short_number(0.98345678), "0.9835");

@@ -112,6 +112,8 @@ TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
         throw std::runtime_error("no luck");
       case 4:
         throw std::system_error(ENOSPC, std::generic_category(), "cannot write 'a'");
+      case 5:
+        throw PeerLost("worker 2 was lost");
       default:
         return {.tensors = {at::Tensor()}};  // cannot be sent
     }
@@ -128,8 +130,10 @@ TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
       Throws<std::system_error>(AllOf(
           Property(&std::system_error::code, Eq(std::errc::no_space_on_device)),
           Property(&std::system_error::what, StrEq(name + "cannot write 'a': " + std::strerror(ENOSPC))))));
-  EXPECT_THAT(ask(5), ThrowsMessage<InvalidArgument>(HasSubstr("expected dense tensors")));
-  EXPECT_EQ(server.counts().failed_requests, 6U);
+  EXPECT_THAT(ask(5), ThrowsMessage<PeerLost>(name + "worker 2 was lost"));
+  EXPECT_FALSE(client.is_lost()) << "the server answers";
+  EXPECT_THAT(ask(6), ThrowsMessage<InvalidArgument>(HasSubstr("expected dense tensors")));
+  EXPECT_EQ(server.counts().failed_requests, 7U);
 }
 
 TEST(RpcServer, RefusesClientsOfAnotherToken) {

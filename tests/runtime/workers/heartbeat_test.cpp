@@ -114,12 +114,19 @@ TEST(Heartbeat, SendsOneMessageToAPeerAnInterval) {
   HeartbeatPair pair(milliseconds(3500));
   ASSERT_TRUE(pair.becomes_acquainted());
   const auto before = pair.hub_.counters();
+  const auto rounds_before = pair.hub_.rounds();
   std::this_thread::sleep_for(seconds(1));
   const auto after = pair.hub_.counters();
+  const auto rounds_after = pair.hub_.rounds();
   // Ten, or fewer on a busy machine.
   EXPECT_GE(after.sent - before.sent, 2u);
   EXPECT_LE(after.sent - before.sent, 12u);
   EXPECT_EQ(after.rejected, 0u);
+  ASSERT_TRUE(rounds_before && rounds_after);
+  EXPECT_GE(*rounds_after - *rounds_before, 2u) << "it looks for lost peers as often as it sends";
+  EXPECT_LE(*rounds_after - *rounds_before, 12u);
+  pair.hub_.stop();
+  EXPECT_EQ(pair.hub_.rounds(), std::nullopt);
 }
 
 TEST(Heartbeat, DropsAndCountsForeignMessages) {

@@ -22,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 using FailureClock = std::chrono::steady_clock;
@@ -97,6 +98,65 @@ TEST(WorkerFailures, OfWorkerZeroAreReadByOthersThatComeAfterItsEnd) {
   for (const size_t other : {1, 2})
     EXPECT_THAT(message_of<PeerLost>(errors[other]),
                 AllOf(HasSubstr("worker 0 ("), HasSubstr("a replica failed")));
+}
+
+/// The failures of worker 1 of two, with a store of their own, and a detector that makes a round when
+/// `rounds` is raised.
+class Explained : public testing::Test {
+ protected:
+  WorkerFailures failures(CauseSearch search) {
+    c10d::TCPStoreOptions options;
+    options.port = 0;  // the system chooses
+    options.isServer = true;
+    options.waitWorkers = false;
+    search.rounds = [this] { return std::optional<uint64_t>(rounds_); };
+    return {1,
+            {"worker 0 (a)", "worker 1 (b)"},
+            c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options),
+            std::move(search)};
+  }
+
+  static std::exception_ptr broken() {
+    return std::make_exception_ptr(std::runtime_error("Connection reset by peer"));
+  }
+
+  std::atomic<uint64_t> rounds_{5};
+};
+
+TEST_F(Explained, ByTheDetectorsWordThoughTheMachineIsTooBusyForItToComeInTime) {
+  auto told = failures({.time = milliseconds(20), .detector_rounds = 3, .longest = kSoon});
+  std::thread detector([&] {
+    std::this_thread::sleep_for(milliseconds(300));  // far beyond the usual time
+    rounds_ += 2;
+    std::this_thread::sleep_for(milliseconds(100));
+    told.lose({.rank = 0, .name = "worker 0 (a)", .reason = "its process ended"});
+    ++rounds_;
+  });
+  const auto error = told.explain("Sum", broken());
+  detector.join();
+  EXPECT_EQ(message_of<PeerLost>(error), "worker 0 (a) was lost: its process ended");
+}
+
+TEST_F(Explained, ByTheConnectionIfTheDetectorHasLookedAndFoundNothing) {
+  auto told = failures({.time = milliseconds(20), .detector_rounds = 3, .longest = kSoon});
+  std::thread detector([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    rounds_ += 3;
+  });
+  const auto begin = FailureClock::now();
+  const auto error = told.explain("Sum", broken());
+  detector.join();
+  EXPECT_LT(FailureClock::now() - begin, kSoon / 2);
+  EXPECT_THAT(message_of<PeerLost>(error), HasSubstr("[Sum] the connection to another worker broke: "
+                                                     "Connection reset by peer"));
+}
+
+TEST_F(Explained, ByTheConnectionIfTheDetectorDoesNotLookAnyMore) {
+  auto told = failures({.time = milliseconds(20), .detector_rounds = 3, .longest = milliseconds(200)});
+  const auto begin = FailureClock::now();
+  EXPECT_THAT(message_of<PeerLost>(told.explain("Sum", broken())), HasSubstr("Connection reset by peer"));
+  EXPECT_GE(FailureClock::now() - begin, milliseconds(200));
+  EXPECT_LT(FailureClock::now() - begin, kSoon);
 }
 
 /// A store whose keys never come.

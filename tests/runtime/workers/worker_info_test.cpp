@@ -11,6 +11,8 @@ TEST(WorkerInfoTest, ReadsWhatItWrote) {
   const WorkerInfo info{.host = "a\tb\\",
                         .address = "::1",
                         .heartbeat_port = 65535,
+                        .exchange_port = 4711,
+                        .exchange_name = "a name",
                         .num_replicas = 3,
                         .facts = {{"world size", "2"}, {"two\nlines", "\\n"}, {"", ""}}};
   EXPECT_EQ(WorkerInfo::parse(info.text()), info);
@@ -19,7 +21,8 @@ TEST(WorkerInfoTest, ReadsWhatItWrote) {
 
 TEST(WorkerInfoTest, RefusesWhatItDidNotWrite) {
   const auto info = [](const std::string& port, const std::string& replicas, const std::string& facts = "") {
-    return "host\ta\naddress\tb\nheartbeat_port\t" + port + "\nnum_replicas\t" + replicas + "\n" + facts;
+    return "host\ta\naddress\tb\nheartbeat_port\t" + port +
+           "\nexchange_port\t0\nexchange_name\t\nnum_replicas\t" + replicas + "\n" + facts;
   };
   EXPECT_NO_THROW(WorkerInfo::parse(info("1", "1", "name\tvalue\n")));
   for (const std::string& text :

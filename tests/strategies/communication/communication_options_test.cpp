@@ -63,10 +63,10 @@ TEST(CommunicationOptions, RefusesNegativeBytesAndTimeoutsThatAreNotPositive) {
 }
 
 TEST(CommunicationOptions, HasNamesForImplementations) {
-  for (const char* name : {"auto", "ring", "nccl"})
+  for (const char* name : {"auto", "ring", "exchange", "nccl"})
     EXPECT_EQ(communication_name(parse_communication(name)), name);
   EXPECT_THAT(message_of<InvalidArgument>([] { parse_communication("gloo"); }),
-              HasSubstr("expected auto, ring or nccl, but got 'gloo'"));
+              HasSubstr("expected auto, ring, exchange or nccl, but got 'gloo'"));
 }
 
 }  // namespace

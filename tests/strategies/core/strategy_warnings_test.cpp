@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,13 +153,15 @@ TEST_F(Warnings, AnEvaluationInTrainingModeIsToldIfItMatters) {
 }
 
 TEST_F(Warnings, EpochsInTheSameOrderAreToldInTheSecondOne) {
-  const auto epochs = [&](const DistributeOptions& options, int num_epochs, bool trains) {
+  const auto epochs = [&](const DistributeOptions& options, int num_epochs, bool trains,
+                          std::optional<int64_t> taken = std::nullopt) {
     MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
     auto model = strategy.scope([](ReplicaContext&) { return Linear(2, 3); });
     auto optimizer =
         strategy.scope([&](ReplicaContext& replica) { return SGD(model[replica]->parameters(), 0.1); });
     auto batches =
         strategy.distribute_dataset(TensorDataset(torch::ones({8, 2}), torch::ones({8, 3})), options);
+    if (taken) batches = batches.take(*taken);
     return said_by([&] {
       for (int epoch = 0; epoch < num_epochs; ++epoch) {
         for (const auto& batch : batches) {
@@ -178,6 +181,8 @@ TEST_F(Warnings, EpochsInTheSameOrderAreToldInTheSecondOne) {
   EXPECT_THAT(epochs({.global_batch_size = 4}, 1, true), IsEmpty());
   EXPECT_THAT(epochs({.global_batch_size = 4, .shuffle_seed = 1}, 2, true), IsEmpty());
   EXPECT_THAT(epochs({.global_batch_size = 8}, 2, true), IsEmpty()) << "one batch has no order";
+  EXPECT_THAT(epochs({.global_batch_size = 4}, 2, true, 1), IsEmpty()) << "one batch again and again";
+  EXPECT_THAT(epochs({.global_batch_size = 2}, 2, true, 2), HasSubstr("the same order in every epoch"));
   EXPECT_THAT(epochs({.global_batch_size = 4}, 2, false), IsEmpty()) << "an evaluation";
   const auto said = epochs({.global_batch_size = 4}, 3, true);
   EXPECT_THAT(said, AllOf(HasSubstr("the same order in every epoch"), HasSubstr(".shuffle_seed")));

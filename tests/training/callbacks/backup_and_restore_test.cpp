@@ -270,6 +270,20 @@ TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
       .expect_equal(fit({.epochs = kFitEpochs + 2}), "with two more epochs");
 }
 
+TEST(BackupAndRestoreTest, TellsTheConfigurationThatTheCheckpointWasSavedWith) {
+  const TemporaryFolder folder;
+  std::vector<std::string> resumed_from;
+  for (const std::string configuration : {"first", "second", "third"}) {
+    auto backup = quiet_backup(folder.file("backup"));
+    backup.configuration = configuration;
+    backup.on_resume = [&](const std::string& earlier) { resumed_from.push_back(earlier); };
+    MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+    // The third fit finds the second one's checkpoint, which has one epoch more than the first one's.
+    fit_noisily(strategy, {.backup = backup, .epochs = configuration == "first" ? 1 : 2});
+  }
+  EXPECT_EQ(resumed_from, (std::vector<std::string>{"first", "second"}));
+}
+
 TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted) {
   const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));

@@ -161,6 +161,50 @@ TEST(FindLearningRate, AgreesOnTheLossesOfAllWorkers) {
   for (const auto& sweep : sweeps) expect_equal(sweep, expected_sweep(options));
 }
 
+/// Does what the finder does, by one sum of a loss and a count in each step.
+class FindByHand : public Callback {
+ public:
+  explicit FindByHand(std::vector<double> rates) : rates_(std::move(rates)) {}
+  void on_step_begin(FitState& state) override {
+    state.set_learning_rate(rates_.at(static_cast<size_t>(state.step)));
+  }
+  void on_step_end(FitState& state) override {
+    const auto now = state.local_loss();
+    const auto sum = state.strategy().reduce(
+        ReduceOp::kSum, state.strategy().distribute_values_from_function([&](const ValueContext&) {
+          return torch::tensor({now.first - seen_.first, now.second - seen_.second}, torch::kDouble);
+        }));
+    losses.push_back(sum[0].item<double>() / sum[1].item<double>());
+    seen_ = now;
+  }
+
+  std::vector<double> losses;
+
+ private:
+  std::vector<double> rates_;
+  std::pair<double, double> seen_;
+};
+
+TEST(FindLearningRate, AsksTheOtherWorkersOnceAStep) {
+  const LearningRateFinderOptions options{.min_learning_rate = 1e-3, .max_learning_rate = 0.1, .steps = 7};
+  const auto expected = expected_sweep(options);
+  const auto by_hand = std::make_shared<FindByHand>(expected.learning_rates);
+  LearningRateSweep sweep;
+  // A second sum of worker 0 would meet the gradients of worker 1.
+  const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    auto trainer = parabola_trainer(strategy);
+    auto batches = batches_of(strategy);
+    if (strategy.cluster_resolver()->rank() == 0) {
+      sweep = find_learning_rate(trainer, batches, options);
+    } else {
+      trainer.fit(batches, {.steps_per_epoch = options.steps, .callbacks = {by_hand}});
+    }
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
+  expect_equal(sweep, expected);
+  EXPECT_EQ(by_hand->losses, sweep.losses);
+}
+
 TEST(FindLearningRate, RefusesWrongOptions) {
   const auto refusal = [](const LearningRateFinderOptions& options) {
     return message_of<InvalidArgument>([&] { LearningRateFinder finder(options); });

@@ -11,8 +11,10 @@
 
 #include "lockstep/runtime/base/internal/utc_text.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/support/after_step.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/tests/support/test_files.h"
+#include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/callbacks/image_tensor.h"
 #include "lockstep/training/callbacks/metrics_logger.h"
 #include "lockstep/training/metrics/confusion_matrix.h"
@@ -51,10 +53,13 @@ class RecordedFit : public ::testing::Test {
   }
 
   History fit(const std::shared_ptr<Callback>& callback, int64_t epochs = 2) {
+    return fit_with({callback}, epochs);
+  }
+  History fit_with(const Callbacks& callbacks, int64_t epochs = 2) {
     const detail::TensorPairs pairs(data_.data, data_.target);
     return trainer_->fit(pairs, {.epochs = epochs,
                                  .validation = strategy_.distribute_dataset(pairs, {.global_batch_size = 7}),
-                                 .callbacks = {callback},
+                                 .callbacks = callbacks,
                                  .batches = {.global_batch_size = kBatchSize}});
   }
 
@@ -84,6 +89,34 @@ TEST_F(RecordedFit, WritesEveryEpochsLogs) {
   const auto csv = content_of(directory_.paths().metrics_csv());
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_THAT(csv, ::testing::StartsWith("epoch,step,loss,accuracy,validation_loss,validation_accuracy,"));
+}
+
+TEST_F(RecordedFit, TellsItsStartUpFromItsTraining) {
+  const auto began = std::chrono::steady_clock::now() - std::chrono::seconds(1000);
+  const auto record = std::make_shared<RecordRun>(directory_.paths(), RecordRunOptions{.began = began});
+  const auto history = fit(record);
+  record->finish(RunStatus::kCompleted);
+  const auto end = json_lines_of(directory_.paths().metrics_jsonl()).back();
+  EXPECT_EQ(end["kind"], "end");
+  EXPECT_GE(end["start_up_seconds"].get<double>(), 1000);
+  EXPECT_LT(end["seconds"].get<double>(), 1000);
+  EXPECT_EQ(end["images"], 2 * data_.target.size(0));
+  EXPECT_FALSE(end.contains("steps_before"));
+}
+
+TEST_F(RecordedFit, CountsItsOwnShareOfAResumedFit) {
+  const auto backup = std::make_shared<BackupAndRestore>(
+      BackupOptions{.folder = folder_.path() + "/backup", .on_message = [](const std::string&) {}});
+  // Ends in the second epoch, after 5 steps of 2 x 3.
+  fit_with({testing::interrupt_after(5), backup});
+  const auto record = std::make_shared<RecordRun>(directory_.paths());
+  fit_with({record, backup});
+  record->finish(RunStatus::kCompleted);
+  const auto totals = record->record().totals;
+  EXPECT_EQ(totals.epochs, 2);
+  EXPECT_EQ(totals.steps, 6);
+  EXPECT_EQ(totals.steps_before, 5);
+  EXPECT_EQ(totals.images, data_.target.size(0) - 2 * kBatchSize) << "those of the last step";
 }
 
 TEST_F(RecordedFit, RecordsTheLossOfTheStepsSinceTheLastRecordedOne) {

@@ -130,6 +130,21 @@ TEST_F(MlflowLoggerTest, BeginsANewRunForEachFit) {
   EXPECT_EQ(runs().size(), 2U);
 }
 
+TEST_F(MlflowLoggerTest, AppendsToTheRunOfAGivenId) {
+  fit(2, {logger()});
+  const std::string run = runs().front();
+  const auto earlier = points_of(run, "learning_rate");
+  auto twice = earlier;
+  twice.insert(twice.end(), earlier.begin(), earlier.end());
+  const auto again = std::make_shared<MlflowLogger>(
+      MlflowLoggerOptions{.run = {.folder = folder_.file("mlruns"),
+                                  .experiment = "digits",
+                                  .id = std::filesystem::path(run).filename()}});
+  fit(2, {again});  // from its first step on: nothing is resumed
+  ASSERT_EQ(runs().size(), 1U);
+  EXPECT_EQ(points_of(run, "learning_rate"), twice);
+}
+
 TEST_F(MlflowLoggerTest, SaysThatAFitFailed) {
   {
     const auto failing = logger();

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -38,6 +40,11 @@ constexpr int64_t kStepsOfEpoch = (kExamples + kBatchSize - 1) / kBatchSize;
 
 std::string of_rank(const std::string& name, int rank = 0) {
   return name + "{rank=\"" + std::to_string(rank) + "\"}";
+}
+
+std::string wait_of_replica(int replica, int rank = 0) {
+  return "lockstep_replica_wait_seconds_total{rank=\"" + std::to_string(rank) + "\",replica=\"" +
+         std::to_string(replica) + "\"}";
 }
 
 class PrometheusMetricsTest : public ::testing::Test {
@@ -122,6 +129,50 @@ TEST_F(PrometheusMetricsTest, SplitTheTimeIntoWaitsAndTheRest) {
   EXPECT_GT(seconds, waits);
 }
 
+/// A net whose forward is late on replica 1.
+struct LateNetImpl : public TanhNetImpl {
+  explicit LateNetImpl(int replica = 0) : replica_(replica) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (replica_ == 1) std::this_thread::sleep_for(kLateness);
+    return TanhNetImpl::forward(x);
+  }
+
+  static constexpr std::chrono::milliseconds kLateness{50};
+
+ private:
+  const int replica_;
+};
+TORCH_MODULE(LateNet);
+
+TEST_F(PrometheusMetricsTest, CountHowLongEachReplicaWaitsForTheOthersInTraining) {
+  std::vector<double> waited(2), before;
+  const auto note = after_every_step([&](FitState& state) {
+    if (state.step < kStepsOfEpoch) return;
+    const auto total = state.strategy().extended().seconds_waited();
+    for (size_t i = 0; i < 2; ++i) waited[i] += total[i] - before[i];
+  });
+  Trainer<LateNet> trainer(
+      strategy_, [](ReplicaContext& replica) { return LateNet(replica.replica_id()); }, momentum_sgd(),
+      cross_entropy);
+  const detail::TensorPairs pairs(data_.data, data_.target);
+  for (const int64_t epochs_done : {0, 1}) {
+    // The validation's waits are not counted.
+    before = strategy_.extended().seconds_waited();
+    trainer.fit(pairs, {.validation = strategy_.distribute_dataset(pairs, {.global_batch_size = 7}),
+                        .callbacks = {callback_, note},
+                        .batches = {.global_batch_size = kBatchSize},
+                        .epochs_done = epochs_done});
+  }
+  const auto samples = scrape(metrics_->port());
+  for (const int replica : {0, 1}) {
+    EXPECT_NEAR(samples.at(wait_of_replica(replica)), waited[static_cast<size_t>(replica)], 1e-6);
+  }
+  const double lateness = std::chrono::duration<double>(LateNetImpl::kLateness).count() * 2 * kStepsOfEpoch;
+  EXPECT_GT(waited[0], 0.8 * lateness);
+  EXPECT_LT(waited[1], 0.5 * lateness);
+  EXPECT_LT(waited[0], samples.at(of_rank("lockstep_training_seconds_total")));
+}
+
 TEST_F(PrometheusMetricsTest, CountUndoneSteps) {
   const auto guard = std::make_shared<NanGuard>(
       NanGuardOptions{.action = NotFiniteAction::kSkip, .on_message = [](const std::string&) {}});
@@ -167,6 +218,9 @@ TEST_F(PrometheusMetricsTest, AreServedByEveryWorkerWithItsRankAndTheJobsRestart
     const auto& samples = of_workers[static_cast<size_t>(rank)];
     EXPECT_EQ(samples.at(of_rank("lockstep_steps_total", rank)), kStepsOfEpoch);
     EXPECT_EQ(samples.at(of_rank("lockstep_examples_total", rank)), kExamples);
+    // Replicas are numbered over all workers, and each worker has one.
+    EXPECT_GE(samples.at(wait_of_replica(rank, rank)), 0);
+    EXPECT_FALSE(samples.contains(wait_of_replica(1 - rank, rank)));
   }
 }
 

@@ -98,6 +98,18 @@ TEST(SummedBuffers, KeepTheirSumInAFileAndOnAnotherNumberOfReplicas) {
   }
 }
 
+TEST(SummedBuffers, OfPointersToModulesGoToTheReplicaWithNumberZero) {
+  for (const int first : {0, 3}) {
+    std::vector<ModulePointer> modules{Counting().ptr(), Counting().ptr()};
+    load_state_dict(modules, first, {{"seen", torch::tensor(int64_t{7})}});
+    const auto seen_by_replica = [&](size_t local) {
+      return modules[local]->named_buffers()["seen"].item<int64_t>();
+    };
+    EXPECT_EQ(seen_by_replica(0), first == 0 ? 7 : 0);
+    EXPECT_EQ(seen_by_replica(1), 0);
+  }
+}
+
 TEST(SummedBuffers, LoadedWeightsCountOnce) {
   MirroredStrategy strategy(cpu_devices(2));
   auto model = counting(strategy);

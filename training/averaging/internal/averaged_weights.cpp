@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
@@ -70,14 +71,17 @@ void on_replicas(const FitState::Objects& objects, const Act& act) {
 
 }  // namespace
 
-AveragedWeights::AveragedWeights(const FitState::Objects& objects) : replicas_(objects.modules.size()) {
+void AveragedWeights::copy_model(const FitState::Objects& objects) {
+  std::vector<OfReplica> copies(objects.modules.size());
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
-    replicas_[replica] = {clones_of(module.parameters()), clones_of(module.buffers())};
+    copies[replica] = {clones_of(module.parameters()), clones_of(module.buffers())};
   });
+  replicas_ = std::move(copies);
 }
 
 void AveragedWeights::update(const FitState::Objects& objects, double weight, AveragedBuffers buffers) {
+  if (replicas_.empty()) return copy_model(objects);
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
     const auto& own = replicas_[replica];
@@ -86,7 +90,25 @@ void AveragedWeights::update(const FitState::Objects& objects, double weight, Av
   });
 }
 
-void AveragedWeights::swap(const FitState::Objects& objects) {
+void AveragedWeights::clear() {
+  replicas_.clear();
+  is_in_model_ = false;
+}
+
+bool AveragedWeights::put_into_model(const FitState::Objects& objects) {
+  if (replicas_.empty() || is_in_model_) return false;
+  swap(objects);
+  is_in_model_ = true;
+  return true;
+}
+
+void AveragedWeights::take_out_of_model(const FitState::Objects& objects) {
+  if (!is_in_model_) return;
+  swap(objects);
+  is_in_model_ = false;
+}
+
+void AveragedWeights::swap(const FitState::Objects& objects) const {
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
     exchange(module.parameters(), replicas_[replica].parameters);
@@ -95,13 +117,16 @@ void AveragedWeights::swap(const FitState::Objects& objects) {
 }
 
 bool AveragedWeights::is_finite() const {
+  if (replicas_.empty()) return true;
   const auto& parameters = replicas_.front().parameters;
   return std::all_of(parameters.begin(), parameters.end(), [](const torch::Tensor& tensor) {
     return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
   });
 }
 
-StateValue::Dict AveragedWeights::save(const FitState::Objects& objects) const {
+StateValue AveragedWeights::save(const FitState::Objects& objects) {
+  take_out_of_model(objects);
+  if (replicas_.empty()) return {};
   const auto& first = *objects.modules.front();
   StateValue::Dict parameters;
   size_t at = 0;
@@ -109,14 +134,9 @@ StateValue::Dict AveragedWeights::save(const FitState::Objects& objects) const {
     parameters.add(item.key(), replicas_.front().parameters[at++]);
   std::vector<torch::Tensor> local;
   for (const auto& own : replicas_) local.insert(local.end(), own.buffers.begin(), own.buffers.end());
-  const auto all = gather_of_replicas(objects.strategy, local);
   StateValue::Dict buffers;
-  const auto names = first.named_buffers().keys();
-  for (size_t i = 0; i < names.size(); ++i) {
-    std::vector<torch::Tensor> of_replicas;
-    for (size_t j = i; j < all.size(); j += names.size()) of_replicas.push_back(all[j]);
-    buffers.add(names[i], torch::stack(of_replicas));
-  }
+  for (auto& [name, stacked] : stack_of_replicas(objects.strategy, first.named_buffers().keys(), local))
+    buffers.add(name, stacked);
   StateValue::Dict state;
   state.add("parameters", std::move(parameters));
   state.add("buffers", std::move(buffers));
@@ -124,6 +144,9 @@ StateValue::Dict AveragedWeights::save(const FitState::Objects& objects) const {
 }
 
 void AveragedWeights::load(const FitState::Objects& objects, const StateView& saved) {
+  clear();
+  if (saved.is_none()) return;
+  copy_model(objects);
   const torch::NoGradGuard no_grad;
   const StateView parameters = saved.at("parameters"), buffers = saved.at("buffers");
   const auto num_replicas = static_cast<int64_t>(objects.strategy.num_replicas_in_sync());

@@ -16,33 +16,46 @@ enum class AveragedBuffers {
   kCopy,     ///< all are the model's own at the last update
 };
 
-/// An average of a model's parameters and buffers on each local replica, next to the model. Parameters are
-/// equal on all replicas, bit for bit, and so are their averages, since each replica computes the same.
+/// An average of a model's parameters and buffers on each local replica. It is kept next to the model, and
+/// can be exchanged with it. Parameters are equal on all replicas, bit for bit, and so are their averages,
+/// since each replica computes the same.
 class AveragedWeights {
  public:
-  /// Copies the current model.
-  explicit AveragedWeights(const FitState::Objects& objects);
-
-  /// Moves the average towards the model: average += weight * (model - average). 1 copies the model.
+  /// Moves the average towards the model: average += weight * (model - average). The first update copies the
+  /// model, as a weight of 1 does. Call it while the average is not in the model.
   void update(const FitState::Objects& objects, double weight, AveragedBuffers buffers);
-  /// Exchanges the values of the model and of the average, in place: the tensors stay the same.
-  void swap(const FitState::Objects& objects);
-  /// Returns whether every averaged parameter of the first local replica is finite.
+  /// Returns to the state before the first update, and leaves the model as it is.
+  void clear();
+
+  /// Exchanges the values of the model and of the average, in place: the tensors stay the same. Returns
+  /// whether it did: not if the average is in the model already, or has had no update.
+  bool put_into_model(const FitState::Objects& objects);
+  /// Undoes put_into_model(). Does nothing if the average is not in the model.
+  void take_out_of_model(const FitState::Objects& objects);
+
+  /// Returns whether every averaged parameter of the first local replica is finite; true before the first
+  /// update.
   bool is_finite() const;
 
-  /// Returns the average for a checkpoint: parameters once, buffers of each replica. A collective.
-  StateValue::Dict save(const FitState::Objects& objects) const;
-  /// Loads what save() returned. With another number of replicas, the buffers are combined (see
+  /// Takes the average out of the model, whose own weights belong in the checkpoint, and returns the average
+  /// to save with it: parameters once, buffers of each replica; nothing before the first update. A
+  /// collective.
+  StateValue save(const FitState::Objects& objects);
+  /// Loads the result of save(). With another number of replicas, the buffers are combined (see
   /// BufferAggregation). Throws CheckpointError naming a tensor that does not fit the model.
   void load(const FitState::Objects& objects, const StateView& saved);
 
  private:
+  void copy_model(const FitState::Objects& objects);
+  void swap(const FitState::Objects& objects) const;
+
   struct OfReplica {
     std::vector<torch::Tensor> parameters;
     std::vector<torch::Tensor> buffers;
   };
 
-  std::vector<OfReplica> replicas_;
+  std::vector<OfReplica> replicas_;  // empty before the first update
+  bool is_in_model_ = false;
 };
 
 }  // namespace lockstep

@@ -40,6 +40,7 @@ class ServerCheckpoint : public ShardStorage {
   std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) override;
   /// `folder` is the name, without its path, of a folder that CheckpointStore::begin() created. Returns the
   /// text of a CheckpointManifest that lists the written files; its `step` is the shards' largest version.
+  /// Throws as ShardStorage::save().
   std::string save(const std::string& folder, const std::vector<HeldShard>& shards) override;
 
  private:

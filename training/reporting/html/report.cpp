@@ -23,7 +23,10 @@ std::string counted(int64_t count, const std::string& one, const std::string& se
 std::string status_line(const RunTotals& totals) {
   std::string done =
       counted(totals.epochs, "epoch", "epochs") + ", " + counted(totals.steps, "step", "steps");
+  if (totals.steps_before > 0)
+    done += ", the last " + grouped_number(totals.steps - totals.steps_before) + " of them";
   if (totals.seconds >= 0) done += " in " + seconds_text(totals.seconds);
+  if (totals.start_up_seconds > 0) done += ", after a start-up of " + seconds_text(totals.start_up_seconds);
   switch (totals.status) {
     case RunStatus::kCompleted:
       return "Completed: " + done;

@@ -1,10 +1,7 @@
 #include "lockstep/training/reporting/mlflow/mlflow_run.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -13,6 +10,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/output_file.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/training/reporting/mlflow/internal/mlflow_experiment.h"
 #include "lockstep/training/reporting/mlflow/internal/mlflow_meta.h"
 
@@ -73,12 +71,6 @@ void write_value(const std::string& path, const std::string& bytes, std::ios::op
   std::ofstream file(path, std::ios::binary | mode);
   file << bytes << std::flush;
   if (!file) throw std::system_error(errno, std::generic_category(), "cannot write '" + path + "'");
-}
-
-std::string number_text(double value) {
-  if (std::isnan(value)) return "nan";
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 /// MLflow numbers them so.
@@ -170,8 +162,11 @@ void MlflowRun::remove_tag(const std::string& name) {
 
 void MlflowRun::add_metric(const std::string& name, double value, const Point& point) {
   const int64_t time = point.milliseconds != 0 ? point.milliseconds : milliseconds_since_1970();
-  write_value(place_of(folder_ + "/metrics", name),
-              std::to_string(time) + " " + number_text(value) + " " + std::to_string(point.step) + "\n",
+  auto place = metric_paths_.find(name);
+  if (place == metric_paths_.end())
+    place = metric_paths_.emplace(name, place_of(folder_ + "/metrics", name)).first;
+  write_value(place->second,
+              std::to_string(time) + " " + exact_number(value) + " " + std::to_string(point.step) + "\n",
               std::ios::app);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace lockstep {
@@ -12,8 +13,8 @@ struct MlflowRunOptions {
   std::string experiment = "Default";
   std::string name{};    ///< shown by MLflow; if empty, it is made from the id
   std::string source{};  ///< program that trains
-  /// Id of an earlier run in this experiment to continue; if there is no such run, a new one gets this id. If
-  /// empty, the run is new and gets a random id.
+  /// Id of an earlier run in this experiment to continue: its metrics stay, and new ones are appended. If
+  /// there is no such run, a new one gets this id. If empty, the run is new and gets a random id.
   std::string id{};
 };
 
@@ -56,7 +57,8 @@ class MlflowRun {
     int64_t milliseconds = 0;  ///< since 1970; 0: now
   };
   void add_metric(const std::string& name, double value, const Point& point);
-  /// Removes the metrics of all steps after `step`. A continued run calls it, so that no step counts twice.
+  /// Removes the metrics of all steps after `step`. Call it if a continued run trains those steps again, so
+  /// that no step counts twice.
   void remove_metrics_after(int64_t step);
 
   /// Writes or replaces a file that MLflow shows among the artifacts. `name` is a file name without folders.
@@ -73,6 +75,7 @@ class MlflowRun {
   std::string experiment_id_;
   std::string folder_;
   int64_t start_milliseconds_ = 0;
+  std::map<std::string, std::string> metric_paths_;  // by name; their folders exist
 };
 
 }  // namespace lockstep

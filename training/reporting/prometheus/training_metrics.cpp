@@ -132,6 +132,9 @@ struct TrainingMetrics::Server {
       gauges("lockstep_log", "Logs of the last finished epoch, such as validation_loss, by name.");
   Family<Gauge>& device_memory =
       gauges("lockstep_device_memory_bytes", "Memory of tensors on a device, allocated by this process.");
+  Family<Counter>& replica_wait =
+      counters("lockstep_replica_wait_seconds_total",
+               "Seconds of training steps that a replica spent waiting for the other replicas, by replica.");
   Family<Counter>& worker_seconds = counters(
       "lockstep_worker_seconds_total",
       "Seconds of parameter servers' workers by state: computing, waiting for batches or servers, or "
@@ -199,6 +202,10 @@ void TrainingMetrics::set_logs(const Logs& logs) {
 
 void TrainingMetrics::set_device_memory(const std::string& device, double bytes) {
   server_->device_memory.Add({{"device", device}}).Set(bytes);
+}
+
+void TrainingMetrics::add_replica_wait(int replica, double seconds) {
+  server_->replica_wait.Add({{"replica", std::to_string(replica)}}).Increment(seconds);
 }
 
 void TrainingMetrics::add_worker_seconds(const WorkerSeconds& seconds) {

@@ -86,6 +86,9 @@ class TrainingMetrics {
   void set_logs(const Logs& logs);
   /// Sets lockstep_device_memory_bytes of a device such as cuda:0.
   void set_device_memory(const std::string& device, double bytes);
+  /// Adds to lockstep_replica_wait_seconds_total of a replica, by its id among all replicas, the time that it
+  /// waited for the other replicas.
+  void add_replica_wait(int replica, double seconds);
   /// Adds to lockstep_worker_seconds_total.
   void add_worker_seconds(const WorkerSeconds& seconds);
   /// Adds to lockstep_faults_total.

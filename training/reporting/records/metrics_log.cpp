@@ -1,9 +1,7 @@
 #include "lockstep/training/reporting/records/metrics_log.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,23 +9,10 @@
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep {
 namespace {
-
-/// Returns the shortest text that reads back as `value`.
-template <typename T>
-std::string exact_text(T value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
-
-/// Leaves out the sign of NaN.
-std::string not_finite_text(double value) {
-  if (std::isnan(value)) return "nan";
-  return value > 0 ? "inf" : "-inf";
-}
 
 [[noreturn]] void refuse_row(const std::string& writer, const std::string& message) {
   throw InvalidArgument("[" + writer + "] expected " + message);
@@ -54,10 +39,9 @@ std::string csv_text(const std::string& text) {
 }
 
 std::string csv_cell(const MetricValue& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return exact_text(*integer);
+  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (const auto* text = std::get_if<std::string>(&value)) return csv_text(*text);
-  const double number = std::get<double>(value);
-  return std::isfinite(number) ? exact_text(number) : not_finite_text(number);
+  return exact_number(std::get<double>(value));
 }
 
 std::string csv_line(const std::vector<std::string>& cells) {
@@ -101,12 +85,12 @@ std::string json_text(const std::string& text) {
 }
 
 std::string json_value(const MetricValue& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return exact_text(*integer);
+  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (const auto* text = std::get_if<std::string>(&value)) return json_text(*text);
   const double number = std::get<double>(value);
-  if (!std::isfinite(number)) return "\"" + not_finite_text(number) + "\"";
+  const std::string text = exact_number(number);
+  if (!std::isfinite(number)) return "\"" + text + "\"";
   // Readers take a number without a fraction for an integer, which has no -0.
-  const std::string text = exact_text(number);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 

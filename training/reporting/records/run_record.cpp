@@ -76,6 +76,8 @@ MetricRow metric_row(const RunTotals& totals) {
   row.emplace_back("steps", totals.steps);
   row.emplace_back("images", totals.images);
   row.emplace_back("seconds", totals.seconds);
+  row.emplace_back("start_up_seconds", totals.start_up_seconds);
+  if (totals.steps_before > 0) row.emplace_back("steps_before", totals.steps_before);
   return row;
 }
 

@@ -83,7 +83,9 @@ struct RunTotals {
   int64_t steps = 0;
   /// Images trained on, counted each time they were used.
   int64_t images = 0;
-  double seconds = 0;
+  double seconds = 0;           ///< of training and validation in this process
+  double start_up_seconds = 0;  ///< before them: data is read, and a checkpoint restored
+  int64_t steps_before = 0;     ///< those of `steps` that an earlier process made, which this one resumed
 };
 
 /// Everything that a report shows about a run.

@@ -18,8 +18,8 @@ struct Hyperparameter {
 /// A scalar that TensorBoard's HPARAMS tab shows as a column.
 struct HyperparameterMetric {
   std::string tag;  ///< tag of the scalar
-  /// Folder of the event files that hold the scalar, below the session's own; empty: the same folder.
-  /// TensorBoard finds another folder only if its --logdir is above the session's.
+  /// Folder of the event files that hold the scalar, relative to the session's own; empty: the same folder.
+  /// TensorBoard finds a folder below the session's if its --logdir is above both, and never one next to it.
   std::string folder = "";
   std::string title = "";  ///< title of the column; empty: the tag
 };

@@ -31,6 +31,18 @@ std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vec
   return all;
 }
 
+NamedTensors stack_of_replicas(Strategy& strategy, const std::vector<std::string>& names,
+                               const std::vector<torch::Tensor>& local) {
+  const auto all = gather_of_replicas(strategy, local);
+  NamedTensors stacked;
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::vector<torch::Tensor> of_replicas;
+    for (size_t at = i; at < all.size(); at += names.size()) of_replicas.push_back(all[at]);
+    stacked.emplace_back(names[i], torch::stack(of_replicas));
+  }
+  return stacked;
+}
+
 NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>& modules) {
   std::vector<std::string> names;
   std::vector<torch::Tensor> local;
@@ -41,14 +53,7 @@ NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>
       local.push_back(buffer);
     }
   }
-  const auto all = gather_of_replicas(strategy, local);
-  NamedTensors stacked;
-  for (size_t i = 0; i < names.size(); ++i) {
-    std::vector<torch::Tensor> of_replicas;
-    for (size_t at = i; at < all.size(); at += names.size()) of_replicas.push_back(all[at]);
-    stacked.emplace_back(names[i], torch::stack(of_replicas));
-  }
-  return stacked;
+  return stack_of_replicas(strategy, names, local);
 }
 
 }  // namespace lockstep

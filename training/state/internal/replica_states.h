@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <torch/types.h>
 
+#include <string>
 #include <vector>
 
 #include "lockstep/runtime/replicas/module_state.h"
@@ -18,6 +19,12 @@ std::vector<at::Generator> replica_generators(Strategy& strategy);
 /// replicas must have the same number. A collective if there are several workers. With one process,
 /// CPU tensors share memory with `local`.
 std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vector<torch::Tensor>& local);
+
+/// Returns each of the named tensors with a new first dimension of all replicas, on the CPU. `local` holds
+/// the tensors of this process's replicas, one replica after another, each in the order of `names`. A
+/// collective if there are several workers.
+NamedTensors stack_of_replicas(Strategy& strategy, const std::vector<std::string>& names,
+                               const std::vector<torch::Tensor>& local);
 
 /// Returns the buffers by name, in the order of the state_dict(), on the CPU, each with a new first dimension
 /// of replicas. `modules` are those of the local replicas. A collective if there are several workers.

@@ -110,17 +110,17 @@ TEST(Arguments, RefusesTwoFlagsThatExcludeEachOther) {
   EXPECT_EQ(refusal_by([&] { read({"--parts", "2"}).check_alternatives(table); }), "not refused");
 }
 
-TEST(Arguments, RefusesAFlagWithoutTheOneThatItNeeds) {
-  const auto refusal = [](const std::vector<std::string>& arguments) {
-    return refusal_by([&] { read(arguments).require_together("force", "format"); });
+TEST(Arguments, RefusesAFlagWithoutAnyOfThoseThatItNeeds) {
+  FlagTable table = table_without_operands();
+  table.needs = {{"force", {"format"}}, {"parts", {"format", "force"}}};
+  const auto refusal = [&](const std::vector<std::string>& arguments) {
+    return refusal_by([&] { read(arguments).check_needs(table); });
   };
   EXPECT_EQ(refusal({"--force"}), "--force: expected --format with it");
   EXPECT_EQ(refusal({"--force=false"}), "not refused");
   EXPECT_EQ(refusal({"--force", "--format", "text"}), "not refused");
-  EXPECT_EQ(refusal_by([] {
-              read({"--parts", "2"}).require_together("parts", "format");
-            }),
-            "--parts 2: expected --format with it");
+  EXPECT_EQ(refusal({"--parts", "2"}), "--parts 2: expected --format or --force with it");
+  EXPECT_EQ(refusal({"--parts", "2", "--format", "text"}), "not refused");
 }
 
 TEST(Arguments, KnowsWhoGaveAValue) {

@@ -32,10 +32,13 @@ FlagTable table_of_cooking() {
                             {"What", "grams", "N", "Of rice"},
                             {"What", "cups", "N", "Instead"},
                             {"Run", "table", "N", "For whom", "", FlagRole::kProcess},
+                            {"Run", "guest", "NAME", "At the table", "", FlagRole::kProcess},
                             {"Run", "burns", "N", "At the table"},
+                            {"Run", "steam", "N", "Under the lid"},
                             {"Run", "config", "FILE", "This", "", FlagRole::kAction}},
                   .alternatives = {{"grams", "cups"}},
-                  .dependents = {{"lid", "pot"}, {"burns", "table"}}};
+                  .dependents = {{"lid", "pot"}},
+                  .needs = {{"burns", {"table", "guest"}}, {"steam", {"lid"}}}};
   for (auto& flag : common_flags()) table.flags.push_back(flag);
   return table;
 }
@@ -275,10 +278,34 @@ TEST(ConfigurationFile, LosesWhatDependsOnAValueThatTheCommandLineChanges) {
   EXPECT_TRUE(merged({"--pot", "clay"}, values(R"({"lid": true})")).is_on("lid"));
 }
 
-TEST(ConfigurationFile, LosesWhatDependsOnAFlagThatIsGivenAnewEachTime) {
+TEST(ConfigurationFile, LosesWhatNeedsAFlagThatIsGivenAnewEachTime) {
   const std::string json = values(R"({"table": 4, "burns": 2})");
   EXPECT_FALSE(merged({}, json).has("burns"));
   EXPECT_EQ(merged({"--table", "5"}, json).text("burns"), "2");
+  EXPECT_EQ(merged({"--guest", "a"}, json).text("burns"), "2");
+  // The command line is not the file: there the flag is wrong.
+  EXPECT_EQ(merged({"--burns", "3"}, json).text("burns"), "3");
+  EXPECT_THROW(merged({"--burns", "3"}, json).check_needs(table_of_cooking()), UsageError);
+}
+
+TEST(ConfigurationFile, LosesWhatNeedsAFlagThatTheCommandLineReplaced) {
+  FlagTable table = table_of_cooking();
+  table.needs.push_back({"salt", {"grams"}});
+  const TemporaryFile file(values(R"({"grams": 100, "salt": 2})"));
+  const auto merge = [&](const std::vector<std::string>& arguments) {
+    Arguments given = parse_arguments(table, arguments);
+    given.add(read_configuration_file(file.path(), table), table);
+    return given;
+  };
+  EXPECT_TRUE(merge({}).has("salt"));
+  EXPECT_FALSE(merge({"--cups", "1"}).has("salt"));
+}
+
+TEST(ConfigurationFile, KeepsWhatLacksAFlagThatItCouldGive) {
+  const auto given = merged({}, values(R"({"steam": 2})"));
+  EXPECT_EQ(given.text("steam"), "2");
+  EXPECT_THROW(given.check_needs(table_of_cooking()), UsageError);
+  EXPECT_NO_THROW(merged({}, values(R"({"steam": 2, "lid": true})")).check_needs(table_of_cooking()));
 }
 
 TEST(ConfigurationFile, IsNamedInErrorsAboutItsValues) {

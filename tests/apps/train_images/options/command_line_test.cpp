@@ -295,10 +295,30 @@ TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
             "simple_cnn");
 }
 
+TEST(CommandLine, AveragesTheWeightsInOneOfTwoWays) {
+  EXPECT_EQ(options_of({}).ema, 0);
+  EXPECT_EQ(options_of({"--ema", "0.999"}).ema, 0.999);
+  const auto swa = options_of({"--swa-start", "4", "--swa-learning-rate", "0.05"});
+  EXPECT_EQ(swa.swa_start, 4);
+  EXPECT_EQ(swa.swa_learning_rate, 0.05);
+  EXPECT_EQ(options_of({"--swa-start", "4", "--fast-dev-run"}).swa_start, 1);
+  for (const std::string decay : {"0", "1", "-0.5", "many"})
+    EXPECT_EQ(refusal({"--ema", decay}),
+              "--ema: expected a number above 0 and below 1, but got '" + decay + "'");
+  EXPECT_EQ(refusal({"--swa-start", "0"}),
+            "--swa-start: expected a whole number from 1 to 1000000000, but got '0'");
+  EXPECT_EQ(refusal({"--swa-start", "6"}), "--swa-start 6: expected at most the 5 of --epochs");
+  EXPECT_EQ(refusal({"--swa-learning-rate", "0.1"}), "--swa-learning-rate 0.1: expected --swa-start with it");
+  EXPECT_EQ(refusal({"--swa-start", "4", "--swa-learning-rate", "0"}),
+            "--swa-learning-rate: expected a number above 0, but got '0'");
+  EXPECT_EQ(refusal({"--ema", "0.9", "--swa-start", "4"}),
+            "--ema 0.9: expected one of --ema and --swa-start, but got both");
+}
+
 TEST(CommandLine, RefusesFlagsWithoutTheOneThatTheyNeed) {
   EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights with it");
   EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir with it");
-  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir with it");
+  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir or --mlflow-dir with it");
   for (const std::string schedule : {"cosine", "constant"}) {
     EXPECT_EQ(refusal({"--learning-rate-schedule", schedule, "--schedule-factor", "0.5"}),
               "--schedule-factor 0.5: expected it with --learning-rate-schedule step or reduce_on_plateau "

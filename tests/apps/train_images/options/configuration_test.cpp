@@ -78,6 +78,19 @@ TEST(Configuration, ShowsWhatIsNotAsUsual) {
   EXPECT_THAT(configuration_text(run), HasSubstr("0.001, times 0.1 every 1 epoch, after"));
 }
 
+TEST(Configuration, SaysHowWeightsAreAveraged) {
+  ResolvedRun run = two_replicas();
+  EXPECT_THAT(configuration_text(run), ::testing::Not(HasSubstr("average")));
+  run.options.ema = 0.999;
+  EXPECT_THAT(configuration_text(run),
+              HasSubstr("\nweights' average exponential moving average, decay 0.999\n"));
+  run.options.ema = 0;
+  run.options.swa_start = 4;
+  EXPECT_THAT(configuration_text(run), HasSubstr("\nweights' average mean over the epochs from 4 on\n"));
+  run.options.swa_learning_rate = 0.05;
+  EXPECT_THAT(configuration_text(run), HasSubstr("from 4 on, learning rate 0.05 then\n"));
+}
+
 TEST(Configuration, SaysThatALearningRateStays) {
   ResolvedRun run = two_replicas();
   run.options.schedule = ScheduleKind::kConstant;

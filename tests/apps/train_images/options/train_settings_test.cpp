@@ -66,7 +66,7 @@ Words good_values(const Flag& flag) {
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
-      {"communication", {"auto", "ring", "nccl"}},
+      {"communication", {"auto", "ring", "exchange", "nccl"}},
       {"gradient-compression", {"none", "float16", "bfloat16"}},
       {"init-weights", {"a.safetensors", "b/c.pt"}},
       {"run-dir", {"runs/a"}},
@@ -91,11 +91,9 @@ Words good_values(const Flag& flag) {
 /// The options without those that belong to a single run or process.
 TrainOptions lasting(TrainOptions options) {
   const TrainOptions defaults;
-  if (!options.run_dir.empty()) {
-    options.run_dir.clear();
-    options.log_every = defaults.log_every;
-    options.profile = defaults.profile;
-  }
+  options.run_dir.clear();
+  options.log_every = defaults.log_every;
+  options.profile = defaults.profile;
   if (!options.backup_dir.empty()) {
     options.backup_dir.clear();
     options.save_every = defaults.save_every;
@@ -167,6 +165,14 @@ TEST(TrainSettings, RepeatARunInAnotherFolderWithItsRecord) {
   EXPECT_EQ(repeated(line).options, TrainOptions{});
 }
 
+TEST(TrainSettings, KeepTheirIntervalOfRecordsForMlflowToo) {
+  const auto line = parsed({"--mlflow-dir", "mlruns", "--log-every", "3"});
+  EXPECT_EQ(line.options.log_every, 3);
+  EXPECT_EQ(repeated(line).options, TrainOptions{});
+  EXPECT_EQ(repeated(line, {"--mlflow-dir", "others"}).options.log_every, 3);
+  EXPECT_EQ(repeated(line, {"--run-dir", "runs/a"}).options.log_every, 3);
+}
+
 TEST(TrainSettings, SayWhoDecided) {
   auto line = parsed({"--epochs", "3"});
   line.origins["data"] = {OriginKind::kEnvironment, "LOCKSTEP_MNIST_DIR"};
@@ -220,6 +226,11 @@ TEST(TrainSettings, ChangeWithAFlagTogetherWithWhatDependsOnIt) {
   EXPECT_EQ(batches.options.per_replica_batch_size, 0);
   EXPECT_EQ(batches.options.global_batch_size, 32);
   EXPECT_EQ(repeated(parsed({"--replicas", "2"}), {"--devices", "cpu:0"}).options.replicas, 0);
+  const auto averaged =
+      repeated(parsed({"--swa-start", "4", "--swa-learning-rate", "0.05"}), {"--ema", "0.9"});
+  EXPECT_EQ(averaged.options.ema, 0.9);
+  EXPECT_EQ(averaged.options.swa_start, 0);
+  EXPECT_EQ(averaged.options.swa_learning_rate, 0);
 }
 
 TEST(TrainSettings, AreRefusedByFileAndKey) {

@@ -55,6 +55,16 @@ TEST(ReportTest, SaysWhenAndWhereTheRunWasStartedAndByWhichVersion) {
   EXPECT_THAT(header_of({}), Not(HasSubstr("Started")));
 }
 
+TEST(ReportTest, TellsStartUpAndEarlierStepsApart) {
+  const std::string html = report_html(
+      {.title = "run",
+       .totals = {
+           .epochs = 2, .steps = 1876, .seconds = 31.5, .start_up_seconds = 0.25, .steps_before = 938}});
+  EXPECT_THAT(html,
+              HasSubstr("Completed: 2 epochs, 1\u202F876 steps, the last 938 of them in 31.5 s, after a "
+                        "start-up of 0.25 s"));
+}
+
 TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
   const std::string html = report_html({.title = "run", .epochs = {{.epoch = 1, .loss = 0.5}}});
   EXPECT_THAT(html, AllOf(HasSubstr("<figcaption>Loss</figcaption>"), Not(HasSubstr("Accuracy")),

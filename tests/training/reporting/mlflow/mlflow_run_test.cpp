@@ -86,6 +86,27 @@ TEST_F(MlflowRunTest, GoesOnWithItsStartItsNameAndTheStepsBeforeOne) {
   EXPECT_FALSE(std::filesystem::exists(run.folder() + "/metrics/late"));
 }
 
+TEST_F(MlflowRunTest, AppendsToTheMetricsOfAnEarlierRun) {
+  std::string id;
+  {
+    MlflowRun run(options());
+    id = run.id();
+    run.add_metric("step/loss", 0.5, {.step = 3, .milliseconds = 1001});
+  }
+  MlflowRun run(options(id));
+  run.add_metric("step/loss", 0.25, {.step = 1, .milliseconds = 1002});
+  EXPECT_EQ(read_text(run.folder() + "/metrics/step/loss"), "1001 0.5 3\n1002 0.25 1\n");
+}
+
+TEST_F(MlflowRunTest, NamesAMetricWhoseFolderHasGone) {
+  MlflowRun run(options());
+  run.add_metric("step/loss", 0.5, {.step = 1});
+  std::filesystem::remove_all(run.folder() + "/metrics");
+  // It looks for the folders of a name once: a training writes many numbers.
+  EXPECT_THAT(message_of<std::system_error>([&] { run.add_metric("step/loss", 0.5, {.step = 2}); }),
+              HasSubstr(run.folder() + "/metrics/step/loss"));
+}
+
 TEST_F(MlflowRunTest, DropsALineWithoutItsEnd) {
   MlflowRun run(options());
   run.add_metric("loss", 0.5, {.step = 1, .milliseconds = 1001});

@@ -34,7 +34,7 @@ class MlflowRunTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, folder)
         cls.store = folder / "mlruns"
         written = subprocess.run([WRITER, str(cls.store)], check=True, capture_output=True, text=True, timeout=60)
-        cls.finished, cls.continued, cls.failed, cls.open = written.stdout.split()
+        cls.finished, cls.continued, cls.failed, cls.open, cls.appended = written.stdout.split()
         warnings.simplefilter("ignore")  # of versions before 3.13, about the store
         cls.client = MlflowClient(tracking_uri=cls.store.as_uri())
 
@@ -73,6 +73,20 @@ class MlflowRunTest(unittest.TestCase):
     def test_a_continued_run_has_no_step_twice(self):
         history = self.client.get_metric_history(self.continued, "loss")
         self.assertEqual([(point.step, point.value) for point in history], [(1, 1), (2, 0.25)])
+
+    def test_a_run_with_a_given_id_is_appended_to_as_by_mlflow(self):
+        experiment = self.client.get_run(self.appended).info.experiment_id
+        theirs = self.client.create_run(experiment).info.run_id
+        for first_step in (3, 1):
+            for step in range(first_step, first_step + 3):
+                self.client.log_metric(theirs, "loss", 1 / (10 * first_step + step), timestamp=1000 + step, step=step)
+            self.client.set_terminated(theirs)
+        points = {run: [(point.step, point.value, point.timestamp) for point in self.client.get_metric_history(run, "loss")]
+                  for run in (theirs, self.appended)}
+        self.assertEqual(len(points[theirs]), 6)
+        self.assertEqual(points[self.appended], points[theirs])
+        latest = [self.client.get_run(run).data.metrics["loss"] for run in (theirs, self.appended)]
+        self.assertEqual(latest[0], latest[1])
 
     def test_artifacts(self):
         self.assertEqual([file.path for file in self.client.list_artifacts(self.finished)], ["report.html"])

@@ -43,7 +43,19 @@ void write_runs(const std::string& folder) {
   std::cout << failed.id() << '\n';
 
   const MlflowRun open({.folder = folder});
-  std::cout << open.id() << std::endl;
+  std::cout << open.id() << '\n';
+
+  // As two processes of the same run, the second of which resumes nothing.
+  std::string id;
+  for (const int first_step : {3, 1}) {
+    MlflowRun appended({.folder = folder, .id = id});
+    id = appended.id();
+    for (int step = first_step; step < first_step + 3; ++step)
+      appended.add_metric("loss", 1.0 / (10 * first_step + step),
+                          {.step = step, .milliseconds = 1000 + step});
+    appended.end(MlflowStatus::kFinished);
+  }
+  std::cout << id << std::endl;
 }
 
 }  // namespace

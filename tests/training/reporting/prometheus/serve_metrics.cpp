@@ -23,6 +23,9 @@ int main() {
   logs.set("a \"name\" with \\ and\nlines", std::numeric_limits<double>::infinity());
   metrics.set_logs(logs);
   metrics.set_device_memory("gpu:0", 1048576);
+  metrics.add_replica_wait(2, 0.25);
+  metrics.add_replica_wait(3, 0);
+  metrics.add_replica_wait(2, 0.5);
   metrics.add_worker_seconds({.computing = 3, .waiting = 2, .idle = 1});
   metrics.add_faults(TrainingFault::kBadExample, 2);
   std::cout << metrics.url() << std::endl;

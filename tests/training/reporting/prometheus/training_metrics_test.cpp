@@ -105,6 +105,7 @@ TEST(TrainingMetrics, LoseNoUpdateOfManyThreadsDuringScrapes) {
         metrics.set_device_memory("gpu:" + std::to_string(i % 3), i);
         metrics.add_faults(TrainingFault::kNotFinite);
         metrics.add_worker_seconds({.waiting = 1});
+        metrics.add_replica_wait(1, 0.25);
       }
     });
   }
@@ -116,6 +117,8 @@ TEST(TrainingMetrics, LoseNoUpdateOfManyThreadsDuringScrapes) {
   EXPECT_EQ(samples.at("lockstep_examples_total{rank=\"0\"}"), 2 * kThreads * kUpdates);
   EXPECT_EQ(samples.at("lockstep_faults_total{rank=\"0\",kind=\"not_finite\"}"), kThreads * kUpdates);
   EXPECT_EQ(samples.at("lockstep_worker_seconds_total{rank=\"0\",state=\"waiting\"}"), kThreads * kUpdates);
+  EXPECT_EQ(samples.at("lockstep_replica_wait_seconds_total{rank=\"0\",replica=\"1\"}"),
+            0.25 * kThreads * kUpdates);
   EXPECT_EQ(samples.at("lockstep_log{rank=\"0\",name=\"log3\"}"), kUpdates - 1);
 }
 

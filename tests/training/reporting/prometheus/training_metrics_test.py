@@ -47,6 +47,8 @@ class TrainingMetricsTest(unittest.TestCase):
         self.assertEqual((value("lockstep_epoch", rank="1"), value("lockstep_planned_epochs", rank="1")), (2, 5))
         self.assertEqual((value("lockstep_loss", rank="1"), value("lockstep_learning_rate", rank="1")), (0.25, 0.001))
         self.assertEqual(value("lockstep_device_memory_bytes", rank="1", device="gpu:0"), 2**20)
+        for replica, seconds in (("2", 0.75), ("3", 0)):
+            self.assertEqual(value("lockstep_replica_wait_seconds_total", rank="1", replica=replica), seconds)
         for state, seconds in (("computing", 3), ("waiting", 2), ("idle", 1)):
             self.assertEqual(value("lockstep_worker_seconds_total", rank="1", state=state), seconds)
         for kind, count in (("bad_example", 2), ("not_finite", 0), ("restart", 0)):

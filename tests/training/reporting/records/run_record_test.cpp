@@ -60,12 +60,16 @@ TEST(RunRecordTest, TotalsSayHowARunEnded) {
                                                          .epochs = 1,
                                                          .steps = 12,
                                                          .images = 768,
-                                                         .seconds = 3.5}));
+                                                         .seconds = 3.5,
+                                                         .start_up_seconds = 0.5,
+                                                         .steps_before = 4}));
   EXPECT_THAT(row,
               ElementsAre(Pair("kind", MetricValue("end")), Pair("status", MetricValue("interrupted")),
                           Pair("reason", MetricValue("SIGTERM")), Pair("epochs", MetricValue(int64_t{1})),
                           Pair("steps", MetricValue(int64_t{12})), Pair("images", MetricValue(int64_t{768})),
-                          Pair("seconds", MetricValue(3.5))));
+                          Pair("seconds", MetricValue(3.5)), Pair("start_up_seconds", MetricValue(0.5)),
+                          Pair("steps_before", MetricValue(int64_t{4}))));
+  EXPECT_EQ(metric_row(RunTotals{}).back().first, "start_up_seconds");  // nothing was resumed
   EXPECT_EQ(status_name(RunStatus::kCompleted), "completed");
   EXPECT_EQ(status_name(RunStatus::kStoppedEarly), "stopped_early");
   EXPECT_EQ(status_name(RunStatus::kFailed), "failed");

@@ -31,6 +31,7 @@ void TrainingMetrics::set_loss(double) {}
 void TrainingMetrics::set_learning_rate(double) {}
 void TrainingMetrics::set_logs(const Logs&) {}
 void TrainingMetrics::set_device_memory(const std::string&, double) {}
+void TrainingMetrics::add_replica_wait(int, double) {}
 void TrainingMetrics::add_worker_seconds(const WorkerSeconds&) {}
 void TrainingMetrics::add_faults(TrainingFault, int64_t) {}
 

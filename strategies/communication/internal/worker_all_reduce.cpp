@@ -1,4 +1,4 @@
-#include "lockstep/strategies/communication/internal/ring_all_reduce.h"
+#include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 
 #include "lockstep/runtime/backends/internal/hierarchical_backend.h"
 #include "lockstep/runtime/base/mutex.h"
@@ -28,17 +28,21 @@ class OneAtATime : public GradientCompression {
 
 }  // namespace
 
-RingAllReduce::RingAllReduce(std::shared_ptr<WorkerGroup> workers)
+WorkerAllReduce::WorkerAllReduce(std::shared_ptr<WorkerGroup> workers)
     : CrossDeviceOps(PackingOptions().num_packs),
       workers_(std::move(workers)),
       compressing_(std::make_shared<Mutex>()) {}
 
-std::unique_ptr<CollectiveChannel> RingAllReduce::make_channel(const Devices& devices,
-                                                               std::chrono::milliseconds timeout) const {
+std::string WorkerAllReduce::name() const {
+  return workers_->transport() == WorkerTransport::kGloo ? "RingAllReduce" : "ExchangeAllReduce";
+}
+
+std::unique_ptr<CollectiveChannel> WorkerAllReduce::make_channel(const Devices& devices,
+                                                                 std::chrono::milliseconds timeout) const {
   return make_gradient_channel(devices, timeout, nullptr);
 }
 
-std::unique_ptr<CollectiveChannel> RingAllReduce::make_gradient_channel(
+std::unique_ptr<CollectiveChannel> WorkerAllReduce::make_gradient_channel(
     const Devices&, std::chrono::milliseconds timeout,
     const std::shared_ptr<GradientCompression>& compression) const {
   return std::make_unique<HierarchicalChannel>(

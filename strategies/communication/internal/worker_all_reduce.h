@@ -10,13 +10,14 @@
 namespace lockstep {
 
 /// Sums over the worker processes of a job: within a process through memory that its replicas share, between
-/// processes with Gloo's ring all-reduce, one rank per process. Works everywhere; values of GPUs pass through
-/// the host. make_channel() is a collective of the workers. Reductions between runs cover only this process's
-/// values.
-class RingAllReduce : public CrossDeviceOps {
+/// processes as the group's transport does, with one rank per process. Works everywhere; values of GPUs pass
+/// through the host. make_channel() is a collective of the workers. Reductions between runs cover only this
+/// process's values.
+class WorkerAllReduce : public CrossDeviceOps {
  public:
-  explicit RingAllReduce(std::shared_ptr<WorkerGroup> workers);
-  std::string name() const override { return "RingAllReduce"; }
+  explicit WorkerAllReduce(std::shared_ptr<WorkerGroup> workers);
+  /// Returns "RingAllReduce" over Gloo, which sums in a ring, and otherwise "ExchangeAllReduce".
+  std::string name() const override;
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;

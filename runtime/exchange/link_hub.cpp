@@ -1,0 +1,242 @@
+#include "lockstep/runtime/exchange/link_hub.h"
+
+// C library headers, for their types.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/stream_socket.h"
+#include "lockstep/runtime/exchange/link_handshake.h"
+#include "lockstep/runtime/exchange/shared_memory_link.h"
+#include "lockstep/runtime/exchange/socket_link.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Who has not said hello by then is dropped.
+constexpr std::chrono::seconds kHelloTimeout{5};
+constexpr size_t kMaxGuests = 256;
+
+[[noreturn]] void throw_code(std::errc error, const char* purpose) {
+  throw std::system_error(std::make_error_code(error), purpose);
+}
+
+/// The address of a Unix socket in the abstract namespace, which has no file.
+struct LocalAddress {
+  explicit LocalAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const size_t count = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), count);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + count);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+std::string random_name() {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string name = "lockstep-";
+  const auto bytes = random_bytes();
+  for (size_t i = 0; i < 16; ++i) name += {kDigits[bytes[i] >> 4], kDigits[bytes[i] & 15]};
+  return name;
+}
+
+/// Returns no descriptor if there is no such socket on this machine.
+Descriptor connect_locally(const std::string& name) {
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const LocalAddress address(name);
+  if (socket.get() >= 0 && ::connect(socket.get(), address.get(), address.size) != 0) return Descriptor();
+  return socket;
+}
+
+bool is_of_same_user(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+         credentials.uid == geteuid();
+}
+
+}  // namespace
+
+LinkHub::LinkHub(Options options)
+    : options_(std::move(options)),
+      listener_(options_.host, 0),
+      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (interruption_.get() < 0 || listen(listener_.descriptor(), SOMAXCONN) != 0)
+    throw ClusterError("[join] cannot listen on " + options_.host + ": " + std::strerror(errno));
+  if (options_.uses_shared_memory) {
+    local_name_ = random_name();
+    local_listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const LocalAddress address(local_name_);
+    if (bind(local_listener_.get(), address.get(), address.size) != 0 ||
+        listen(local_listener_.get(), SOMAXCONN) != 0)
+      local_name_.clear();  // TCP reaches everyone, too
+  }
+  thread_ = std::thread([this] { serve(); });
+}
+
+LinkHub::~LinkHub() {
+  interrupt();
+  thread_.join();
+}
+
+LinkAddress LinkHub::address() const {
+  return {options_.host, listener_.port(), local_name_};
+}
+
+void LinkHub::set_peers(std::vector<LinkAddress> peers) {
+  MutexLock lock(mutex_);
+  peers_ = std::move(peers);
+}
+
+std::unique_ptr<ExchangeLink> LinkHub::connect(int peer, uint32_t channel, Clock::time_point deadline) {
+  return options_.rank > peer ? call(peer, channel, deadline) : await(peer, channel, deadline);
+}
+
+std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::time_point deadline) {
+  LinkAddress address;
+  {
+    MutexLock lock(mutex_);
+    address = peers_.at(static_cast<size_t>(peer));
+  }
+  Descriptor local;
+  std::optional<SharedMemoryLink::Memory> memory;
+  if (options_.uses_shared_memory && !address.local_name.empty()) local = connect_locally(address.local_name);
+  if (local.get() >= 0) {
+    try {
+      memory.emplace(SharedMemoryLink::allocate(options_.shared_memory_bytes));
+    } catch (const std::system_error& error) {
+      if (options_.log)
+        options_.log("no shared memory for rank " + std::to_string(peer) + " (" + error.what() +
+                     "), so values go through a socket");
+    }
+  }
+  if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+  const bool is_local = local.get() >= 0;
+  auto socket =
+      is_local ? StreamSocket(local.release()) : StreamSocket::connect(address.host, address.port, deadline);
+  std::array<uint8_t, kLinkGreetingBytes> greeting{};
+  if (!socket.receive({greeting}, deadline)) throw_code(std::errc::connection_reset, "connect");
+  const auto hello = make_link_hello(options_.token,
+                                     {.from = static_cast<uint32_t>(options_.rank),
+                                      .to = static_cast<uint32_t>(peer),
+                                      .channel = channel,
+                                      .generation = options_.generation,
+                                      .has_shared_memory = memory.has_value()},
+                                     greeting);
+  socket.send({hello}, deadline);
+  JobToken::Tag answer{};
+  if (!socket.receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
+    throw_code(std::errc::permission_denied, "connect");
+  if (memory) return SharedMemoryLink::share(socket.release(), std::move(*memory));
+  return std::make_unique<SocketLink>(socket.release());
+}
+
+std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::time_point deadline) {
+  Accepted accepted;
+  {
+    MutexLock lock(mutex_);
+    while (!is_interrupted_ && !accepted_.contains({peer, channel})) {
+      if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
+      changed_.wait_until(mutex_, deadline);
+    }
+    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    accepted = std::move(accepted_.extract({peer, channel}).mapped());
+  }
+  if (accepted.has_shared_memory) return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);
+  return std::make_unique<SocketLink>(accepted.socket.release());
+}
+
+void LinkHub::serve() {
+  while (!is_interrupted_) {
+    std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
+    polled.push_back({local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
+    auto until = Clock::now() + kHelloTimeout;
+    for (const auto& guest : guests_) {
+      polled.push_back({guest.socket.get(), POLLIN, 0});
+      until = std::min(until, guest.deadline);
+    }
+    const auto left = std::max(std::chrono::ceil<milliseconds>(until - Clock::now()), milliseconds(0));
+    if (poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return;
+    size_t i = 3;
+    for (auto guest = guests_.begin(); guest != guests_.end(); ++i) {
+      const bool is_over = polled[i].revents != 0 ? is_heard_out(*guest)
+                                                  : Clock::now() >= guest->deadline && ++num_rejected_ > 0;
+      guest = is_over ? guests_.erase(guest) : std::next(guest);
+    }
+    if (polled[1].revents != 0) admit(listener_.descriptor(), /*is_local=*/false);
+    if (polled[2].revents != 0) admit(local_listener_.get(), /*is_local=*/true);
+  }
+}
+
+/// Greets a new guest.
+void LinkHub::admit(int listener, bool is_local) {
+  Guest guest{.socket = Descriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+              .greeting = make_link_greeting(),
+              .hello = {},
+              .deadline = Clock::now() + kHelloTimeout,
+              .is_local = is_local};
+  if (guest.socket.get() < 0) {
+    // Out of descriptors, for example: the connection stays in the queue.
+    if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
+      std::this_thread::sleep_for(milliseconds(10));
+    return;
+  }
+  // A new socket has room for the greeting.
+  const bool is_welcome = guests_.size() < kMaxGuests && (!is_local || is_of_same_user(guest.socket.get())) &&
+                          send(guest.socket.get(), guest.greeting.data(), guest.greeting.size(),
+                               MSG_NOSIGNAL) == static_cast<ssize_t>(guest.greeting.size());
+  if (is_welcome) {
+    guests_.push_back(std::move(guest));
+  } else {
+    ++num_rejected_;
+  }
+}
+
+/// Receives more of a guest's hello. Returns whether the guest can be forgotten.
+bool LinkHub::is_heard_out(Guest& guest) {
+  std::array<uint8_t, kLinkHelloBytes> bytes{};
+  const ssize_t count =
+      recv(guest.socket.get(), bytes.data(), kLinkHelloBytes - guest.hello.size(), MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count > 0) guest.hello.insert(guest.hello.end(), bytes.begin(), bytes.begin() + count);
+  if (count > 0 && guest.hello.size() < kLinkHelloBytes) return false;
+  const auto hello = count > 0 ? read_link_hello(options_.token, guest.greeting, guest.hello) : std::nullopt;
+  const bool is_accepted = hello && hello->generation == options_.generation &&
+                           hello->to == static_cast<uint32_t>(options_.rank) &&
+                           (guest.is_local || !hello->has_shared_memory);
+  const auto answer = make_link_answer(options_.token, guest.greeting, guest.hello);
+  if (!is_accepted || send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) !=
+                          static_cast<ssize_t>(answer.size())) {
+    ++num_rejected_;
+    return true;
+  }
+  MutexLock lock(mutex_);
+  accepted_[{static_cast<int>(hello->from), hello->channel}] = {std::move(guest.socket),
+                                                                hello->has_shared_memory};
+  changed_.notify_all();
+  return true;
+}
+
+void LinkHub::interrupt() noexcept {
+  is_interrupted_ = true;
+  eventfd_write(interruption_.get(), 1);
+  MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

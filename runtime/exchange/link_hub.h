@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/base/net/message_authentication.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/exchange/exchange_link.h"
+#include "lockstep/runtime/exchange/internal/descriptor.h"
+
+namespace lockstep {
+
+/// How the other ranks reach a rank.
+struct LinkAddress {
+  std::string host;  ///< address or name
+  int port = 0;
+  /// Name of the rank's Unix socket, which only processes of the same machine can reach. Empty if it has
+  /// none.
+  std::string local_name{};
+};
+
+/// Makes links between the processes of a job: through shared memory between two on one machine, over TCP
+/// otherwise. Of two ranks, the higher one connects to the lower one. Connections of others, who do not know
+/// the job's token, are dropped.
+///
+/// Thread-safe.
+class LinkHub {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    int rank = 0;
+    JobToken token;
+    uint64_t generation = 0;  ///< of the job's start; the same on all ranks
+    std::string host;         ///< the only address to listen on
+    bool uses_shared_memory = true;
+    size_t shared_memory_bytes = 1024 * 1024;  ///< for each direction of a link
+    /// Is told if a link does without shared memory because the system has none left. May be empty.
+    std::function<void(const std::string& message)> log{};
+  };
+
+  /// Listens on a port of the system's choice. Throws ClusterError naming the host.
+  explicit LinkHub(Options options);
+  /// Ends waiting calls of connect(). Links stay open.
+  ~LinkHub();
+  LinkHub(const LinkHub&) = delete;
+  LinkHub& operator=(const LinkHub&) = delete;
+
+  /// Returns this rank's address, to be told to the others.
+  LinkAddress address() const;
+  /// Sets all ranks' addresses, before connect() is called.
+  void set_peers(std::vector<LinkAddress> peers);
+
+  /// Returns a new link to `peer`, and blocks until it calls this with the same channel. Throws
+  /// std::system_error: timed_out at the deadline, operation_canceled after interrupt(), permission_denied if
+  /// the peer has another token or belongs to another start, or the system's error.
+  std::unique_ptr<ExchangeLink> connect(int peer, uint32_t channel, Clock::time_point deadline);
+
+  /// Ends connect(), now and in future. Does not block or throw.
+  void interrupt() noexcept;
+
+  /// Returns how many connections were dropped because they did not know the token, or spoke otherwise.
+  uint64_t num_rejected() const { return num_rejected_; }
+
+ private:
+  /// A connection that is not yet known to come from a rank.
+  struct Guest {
+    Descriptor socket;
+    std::vector<uint8_t> greeting;
+    std::vector<uint8_t> hello;
+    Clock::time_point deadline;
+    bool is_local = false;
+  };
+  struct Accepted {
+    Descriptor socket;
+    bool has_shared_memory = false;
+  };
+
+  std::unique_ptr<ExchangeLink> call(int peer, uint32_t channel, Clock::time_point deadline);
+  std::unique_ptr<ExchangeLink> await(int peer, uint32_t channel, Clock::time_point deadline);
+  void serve();
+  void admit(int listener, bool is_local);
+  bool is_heard_out(Guest& guest);
+
+  const Options options_;
+  TcpListener listener_;
+  Descriptor local_listener_;
+  std::string local_name_;
+  const Descriptor interruption_;  // an eventfd
+  std::list<Guest> guests_;        // used only by the thread
+  std::atomic<bool> is_interrupted_{false};
+  std::atomic<uint64_t> num_rejected_{0};
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<LinkAddress> peers_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::pair<int, uint32_t>, Accepted> accepted_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace lockstep

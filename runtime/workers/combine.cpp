@@ -1,0 +1,122 @@
+#include "lockstep/runtime/workers/combine.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <c10/util/StringUtil.h>
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+struct Sum {
+  template <typename Value>
+  static Value of(Value a, Value b) {
+    return a + b;
+  }
+};
+
+struct Product {
+  template <typename Value>
+  static Value of(Value a, Value b) {
+    return a * b;
+  }
+};
+
+template <typename Value>
+bool is_nan(Value value) {
+  if constexpr (std::is_integral_v<Value>) {
+    return false;
+  } else {
+    return std::isnan(value);
+  }
+}
+
+struct Minimum {
+  template <typename Value>
+  static Value of(Value a, Value b) {
+    return is_nan(a) || a < b ? a : b;
+  }
+};
+
+struct Maximum {
+  template <typename Value>
+  static Value of(Value a, Value b) {
+    return is_nan(a) || a > b ? a : b;
+  }
+};
+
+/// Copies in and out, since neither end needs to be aligned; compilers make vector instructions of it.
+template <typename Operation, typename Stored, typename Value = Stored>
+void combine(uint8_t* into, const uint8_t* from, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Stored a;
+    Stored b;
+    std::memcpy(&a, into + i * sizeof(Stored), sizeof(Stored));
+    std::memcpy(&b, from + i * sizeof(Stored), sizeof(Stored));
+    // Integers wrap around, as ATen's do.
+    if constexpr (std::is_integral_v<Value>) {
+      using Wrapping = std::make_unsigned_t<Value>;
+      if constexpr (std::is_same_v<Operation, Sum> || std::is_same_v<Operation, Product>) {
+        a = static_cast<Stored>(Operation::of(static_cast<Wrapping>(a), static_cast<Wrapping>(b)));
+      } else {
+        a = Operation::of(a, b);
+      }
+    } else {
+      a = static_cast<Stored>(Operation::of(static_cast<Value>(a), static_cast<Value>(b)));
+    }
+    std::memcpy(into + i * sizeof(Stored), &a, sizeof(Stored));
+  }
+}
+
+template <typename Operation>
+CombineFunction function_for(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return combine<Operation, float>;
+    case at::kDouble:
+      return combine<Operation, double>;
+    case at::kHalf:
+      return combine<Operation, c10::Half, float>;
+    case at::kBFloat16:
+      return combine<Operation, c10::BFloat16, float>;
+    case at::kInt:
+      return combine<Operation, int32_t>;
+    case at::kLong:
+      return combine<Operation, int64_t>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+CombineFunction combine_function(c10d::ReduceOp::RedOpType op, at::ScalarType dtype) {
+  CombineFunction function = nullptr;
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      function = function_for<Sum>(dtype);
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      function = function_for<Product>(dtype);
+      break;
+    case c10d::ReduceOp::MIN:
+      function = function_for<Minimum>(dtype);
+      break;
+    case c10d::ReduceOp::MAX:
+      function = function_for<Maximum>(dtype);
+      break;
+    default:
+      throw InvalidArgument("expected a sum, product, minimum or maximum, but got another reduction");
+  }
+  if (function == nullptr)
+    throw InvalidArgument(
+        c10::str("expected float16, bfloat16, float32, float64, int32 or int64, but got ", dtype));
+  return function;
+}
+
+}  // namespace lockstep

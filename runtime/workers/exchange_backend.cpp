@@ -1,0 +1,165 @@
+#include "lockstep/runtime/workers/exchange_backend.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/exchange/plan_costs.h"
+#include "lockstep/runtime/workers/combine.h"
+
+namespace lockstep {
+namespace {
+
+/// Does its work when it is waited for.
+class DeferredWork : public c10d::Work {
+ public:
+  DeferredWork(c10d::OpType type, std::function<void()> work) : Work(-1, type), work_(std::move(work)) {}
+
+  bool isCompleted() override { return work_ == nullptr; }
+  bool isSuccess() const override { return work_ == nullptr; }
+  bool wait(std::chrono::milliseconds) override {
+    if (const auto work = std::exchange(work_, nullptr)) work();
+    return true;
+  }
+
+ private:
+  std::function<void()> work_;
+};
+
+const at::Tensor& only_one(const std::vector<at::Tensor>& tensors, const char* what) {
+  if (tensors.size() != 1 || !tensors[0].is_cpu() || !tensors[0].is_non_overlapping_and_dense())
+    throw InvalidArgument(c10::str("[", what, "] expected one dense tensor on the CPU"));
+  return tensors[0];
+}
+
+std::span<uint8_t> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<uint8_t*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+ExchangeBackend::ExchangeBackend(Options options)
+    : ComparingBackend(options.engine.rank, options.engine.size),
+      options_(std::move(options)),
+      timeout_(options_.timeout),
+      engine_(options_.engine) {}
+
+void ExchangeBackend::begin_call(uint64_t sequence, const std::string& description) {
+  sequence_ = sequence;
+  description_ = description;
+  num_collectives_ = 0;
+}
+
+void ExchangeBackend::end_call() {
+  if (num_collectives_ == 0) barrier()->wait();
+}
+
+const ExchangePlan& ExchangeBackend::plan_of(CollectiveKind kind, PlanAlgorithm algorithm, int root) {
+  const auto key = std::tuple(kind, algorithm, root);
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) return known->second;
+  return plans_.emplace(key, make_plan(kind, algorithm, getRank(), getSize(), root)).first->second;
+}
+
+std::vector<std::span<uint8_t>> ExchangeBackend::blocks_of(const ExchangePlan& plan,
+                                                           const at::Tensor& tensor) const {
+  auto bytes = bytes_of(tensor);
+  std::vector<std::span<uint8_t>> blocks;
+  const auto element = static_cast<int64_t>(tensor.element_size());
+  for (const int64_t size : even_blocks(static_cast<int64_t>(bytes.size()), plan.num_blocks, element)) {
+    blocks.push_back(bytes.first(static_cast<size_t>(size)));
+    bytes = bytes.subspan(static_cast<size_t>(size));
+  }
+  return blocks;
+}
+
+void ExchangeBackend::run(ExchangeCall call) {
+  // Collectives of one call are told apart, too.
+  call.sequence = sequence_;
+  call.description = description_;
+  if (const int part = num_collectives_++; part > 0) call.description += c10::str(", part ", part + 1);
+  try {
+    engine_.run(call, deadline_after(timeout_));
+  } catch (const ExchangeError& error) {
+    fail(error, call);
+  }
+}
+
+void ExchangeBackend::fail(const ExchangeError& error, const ExchangeCall& call) const {
+  if (error.kind == ExchangeError::Kind::kMismatch) {
+    throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", call.sequence, ": ",
+                                      options_.name_of(getRank()), " called ", call.description, ", but ",
+                                      options_.name_of(error.peer), " ", error.what()));
+  }
+  if (error.peer < 0) throw std::runtime_error(error.what());
+  throw std::runtime_error(c10::str(options_.name_of(error.peer), " ", error.what()));
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                          const c10d::AllreduceOptions& options) {
+  const at::Tensor tensor = only_one(tensors, "all_reduce");
+  const auto combine = combine_function(options.reduceOp, tensor.scalar_type());
+  return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLREDUCE, [this, tensor, combine] {
+    const bool is_short = static_cast<int64_t>(tensor.nbytes()) <= options_.most_short_bytes;
+    const auto& plan = plan_of(CollectiveKind::kAllReduce,
+                               is_short ? PlanAlgorithm::kRecursiveDoubling : PlanAlgorithm::kHalving);
+    run({.plan = &plan,
+         .blocks = blocks_of(plan, tensor),
+         .combine = combine,
+         .element_bytes = static_cast<size_t>(tensor.element_size())});
+  });
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                          const c10d::BroadcastOptions& options) {
+  const at::Tensor tensor = only_one(tensors, "broadcast");
+  const auto root = static_cast<int>(options.rootRank);
+  if (root < 0 || root >= getSize())
+    throw InvalidArgument(c10::str("[broadcast] expected a rank below ", getSize(), ", but got ", root));
+  return c10::make_intrusive<DeferredWork>(c10d::OpType::BROADCAST, [this, tensor, root] {
+    const bool is_short = static_cast<int64_t>(tensor.nbytes()) <= options_.most_short_bytes;
+    const auto& plan = plan_of(CollectiveKind::kBroadcast,
+                               is_short ? PlanAlgorithm::kTree : PlanAlgorithm::kScatterGather, root);
+    run({.plan = &plan, .blocks = blocks_of(plan, tensor)});
+  });
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                          std::vector<at::Tensor>& inputs,
+                                                          const c10d::AllgatherOptions&) {
+  const at::Tensor input = only_one(inputs, "all_gather");
+  if (outputs.size() != 1 || outputs[0].size() != static_cast<size_t>(getSize()))
+    throw InvalidArgument(c10::str("[all_gather] expected an output for each of ", getSize(), " ranks"));
+  for (const auto& output : outputs[0]) {
+    if (output.nbytes() != input.nbytes() || !output.is_non_overlapping_and_dense())
+      throw InvalidArgument("[all_gather] expected dense outputs of the input's size");
+  }
+  return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLGATHER, [this, input, all = outputs[0]] {
+    const auto& plan = plan_of(CollectiveKind::kAllGather, PlanAlgorithm::kDissemination);
+    ExchangeCall call{.plan = &plan};
+    for (const auto& output : all) call.blocks.push_back(bytes_of(output));
+    const auto own = call.blocks[static_cast<size_t>(getRank())];
+    if (!own.empty()) std::memcpy(own.data(), input.const_data_ptr(), own.size());
+    run(std::move(call));
+  });
+}
+
+/// An all-reduce of nothing.
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::barrier(const c10d::BarrierOptions&) {
+  return c10::make_intrusive<DeferredWork>(c10d::OpType::BARRIER, [this] {
+    const auto& plan = plan_of(CollectiveKind::kAllReduce, PlanAlgorithm::kRecursiveDoubling);
+    run({.plan = &plan, .blocks = {std::span<uint8_t>()}});
+  });
+}
+
+void ExchangeBackend::abort() {
+  engine_.interrupt();
+}
+
+}  // namespace lockstep
