@@ -11,7 +11,7 @@
 
 namespace lockstep::benchmarks {
 
-/// Where the replicas of a comparison of cross-device ops are.
+/// The devices of the replicas in a comparison of cross-device ops.
 struct ReplicaDevices {
   std::vector<std::string> names;
   int replicas_per_device = 1;
@@ -28,8 +28,8 @@ class AllReduceLoop {
   /// devices.
   AllReduceLoop(const std::string& op, const ReplicaDevices& devices);
 
-  /// What seconds_for() sums from now on: on each replica a float32 tensor of each of these sizes in bytes.
-  /// Throws std::runtime_error where the op does not sum them correctly.
+  /// Sets the tensors that seconds_for() sums: on each replica, a float32 tensor of each of these sizes in
+  /// bytes. Throws std::runtime_error where the op does not sum them correctly.
   void set_tensors(const std::vector<int64_t>& bytes);
 
   /// Sums all tensors `repetitions` times, one call a tensor. Blocks until all threads and their devices are

@@ -18,7 +18,7 @@ struct AlternatingPairs {
   std::vector<double> ratios() const;
 };
 
-/// Measures `first` and `second` `count` times. Who begins changes from pair to pair, so that neither always
+/// Measures `first` and `second` `count` times. The order changes from pair to pair, so that neither always
 /// runs in the other's wake. Prints a line with its ratio after each pair, unless `progress` is null.
 AlternatingPairs measure_alternating_pairs(int count, const Measure& first, const Measure& second,
                                            std::ostream* progress = nullptr);

@@ -8,7 +8,7 @@ namespace lockstep::benchmarks {
 
 using measurement::MedianInterval;
 
-/// What a ratio is held against.
+/// The bar that a ratio is compared with.
 struct Bar {
   enum class Side { kAtLeast, kAtMost };
   Side side = Side::kAtLeast;

@@ -161,7 +161,7 @@ std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workl
                                   (place == kOnCpu ? "no --gpus" : "--gpus " + workload.gpu_list()));
     }
     if (name == "images" && flags["images"].as<std::string>().empty())
-      throw std::invalid_argument("--parts images: expected --images beside it");
+      throw std::invalid_argument("--parts images: expected --images with it");
   }
   return {given.begin(), given.end()};
 }
@@ -180,7 +180,7 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   options.workload.bfloat16 = flags.count("bfloat16") > 0;
   options.workload.cuda_graph = flags.count("cuda-graph") > 0;
   if (options.workload.cuda_graph && options.workload.gpus.empty())
-    throw std::invalid_argument("--cuda-graph: expected --gpus beside it, since only GPUs have graphs");
+    throw std::invalid_argument("--cuda-graph: expected --gpus with it, since only GPUs have graphs");
   options.images = flags["images"].as<std::string>();
   options.parts = parse_parts(flags, options.workload);
   options.num_pairs = static_cast<int>(at_least(flags, "pairs", 6));

@@ -34,7 +34,7 @@ double images(const BenchmarkOptions& options) {
   return static_cast<double>(options.steps * options.workload.global_batch_size);
 }
 
-/// Prints what comes next, so that a user, or a program that watches this one, sees that it goes on.
+/// Prints the next part, so that a user, or a program that watches this one, sees progress.
 void tell(const std::string& what) {
   std::cerr << "    " << what << '\n';
 }

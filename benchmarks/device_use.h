@@ -11,7 +11,7 @@ struct TimeInterval {
   double end = 0;
 };
 
-/// What one device did while it was profiled, in any order.
+/// The work of one device while it was profiled, in any order.
 struct DeviceActivity {
   /// Whatever executes on the device: kernels, memory sets, copies within the device.
   std::vector<TimeInterval> kernels;

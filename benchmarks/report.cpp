@@ -139,7 +139,7 @@ std::ostream& operator<<(std::ostream& stream, const Report& report) {
                  row.ratio ? interval(*row.ratio) : ""});
   }
   MarkdownTable profiles({"profile of", "steps", "time", "the GPU idles", "longest at once",
-                          "copies from the host beside kernels"});
+                          "copies from the host during kernels"});
   for (const auto& row : report.profiles_) {
     const auto share = [](double value) { return fmt::format("{:.2f} %", value * 100); };
     profiles.add_row({row.program, std::to_string(row.steps),

@@ -16,7 +16,7 @@ namespace lockstep::benchmarks {
 /// The cross-device op that the others are compared with.
 inline constexpr const char* kReferenceOp = "hierarchical_copy";
 
-/// What a row of the table of cross-device ops is about, whichever the op.
+/// A row of the table of cross-device ops, for any op.
 struct OpRow {
   std::string replicas;
   std::string tensors;

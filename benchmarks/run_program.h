@@ -4,8 +4,9 @@
 
 namespace lockstep::benchmarks {
 
-/// What a benchmark's main() returns: what `run` does, 1 where it throws std::runtime_error, 2 where it
-/// throws anything else, which is a flag's; the error is on standard error then.
+/// Calls `run` and returns the exit code for a benchmark's main(): that of `run`, 1 if it throws
+/// std::runtime_error, or 2 if it throws anything else, which is about a flag. Prints the error to standard
+/// error.
 int run_program(const std::function<int()>& run);
 
 }  // namespace lockstep::benchmarks

@@ -38,7 +38,7 @@ torch::Device device_of(const Workload& workload);
 /// On `device`.
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples,
                                     const torch::Device& device = torch::kCPU);
-/// What forward and loss are cast to.
+/// Returns the type that forward and loss are cast to.
 torch::ScalarType dtype_of(const Workload& workload);
 /// Blocks until these devices have done all that they were given.
 void synchronize(const std::vector<LogicalDevice>& devices);

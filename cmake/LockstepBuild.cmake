@@ -65,7 +65,7 @@ if(lockstep_sanitize)
 endif()
 
 # Clang's precompiled header names the files of its clone, so each clone makes its own, and ccache compares the checksum file
-# beside it instead. CMake's own flags pass the header's absolute path in a way that ccache cannot make relative.
+# next to it instead. CMake's own flags pass the header's absolute path in a way that ccache cannot make relative.
 set(lockstep_has_clang_pch OFF)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL)
   set(lockstep_has_clang_pch ON)
@@ -167,7 +167,7 @@ function(lockstep_add_layer name)
   lockstep_take_rooms(lockstep_${name} ${name} ${arg_ROOMS} ${arg_PARTS})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
-  # An installed lockstep makes lockstep_torch anew, from the LibTorch of its user.
+  # An installed lockstep makes lockstep_torch again, from the LibTorch of its user.
   target_link_libraries(lockstep_${name} PUBLIC lockstep_options
     $<BUILD_INTERFACE:lockstep_torch> $<INSTALL_INTERFACE:$<1:lockstep_torch>> ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
@@ -183,7 +183,7 @@ function(lockstep_take_rooms target layer)
 endfunction()
 
 # lockstep_public_headers(variable): the headers that users include, relative to the project: those of all layers that lie
-# neither in a folder named internal nor in an internal room, and the folder headers beside lockstep.h.
+# neither in a folder named internal nor in an internal room, and the folder headers next to lockstep.h.
 function(lockstep_public_headers variable)
   get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
   get_property(internal_rooms GLOBAL PROPERTY LOCKSTEP_INTERNAL_ROOMS)

@@ -1,5 +1,5 @@
 # Finds what the GPU half is compiled and linked with, for LockstepTorch.cmake: CUDA's headers and nccl.h of the versions that
-# LibTorch was built with, and the CUDA runtime that LibTorch loads. They are beside a wheel (nvidia/), inside the folder of a
+# LibTorch was built with, and the CUDA runtime that LibTorch loads. They are next to a wheel (nvidia/), inside the folder of a
 # LibTorch archive, or in a CUDA toolkit. Sets
 #   lockstep_cuda_problem   what is missing and the way out; empty if nothing is
 #   lockstep_cuda_major     the CUDA that LibTorch was built with; empty if it has no CUDA half
@@ -39,9 +39,9 @@ function(lockstep_read_torch_cuda)
     endif()
   endforeach()
   # The scripts fetch the same wheel for CPUs, but not what its CUDA half loads.
-  find_library(cudnn NAMES cudnn libcudnn.so.9 PATHS ${LOCKSTEP_TORCH_ROOT}/lib ${lockstep_beside}/cudnn/lib NO_DEFAULT_PATH NO_CACHE)
+  find_library(cudnn NAMES cudnn libcudnn.so.9 PATHS ${LOCKSTEP_TORCH_ROOT}/lib ${lockstep_nvidia}/cudnn/lib NO_DEFAULT_PATH NO_CACHE)
   if(LOCKSTEP_CUDA STREQUAL "AUTO" AND NOT cudnn)
-    set(lockstep_cuda_problem "NVIDIA's libraries are not beside this LibTorch" PARENT_SCOPE)
+    set(lockstep_cuda_problem "NVIDIA's libraries are not next to this LibTorch" PARENT_SCOPE)
     return()
   endif()
   # A wheel loads libcudart.so.13, an archive its own libcudart-<checksum>.so.13.
@@ -83,7 +83,7 @@ function(lockstep_list_toolkits)
 endfunction()
 
 function(lockstep_find_cudart)
-  set(folders ${LOCKSTEP_TORCH_ROOT}/lib ${lockstep_beside}/cu${lockstep_cuda_major}/lib ${lockstep_beside}/cuda_runtime/lib)
+  set(folders ${LOCKSTEP_TORCH_ROOT}/lib ${lockstep_nvidia}/cu${lockstep_cuda_major}/lib ${lockstep_nvidia}/cuda_runtime/lib)
   foreach(toolkit IN LISTS lockstep_toolkits)
     list(APPEND folders ${toolkit}/lib64 ${toolkit}/lib)
   endforeach()
@@ -94,14 +94,14 @@ function(lockstep_find_cudart)
     set(lockstep_cudart ${cudart} PARENT_SCOPE)
     set(lockstep_cudart_folder ${folder} PARENT_SCOPE)
   else()
-    set(lockstep_cuda_problem "this LibTorch loads ${lockstep_cudart_name}, which is neither beside it nor in a CUDA toolkit. Name a \
+    set(lockstep_cuda_problem "this LibTorch loads ${lockstep_cudart_name}, which is neither next to it nor in a CUDA toolkit. Name a \
 toolkit of CUDA ${lockstep_cuda_major} with CUDAToolkit_ROOT, a variable of CMake and of the environment" PARENT_SCOPE)
   endif()
 endfunction()
 
 # Headers fit if they are of the major version that LibTorch was built with, and if all are there that LibTorch's headers include.
 function(lockstep_find_cuda_headers)
-  set(candidates ${lockstep_beside}/cu${lockstep_cuda_major}/include ${lockstep_beside}/cuda_runtime/include)
+  set(candidates ${lockstep_nvidia}/cu${lockstep_cuda_major}/include ${lockstep_nvidia}/cuda_runtime/include)
   foreach(toolkit IN LISTS lockstep_toolkits)
     list(APPEND candidates ${toolkit}/include)
   endforeach()
@@ -112,10 +112,10 @@ function(lockstep_find_cuda_headers)
       continue()
     endif()
     set(folders ${candidate})
-    if(candidate STREQUAL "${lockstep_beside}/cuda_runtime/include")
+    if(candidate STREQUAL "${lockstep_nvidia}/cuda_runtime/include")
       # Up to CUDA 12, each wheel has a folder of its own.
       foreach(part cuda_nvcc cuda_cccl cublas cusparse cusolver)
-        list(APPEND folders ${lockstep_beside}/${part}/include)
+        list(APPEND folders ${lockstep_nvidia}/${part}/include)
       endforeach()
     endif()
     set(missing)
@@ -147,14 +147,14 @@ function(lockstep_find_cuda_headers)
   endif()
   set(lockstep_cuda_problem "this LibTorch was built with CUDA ${lockstep_cuda_major} and needs the headers of that version, but \
 ${unfit}. Name a toolkit of CUDA ${lockstep_cuda_major} with CUDAToolkit_ROOT, a variable of CMake and of the environment. If \
-LibTorch is a wheel, you may instead install the Python packages ${packages} beside it, in the version of CUDA's runtime there" PARENT_SCOPE)
+LibTorch is a wheel, you may instead install the Python packages ${packages} next to it, in the version of CUDA's runtime there" PARENT_SCOPE)
 endfunction()
 
 # LibTorch's objects contain structures of nccl.h, which grow from version to version. With another version's header, objects
 # are allocated with too little memory for LibTorch's code, or with members at other offsets.
 function(lockstep_find_nccl_header)
   set(expected)
-  file(GLOB wheels ${lockstep_beside}/../torch-*.dist-info/METADATA)
+  file(GLOB wheels ${lockstep_nvidia}/../torch-*.dist-info/METADATA)
   foreach(wheel IN LISTS wheels)
     file(STRINGS ${wheel} lines REGEX "^Requires-Dist: *nvidia-nccl-cu[0-9]+ *\\(?==")
     if(lines MATCHES "==([0-9]+\\.[0-9]+)")
@@ -163,7 +163,7 @@ function(lockstep_find_nccl_header)
   endforeach()
   set(candidates ${LOCKSTEP_NCCL_INCLUDE} $ENV{LOCKSTEP_NCCL_INCLUDE})
   if(NOT candidates)
-    set(candidates ${lockstep_beside}/nccl/include ${lockstep_cuda_headers})
+    set(candidates ${lockstep_nvidia}/nccl/include ${lockstep_cuda_headers})
     foreach(toolkit IN LISTS lockstep_toolkits)
       list(APPEND candidates ${toolkit}/include)
     endforeach()
@@ -190,7 +190,7 @@ function(lockstep_find_nccl_header)
   endif()
   set(lockstep_cuda_problem "this LibTorch ${needs}, but ${unfit}. Name the folder of the \
 right one with LOCKSTEP_NCCL_INCLUDE, a variable of CMake and of the environment. If LibTorch is a wheel, you may instead install \
-the Python package nvidia-nccl-cu${lockstep_cuda_major} beside it" PARENT_SCOPE)
+the Python package nvidia-nccl-cu${lockstep_cuda_major} next to it" PARENT_SCOPE)
 endfunction()
 
 # Compilers search CPATH's folders before those of system headers.
@@ -209,9 +209,9 @@ endfunction()
 foreach(variable cuda_problem cuda_major cuda_headers cuda_version nccl_header nccl_version cudart)
   set(lockstep_${variable})
 endforeach()
-file(REAL_PATH ${LOCKSTEP_TORCH_ROOT} lockstep_beside)
-cmake_path(GET lockstep_beside PARENT_PATH lockstep_beside)
-set(lockstep_beside ${lockstep_beside}/nvidia)
+file(REAL_PATH ${LOCKSTEP_TORCH_ROOT} lockstep_nvidia)
+cmake_path(GET lockstep_nvidia PARENT_PATH lockstep_nvidia)
+set(lockstep_nvidia ${lockstep_nvidia}/nvidia)
 lockstep_list_toolkits()
 set(lockstep_cuda_steps read_torch_cuda find_cudart)
 if(NOT lockstep_is_installed)

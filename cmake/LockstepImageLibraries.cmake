@@ -73,7 +73,7 @@ if(lockstep_with_webp)
   endif()
 endif()
 
-# Whoever links the layer, in whatever folder, must see what the layer links.
+# A target that links the layer, in any folder, must see what the layer links.
 foreach(library ${lockstep_new_targets})
   set_target_properties(${library} PROPERTIES IMPORTED_GLOBAL TRUE)
 endforeach()

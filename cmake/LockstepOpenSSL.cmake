@@ -2,6 +2,6 @@
 
 if(NOT TARGET OpenSSL::Crypto)
   find_package(OpenSSL REQUIRED)
-  # Whoever links the layer, in whatever folder, must see what the layer links.
+  # A target that links the layer, in any folder, must see what the layer links.
   set_target_properties(OpenSSL::Crypto PROPERTIES IMPORTED_GLOBAL TRUE)
 endif()

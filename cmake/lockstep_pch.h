@@ -1,5 +1,5 @@
 // The one precompiled header: what most sources of the project include anyway. GCC instantiates what
-// a precompiled header's inline functions need anew in every source that uses it, which takes longer than
+// a precompiled header's inline functions need again in every source that uses it, which takes longer than
 // most sources themselves: twice as long for torch/torch.h as for these. A source that needs more of LibTorch
 // includes it by itself.
 #pragma once

@@ -18,7 +18,7 @@ double median(std::vector<double> values);
 /// contains the median with a probability of at least `confidence`. Throws std::invalid_argument if even
 /// [smallest, largest] does not.
 ///
-/// Each value lies below the median with probability 1/2, so the interval misses it with probability 2 P(B <=
+/// Each value is below the median with probability 1/2, so the interval misses it with probability 2 P(B <=
 /// r - 1), with B binomial of `count` and 1/2, for any distribution (David and Nagaraja, Order Statistics,
 /// 3rd edition, 7.1).
 int median_interval_rank(int count, double confidence);

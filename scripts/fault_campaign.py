@@ -158,7 +158,7 @@ def print_table(tallies):
 def main():
     parser = argparse.ArgumentParser(prog="fault_campaign.sh", description=__doc__)
     parser.add_argument("--faults", type=int, default=500, help="how many trainings (500)")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults' moments (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the times at which the faults happen (1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="the faults whose names hold it (all)")
     parser.add_argument("--jobs", type=int, default=2, help="how many trainings at once (2)")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_MNIST_DIR", "generated"),

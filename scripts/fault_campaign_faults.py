@@ -1,4 +1,4 @@
-"""What fault_campaign.py does to trainings."""
+"""The faults that fault_campaign.py injects into trainings."""
 
 import os
 import resource
@@ -30,7 +30,7 @@ class Fault:
 
     @classmethod
     def wrapper(cls):
-        """What the job's command is run with."""
+        """Returns a prefix for the job's command."""
         return []
 
     def __init__(self, job):
@@ -47,7 +47,7 @@ class Fault:
         """Ends what lasts. Before the job is started by hand, and at the trial's end."""
 
     def complaint(self):
-        """What the job should have said of it and did not, if anything."""
+        """Returns the message about the fault that is missing in the job's output, if any."""
         return None
 
 
@@ -178,7 +178,7 @@ class CutLink(Fault):
 
     @classmethod
     def wrapper(cls):
-        # Where only the loopback device is.
+        # In a network namespace that has only the loopback device.
         as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
         return ["unshare", *as_root, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 

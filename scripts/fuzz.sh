@@ -6,7 +6,7 @@
 #
 #   --seconds N  fuzz each target for N seconds (default: 60). 0 only runs the known inputs
 #   --hours      fuzz each of Lockstep's own parsers for an hour, and those of libraries for 5 minutes
-#   --seed N     random seed (default: 1)
+#   --seed N     seed of the fuzzer's random inputs (default: 1)
 #   --libtorch   include load_state_file, which needs LibTorch
 #
 # Each target starts from tests/fuzz/corpus/<target>/, from seeds that Lockstep's own writers make,

@@ -23,7 +23,7 @@ SECONDS_TO_KILL = 3  # from SIGTERM to SIGKILL
 SECONDS_OF_ONE_SIGNAL = 0.2  # `timeout` sends each signal twice: to its child, and to the child's group
 MOST_QUEUED = 1 << 22  # bytes; with more to print, no worker's output is read on
 PIPE_CAPACITY, MOST_IN_PIPE = 1 << 16, 1 << 20  # bytes; a worker may raise the one to the other
-# What the workers get for a signal that they are not expected to know, and for a reader of the output that went away.
+# Signals that the workers get in place of one that they may not handle, and of the loss of the reader of their output.
 PASSED_ON_AS = {signal.SIGHUP: signal.SIGTERM, signal.SIGPIPE: signal.SIGTERM}
 
 
@@ -34,7 +34,7 @@ class Launcher:
         self.starter = WorkerStarter(options)
         self.generation = 0  # how often the job was started before
         self.restarts = 0  # of the job, and of workers and servers by themselves
-        self.to_start_again = []  # workers and servers of a job that goes on
+        self.to_start_again = []  # workers and servers of a job that continues
         self.launch_error = None
         self.running = {}  # workers by process id
         self.workers = []  # of this generation
@@ -217,7 +217,7 @@ class Launcher:
                      f"{self.options.max_restarts}")
             return True
         if goes_on_without(worker):
-            self.say(f"{worker.name} {worker.end()}: the job goes on without it")
+            self.say(f"{worker.name} {worker.end()}: the job continues without it")
             return True
         return False
 
@@ -258,7 +258,7 @@ class Launcher:
                 stopped = set()
             for process in stopped - self.stopped_until.keys():
                 self.stopped_until[process] = time.monotonic() + self.options.grace
-                self.say(f"{self.running[process].name} is stopped: it has {self.options.grace:g} s to go on")
+                self.say(f"{self.running[process].name} is stopped: it has {self.options.grace:g} s to continue")
             for process in self.stopped_until.keys() - stopped:
                 del self.stopped_until[process]
         for process, deadline in list(self.stopped_until.items()):
@@ -340,7 +340,7 @@ class Launcher:
 
     def exit_code(self):
         if self.launch_error is not None:
-            # What could be started before was no wrong usage.
+            # The command line was right if the job could be started before.
             return NO_RESOURCES if self.generation else self.launch_error.code
         if self.stopped_by is not None:
             return 128 + self.stopped_by

@@ -230,7 +230,7 @@ def parse(arguments):
     if gpus is not None:
         options.gpus = choose_gpus(gpus)
         if workers not in (None, len(options.gpus)):
-            raise LaunchError(f"--workers: expected {len(options.gpus)} beside --gpus {gpus}, which starts one worker for each "
+            raise LaunchError(f"--workers: expected {len(options.gpus)} with --gpus {gpus}, which starts one worker for each "
                               f"GPU, but got {workers}")
         workers = len(options.gpus)
     elif bool(options.servers) != (workers is not None):

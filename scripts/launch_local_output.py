@@ -77,7 +77,7 @@ class Printer:
 
 
 class Stream:
-    """What a worker writes to its stdout, or to its stderr."""
+    """The stdout or the stderr of a worker."""
 
     # A carriage return at the very end may be half of a line's end.
     LINE = re.compile(rb"([^\r\n]*)(\r?\n|\r(?!\n|\Z))")

@@ -17,7 +17,7 @@ import subprocess
 from launch_local_options import LaunchError, NO_RESOURCES, WRONG_USAGE, ask_nvidia_smi
 from launch_local_output import STDERR, STDOUT, Stream
 
-# What other launchers, or another launch_local.sh around this one, say about the job.
+# Variables of other launchers, or of another launch_local.sh around this one, about the job.
 OTHER_LAUNCHERS = re.compile(
     "(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*|PET_.*|"
     "SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS.*|NPROCS|TASKS_PER_NODE|NNODES|NODELIST|JOB_NUM_NODES|JOB_NODELIST|STEP_.*)|"
@@ -189,7 +189,7 @@ class Worker:
             pass
 
     def is_stopped(self):
-        """Whether SIGSTOP or the like keeps it from running; a debugger's stop is none."""
+        """Whether SIGSTOP or the like keeps it from running; a debugger's stop does not count."""
         try:
             with open(f"/proc/{self.process.pid}/stat", "rb") as stat:
                 return stat.read().rpartition(b") ")[2][:1] == b"T"
@@ -222,7 +222,7 @@ class WorkerStarter:
         self.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
     def open_files(self, indices, goes_on):
-        """The descriptors of these workers' own files, which every later start goes on with."""
+        """The descriptors of these workers' own files, which every later start continues to use."""
         if not self.options.output:
             return [(None, None)] * len(indices)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if goes_on else os.O_TRUNC)
@@ -237,7 +237,7 @@ class WorkerStarter:
                 f"--output: expected a folder to write to, but got '{error.filename}': {error.strerror}") from error
 
     def start(self, count, generation):
-        """Yields each worker as soon as it runs the program. Where one does not start, those before it go on."""
+        """Yields each worker as soon as it runs the program. If one does not start, those before it continue."""
         self.tasks, self.generation = tasks_of(self.options, count), generation
         files = self.open_files(range(len(self.tasks)), generation > 0)
         sockets = reserve_ports(len(self.tasks))

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# What the scripts share. Sourced, not run: a script that sources it stands in the project's root afterwards.
+# Functions that the scripts share. Source it instead of running it. It changes to the project's root.
 # Everything that is said here goes to stderr, so that a program's own output stays alone on stdout.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -11,7 +11,7 @@ readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 readonly libtorch_cuda=13 libtorch_driver=580
 # Headers that CUDA's other headers include and LibTorch does not depend on: with them, a build needs no CUDA toolkit.
 readonly cuda_headers=(nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)
-# What tests compare with, and what those packages need; torch itself lies in the folder of LibTorch.
+# Packages that tests compare with, and their dependencies. torch itself is in the folder of LibTorch.
 readonly test_python_version=3.11
 readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
   absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
@@ -272,7 +272,7 @@ configure() {
   local preset=$1
   shift
   mkdir -p "build/$preset"
-  # What an earlier run found or was told is looked up anew: the LibTorch may be another one by now.
+  # Look up again what an earlier run found or was told: the LibTorch may be another one by now.
   timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
     -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
     -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} "$@"

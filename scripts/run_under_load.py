@@ -47,7 +47,7 @@ def main():
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
 
-    # Each program's runs are shared out, so that copies of one program run beside each other.
+    # Each program's runs are shared out, so that copies of one program run at the same time.
     shares = [len(range(process, options.repeat, options.processes)) for process in range(options.processes)]
     work = [(program, share, process) for program in options.programs for process, share in enumerate(shares) if share]
     failed = False

@@ -5,7 +5,7 @@
 
 The wheel's libtorch_python.so names 2.6 GB of NVIDIA's libraries, so that `import torch` fails without them, even on a
 machine that has no GPU. A stand-in has the name and the symbols that the loader looks for; each of its functions ends the
-process with a message. Libraries that lie beside torch, in nvidia/*/lib, are left alone.
+process with a message. Libraries next to torch, in nvidia/*/lib, are left alone.
 """
 
 import pathlib

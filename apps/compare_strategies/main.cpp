@@ -98,7 +98,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
     log(stopped_text(signal));
     if (backup)
       log("measurements are in " + options.backup_dir +
-          "; to go on: " + resume_command(request.program, arguments));
+          "; to resume, run: " + resume_command(request.program, arguments));
     throw Stopped{.signal = signal};
   }
 }

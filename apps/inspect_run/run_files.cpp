@@ -114,7 +114,9 @@ std::string add_line(const std::string& line, RunSummary& summary) {
     if (name != "kind") row.emplace_back(name, *metric);
   }
   const std::string kind = text_of(object, "kind");
-  if (kind == "step") {
+  if (kind == "start") {
+    summary.start = std::move(row);
+  } else if (kind == "step") {
     ++summary.num_steps_logged;
   } else if (kind == "epoch") {
     summary.epochs.push_back(std::move(row));

@@ -61,7 +61,7 @@ void check_run_directory(const RunPaths& paths) {
   std::error_code error;
   if (!fs::is_directory(paths.folder, error)) {
     throw UsageError("DIR: expected the directory of a run, but got '" + paths.folder + "', which is " +
-                     (fs::exists(paths.folder, error) ? "no folder" : "not there"));
+                     (fs::exists(paths.folder, error) ? "not a folder" : "missing"));
   }
   const fs::directory_iterator readable(paths.folder, error);
   if (error) throw RunDirectoryError("[inspect_run] cannot list '" + paths.folder + "': " + error.message());

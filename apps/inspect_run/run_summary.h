@@ -24,6 +24,8 @@ struct RunSummary {
   std::string version;
   std::vector<ConfigurationEntry> configuration = {};
   std::optional<int64_t> planned_epochs = {};
+  /// When, where and by which version the run was started, as in metrics.jsonl; none if it does not say.
+  std::optional<MetricRow> start = {};
   std::vector<MetricRow> epochs = {};  ///< as in metrics.jsonl
   int64_t num_steps_logged = 0;
   /// The totals; none if the run has not ended or was killed.
@@ -36,7 +38,7 @@ struct RunSummary {
   std::vector<std::string> damages = {};  ///< file, place and problem of each
 };
 
-/// Reads the run directory as far as possible. Throws UsageError if `folder` is not a folder, and
+/// Reads whatever is readable in the run directory. Throws UsageError if `folder` is not a folder, and
 /// RunDirectoryError if it contains nothing of a run or cannot be listed.
 RunSummary summarise_run(const std::string& folder);
 

@@ -53,6 +53,7 @@ std::string summary_json(const RunSummary& summary) {
   root["owner"] = known(summary.owner);
   root["program"] = text_or_null(summary.program);
   root["version"] = text_or_null(summary.version);
+  root["start"] = summary.start ? row_json(*summary.start) : Json();
   root["configuration"] = Json::array();
   for (const auto& [name, value, origin] : summary.configuration) {
     root["configuration"].push_back({{"name", name}, {"value", value}, {"origin", origin}});

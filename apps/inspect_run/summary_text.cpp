@@ -71,13 +71,27 @@ std::string counted(double count, const std::string& one) {
   return fixed_number(count, 0) + " " + one + (count == 1 ? "" : "s");
 }
 
+std::string text_value(const MetricRow& row, const std::string& name) {
+  const MetricValue* value = find_value(row, name);
+  const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
+  return text == nullptr ? "" : printable(*text);
+}
+
+/// Returns a line such as "started 2026-01-31T12:34:56Z on node1", or an empty string if nothing is known.
+std::string start_line(const RunSummary& summary) {
+  if (!summary.start) return "";
+  const std::string time = text_value(*summary.start, "time"), hosts = text_value(*summary.start, "hosts");
+  if (time.empty()) return "";
+  return "  started " + time + (hosts.empty() ? "" : " on " + hosts) + "\n";
+}
+
 std::string headline(const RunSummary& summary) {
   std::string status = run_status(summary);
   std::replace(status.begin(), status.end(), '_', ' ');
   std::string text = printable(summary.folder) + ": " + printable(status);
   if (!summary.end && summary.owner) text += ", " + printable(*summary.owner);
   if (!summary.end && !summary.owner) text += ": metrics.jsonl has no end, and no process uses the directory";
-  text += "\n";
+  text += "\n" + start_line(summary);
   if (!summary.end) {
     const auto num_epochs = static_cast<double>(summary.epochs.size());
     if (!summary.planned_epochs) return text + "  " + counted(num_epochs, "epoch") + " recorded\n";
@@ -101,9 +115,8 @@ std::string headline(const RunSummary& summary) {
   std::string line;
   for (const auto& each : totals) line += (line.empty() ? "  " : ", ") + each;
   text += line.empty() ? "" : line + "\n";
-  const MetricValue* reason = find_value(*summary.end, "reason");
-  const auto* words = reason == nullptr ? nullptr : std::get_if<std::string>(reason);
-  return words == nullptr ? text : text + "  " + printable(*words) + "\n";
+  const std::string reason = text_value(*summary.end, "reason");
+  return reason.empty() ? text : text + "  " + reason + "\n";
 }
 
 std::string configuration_part(const RunSummary& summary) {

@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -11,6 +13,7 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
+#include "lockstep/runtime/base/files/folder_lock.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 
 namespace lockstep::apps {
@@ -47,16 +50,33 @@ bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::s
   return by_chief;
 }
 
+std::vector<std::string> hosts_of_workers(Strategy& strategy) {
+  constexpr int64_t kLongest = 256;  // Linux allows 64
+  const std::string own = FolderOwner::here().host.substr(0, kLongest - 1);
+  const auto text = torch::zeros({1, kLongest}, torch::kUInt8);
+  std::memcpy(text.mutable_data_ptr<uint8_t>(), own.data(), own.size());
+  const auto all =
+      strategy.gather(strategy.run([&](ReplicaContext& replica) { return text.to(replica.device()); }))
+          .to(torch::kCPU)
+          .contiguous();
+  std::vector<std::string> hosts;
+  for (int64_t i = 0; i < all.size(0); ++i) {
+    const std::string host = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>() + i * kLongest);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
 std::string record_folder(const RecordedFolders& folders) {
   // Whether or not there is a checkpoint yet: the earlier start may have ended before its first one.
   const bool may_resume = !folders.backup_dir.empty() && folders.resume != "never";
-  const bool goes_on = may_resume || folders.restart_count > 0;
+  const bool is_continued = may_resume || folders.restart_count > 0;
   std::string folder = folders.run_dir;
   const auto is_used = [&] {
     std::error_code error;
     return !std::filesystem::is_empty(folder, error) && !error;
   };
-  for (int number = 2; goes_on && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
+  for (int number = 2; is_continued && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
   return folder;
 }
 

@@ -23,6 +23,10 @@ std::string record_title(const std::string& program, const std::string& model, c
 /// UsageError on all of them if only others were given a folder.
 bool is_given_to_chief(Strategy& strategy, const std::string& flag, const std::string& folder, bool is_chief);
 
+/// Returns the names of the hosts of all workers, each once, worker 0's first. A collective of workers that
+/// step together.
+std::vector<std::string> hosts_of_workers(Strategy& strategy);
+
 /// Folders that a program's flags name.
 struct RecordedFolders {
   std::string run_dir;

@@ -13,7 +13,7 @@ std::string stopped_text(int signal) {
 }
 
 std::string saved_text(const std::string& folder, const std::string& command) {
-  return "saved in " + folder + "; to go on from there: " + command;
+  return "saved in " + folder + "; to resume, run: " + command;
 }
 
 }  // namespace lockstep::apps

@@ -21,13 +21,13 @@ void read_servers(const Arguments& given, CtrOptions& options) {
   const bool may_have_servers = options.strategy == "parameter_server" || options.strategy == "auto";
   for (const std::string flag : {"max-staleness", "slots-per-step", "no-look-ahead"}) {
     if (given.has(flag) && !may_have_servers)
-      given.refuse_beside(
+      given.refuse_together(
           flag, "expected it with --strategy parameter_server only, but got --strategy " + options.strategy);
   }
   if (given.has("max-staleness"))
     options.max_staleness = static_cast<uint64_t>(given.integer("max-staleness", kStepCountsOrNone, 0));
   if (given.has("slots-per-step") && options.max_staleness != 0)
-    given.refuse_beside("slots-per-step", "expected --max-staleness 0 beside it");
+    given.refuse_together("slots-per-step", "expected --max-staleness 0 with it");
   options.slots_per_step = static_cast<int>(given.integer("slots-per-step", kSlots, options.slots_per_step));
   options.looks_ahead = !given.is_on("no-look-ahead");
 }
@@ -38,9 +38,9 @@ void read_backup(const Arguments& given, CtrOptions& options) {
   options.resume = given.text("resume", options.resume);
   if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
   if (options.strategy == "parameter_server" && options.resume != "auto")
-    given.refuse_beside("resume",
-                        "expected auto with --strategy parameter_server, whose servers resume from "
-                        "--backup-dir; to begin anew, name another folder there");
+    given.refuse_together("resume",
+                          "expected auto with --strategy parameter_server, whose servers resume from "
+                          "--backup-dir; to start over, name another folder there");
   options.save_every = given.text("save-every", options.save_every);
   try {
     if (SaveInterval::parse(options.save_every).unit != SaveUnit::kEpochs) return;

@@ -112,7 +112,7 @@ std::vector<Flag> ctr_data_flags() {
        "Folder for files that are made once for each file of click logs: an index of its rows if it is "
        "large, "
        "and a decompressed copy if it is compressed, so make sure that there is room (default: the folder "
-       ".lockstep beside the click logs, or if that cannot be written, ~/.cache/lockstep/clicks)",
+       ".lockstep next to the click logs, or if that cannot be written, ~/.cache/lockstep/clicks)",
        "", FlagRole::kProcess},
   };
 }
@@ -121,7 +121,7 @@ std::vector<Flag> ctr_model_flags() {
   const CtrWork defaults;
   return {
       {"Model", "model", "NAME",
-       "wide_deep or dlrm: a linear model beside a network on embeddings, or a network on products of "
+       "wide_deep or dlrm: a linear model together with a network on embeddings, or a network on products of "
        "embeddings",
        ctr_model_name(defaults.model)},
       {"Model", "table-rows", "N",
@@ -153,7 +153,10 @@ std::vector<Flag> ctr_training_flags() {
                    default_learning_rate(CtrOptimizerKind::kAdagrad),
                    default_learning_rate(CtrOptimizerKind::kAdam))},
       {"Training", "precision", "NAME", "float32 or float64", ctr_precision_name(defaults.precision)},
-      {"Training", "seed", "N", "Seed of all random numbers", default_text(defaults.seed)},
+      {"Training", "seed", "N",
+       "Seed of the initial values, of the order of the rows, and of the rows themselves if they are "
+       "generated. Equal seeds give equal results",
+       default_text(defaults.seed)},
   };
 }
 
@@ -199,7 +202,7 @@ void read_click_data(const Arguments& given, CtrWork& work) {
   if (given.has("test-data")) work.test_data = places("test-data", "paths separated by commas");
   for (const std::string flag : {"test-data", "test-share", "skip-bad", "index-dir"}) {
     if (given.has(flag) && is_generated(work) && given.text(flag) != "false")
-      given.refuse_beside(flag, "expected it with a file as --data, but got generated");
+      given.refuse_together(flag, "expected it with a file as --data, but got generated");
   }
   work.test_share = given.factor("test-share", work.test_share);
   work.train_rows = given.integer("train-rows", kRowCounts, work.train_rows);

@@ -109,7 +109,7 @@ std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& fa
   if (options.min_frequency > 1 || options.steps_to_live > 0)
     text += line("row filter",
                  fmt::format("from update {} on{}", std::max<int64_t>(1, options.min_frequency),
-                             options.steps_to_live > 0 ? fmt::format(", anew after {} steps without",
+                             options.steps_to_live > 0 ? fmt::format(", forgotten after {} steps without",
                                                                      grouped(options.steps_to_live))
                                                        : ""));
   text += line("optimizer", fmt::format("{}, learning rate {}", ctr_optimizer_name(options.optimizer),

@@ -27,7 +27,7 @@ void log_ctr(const std::string& text) {
   log_line("train_ctr", text);
 }
 
-/// The file beside the checkpoints that names the run of MLflow which a later start continues.
+/// The file next to the checkpoints that names the MLflow run that a later start continues.
 std::string mlflow_note(const CtrOptions& options) {
   return options.backup_dir + "/mlflow_run";
 }
@@ -120,6 +120,7 @@ void CtrSession::make_records() {
         .log_every = options.log_every,
         .histograms = false,
         .examples = "rows",
+        .hosts = prepared_.hosts,
         .began = prepared_.began};
     add_settings(settings, recorded);
     recorder_ = std::make_shared<RecordRun>(*prepared_.paths, recorded);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
@@ -31,6 +32,7 @@ struct PreparedCtr {
   std::shared_ptr<TrainingMetrics> metrics;     ///< for Prometheus; may be null
   std::chrono::steady_clock::time_point began;  ///< when the program began
   std::optional<RunPaths> paths;                ///< where this process records the run; none if it does not
+  std::vector<std::string> hosts;               ///< hosts of all workers, for the record; may be empty
   CtrFacts facts;
 };
 

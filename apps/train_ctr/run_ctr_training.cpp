@@ -5,6 +5,9 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/monitoring/serve_metrics.h"
@@ -24,15 +27,25 @@ void log_of_ctr(const std::string& text) {
   log_line("train_ctr", text);
 }
 
-/// Creates the run directory if this process records. A collective of workers that step together.
-std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& options) {
-  const bool is_chief = is_chief_of(strategy);
+bool has_servers(const Strategy& strategy) {
+  return dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
+}
+
+/// Returns whether the chief records the run. Throws UsageError if a folder to write to was given to other
+/// workers only. A collective of workers that step together.
+bool is_recorded_by_chief(Strategy& strategy, const CtrOptions& options) {
   // Processes of parameter servers have no collectives.
-  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
-  const bool is_recorded = has_servers ? !options.run_dir.empty()
-                                       : is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
-  if (!has_servers) is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, is_chief);
-  if (!is_recorded || !is_chief) return std::nullopt;
+  if (has_servers(strategy)) return !options.run_dir.empty();
+  const bool is_chief = is_chief_of(strategy);
+  const bool is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, is_chief);
+  is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, is_chief);
+  return is_recorded;
+}
+
+/// Creates the run directory if this process is the chief and records.
+std::optional<RunDirectory> make_run_directory(const Strategy& strategy, CtrOptions& options,
+                                               bool is_recorded) {
+  if (!is_recorded || !is_chief_of(strategy)) return std::nullopt;
   options.run_dir = record_folder({.run_dir = options.run_dir,
                                    .backup_dir = options.backup_dir,
                                    .resume = options.resume,
@@ -46,8 +59,7 @@ std::optional<RunDirectory> make_run_directory(Strategy& strategy, CtrOptions& o
 void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
   const auto* cluster = strategy.cluster_resolver();
   if (line.options.strategy != "auto" || cluster == nullptr) return;
-  const bool has_servers = dynamic_cast<const ParameterServerStrategy*>(&strategy) != nullptr;
-  line.options.strategy = has_servers ? "parameter_server" : "multi_worker";
+  line.options.strategy = has_servers(strategy) ? "parameter_server" : "multi_worker";
   if (line.options.worker_hosts.empty())
     line.origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
 }
@@ -59,14 +71,17 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy);
   if (served != nullptr && options.resume != "auto")
     throw UsageError("--resume " + options.resume +
-                     ": expected auto with parameter servers, which resume from --backup-dir; to begin anew, "
+                     ": expected auto with parameter servers, which resume from --backup-dir; to start over, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
   // Before anything that takes long, such as indexing. Workers of parameter servers have no metrics.
   const auto metrics = served == nullptr || served->is_chief()
                            ? serve_metrics("train_ctr", options, strategy.cluster_resolver())
                            : nullptr;
-  const auto directory = make_run_directory(strategy, line.options);
+  const bool is_recorded = is_recorded_by_chief(strategy, options);
+  std::vector<std::string> hosts;
+  if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
+  const auto directory = make_run_directory(strategy, line.options, is_recorded);
   decide_strategy(line, strategy);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
   CtrTraining training(strategy, options, data);
@@ -90,6 +105,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                       .metrics = metrics,
                       .began = began,
                       .paths = directory ? std::optional(directory->paths()) : std::nullopt,
+                      .hosts = std::move(hosts),
                       .facts = {.data = data.description,
                                 .num_train = static_cast<int64_t>(*data.train.size()),
                                 .num_test = static_cast<int64_t>(*data.test.size()),

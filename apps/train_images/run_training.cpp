@@ -29,7 +29,7 @@
 namespace lockstep::apps {
 namespace {
 
-/// Decides the role together with the other workers, by two collectives.
+/// Decides the role together with the other workers, by collectives.
 WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   WorkerRole role;
   role.is_chief = is_chief_of(strategy);
@@ -37,6 +37,7 @@ WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
   role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
   is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, role.is_chief);
+  if (role.is_recorded) role.hosts = hosts_of_workers(strategy);
   return role;
 }
 

@@ -101,7 +101,7 @@ void TrainingSession::add_callbacks() {
       options, run_.resolved.plan,
       role.is_recorded ? std::optional(RunPaths{role.is_chief ? options.run_dir : "."}) : std::nullopt, log_);
   if (run_.paths) {
-    record_ = make_record(*run_.paths, run_.resolved, run_.origins, run_.data, run_.began);
+    record_ = make_record(*run_.paths, run_.resolved, run_.origins, run_.data, role.hosts, run_.began);
     callbacks_.push_back(record_);
   }
   if (role.is_chief && !options.mlflow_dir.empty()) {

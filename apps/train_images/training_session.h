@@ -10,6 +10,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_images/data/image_data.h"
@@ -29,10 +30,11 @@ namespace lockstep::apps {
 
 /// Tasks of this worker besides training.
 struct WorkerRole {
-  bool is_chief = false;     ///< whether this is worker 0 or the only worker
-  bool is_silent = false;    ///< whether to print only errors
-  bool is_recorded = false;  ///< whether worker 0 records the run; the same on all workers
-  bool is_saved = false;     ///< whether the training is saved; the same on all workers
+  bool is_chief = false;                ///< whether this is worker 0 or the only worker
+  bool is_silent = false;               ///< whether to print only errors
+  bool is_recorded = false;             ///< whether worker 0 records the run; the same on all workers
+  bool is_saved = false;                ///< whether the training is saved; the same on all workers
+  std::vector<std::string> hosts = {};  ///< hosts of all workers if the run is recorded
 };
 
 /// A training whose data is loaded and whose values are resolved. The references must outlive the session.

@@ -8,7 +8,7 @@
 
 namespace lockstep::benchmarks {
 
-/// What a row of the table is about.
+/// A row of the table, without its results.
 struct ExchangeRow {
   std::string exchange;
   int servers = 0;
@@ -16,7 +16,7 @@ struct ExchangeRow {
   std::string tensor_pipe;  ///< the way that its bytes take
 };
 
-/// Lockstep's exchanges with parameter servers beside TensorPipe's, as Markdown.
+/// Lockstep's exchanges with parameter servers compared with TensorPipe's, as Markdown.
 class ExchangeTable {
  public:
   ExchangeTable();

@@ -8,7 +8,7 @@
 
 namespace lockstep::benchmarks {
 
-/// Which of TensorPipe's channels the tensors' bytes take. Its shared memory transport is left out: it polls
+/// TensorPipe's channel for the tensors' bytes. Its shared memory transport is left out: it polls
 /// without end, and would take a core from whatever else is measured.
 enum class PipeChannel {
   kTcp,                ///< "basic" over "uv", as between machines

@@ -12,7 +12,7 @@ class ServerProcesses {
  public:
   /// To be called by a child once it listens: does not return.
   using Listening = std::function<void(const std::vector<int>& ports)>;
-  /// What child number `server` does.
+  /// The work of child number `server`.
   using Serve = std::function<void(int server, const Listening& listening)>;
 
   /// Blocks until all listen. Throws std::runtime_error where one ends before it does.

@@ -1,7 +1,7 @@
-"""What the jobs of reliability_benchmark.py share: their flags, and the lines that they print.
+"""The flags of reliability_benchmark.py's jobs, and the lines that they print.
 
     pid <rank> <process id> <time>    each worker, once it has loaded its libraries
-    begin <rank> <step> <time>        the first worker: it goes on after that step
+    begin <rank> <step> <time>        the first worker: it resumes after that step
     step <rank> <step> <time>         the first worker, after each step, and after what was saved then
     block <kind> <seconds>            the first worker, with --blocks: so many steps with that kind of saving
 

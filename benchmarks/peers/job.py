@@ -1,4 +1,4 @@
-"""What the peers' programs share: the conversation with speed_benchmark (remote_training.h) and the flags."""
+"""Code that the peers' programs share: the conversation with speed_benchmark (remote_training.h) and the flags."""
 
 import argparse
 import resource

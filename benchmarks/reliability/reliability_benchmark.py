@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what keeping a training alive costs, and how it comes back: Lockstep's Backup beside PyTorch's DDP under
+"""Measures what keeping a training alive costs, and how it comes back: Lockstep's Backup compared with PyTorch's DDP under
 torchrun and Keras' BackupAndRestore. MobileNetV2, two workers on this machine's CPU. Prints tables in Markdown.
 
   overhead   steps with one checkpoint among them against the same steps without, in alternating blocks; and a comparison of
              all replicas' states against a step
   kill       kill -9 of the second worker: until the first one has ended, and until the next step after the restart
   freeze     SIGSTOP of the second worker: likewise
-  load       trainings beside twice as many busy processes as there are cores: how many fail
+  load       trainings next to twice as many busy processes as there are cores: how many fail
 """
 
 import argparse
@@ -125,7 +125,7 @@ class Benchmark:
                     continue
                 self.say(f"    {trial + 1}/{self.arguments.trials}: {found[-1]}")
                 if found[-1][0] is None:
-                    break  # What has not come in that time is no different the next time.
+                    break  # Waiting again would not help.
             measured = [self.describe([trial[i] for trial in found], unit) if found else "-"
                         for i, unit in enumerate((" s", " s", " steps"))]
             came_back = sum(trial[0] is not None for trial in found)
@@ -181,7 +181,7 @@ def parse():
     parser.add_argument("--load-seconds", type=int, default=60)
     parser.add_argument("--global-batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1, help="of the faults' moments (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the times at which the faults happen (1)")
     parser.add_argument("--build", default="build/release", help="a folder with bin/backup_job (build/release)")
     parser.add_argument("--peer-torch-python", default="", help="a Python with torch and torchvision; else without PyTorch")
     parser.add_argument("--peer-tf-python", default="", help="a Python with tensorflow and tf_keras; else without Keras")

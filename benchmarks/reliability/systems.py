@@ -131,8 +131,8 @@ class Keras:
 
 
 def launch_keras(command):
-    """What a script around Keras does, which has no launcher: starts the workers, and all of them again where one has failed
-    and the others have ended."""
+    """Starts the workers of Keras, which has no launcher, and starts all of them again if one has failed and the others have
+    ended."""
     for _ in range(RESTARTS + 1):
         sockets = [socket.socket() for _ in range(WORKERS)]
         for one in sockets:

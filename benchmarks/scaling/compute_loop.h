@@ -17,8 +17,8 @@ struct ComputeLoopOptions {
   BucketOptions buckets;
 };
 
-/// What one replica of a job does in a step, but for the exchanges: forward, backward, copying the gradients
-/// into the library's buckets as they come, the optimizer. In the calling thread.
+/// Computes the steps of one replica of a job, without the exchanges: forward, backward, copying the
+/// gradients into the library's buckets as they come, the optimizer. Runs in the calling thread.
 class ComputeLoop {
  public:
   ComputeLoop(const Workload& workload, const ComputeLoopOptions& options);

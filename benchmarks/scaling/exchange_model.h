@@ -29,7 +29,7 @@ LoopbackFit fit_loopback(int num_ranks, const std::vector<ExchangeSample>& sampl
 /// itself, at most 1, since threads that share an operator wait for the one that is stopped.
 ExchangeTimes exchange_over_loopback(const LoopbackFit& fit, double bytes, double cores_each);
 
-/// What an exchange takes of a processor, and what it sends.
+/// The processor time of an exchange, and the bytes that it sends.
 struct ExchangeCost {
   double fixed_seconds = 0;          ///< once an exchange
   double message_seconds = 0;        ///< a step of a ring, besides the link's latency

@@ -31,7 +31,7 @@ struct ExchangeRows {
   LoopbackFit fit;
 };
 
-/// A measured step beside the predicted one.
+/// A measured step and the predicted one.
 struct CheckRow {
   int num_processes = 1;
   Communication communication;
@@ -42,7 +42,7 @@ struct CheckRow {
   double error() const { return predicted_seconds / measured_seconds.median - 1; }
 };
 
-/// What the tables are made of.
+/// The measurements that the tables show.
 struct MeasuredScaling {
   std::vector<ComputeRow> compute;
   std::vector<ExchangeRows> exchanges;

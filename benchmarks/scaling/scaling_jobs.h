@@ -16,9 +16,9 @@ class ComputeJobs {
  public:
   ComputeJobs(const ScalingOptions& options, int num_processes);
 
-  /// Blocks for `steps` steps of all processes at once; returns the mean over them. They wait for the slowest
-  /// of each step where each has a core of its own. Where they share cores they do not: who waits leaves its
-  /// core to the slowest.
+  /// Blocks for `steps` steps of all processes at once; returns the mean over them. If each
+  /// has a core of its own, they wait for the slowest of each step. If they share cores, a waiting process
+  /// leaves its core to the slowest.
   ComputeSample run(int steps, int64_t num_examples);
   int num_tensors() const { return num_tensors_; }
   int64_t num_parameters() const { return num_parameters_; }

@@ -8,8 +8,8 @@
 
 namespace lockstep::benchmarks {
 
-/// What was measured, how far the prediction is from it, and what is predicted for other clusters: as
-/// Markdown tables, or as JSON with the same rows.
+/// The measurements, the error of the predictions for them, and predictions for other clusters, as Markdown
+/// tables or as JSON with the same rows.
 class ScalingReport {
  public:
   ScalingReport(const ScalingOptions& options, MeasuredScaling measurement);

@@ -7,13 +7,13 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// The backward pass. Exchanges that run beside it slow it down.
+/// The backward pass. Exchanges that run at the same time slow it down.
 class Backward {
  public:
   explicit Backward(double seconds) : left_(seconds), total_(seconds) {}
 
   double now() const { return now_; }
-  /// Works without an exchange beside it until `done` seconds of its work are done.
+  /// Works without an exchange at the same time until `done` seconds of its work are done.
   void work_until(double done) {
     const double more = std::max(0.0, std::min(done, total_) - (total_ - left_));
     now_ += more;

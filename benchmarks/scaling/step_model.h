@@ -28,7 +28,7 @@ struct ComputeTimes {
 std::vector<ModelBucket> even_buckets(double bytes, double first_bytes, double bucket_bytes,
                                       double backward_seconds);
 
-/// What one exchange takes.
+/// The times of one exchange.
 struct ExchangeTimes {
   double seconds = 0;
   /// How much of the replica's compute it stops meanwhile, 0 to 1: the processor's time that it takes itself.

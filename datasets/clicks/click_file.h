@@ -25,7 +25,7 @@ class IndexedRows;
 /// If several processes open a new file, one of them builds the index and the others wait.
 ///
 /// The file may be compressed by gzip or zstd. Since rows are needed in any order, it is then decompressed
-/// once, into a copy beside the index: make sure that the folder has room for it. You may delete the index
+/// once, into a copy next to the index: make sure that the folder has room for it. You may delete the index
 /// and the copy whenever no process uses them.
 ///
 /// Example:

@@ -11,7 +11,7 @@ struct ClickFileOptions {
   /// Skips and counts malformed rows; otherwise the first one is an error.
   bool skips_malformed = false;
   /// Folder for the index and for the decompressed copy of a compressed file; created if it is missing.
-  /// Empty: the folder .lockstep beside the file, or if that cannot be written, the user's cache folder
+  /// Empty: the folder .lockstep next to the file, or if that cannot be written, the user's cache folder
   /// ($XDG_CACHE_HOME/lockstep/clicks, ~/.cache/lockstep/clicks).
   std::string index_folder{};
   /// Smaller files are indexed in memory at each start and leave no index behind, unless they are compressed.

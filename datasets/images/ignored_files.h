@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// What an ImageFolder's path holds beside the images: files of other formats, images that do not lie in the
-/// folder of a class, and folders within those of classes, which are not searched. Anything that a desktop
-/// system leaves behind (names that begin with a dot, `__MACOSX`, `Thumbs.db`, `desktop.ini`) does not count.
+/// Files and folders in an ImageFolder's path that are not read: files of other formats, images outside the
+/// folders of the classes, and folders within those, which are not searched. Files that a desktop system
+/// creates (names that begin with a dot, `__MACOSX`, `Thumbs.db`, `desktop.ini`) do not count.
 struct IgnoredFiles {
   /// Relative to the path and sorted; those of folders end with a slash: `cat/deep/`, `cat/moving.gif`.
   std::vector<std::string> names;

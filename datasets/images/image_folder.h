@@ -36,7 +36,7 @@ struct ImageFolderOptions {
   bool skip_bad = false;
   /// Turns images upright as the EXIF orientation in their files says, as Pillow's ImageOps.exif_transpose()
   /// does. By default, images are used as they are stored, as by torchvision's ImageFolder and by Keras:
-  /// photos taken with the camera held upright may then lie on their side.
+  /// photos taken with the camera held upright may then be on their side.
   bool apply_exif_orientation = false;
   /// Memory for decoded images. Images that do not fit are decoded each time they are needed.
   int64_t cache_bytes = int64_t{4} << 30;
@@ -89,7 +89,7 @@ class ImageFolder {
  public:
   /// Blocks until the images are decoded. Throws DataError if the path is not a class folder, a class has no
   /// images, or the archive is damaged, and ImageError if an image is damaged, unless `skip_bad` is set. The
-  /// message says what was found instead, and which path to pass if the classes lie one folder deeper. Throws
+  /// message says what was found instead, and which path to pass if the classes are one folder deeper. Throws
   /// std::invalid_argument if an option is out of range, or if the images do not fit in a device's cache.
   explicit ImageFolder(const std::string& path, const ImageFolderOptions& options = {});
 

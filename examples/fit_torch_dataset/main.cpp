@@ -18,7 +18,7 @@ using namespace lockstep;
 constexpr int64_t kSamples = 64;
 
 // Signals [1, kSamples], each drawn when it is asked for, out of nothing but the seed and its index. A
-// dataset of yours would read a file there.
+// real dataset would read a file there.
 class Waves : public torch::data::datasets::Dataset<Waves> {
  public:
   Waves(size_t count, uint64_t seed) : count_(count), seed_(seed) {}
@@ -51,8 +51,7 @@ torch::nn::Sequential make_model(ReplicaContext&) {
                                torch::nn::Flatten(), torch::nn::Linear(32 * kSamples / 4, 3));
 }
 
-// What happens between steps and epochs is a callback's. Under several workers each has one; the chief
-// prints.
+// Prints after each epoch. With several workers, each has this callback, but only the chief prints.
 class PrintEpochs : public Callback {
  public:
   void on_epoch_end(FitState& state) override {

@@ -26,7 +26,7 @@ class AppliedPushes {
   /// Returns whether the push was applied; true for every push of a forgotten closure.
   bool has(const PushId& push) const;
   void add(const PushId& push);
-  /// Forgets all closures before `closure`. They are done, so any later push of theirs is a repetition.
+  /// Forgets all closures before `closure`. They are done, so a later push of one of them is a repetition.
   void forget_before(uint64_t closure);
 
   /// Adds all pushes of `other`.

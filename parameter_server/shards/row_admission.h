@@ -47,7 +47,7 @@ class RowAdmission {
 
  private:
   const FilteredRows filtered_;
-  at::Tensor updates_;  // number of each row's updates as far as they matter, int32
+  at::Tensor updates_;  // number of each row's updates, counted up to the limit, int32
   at::Tensor last_;     // number of each row's last update, int64; undefined if rows never expire
 };
 

@@ -29,7 +29,7 @@ std::string num_tasks_variable(const LauncherVariables& variables) {
   return first_set(variables, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
 }
 
-/// Where a task runs.
+/// The place of a task in the job.
 struct TaskPosition {
   int node = 0;
   int local_index = 0;
@@ -57,7 +57,7 @@ std::vector<TaskPosition> place_tasks(const std::vector<int>& tasks_per_node, bo
   return positions;
 }
 
-/// The tasks of a step, as far as every task knows them.
+/// The tasks of a step, from the variables that every task has.
 class SlurmStep {
  public:
   explicit SlurmStep(const LauncherVariables& variables) : variables_(variables) {

@@ -36,9 +36,9 @@ class IntraOpThreadsGuard {
   const int before_ = at::get_num_threads();
 };
 
-/// Starts a thread in which ATen's operators use `intra_op_threads` threads; 1 for threads beside the
-/// replicas', which own the cores. Blocks until that is set. Throws std::system_error if the system has no
-/// thread left.
+/// Starts a thread in which ATen's operators use `intra_op_threads` threads. Pass 1 for threads other
+/// than the replicas', which own the cores. Blocks until that is set. Throws std::system_error if the system
+/// has no thread left.
 template <typename Work>
 std::thread start_thread(int intra_op_threads, Work work) {
   const IntraOpThreadsGuard keep;

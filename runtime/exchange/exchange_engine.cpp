@@ -94,7 +94,7 @@ void ExchangeEngine::wait(MessageRound& round, Clock::time_point deadline) {
     if (round.advance()) return;
   } while (Clock::now() < spin_end);
 
-  // What is wanted of each link.
+  // The directions wanted of each link.
   struct Wanted {
     int peer;
     bool to_send = false;

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// What every message of an exchange begins with: whose bytes follow, and for which call. The ranks compare
-/// their calls by it, so that no rank adds values that belong to another call.
+/// The start of every message of an exchange: the sender of the bytes that follow, and the call. The ranks
+/// compare their calls by it, so that no rank adds values that belong to another call.
 struct MessageHeader {
   uint64_t generation = 0;   ///< of the job's start and channel; messages of another one are refused
   uint64_t sequence = 0;     ///< the collective's number in the channel

@@ -14,7 +14,7 @@ namespace lockstep {
 // other one answers with a hello, which tells who it is and proves that it knows the job's token. The answer
 // proves the same of the rank that accepts. Messages are neither encrypted nor tagged afterwards.
 
-/// Who connects to whom, and for what.
+/// The rank that connects, the rank it connects to, and the purpose.
 struct LinkHello {
   uint32_t from = 0;  ///< rank
   uint32_t to = 0;
@@ -31,7 +31,7 @@ inline constexpr size_t kLinkAnswerBytes = 32;
 
 /// Returns a new greeting.
 std::vector<uint8_t> make_link_greeting();
-/// Returns the answer to a greeting. Throws InvalidArgument if it is none.
+/// Returns the answer to a greeting. Throws InvalidArgument if it is not a greeting.
 std::vector<uint8_t> make_link_hello(const JobToken& token, const LinkHello& hello,
                                      std::span<const uint8_t> greeting);
 /// Returns what the hello says; nullopt if it was not made for this greeting with this token.

@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Who has not said hello by then is dropped.
+// A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 256;
 

@@ -45,7 +45,7 @@ class LinkHub {
     std::string host;         ///< the only address to listen on
     bool uses_shared_memory = true;
     size_t shared_memory_bytes = 1024 * 1024;  ///< for each direction of a link
-    /// Is told if a link does without shared memory because the system has none left. May be empty.
+    /// Called if a link does without shared memory because the system has run out. May be empty.
     std::function<void(const std::string& message)> log{};
   };
 

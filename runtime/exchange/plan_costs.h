@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-/// What a message costs between two ranks. All links are alike, and full-duplex.
+/// The cost of a message between two ranks. All links are alike, and full-duplex.
 struct LinkCosts {
   double seconds_per_message = 0;   ///< from when a message is sent until its first byte arrives
   double seconds_per_byte = 0;      ///< for which a link, and the ranks at both ends, are occupied
   double add_seconds_per_byte = 0;  ///< for a received byte that is added, on top of the above
 };
 
-/// What one rank does in a plan.
+/// The work of one rank in a plan.
 struct PlanCosts {
   int num_rounds = 0;
   int num_messages = 0;  ///< sent and received

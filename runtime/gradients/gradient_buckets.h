@@ -16,7 +16,7 @@ class GradientBuckets {
  public:
   /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
   /// `order` must be a permutation of the parameters' indices. Slots begin at multiples of `alignment` bytes;
-  /// zeros lie between them. Buckets of float32 and float64 get memory to be rounded to `wire_dtype` in.
+  /// the gaps hold zeros. Buckets of float32 and float64 get memory to be rounded to `wire_dtype` in.
   void lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
                const BucketOptions& options, int64_t alignment = 1,
                std::optional<at::ScalarType> wire_dtype = std::nullopt);
@@ -44,7 +44,7 @@ class GradientBuckets {
   /// Returns the parameter's slot in its flat bucket. It shares the bucket's memory but is not an autograd
   /// view.
   const at::Tensor& slot(size_t parameter) const { return slots_[parameter].view; }
-  /// Returns true if `gradient` lies in the parameter's bucket.
+  /// Returns true if `gradient` is stored in the parameter's bucket.
   bool holds(size_t parameter, const at::Tensor& gradient) const {
     return gradient.defined() && gradient.layout() == at::kStrided &&
            gradient.is_alias_of(slots_[parameter].view);

@@ -7,11 +7,11 @@
 namespace lockstep {
 
 /// Marks, while it lives, that the calling thread captures work of `device`. Blocks until no UncapturedGuard
-/// of the device is left; any number of captures may go on at the same time.
+/// of the device is left; any number of captures may run at the same time.
 ///
 /// While a GPU's work is captured, LibTorch lets no other thread draw from the GPU's default generator, which
-/// every capture takes over. So random operators that prepare batches wait for the end of a capture, and the
-/// other way round.
+/// every capture takes over. So random operators that prepare batches wait for the end of a capture, and
+/// vice versa.
 ///
 /// Example:
 ///

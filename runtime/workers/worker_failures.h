@@ -24,11 +24,12 @@ struct CauseSearch {
   std::chrono::milliseconds time{1000};
   uint64_t detector_rounds = 8;
   std::chrono::milliseconds longest{10'000};
-  /// Returns the number of the detector's rounds so far, or nothing if it has stopped. Null: there is none.
+  /// Returns the number of the detector's rounds so far, or nothing if it has stopped. Null if there is no
+  /// detector.
   std::function<std::optional<uint64_t>()> rounds = nullptr;
 };
 
-/// What one worker knows about failures in the job: those found by the heartbeat, those that others reported
+/// The failures in the job that one worker knows of: those found by the heartbeat, those that others reported
 /// to the store, and those it reports itself. The first failure is the one that counts. Thread-safe.
 class WorkerFailures {
  public:

@@ -59,7 +59,7 @@ using StoredInClosure =
                        std::conditional_t<std::is_integral_v<T>, int64_t,
                                           std::conditional_t<std::is_floating_point_v<T>, double, T>>>;
 
-/// Where a value belongs, for errors.
+/// The place of a value in a closure, for errors.
 struct ClosurePosition {
   std::string closure;  ///< such as "closure 'train'"
   std::string value;    ///< such as "as argument 1"

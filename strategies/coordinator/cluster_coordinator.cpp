@@ -141,7 +141,7 @@ const BeginClosure& ClusterCoordinator::function(const std::string& name) const 
   std::vector<std::string> names;
   for (const auto& [known, function] : functions_) names.push_back(known);
   throw InvalidArgument(c10::str(kPrefix, "expected the name of a function that is defined, ",
-                                 names.empty() ? "of which there is none" : c10::Join(", ", names),
+                                 names.empty() ? "of which there are none" : c10::Join(", ", names),
                                  ", but got '", name, "'"));
 }
 

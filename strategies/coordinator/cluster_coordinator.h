@@ -174,7 +174,7 @@ class ClusterCoordinator {
   void define_work(const std::string& name, BeginClosure begin);
 
   /// Creates a dataset of any type for each worker: `make(InputContext)` returns it, in the worker's process.
-  /// The context's pipelines are the workers. A restarted worker makes its dataset anew.
+  /// The context's pipelines are the workers. A restarted worker makes its dataset again.
   template <typename Make>
   requires std::is_invocable_v<Make&, const InputContext&>
   auto create_per_worker_dataset(Make make) const {

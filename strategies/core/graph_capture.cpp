@@ -144,7 +144,7 @@ GraphUse Strategy::agree_on_graphs(GraphUse plan) const {
   const auto* counts = sums.const_data_ptr<int64_t>();
   const int num_workers = workers->layout()->num_workers();
   if (counts[0] == num_workers) return GraphUse::kReplay;
-  // Workers that could replay capture anew with those whose runs have changed.
+  // Workers that could replay capture again with those whose runs have changed.
   return counts[0] + counts[1] == num_workers ? GraphUse::kCapture : GraphUse::kCall;
 }
 

@@ -22,10 +22,10 @@ struct StrategyConfig {
   std::string cross_device_ops_reason = "as asked for";  ///< Why this op was chosen, if one is set.
   /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
   int intra_op_threads = 0;
-  /// Seed of the replicas' random streams. None: the process's current seed.
+  /// Seed of the replicas' random streams. None: the seed of torch::manual_seed().
   std::optional<uint64_t> seed;
   BucketOptions buckets;
-  /// Compresses gradients, as far as `cross_device_ops` can; null: no compression.
+  /// Compresses gradients, if `cross_device_ops` supports it; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};

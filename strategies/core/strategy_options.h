@@ -23,7 +23,8 @@ struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< Null: chosen for the devices.
   /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
   int intra_op_threads = 0;
-  /// Seed of the replicas' random streams. None: the process's current seed.
+  /// Seed of the replicas' random streams, which dropout and other random operators draw from. None: the seed
+  /// of torch::manual_seed() at the time the strategy is made.
   std::optional<uint64_t> seed;
   /// MirroredStrategy's replicas on each of its devices; the others accept only 1. Several replicas on a GPU
   /// share its memory and compute at the same time, each on a stream of its own.

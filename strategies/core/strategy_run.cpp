@@ -23,7 +23,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kNoReplicaIsGood =
-    ", and no replica with a good state: make the model and the optimizer anew, from a checkpoint";
+    ", and no replica with a good state: make the model and the optimizer again, from a checkpoint";
 
 /// Aborts the channels at the same time: a replay that waits in the kernel of one may hold up the abort of
 /// another, whose kernels its graph holds, too.

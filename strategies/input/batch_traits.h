@@ -43,7 +43,7 @@ concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(
 
 namespace detail {
 
-/// A tensor without dimensions was given as a batch. Whoever knows where it came from adds that.
+/// A tensor without dimensions was given as a batch. The caller adds where the batch came from.
 class NotABatch : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;

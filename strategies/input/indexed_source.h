@@ -21,8 +21,8 @@ namespace lockstep {
 
 struct DistributeOptions {
   int64_t global_batch_size = 0;  ///< Examples of one step over all replicas. Required.
-  /// Seed of the shuffling. Each epoch has its own permutation, the same for every number of replicas. None:
-  /// the dataset's order.
+  /// Seed of the order of the examples. Each epoch has its own permutation, the same for every number of
+  /// replicas. None: the dataset's order.
   std::optional<uint64_t> shuffle_seed;
   /// Whether to leave out a last batch that is smaller than the others.
   bool drop_remainder = false;

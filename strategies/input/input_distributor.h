@@ -53,7 +53,7 @@ class InputDistributor {
   }
 
   /// The same for streams: `make(InputContext)` returns this process's StreamedDataset, by value or by
-  /// pointer, anew for each epoch. Batches of up to `context.batch_size` examples are cut into the replicas'
+  /// pointer, once per epoch. Batches of up to `context.batch_size` examples are cut into the replicas'
   /// shards; AutoShardPolicy decides which of them a worker reads. With kData, batches and their order do not
   /// depend on the number of replicas and workers. A worker whose stream ends early takes part with empty
   /// shards. The loop throws ClusterError if batch sizes show that the workers' streams differ.
@@ -77,7 +77,7 @@ class InputDistributor {
         "TensorDataset(data, target) for tensors, or a function of const InputContext& that makes a stream");
   }
 
-  /// `make(InputContext)` returns this process's pipeline, anew for each epoch: a callable
+  /// `make(InputContext)` returns this process's pipeline, once per epoch: a callable
   /// `std::optional<Batch>()`, or a pointer to something with begin() and end(), such as a torch::data
   /// loader. Nothing is cut: each replica takes one batch a step, and replicas for which none is left in the
   /// last step have an empty shard. Threads and errors are those of distribute_dataset() for streams.

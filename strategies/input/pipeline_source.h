@@ -16,7 +16,7 @@
 
 namespace lockstep::detail {
 
-/// Base of all streams: draws steps one after another from a pipeline that is made anew for each epoch.
+/// Base of all streams: draws steps one after another from a pipeline that is made once per epoch.
 template <typename Batch>
 class PipelineSource : public BatchSource<Batch> {
  public:
@@ -42,7 +42,7 @@ class PipelineSource : public BatchSource<Batch> {
       has_ended_ = false;
       pipeline_ = make_(context_);
     }
-    // A restored position may lie ahead in the stream: the batches before it are drawn and dropped.
+    // A restored position may be ahead in the stream: the batches before it are drawn and dropped.
     while (true) {
       auto drawn =
           detail::with_place_of_batch([this] { return draw_step(); }, [this] { return place_of_step(); });

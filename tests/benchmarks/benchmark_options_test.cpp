@@ -87,13 +87,13 @@ TEST(BenchmarkOptions, RefuseAPartWhereItMakesNoSense) {
     EXPECT_EQ(parse_words({"--gpus", gpus, "--parts", "torch_compiled"}).parts.count("torch_compiled"), 1);
   EXPECT_EQ(refusal_of_words({"--parts", "bear"}),
             "--parts: expected names that --help lists, but got 'bear'");
-  EXPECT_EQ(refusal_of_words({"--parts", "images"}), "--parts images: expected --images beside it");
+  EXPECT_EQ(refusal_of_words({"--parts", "images"}), "--parts images: expected --images with it");
 }
 
 TEST(BenchmarkOptions, HaveGraphsOnGpusOnly) {
   EXPECT_TRUE(parse_words({"--gpus", "gpu:0", "--cuda-graph"}).workload.cuda_graph);
   EXPECT_EQ(refusal_of_words({"--cuda-graph"}),
-            "--cuda-graph: expected --gpus beside it, since only GPUs have graphs");
+            "--cuda-graph: expected --gpus with it, since only GPUs have graphs");
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ TEST_F(BenchmarkParts, OpsHasARowForEachOpAndSizeAndSaysWhyNcclHasNone) {
   EXPECT_EQ(sizes["hierarchical_copy"], expected);
   EXPECT_EQ(sizes["reduction_to_one_device"], expected);
   EXPECT_EQ(json["ops"].size(), 2 * expected.size() + 1);
-  // Whoever watches the program sees after each pair that it goes on.
+  // A reader of the output sees progress after each pair.
   for (const char* payload : {"64 KiB", "512 KiB", "4 MiB", "32 MiB", "gradient buckets of MobileNetV2"}) {
     EXPECT_THAT(errors,
                 HasSubstr(std::string("    reduction_to_one_device, ") + payload + "\n    pair 1 of 6: "));

@@ -39,7 +39,7 @@ TEST(DeviceUse, HasNoIdleTimeWhereOneKernelFollowsTheOther) {
 }
 
 TEST(DeviceUse, SaysWhichShareOfTheCopiesIsMadeBesideKernels) {
-  // 40 us of copies: 10 beside the first kernel, 5 and 5 beside the second and third, 20 beside no kernel.
+  // 40 us of copies: 10 during the first kernel, 5 and 5 during the second and third, 20 during no kernel.
   const auto use = measure_device_use(
       {.kernels = {{0, 20}, {40, 45}, {50, 60}}, .copies_from_host = {{5, 15}, {40, 55}, {60, 75}}});
   ASSERT_TRUE(use.copy_overlap_share);
@@ -75,7 +75,7 @@ TEST(ChromeTrace, HasKernelsAndCopiesOfOneDevice) {
       {"name": "process_name", "ph": "M", "ts": 0.000, "pid": 0, "tid": 0, "args": {"name": "GPU 0"}}
     ]})json");
   const auto use = measure_device_use(read_chrome_trace(trace, 0));
-  // 100.5 to 150.5 with 9.5 + 10 + 10.5 us of work; the copy has 5 us beside the kernel and 5 beside the
+  // 100.5 to 150.5 with 9.5 + 10 + 10.5 us of work; the copy has 5 us during the kernel and 5 during the
   // memset.
   EXPECT_DOUBLE_EQ(use.microseconds, 50);
   EXPECT_DOUBLE_EQ(use.idle_share, 0.4);

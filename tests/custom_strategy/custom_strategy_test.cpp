@@ -35,7 +35,7 @@ TEST(CustomStrategy, RunsTheProgramThatOtherStrategiesRunAndLeavesOutStepsThatAr
     EXPECT_NEAR(weights[1], second, 1e-5) << name;
     EXPECT_NEAR(weights[2], third, 1e-5) << name;
   }
-  // The last example of the second batch lies on replica 1: replica 0 must skip the step as well.
+  // The last example of the second batch is on replica 1: replica 0 must skip the step as well.
   y[7][0] = std::numeric_limits<float>::quiet_NaN();
   const auto weights = train("finite_steps", x, y);
   EXPECT_NEAR(weights[0], first, 1e-5);

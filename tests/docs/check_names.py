@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the tables that put another system's names beside Lockstep's: check_names.py <source root> <page.md>...
+"""Checks the tables that map another system's names to Lockstep's: check_names.py <source root> <page.md>...
 
 In each row the second of three cells either holds names of Lockstep's in backticks, or begins with "not offered" or "not
 needed"; what is not offered has its reason, or what to do instead, in the third. A public header must declare every one of these

@@ -24,7 +24,7 @@ EXCEPTIONS = [
     (r"^(CMAKE_PREFIX_PATH=\S+ )?scripts/(train|test|setup|gpu_check|fuzz|benchmark|fault_campaign|compare)\.sh",
      "sets up and builds, or takes hours; CI or a test of its own runs it"),
     (r"^(cmake|ctest)\b|build/develop", "builds; the install tests do the same"),
-    (r"own_module/build/own_module|\./my_program|^MALLOC_CONF|train\.py|\./train\b", "needs a program of yours"),
+    (r"own_module/build/own_module|\./my_program|^MALLOC_CONF|train\.py|\./train\b", "needs your own program"),
     (r"^docker\b|docker build|^#!(.*\n)*.*docker run", "needs Docker"),
     (r"^kubectl\b", "needs a Kubernetes cluster"),
     (r"^(sudo|journalctl)\b", "changes the system"),
@@ -34,9 +34,9 @@ EXCEPTIONS = [
     (r"^pip install", "installs packages"),
     (r"^tensorboard\b|\bmlflow ui\b|\bjq\b|pandas|^tail -f", "needs a tool that the tests do not install"),
     (r"--metrics-port", "takes a port of its own choice; tests/apps/train_images/monitoring_test.py lets the system choose one"),
-    (r"job_token", "reads a file of yours"),
+    (r"job_token", "reads your own file"),
     (r"^build/release/bin/(scaling|parameter_server)_benchmark|_benchmark\.py|--rounds", "measures for minutes"),
-    (r"\.keras\b|mnist\.safetensors|checkpoint-0", "reads files of yours; tests/scripts/keras_weights_test.py and "
+    (r"\.keras\b|mnist\.safetensors|checkpoint-0", "reads your own files; tests/scripts/keras_weights_test.py and "
      "tests/apps/export_weights run the same programs"),
 ]
 

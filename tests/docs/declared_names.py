@@ -1,4 +1,4 @@
-"""Which names the public headers declare, as far as a reader without a compiler sees it."""
+"""Finds the names that the public headers declare, without a compiler."""
 
 import re
 

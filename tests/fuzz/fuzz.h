@@ -1,6 +1,6 @@
 #pragma once
 
-// What the fuzz programs share. Each feeds the bytes that libFuzzer makes to one parser. A parser's
+// Code that the fuzz programs share. Each feeds the bytes that libFuzzer makes to one parser. A parser's
 // documented exception is an answer; any other one, and an expectation that does not hold, ends the program,
 // which libFuzzer reports together with the bytes.
 

@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect(is_same(read_file(write_safetensors_header(*header), data_size), *header),
          "the same header out of what was written of it");
   const auto placed = place_safetensors(header->tensors, header->metadata);
-  expect(is_same(read_file(write_safetensors_header(placed), data_size), placed), "tensors placed anew");
+  expect(is_same(read_file(write_safetensors_header(placed), data_size), placed), "tensors placed again");
   return 0;
 }
 

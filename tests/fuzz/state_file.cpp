@@ -15,7 +15,7 @@
 namespace lockstep::fuzz {
 namespace {
 
-/// Expects that all memory the tensor can reach lies in its storage.
+/// Expects that all memory the tensor can reach is in its storage.
 void expect_within_storage(const torch::Tensor& tensor) {
   expect(!tensor.requires_grad() && tensor.device().is_cpu(), "a plain tensor on the CPU");
   if (tensor.numel() == 0) return;

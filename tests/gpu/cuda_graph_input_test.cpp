@@ -1,4 +1,4 @@
-// CudaGraph beside an input pipeline that works on the same GPU.
+// CudaGraph with an input pipeline that works on the same GPU.
 #include <gtest/gtest.h>
 
 #include <chrono>

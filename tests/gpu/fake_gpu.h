@@ -15,21 +15,21 @@ namespace lockstep {
 /// thread, and so give what a GPU would within rounding. Graphs of device work
 /// (runtime/graphs/device_graph.h) are there, too.
 ///
-/// What a GPU may do later or in another order is not tried out but followed by logical clocks: each stream
-/// has one, events carry it from stream to stream. Work that another stream's work should have been waited
-/// for by is noted as a race, although the values are right here. Calls that make the host wait for a device
-/// are counted. Where the host does not wait for a copy to its memory, it finds garbage there, and so
-/// does a GPU that copies it back before. Thread-safe.
+/// Logical clocks follow the orders in which a GPU may work: each stream has a clock, and events carry it
+/// from stream to stream. Work that does not wait for another stream's work, but should, is noted as a race,
+/// although the values are right here. Calls that make the host wait for a device are counted. If the host
+/// does not wait for a copy to its memory, it finds garbage there, and so does a GPU that copies it back too
+/// early. Thread-safe.
 namespace fake_gpu {
 
 inline constexpr int kNumDevices = 8;
 
-/// What was not ordered by events: an access to memory that another stream writes, or memory that was freed
-/// and taken again while another stream uses it; and communicators of NCCL that ended while a graph had
-/// kernels of theirs. One line each.
+/// Returns the work that events do not order: an access to memory that another stream writes, or memory that
+/// was freed and taken again while another stream uses it; and communicators of NCCL that ended while a graph
+/// had kernels of theirs. One line each.
 std::vector<std::string> races();
-/// What made the host wait for a device, each time: values read, copies from or to memory that is not pinned,
-/// streams and events synchronised with.
+/// Returns the reason of each wait of the host for a device: values read, copies from or to memory that is
+/// not pinned, streams and events synchronised with.
 std::vector<std::string> host_waits();
 /// Forgets races, host waits, captures, replays and calls of the driver; all work so far counts as done.
 void forget();
@@ -54,7 +54,7 @@ DriverCalls driver_calls();
 /// allocations that the cache could not serve, and making and destroying graphs.
 std::vector<std::string> blocking_calls();
 
-/// How many streams of `device`'s have ever had work.
+/// Returns how many streams of `device` have ever had work.
 int used_streams(int device);
 
 /// NCCL's manners on fake GPUs, for a BackendAllReduce: each rank has a stream of its own, which joins
@@ -62,10 +62,10 @@ int used_streams(int device);
 /// Launches wait on the host for the other ranks' as kernels would on the devices, so that a rank that stays
 /// away holds up the others' threads for 20 s. Sums are made in rank order.
 BackendFactory nccl_factory();
-/// How many collectives ranks have launched or replayed, since forget().
+/// Returns how many collectives ranks have launched or replayed, since forget().
 int nccl_collectives();
 
-/// How many graphs were captured, and how often graphs were replayed.
+/// Return how many graphs were captured, and how often graphs were replayed.
 int captured_graphs();
 int graph_replays();
 

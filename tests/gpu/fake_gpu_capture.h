@@ -33,10 +33,10 @@ struct Work {
   std::string name;
   std::vector<StreamOrder::Range> reads;
   std::vector<StreamOrder::Range> writes;
-  /// What it uses, which must still be there at a replay.
+  /// The memory that it uses, which must still exist at a replay.
   std::vector<std::weak_ptr<const void>> memory;
   std::function<void()> compute;
-  /// What the operator was called with, in the thread that captured it.
+  /// The dispatch keys of the thread that captured it.
   c10::impl::LocalDispatchKeySet dispatch_keys = c10::impl::tls_local_dispatch_key_set();
   /// On which of the capture's streams: 0 is the one that it began on.
   size_t branch = 0;
@@ -45,7 +45,7 @@ struct Work {
   std::optional<size_t> awaited = std::nullopt;
 };
 
-/// What a capture ends with.
+/// The result of a capture.
 struct Captured {
   std::vector<Work> work;
   /// All that was allocated meanwhile.
@@ -129,9 +129,9 @@ Captured end_capture(std::shared_ptr<Capture>& capture, StreamName current);
 std::shared_ptr<Capture> capture_of(StreamName stream);
 /// The same if it is the calling thread's.
 std::shared_ptr<Capture> own_capture(StreamName stream);
-/// What notes the work that the calling thread gives `stream` now; null where it is to be computed. Throws
-/// where the capture was broken or is another thread's.
-/// Throws c10::AcceleratorError for a device that has failed.
+/// Returns the capture that notes the work which the calling thread gives `stream` now; null if the work is
+/// to be computed. Throws if the capture was broken or is another thread's. Throws c10::AcceleratorError for
+/// a device that has failed.
 std::shared_ptr<Capture> capture_for_work(StreamName stream);
 
 /// Called before the host waits for `stream`. Throws, and breaks what it does not go together with: that

@@ -149,7 +149,7 @@ TEST_F(FakeGpuCapture, AnEventOfItIsItsOwn) {
   EXPECT_THAT([&] { event.block(other); }, throws_error("event last recorded in a capturing stream"));
   EXPECT_THAT([&] { event.synchronize(); }, throws_error("event last recorded in a capturing stream"));
   event.record(stream_);
-  EXPECT_NO_THROW(event.block(other)) << "recorded anew";
+  EXPECT_NO_THROW(event.block(other)) << "recorded again";
 
   const auto graph = pool_->make_graph();
   Capturing capturing(*graph);

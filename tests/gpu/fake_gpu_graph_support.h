@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of the fake GPU's graphs share.
+// Code that the tests of the fake GPU's graphs share.
 
 #include <c10/core/AutogradState.h>
 #include <c10/core/Event.h>

@@ -33,8 +33,8 @@ struct Block {
   char* data = nullptr;
   /// Whether a tensor is on it.
   std::atomic<bool> is_held{true};
-  /// What a graph's memory would have held at the end of the capture, had the work been done: no later than
-  /// the first replay.
+  /// Content that a graph's memory would have at the end of the capture if the work were done, until the
+  /// first replay.
   std::vector<char> before_replay;
 
  private:
@@ -47,12 +47,12 @@ void fill_with_garbage(Block& block);
 c10::Allocator& device_allocator();
 c10::Allocator& pinned_allocator();
 
-/// The device memory that `address` is in; null where that is none, or was freed.
+/// The device memory that `address` is in; null if it is not device memory or was freed.
 std::shared_ptr<Block> block_at(const void* address);
-/// Lives as long as the pinned memory that `address` is in; null where that is none.
+/// Lives as long as the pinned memory that `address` is in; null if there is none.
 std::shared_ptr<const void> pinned_memory_at(const void* address);
 
-/// From the first to the last byte of an element; empty where `tensor` is none of a GPU's.
+/// From the first to the last byte of an element; empty if `tensor` is not on a GPU.
 StreamOrder::Range range_of(const at::Tensor& tensor);
 /// A CPU tensor shaped as `tensor`, on the memory from `data` on. It does not keep that memory alive.
 at::Tensor host_view(const at::Tensor& tensor, void* data);

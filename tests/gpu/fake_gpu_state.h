@@ -1,6 +1,6 @@
 #pragma once
 
-// What the sources of the fake GPU share; tests include fake_gpu.h.
+// Shared by the sources of the fake GPU; tests include fake_gpu.h.
 
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
@@ -20,7 +20,7 @@ StreamName current_stream(c10::Device device);
 /// The one that makes a fake GPU's generator's numbers.
 at::Generator cpu_generator(const at::Generator& generator);
 void forget_graphs();
-/// What was done with NCCL that CUDA would not survive.
+/// Returns the uses of NCCL that CUDA would not survive.
 std::vector<std::string> nccl_complaints();
 void forget_nccl();
 /// Notes a call that waits for the driver, see blocking_calls().

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of GPU code need on real GPUs and on fake ones alike.
+// Helpers for tests of GPU code, on real GPUs and on fake ones.
 
 #include <gtest/gtest.h>
 

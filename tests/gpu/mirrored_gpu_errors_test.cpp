@@ -75,7 +75,7 @@ TEST(MirroredGpuErrors, OutOfMemoryNamesTheReplicaAndTheBytesAndReleasesTheOther
   const auto sums = strategy.run([](ReplicaContext& replica) {
     return replica.all_reduce(ReduceOp::kSum, torch::ones({1}, replica.device()));
   });
-  EXPECT_EQ(sums.local_values()[1].item<double>(), 2) << "the strategy goes on";
+  EXPECT_EQ(sums.local_values()[1].item<double>(), 2) << "the strategy stays usable";
 }
 
 TEST(MirroredGpuErrors, OutOfMemoryInScopeNamesTheReplica) {

@@ -1,4 +1,4 @@
-// NCCL as far as one GPU allows: connecting, collectives, graphs, failed runs. Two GPUs train over it in
+// NCCL on one GPU: connecting, collectives, graphs, failed runs. Two GPUs train over it in
 // mirrored_gpu_test.cpp and cuda_graph_training_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ struct StreamName {
 /// Mattern, 1988).
 using Clock = std::vector<uint64_t>;
 
-/// What order the work of all streams is in, and which accesses to memory it leaves unordered. Thread-safe.
+/// The order of the work of all streams, and the accesses to memory that it leaves unordered. Thread-safe.
 class StreamOrder {
  public:
   /// Memory [begin, begin + bytes).
@@ -58,9 +58,9 @@ class StreamOrder {
   void use_on(const char* begin, StreamName stream);
 
   std::vector<std::string> races() const;
-  /// What each of the host's waits was for.
+  /// Returns the reason of each of the host's waits.
   std::vector<std::string> host_waits() const;
-  /// Begins anew: all work so far is done.
+  /// Starts over: all work so far is done.
   void forget();
   int used_streams(int device) const;
 
@@ -90,7 +90,7 @@ class StreamOrder {
     std::vector<FreedBlock> freed;
   };
 
-  /// What a stream has done, which the host does not know yet.
+  /// Work of a stream that the host does not know of yet.
   struct Unseen {
     size_t stream = 0;
     uint64_t time = 0;
@@ -105,7 +105,7 @@ class StreamOrder {
   Block* find_block(const char* address);
   void access(size_t stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
 
-  std::mutex showing_mutex_;  // before the other; whoever has waited finds what it waited for
+  std::mutex showing_mutex_;  // before the other; a thread that has waited finds what it waited for
   mutable std::mutex mutex_;
   std::map<StreamName, size_t> numbers_;
   std::vector<Stream> streams_;  // by number

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the run paths of all programs and shared libraries in some folders: check_run_paths.py <folder>...
 
-The loader takes an empty entry, and any other relative one, from the current directory: a library planted beside a data
+The loader takes an empty entry, and any other relative one, from the current directory: a library planted next to a data
 set would be loaded and run. Prints each file with such an entry and exits 1.
 """
 

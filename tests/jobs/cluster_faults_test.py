@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of a job whose workers are killed, stopped, cut off, misled or spoken to by strangers."""
+"""Jobs whose workers are killed, stopped, cut off, misled or contacted by strangers."""
 
 import json
 import os

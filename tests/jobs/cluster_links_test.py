@@ -14,7 +14,7 @@ import workers
 TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
             "--limit-train", "2000", "--limit-test", "64", "--threads", "1"]
 HOST = re.escape(socket.gethostname())
-END = 1  # seconds that the end of a process may take beside it, on a machine that relays its packets, too
+END = 1  # seconds that the end of a process may take in addition, on a machine that relays its packets, too
 LONGER_THAN_A_DETECTION = 8  # seconds: a worker that is silent is given up after less than 5
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of a job whose workers do not all come together, or whose coordinator cannot be reached."""
+"""Jobs whose workers do not all meet, or whose coordinator cannot be reached."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ PROGRAM = [str(workers.BIN / "fault_worker"), "momentum", "0.9"]
 TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1000",
             "--limit-train", "2000", "--limit-test", "64", "--threads", "1"]
 JOIN_TIMEOUT = 2  # seconds
-SLACK = 3  # seconds that c10d and the end of the process may take beside it
+SLACK = 3  # seconds that c10d and the end of the process may take in addition
 FREEZING = 5  # the same where the coordinator has been there, which is waited for a little longer
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the workers of a job say, and by which exit codes they end, where one of them does otherwise than the others."""
+"""Messages and exit codes of workers if one of them does otherwise than the others."""
 
 import json
 import os

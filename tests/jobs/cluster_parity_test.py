@@ -13,7 +13,7 @@ PROGRAM = str(workers.BIN / "parity_worker")
 
 
 class Parity(unittest.TestCase):
-    """What the tests share."""
+    """Code that the tests share."""
 
     @classmethod
     def setUpClass(cls):

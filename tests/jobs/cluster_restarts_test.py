@@ -57,14 +57,14 @@ class RestartsTest(unittest.TestCase):
                 self.assertIn("the job is started again as generation 1 of 3", output)
                 if "kill" in fault:
                     # Worker 0 hears of the others' parts after that step at the earliest.
-                    self.assertIn("goes on after step 12 from ", output)
+                    self.assertIn("resumes after step 12 from ", output)
                 self.assertEqual(state, expected, output)
 
     def test_what_they_have_written_together_fewer_go_on_from(self):
         code, output, state = self.launch("job", "--min-workers", "1", faults="kill@rank2:step17", count=3,
                                           flags=["--shard-backup"])
         self.assertEqual(code, 0, output)
-        self.assertRegex(output, r"goes on after step 1[25] from")
+        self.assertRegex(output, r"resumes after step 1[25] from")
         self.assertEqual(state[0], STEPS)
 
     def test_a_worker_that_cannot_write_its_part_is_named(self):
@@ -76,7 +76,7 @@ class RestartsTest(unittest.TestCase):
              str(backup), "--shard-backup", "--quiet"], env=workers.clean_environment(), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 7, result.stdout)
-        self.assertRegex(result.stdout, r"\[0\] train_images: a checkpoint could not be saved, the training goes on: "
+        self.assertRegex(result.stdout, r"\[0\] train_images: a checkpoint could not be saved, training continues: "
                                         r"worker 1: cannot write \S+/state-1.pt")
         self.assertEqual([path.name for path in backup.iterdir()], [])
 
@@ -84,7 +84,7 @@ class RestartsTest(unittest.TestCase):
         code, output, _ = self.launch("job", faults="kill@rank1:step17")
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"\[0\] train_images: error: .*worker 1 \(\S+\) was lost: its process ended")
-        self.assertRegex(output, r"\[0\] train_images: goes on after step 1[25] from \S+/checkpoint-0000000000")
+        self.assertRegex(output, r"\[0\] train_images: resumes after step 1[25] from \S+/checkpoint-0000000000")
 
     def test_with_fewer_workers_it_goes_on_too(self):
         code, output, state = self.launch("job", "--min-workers", "1", faults="kill@rank2:step17", count=3)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers that torchrun starts train as one process does; those that it starts again, as many, fewer or more, go on from
+"""Workers that torchrun starts train as one process does; those that it starts again, as many, fewer or more, resume from
 their last checkpoint."""
 
 import os
@@ -94,7 +94,7 @@ class TorchrunTest(unittest.TestCase):
             code, _ = job.wait(300)
             self.assertEqual(code, 0, job.text())
             states.append(workers.last_checkpoint(self.folder / name))
-        self.assertIn("goes on after step 15 from ", job.text())
+        self.assertIn("resumes after step 15 from ", job.text())
         self.assertEqual(states[0][0], 2 * STEPS_OF_AN_EPOCH)
         self.assertEqual(states[1], states[0])
 
@@ -106,7 +106,7 @@ class TorchrunTest(unittest.TestCase):
         self.kill(second)
         self.assert_finished(first, epochs)
         self.assertRegex(first.text(), r"worker [01] \(\S+\) was lost")
-        self.assertRegex(first.text(), r"goes on after step \d+ from ")
+        self.assertRegex(first.text(), r"resumes after step \d+ from ")
 
     def test_a_machine_that_comes_later_takes_part(self):
         epochs = 100_000  # whenever it comes
@@ -116,7 +116,7 @@ class TorchrunTest(unittest.TestCase):
         # The worker that trained alone ends its step and saves.
         first.wait_for("stopped by SIGTERM")
         deadline = time.monotonic() + 120
-        while not (found := re.search(r"goes on after step (\d+) from ", first.text() + second.text())):
+        while not (found := re.search(r"resumes after step (\d+) from ", first.text() + second.text())):
             self.assertLess(time.monotonic(), deadline, first.text() + second.text())
             time.sleep(0.05)
         self.wait_for_step(int(found[1]) + 20, first)

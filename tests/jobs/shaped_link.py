@@ -33,7 +33,7 @@ def enter(namespace):
 
 
 class Direction:
-    """What becomes of packets in one direction."""
+    """The treatment of packets in one direction."""
 
     def __init__(self):
         self.delay = 0.0  # seconds

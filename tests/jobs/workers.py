@@ -12,7 +12,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 
-# What launchers set, and what would decide in their place.
+# Variables that launchers set, and others that would override them.
 OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "PET_",
                 "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
                 "LOCKSTEP_ADDRESS")

@@ -29,7 +29,7 @@ inline torch::Tensor formula(uint32_t ordinal, torch::IntArrayRef shape) {
   return values;
 }
 
-/// What a parameter or buffer at place `ordinal` of the state_dict is filled with.
+/// Returns the values of a parameter or buffer at place `ordinal` of the state_dict.
 inline torch::Tensor state_formula(uint32_t ordinal, const std::string& name, const torch::Tensor& tensor) {
   const auto value = formula(ordinal, tensor.sizes());
   if (name.ends_with("running_var")) return 1.0 + 0.5 * value;

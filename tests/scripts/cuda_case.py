@@ -55,7 +55,7 @@ class CudaCase(scripts_case.ScriptsCase):
         return torch
 
     def make_wheel(self, name="site", without=(), nccl="2.28"):
-        """A LibTorch as pip installs it, with NVIDIA's libraries and headers beside it."""
+        """A LibTorch as pip installs it, with NVIDIA's libraries and headers next to it."""
         site = self.root / name
         torch = self.make_cuda_half(self.make_libtorch(f"{name}/torch"))
         write(site / "torch-2.11.0.dist-info" / "METADATA",

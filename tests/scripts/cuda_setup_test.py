@@ -9,7 +9,7 @@ import cuda_case
 
 class CudaSetupTest(cuda_case.CudaCase):
     def need_libtorch(self, **environment):
-        """What need_libtorch decides, what it fetches, and what it says."""
+        """Returns the decision of need_libtorch, its downloads and its messages."""
         process = self.expect_success(self.run_script('need_libtorch\necho "$cuda"\n', **environment))
         fetches = [line for line in self.calls_of("pip") if "install" in line]
         return process.stdout.strip(), fetches[-1] if fetches else "", process.stderr
@@ -50,7 +50,7 @@ class CudaSetupTest(cuda_case.CudaCase):
             self.assertNotIn("warning", says)
 
     def configure_by_script(self, torch, **environment):
-        """What the script says."""
+        """Returns the messages of the script."""
         self.make_project("NONE")
         process = self.run_script(
             "need_libtorch\nconfigure release\n", CMAKE_PREFIX_PATH=str(torch), **environment)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What can be said of the Dockerfile without Docker: dockerfile_test.py <source root> <LibTorch>
+"""Checks of the Dockerfile that need no Docker: dockerfile_test.py <source root> <LibTorch>
 
-Its build itself is left to those who have Docker.
+They do not build it.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/fuzz.sh tells of its targets, with programs in the place of the fuzzers."""
+"""Output of scripts/fuzz.sh about its targets, with other programs in place of the fuzzers."""
 
 import shutil
 import subprocess

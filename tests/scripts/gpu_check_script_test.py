@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/gpu_check.sh runs and tells, with programs in the place of the real ones."""
+"""Commands and output of scripts/gpu_check.sh, with other programs in place of the real ones."""
 
 import json
 import subprocess
@@ -240,7 +240,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
     def test_gpu_check_names_the_report_of_a_program_that_prints_nothing_more(self):
         self.make_gpu_machine()
         self.gpu_program("gpu_test", 'echo "[ RUN      ] Suite.Hangs"\nexec sleep 600\n')
-        # A benchmark that says after each pair that it goes on may take longer.
+        # A benchmark that reports progress after each pair may take longer.
         pairs = 'for pair in 1 2 3 4; do echo "pair $pair of 4" >&2; sleep 0.7; done\n'
         self.gpu_program("speed_benchmark", f"[[ $* != *float32* ]] || {pairs}" + BENCHMARK)
         begin = time.monotonic()

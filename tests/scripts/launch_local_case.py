@@ -1,4 +1,4 @@
-"""What the tests of scripts/launch_local.sh have in common: small programs as workers, and the script run with them."""
+"""Code that the tests of scripts/launch_local.sh share: small programs as workers, and the script run with them."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "launch_local.sh"
 TIMEOUT = 60  # seconds, for what takes a fraction of one
 
-# What workers in Python begin with. They wait for each other's files in the test's own folder.
+# The first lines of workers in Python. They wait for each other's files in the test's own folder.
 PREAMBLE = """
     import json, os, pathlib, signal, socket, stat, sys, time
     folder, rank = pathlib.Path(sys.argv[1]), int(os.environ["LOCAL_RANK"])

@@ -55,7 +55,7 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
             exit $((5 - LOCAL_RANK))
             """))
         workers = self.read_ids(2)
-        # It finds both ended when it goes on.
+        # It finds both ended when it continues.
         process.send_signal(signal.SIGSTOP)
         (self.folder / "end").touch()
         self.expect_soon(lambda: not any(map(launch_local_case.is_running, workers)))
@@ -105,7 +105,7 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
                 self.assertTrue(0.5 <= time.monotonic() - start < 8)
                 self.assertEqual(process.returncode, 128 + signal.SIGKILL)
                 self.assertEqual(self.summary(process)[1], "killed by SIGKILL")
-                self.assertIn("launch_local.sh: worker 1 is stopped: it has 0.5 s to go on\n", process.stderr)
+                self.assertIn("launch_local.sh: worker 1 is stopped: it has 0.5 s to continue\n", process.stderr)
                 self.assertIn("launch_local.sh: SIGKILL to worker 1, which is stopped\n", process.stderr)
 
     def test_a_worker_that_is_stopped_as_another_one_fails_is_killed_without_grace(self):
@@ -124,7 +124,7 @@ class LaunchLocalEndsTest(launch_local_case.LaunchLocalCase):
     def test_one_that_goes_on_within_the_grace_has_all_the_time_it_needs(self):
         process = self.start("--grace", "1", 2, *self.shell(
             "[ $LOCAL_RANK = 1 ] || exit 0; echo $$ >>ids; kill -STOP $$; sleep 2; echo done"))
-        self.assertIn("worker 1 is stopped: it has 1 s to go on", process.stderr.readline())
+        self.assertIn("worker 1 is stopped: it has 1 s to continue", process.stderr.readline())
         os.kill(self.read_ids(1)[0], signal.SIGCONT)
         self.assertEqual(process.communicate(timeout=launch_local_case.TIMEOUT), ("[1] done\n", ""))
         self.assertEqual(process.returncode, 0)

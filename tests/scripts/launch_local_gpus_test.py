@@ -213,7 +213,7 @@ class LaunchLocalGpusTest(LaunchLocalGpusCase):
         for rest in [[], ["--ps", "1"]]:
             self.expect_error(
                 ["--gpus", "all", "--workers", "1", *rest, "true"],
-                "--workers: expected 2 beside --gpus all, which starts one worker for each GPU, but got 1")
+                "--workers: expected 2 with --gpus all, which starts one worker for each GPU, but got 1")
         self.expect_error(["--gpus", "2", "2", "true"],
                           "N: expected the program after --gpus, which starts one worker for each GPU, but got '2'")
         self.expect_error(["--gpus", "2"], "program: expected a program to run, but got none; --help says more")

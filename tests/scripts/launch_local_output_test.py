@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/launch_local.sh prints of its workers, and keeps."""
+"""Output of workers that scripts/launch_local.sh prints and keeps."""
 
 import os
 import pty

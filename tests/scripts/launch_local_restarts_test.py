@@ -61,7 +61,7 @@ class LaunchLocalRestartsTest(launch_local_case.LaunchLocalCase):
         self.assertEqual([process for process in processes if launch_local_case.is_running(process)], [])
 
     def said(self, errors):
-        """What was said of restarts."""
+        """Returns the messages about restarts."""
         lines = [line.removeprefix("launch_local.sh: ") for line in errors.splitlines()]
         return [line for line in lines if "again" in line or "generation" in line]
 
@@ -231,7 +231,7 @@ class LaunchLocalRestartsTest(launch_local_case.LaunchLocalCase):
                     json.loads(worker["environment"]["TF_CONFIG"])["cluster"],
                     {"worker": [other["address"] for other in workers]})
         lines = self.said(process.stderr)
-        # Which of two that were killed is first is not known.
+        # Either of two that were killed may be first.
         self.assertRegex(
             lines[0], "^worker [14] killed by SIGKILL: the job is started again as generation 1 of 4, with 3 of 5 workers$")
         self.assertEqual(
@@ -319,7 +319,7 @@ class LaunchLocalRestartsTest(launch_local_case.LaunchLocalCase):
         self.assertEqual((printed, self.said(errors)), ("[0] terminated\n", []))
 
     def test_a_signal_between_two_generations_starts_nothing_again(self):
-        # It goes on when all has been printed, which nobody reads.
+        # It continues when all has been printed, which nobody reads.
         process = self.start("--max-restarts", 3, 1, *self.worker("""
             print("x" * 500000)
             sys.exit(1)

@@ -9,7 +9,7 @@ import unittest
 
 import launch_local_case
 
-# Each process leaves a record at each of its starts, and goes on once all of the first ones are there.
+# Each process leaves a record at each of its starts, and continues once all of the first ones are there.
 BEGIN = """
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     job, index = task["type"], task["index"]
@@ -77,7 +77,7 @@ class LaunchLocalServersTest(launch_local_case.LaunchLocalCase):
             wait_for("done")
             """)
         self.assertEqual(process.returncode, 0, process.stderr)
-        self.assertIn("worker 1 killed by SIGKILL: the job goes on without it", process.stderr)
+        self.assertIn("worker 1 killed by SIGKILL: the job continues without it", process.stderr)
         self.assertEqual(self.starts("worker-1"), 1)
 
     def test_workers_and_servers_are_started_again_by_themselves_at_their_address(self):
@@ -89,12 +89,12 @@ class LaunchLocalServersTest(launch_local_case.LaunchLocalCase):
                 wait_for("ps-0-start-1")
                 (folder / "done").touch()
             wait_for("done")
-            print("goes on", start)
+            print("continues", start)
             """, "--max-restarts", 2)
         self.assertEqual(process.returncode, 0, process.stderr)
         for name in ("worker 1", "ps 0"):
             self.assertRegex(process.stderr, f"{name} killed by SIGKILL: it is started again, restart [12] of 2")
-            self.assertIn(f"[{name}] goes on 1\n", process.stdout)
+            self.assertIn(f"[{name}] continues 1\n", process.stdout)
         for name in ("worker-1", "ps-0"):
             first, second = self.record(name, 0), self.record(name, 1)
             self.assertEqual(first["address"], second["address"])
@@ -113,7 +113,7 @@ class LaunchLocalServersTest(launch_local_case.LaunchLocalCase):
             wait_for("done")
             """, "--max-restarts", 2)
         self.assertEqual(process.returncode, 0, process.stderr)
-        self.assertIn("worker 0 exit code 3: the job goes on without it", process.stderr)
+        self.assertIn("worker 0 exit code 3: the job continues without it", process.stderr)
         self.assertEqual(self.starts("worker-0"), 1)
 
     def test_a_server_that_fails_for_good_ends_the_job(self):
@@ -152,7 +152,7 @@ class LaunchLocalServersTest(launch_local_case.LaunchLocalCase):
             """, "--max-restarts", 2, "--grace", 0.2)
         self.assertEqual(process.returncode, 5, process.stderr)
         self.assertIn("restart 2 of 2", process.stderr)
-        self.assertIn("worker 0 killed by SIGKILL: the job goes on without it", process.stderr)
+        self.assertIn("worker 0 killed by SIGKILL: the job continues without it", process.stderr)
         self.assertIn("chief exit code 5: restart 2 of 2 was the last", process.stderr)
 
     def test_who_does_not_end_after_the_chief_is_made_to(self):

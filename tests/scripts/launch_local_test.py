@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/launch_local.sh gives its workers, the ports that it reserves, and how it is called."""
+"""Variables that scripts/launch_local.sh gives its workers, ports that it reserves, and its command line."""
 
 import json
 import resource
@@ -31,7 +31,7 @@ TELL_ALL = """
 
 
 class LaunchLocalTest(launch_local_case.LaunchLocalCase):
-    # What the workers are given
+    # Variables of the workers
 
     def tell_all(self, *arguments, workers=3, **environment):
         process = self.expect_success(

@@ -80,7 +80,7 @@ class ScriptsCase(unittest.TestCase):
         self.program("apt-get", 'echo "$*" >>"$CALLS/apt-get"\n')
 
     def make_libtorch(self, name, version="2.11"):
-        """A LibTorch as far as CMake looks before it compiles."""
+        """The files of a LibTorch that CMake looks at before it compiles."""
         torch = self.root / name
         major, minor = version.split(".")
         for path, text in {

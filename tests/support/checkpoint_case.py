@@ -1,4 +1,4 @@
-"""What the tests that exchange files between Lockstep and Python's packages share."""
+"""Shared by the tests that exchange files between Lockstep and Python's packages."""
 
 import os
 import pathlib

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <vector>
 
-// Runs a fused optimizer beside torch::optim's on equal parameters and gradients.
+// Runs a fused optimizer next to torch::optim's on equal parameters and gradients.
 
 namespace lockstep {
 

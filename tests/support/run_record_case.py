@@ -1,4 +1,4 @@
-"""What the Python tests of run records share."""
+"""Code that the Python tests of run records share."""
 
 import os
 import pathlib

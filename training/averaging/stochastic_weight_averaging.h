@@ -25,9 +25,9 @@ struct StochasticWeightAveragingOptions {
 /// Averages the weights at the ends of epochs, each with the same weight (Izmailov et al., "Averaging Weights
 /// Leads to Wider Optima and Better Generalization", 2018). fit() leaves the average in the model.
 ///
-/// BatchNorm's running statistics belong to no weights in the average, so they are computed anew whenever the
-/// average is used: by a pass over the training data (FitState::update_batch_norm()). The average is the same
-/// on every replica, bit for bit. A fit that BackupAndRestore resumes continues it exactly. If another
+/// BatchNorm's running statistics belong to no weights in the average, so they are computed again whenever
+/// the average is used: by a pass over the training data (FitState::update_batch_norm()). The average is the
+/// same on every replica, bit for bit. A fit that BackupAndRestore resumes continues it exactly. If another
 /// callback stops the fit early, the average is put into the model after the last validation.
 ///
 /// Pass it after learning-rate schedules and before ModelCheckpoint.

@@ -43,7 +43,7 @@ Profiler::Profiler(const ProfilerOptions& options) : options_(options) {
   }
   if (options.path.empty() || std::filesystem::exists(options.path)) {
     throw InvalidArgument(
-        c10::str("[Profiler] expected a path that is not there yet, but got '", options.path, "'"));
+        c10::str("[Profiler] expected the path of a new file, but got '", options.path, "'"));
   }
 }
 

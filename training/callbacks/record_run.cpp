@@ -40,8 +40,11 @@ RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
 void RecordRun::on_fit_begin(FitState& state) {
   training_began_.reset();
   if (!state.is_chief()) return;
+  record_.start = RunStart::now();
+  if (!options_.hosts.empty()) record_.start.hosts = options_.hosts;
   csv_.emplace(paths_.metrics_csv());
   json_lines_.emplace(paths_.metrics_jsonl());
+  json_lines_->write(with_kind("start", metric_row(record_.start)));
   tensorboard_.on_fit_begin(state);
 }
 

@@ -31,13 +31,15 @@ struct RecordRunOptions {
   std::vector<std::string> class_names{};
   /// Plural name of the data's examples in the report.
   std::string examples = "images";
+  /// Names of the hosts that train, shown in the report. If empty, only this process's host is shown.
+  std::vector<std::string> hosts{};
   /// When the program began, for RunTotals::start_up_seconds.
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };
 
-/// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (steps, epochs, the
-/// end), event files for TensorBoard in tb/train and tb/validation, and report.html when the run is finished.
-/// Only worker 0 writes.
+/// Records a fit in a run directory: metrics.csv (one line per epoch), metrics.jsonl (the start, steps,
+/// epochs, the end), event files for TensorBoard in tb/train and tb/validation, and report.html when the run
+/// is finished. Only worker 0 writes.
 ///
 /// The loss of a recorded step is the mean over the steps since the previous recorded one, over worker 0's
 /// replicas; reading it waits for the devices. If a file cannot be written, the fit ends with a

@@ -23,15 +23,15 @@ struct RefreshBatchNormOptions {
   at::ScalarType autocast = torch::kFloat;
 };
 
-/// Measures the running statistics of batch normalization anew before each validation, with the weights of
-/// that moment. refresh_batch_norm() makes one.
+/// Measures the running statistics of batch normalization again before each validation, with the current
+/// weights. refresh_batch_norm() makes one.
 ///
 /// In training, running statistics average over the last 10 steps or so. Early on, and at large learning
-/// rates, weights change so much within 10 steps that these averages fit none of them, and a model that has
-/// learnt its training data tests at chance. This is most visible if an epoch has few steps. The callback
-/// runs training batches through the model without training it, and sets the statistics of each layer to
-/// the mean over the batches. Weights, optimizers and random numbers do not change, and neither does the
-/// training that follows, since it uses the statistics of each batch.
+/// rates, weights change so much within 10 steps that these averages describe none of them, and a model that
+/// has learned its training data tests at chance. This is most visible if an epoch has few steps. The
+/// callback runs training batches through the model without training it, and sets the statistics of each
+/// layer to the mean over the batches. Weights, optimizers and random numbers do not change, and neither does
+/// the training that follows, since it uses the statistics of each batch.
 ///
 /// Each replica measures its own shards, as in training; Mirrored::eval() averages over the replicas. Pass
 /// it to fit() after a NanGuard, which may undo steps at the end of an epoch.

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// TensorBoard's HPARAMS tab does not find metrics in a folder beside the session's own, so the validation
+/// TensorBoard's HPARAMS tab does not find metrics in a folder next to the session's own, so the validation
 /// results are repeated there.
 std::string session_tag(const std::string& name) {
   return "hparams/" + name;

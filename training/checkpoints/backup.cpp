@@ -24,7 +24,7 @@ namespace {
 
 /// Steps between exchanges in which workers ask worker 0 for its clock.
 constexpr int64_t kStepsBetweenClocks = 10;
-constexpr const char* kGoesOn = ", the training goes on";
+constexpr const char* kContinues = ", training continues";
 
 CheckpointStoreOptions store_options(const Strategy& strategy, const BackupOptions& options) {
   CheckpointStoreOptions store{.folder = options.folder, .keep_last = options.keep_last};
@@ -172,7 +172,7 @@ std::optional<Backup::Restored> Backup::restore() {
   if (const auto more = saved.find("more")) restored.more = more->value();
   note(restored.progress);
   if (store_) {
-    log(c10::str("goes on after step ", restored.progress.step, " from ", restored.path));
+    log(c10::str("resumes after step ", restored.progress.step, " from ", restored.path));
     const int64_t aside = store_->set_aside_after(restored.progress.step);
     if (aside > 0) log(c10::str("set aside ", aside, " later checkpoints in ", options_.folder));
   }
@@ -252,13 +252,13 @@ void Backup::commit_shards(bool waits) {
 }
 
 void Backup::commit_written() {
-  attempt([&] { commit_shards(false); }, kGoesOn);
+  attempt([&] { commit_shards(false); }, kContinues);
 }
 
 void Backup::save(const TrainingProgress& progress, StateValue more, bool is_best) {
   const StateValue::Dict state = take(progress, std::move(more));
   const CheckpointManifest manifest = manifest_of(progress, is_best);
-  attempt([&] { await_writing(); }, kGoesOn);
+  attempt([&] { await_writing(); }, kContinues);
   attempt(
       [&] {
         if (is_sharded_) {
@@ -269,7 +269,7 @@ void Backup::save(const TrainingProgress& progress, StateValue more, bool is_bes
           write(manifest, state);
         }
       },
-      kGoesOn);
+      kContinues);
 }
 
 void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bool is_best) {

@@ -26,7 +26,7 @@ struct CheckpointStoreOptions {
 ///
 /// Each checkpoint is a folder of its own, such as checkpoint-000000001500 after step 1500. It gets this name
 /// only when it is completely on the disk, so a process that is killed at any moment leaves whole checkpoints
-/// only; the next owner removes unfinished ones. The folder may lie on a file system that several hosts
+/// only; the next owner removes unfinished ones. The folder may be on a file system that several hosts
 /// share. Not thread-safe.
 ///
 /// Example:
@@ -60,7 +60,7 @@ class CheckpointStore {
   /// checkpoints that are no longer kept. Returns the checkpoint's folder. Throws as save() does.
   std::string commit(const std::string& begun, CheckpointManifest manifest);
 
-  /// Removes a folder made by begin(), as far as the system allows.
+  /// Removes a folder made by begin(). Ignores errors of the system.
   static void abandon(const std::string& begun);
 
   /// Saves a checkpoint with a single file, `file_name`, whose content `write(sink)` writes. Returns the

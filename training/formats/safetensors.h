@@ -14,7 +14,7 @@ struct Safetensors {
 };
 
 /// Writes a .safetensors file, which Python's safetensors can read. Tensors may have any layout and device
-/// and may share memory; each is written in full. The file is written beside `path` and renamed, so that a
+/// and may share memory; each is written in full. The file is written next to `path` and renamed, so that a
 /// failure leaves the old file intact. Blocks until the bytes are on the disk.
 ///
 /// Throws InvalidArgument naming the tensor if it is sparse or undefined, if the format lacks its dtype

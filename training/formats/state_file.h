@@ -21,7 +21,7 @@ using StateValue = NestedValue<torch::Tensor>;
 
 /// Writes a file for load_state_file() and Python's torch.load(weights_only=True). Tensors keep their
 /// strides. Tensors that share all of their memory share it again after loading; others are written in full.
-/// The file is written beside `path` and renamed, so that a failure leaves the old file intact. Blocks until
+/// The file is written next to `path` and renamed, so that a failure leaves the old file intact. Blocks until
 /// the bytes are on the disk.
 ///
 /// Throws InvalidArgument for undefined, sparse and quantized tensors and for values nested deeper than 64,

@@ -32,7 +32,7 @@ class FiniteSteps {
 
   /// Returns {count(), steps()} as int64 scalars on the device.
   std::vector<torch::Tensor> state() const;
-  /// Continues from a state, which lies on the replica's device and belongs to this object from now on.
+  /// Continues from a state, which is on the replica's device and belongs to this object from now on.
   void restore(std::vector<torch::Tensor> state);
 
   /// Calls `visit(tensor)` for each tensor of the state. update() and reset() change these in place.

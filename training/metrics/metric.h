@@ -32,9 +32,9 @@ concept RestorableMetric = requires(M& metric, MetricState state) {
 void clear_state(torch::Tensor& state);
 
 /// Interface that result() and reset() need: `state()` returns the state of a replica's updates, `kMerge`
-/// says how to merge states, and `value(state)` computes the value of a merged state, which lies on the CPU.
+/// says how to merge states, and `value(state)` computes the value of a merged state, which is on the CPU.
 ///
-/// A metric that also has `restore(state)` can continue from its own state or a merged one; the state lies on
+/// A metric that also has `restore(state)` can continue from its own state or a merged one; the state is on
 /// its replica's device and belongs to it. Resuming training within an epoch needs that.
 template <typename M>
 concept Metric = requires(M& metric, const M& constant, const MetricState& state) {

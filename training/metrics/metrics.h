@@ -12,7 +12,7 @@ namespace lockstep {
 /// Mean of all values that it was updated with.
 ///
 /// Metrics are local to their replica: scope() makes one for each replica, replica functions get theirs as
-/// `Mean&`, and result() combines them. The state is float64 and lies on the device of the first update.
+/// `Mean&`, and result() combines them. The state is float64 and is on the device of the first update.
 /// update() neither synchronizes with that device nor records gradients. Not thread-safe.
 ///
 /// Example:

@@ -14,15 +14,15 @@
 namespace lockstep {
 
 struct MlflowLoggerOptions {
-  /// Where the run is written. With an id, the fit continues that run and appends to its metrics, as MLflow's
-  /// own client does.
+  /// The folder and names of the run. With an id, the fit continues that run and appends to its metrics, as
+  /// MLflow's own client does.
   MlflowRunOptions run;
   std::vector<std::pair<std::string, std::string>> parameters{};
   int64_t log_every = 10;  ///< writes every `log_every`-th step
 };
 
 /// Writes a fit for MLflow, see MlflowRun: parameters, the logs of every epoch, and loss, speed and learning
-/// rate of some steps as step/loss and so on. All values lie on the axis of steps over all epochs. Only
+/// rate of some steps as step/loss and so on. Steps are counted over all epochs. Only
 /// worker 0 writes.
 ///
 /// The run's status is RUNNING during the fit. At its end, the status becomes FINISHED, or KILLED if the fit

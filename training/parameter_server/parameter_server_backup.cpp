@@ -30,7 +30,8 @@ std::optional<std::string> checkpoint_of_servers(const ParameterServerStrategy& 
                                                  const std::string& folder) {
   const auto& counts = strategy.variable_counts();
   if (counts.sources.size() > 1)
-    throw CheckpointError(folder + ": expected all servers to go on from one checkpoint, but they do from " +
+    throw CheckpointError(folder +
+                          ": expected all servers to resume from one checkpoint, but they resume from " +
                           *counts.sources.begin() + " and " + *counts.sources.rbegin() +
                           ", since files of the other are damaged: set the newer one aside");
   const auto checkpoints = list_checkpoints(folder);
@@ -43,7 +44,7 @@ std::optional<std::string> checkpoint_of_servers(const ParameterServerStrategy& 
   for (const auto& path : checkpoints)
     if (std::filesystem::path(path).filename() == name) return path;
   throw CheckpointError(folder + ": expected the checkpoint " + name +
-                        ", which the servers go on from, but it is not there");
+                        ", from which the servers resume, but it is missing");
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ void ParameterServerBackup::end_save_or_say() {
   try {
     end_save();
   } catch (const std::system_error& error) {
-    const auto line = std::string("a checkpoint could not be saved, the training goes on: ") + error.what();
+    const auto line = std::string("a checkpoint could not be saved, training continues: ") + error.what();
     options_.on_message ? options_.on_message(line) : void(std::cerr << line << std::endl);
   }
 }

@@ -83,7 +83,7 @@ class TrainingState {
   /// replicas differs.
   StateValue::Dict snapshot(const TrainingProgress& progress, const StateShard& shard = {});
 
-  /// Writes the state to a file, first beside `path`, so that a failure leaves the old file intact. With
+  /// Writes the state to a file, first next to `path`, so that a failure leaves the old file intact. With
   /// several workers it is a collective: all must call it, and the one with replica 0 writes. Blocks for the
   /// devices and the disk.
   ///

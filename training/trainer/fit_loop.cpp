@@ -239,14 +239,14 @@ void FitLoop::resume(const Callbacks& callbacks) {
     // The position in a pass is counted in batches.
     throw CheckpointError(
         source, "dataset_steps",
-        "to go on within an epoch with as many batches in it: " + std::to_string(steps_then.count()),
+        "to resume within an epoch that has as many batches: " + std::to_string(steps_then.count()),
         std::to_string(*steps_now) + "; the global batch size and the data must be the same");
   }
   const auto dataset_then = saved.find("dataset");
   const std::string dataset_now = dataset_description();
   const bool are_known = dataset_then && !dataset_then->text().empty() && !dataset_now.empty();
   if (progress.position > 0 && are_known && dataset_then->text() != dataset_now) {
-    throw CheckpointError(source, "dataset", "to go on within an epoch of " + dataset_then->text(),
+    throw CheckpointError(source, "dataset", "to resume within an epoch of " + dataset_then->text(),
                           dataset_now);
   }
   go_to({progress.dataset_epoch, progress.position}, saved.at("validation_epoch").count());

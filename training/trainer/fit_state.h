@@ -84,14 +84,14 @@ struct FitState {
   /// collective. Waits for the devices.
   virtual std::vector<FiniteCount> finite_counts(bool all_workers) const = 0;
   /// Copies everything that steps change, for roll_back(): the states of models, optimizers and scalers, and
-  /// the epoch's sums for loss and metrics. The copy lies on the replicas' devices and replaces an earlier
+  /// the epoch's sums for loss and metrics. The copy is on the replicas' devices and replaces an earlier
   /// one. Throws InvalidArgument if a metric cannot be restored.
   virtual void keep_state() = 0;
-  /// Restores the state of the last keep_state() of this epoch, as if the batches since then had not been
-  /// there. All workers must call it. The position in the dataset, random streams and learning rates do not
+  /// Restores the state of the last keep_state() of this epoch, as if the batches since then had never
+  /// run. All workers must call it. The position in the dataset, random streams and learning rates do not
   /// change. Throws InvalidArgument if keep_state() was not called in this epoch.
   virtual void roll_back() = 0;
-  /// Measures BatchNorm's running statistics anew, for weights that a callback has put into the model: each
+  /// Measures BatchNorm's running statistics again, for weights that a callback has put into the model: each
   /// replica takes the mean over the training batches of one epoch, as PyTorch's update_bn() does. Does
   /// nothing if there are no running statistics. Random streams and the position in the dataset do not
   /// change. All workers must call it, between steps. Throws InvalidArgument if the Trainer has a step of its

@@ -13,7 +13,7 @@
 
 namespace lockstep::detail {
 
-/// Measures the running statistics of batch normalization anew, with the model's current weights, and sets
+/// Measures the running statistics of batch normalization again, with the model's current weights, and sets
 /// those of each layer to the mean over the first `max_batches` of `batches`. Calls
 /// `forward(replica, model, shard)` on every replica, which measures its own shards. Everything else of the
 /// model stays as it is. Does nothing if there are no statistics. All workers must call it together, between

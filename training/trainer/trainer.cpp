@@ -20,9 +20,8 @@ void check_fit_options(const FitNumbers& numbers) {
     throw InvalidArgument(c10::str("[fit] expected a clip_norm of 0 or more, but got ", *numbers.clip_norm));
   if (numbers.has_own_step && (numbers.clip_norm || numbers.micro_batches > 1)) {
     throw InvalidArgument(
-        "[fit] expected neither clip_norm nor micro_batches beside TrainerOptions::train_step, which has to "
-        "see "
-        "to them itself");
+        "[fit] expected neither clip_norm nor micro_batches with TrainerOptions::train_step, which has to "
+        "handle them itself");
   }
   if (numbers.is_endless && !numbers.steps_per_epoch)
     throw InvalidArgument("[fit] expected steps_per_epoch for an endless dataset, but got none");

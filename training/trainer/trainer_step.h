@@ -139,7 +139,7 @@ void statistics_step(ReplicaContext& replica, Model& model, StepState<Model, Bat
                      const StepSettings& settings, const Batch& shard) {
   if (!state.compute) {
     throw InvalidArgument(
-        "[update_batch_norm] expected TrainerOptions::compute beside a train_step for batches of this type");
+        "[update_batch_norm] expected TrainerOptions::compute with a train_step for batches of this type");
   }
   const auto cast = replica.autocast(settings.autocast);
   state.compute(replica, model, shard);

@@ -93,7 +93,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       {"Comparison", "warmup-steps", "N",
        "Number of first steps that are not timed (default: 5, or one less than --steps)"},
       {"Comparison", "rounds", "N",
-       "Number of rounds. Each starts every strategy anew, in the opposite order of the round before. "
+       "Number of rounds. Each starts every strategy again, in the opposite order of the round before. "
        "Advice and intervals need 6 or more",
        number(defaults.rounds)},
       {"Comparison", "ps", "N", "Number of server processes for parameter_server", number(defaults.servers)},
@@ -104,7 +104,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
        "Save each measurement in a folder. If the program ends early, the same command continues with "
        "the missing ones"},
       {"Comparison", "resume", "FROM",
-       "auto takes the measurements in --backup-dir. never starts anew. Or the path of another folder "
+       "auto takes the measurements in --backup-dir. never starts over. Or the path of another folder "
        "with measurements",
        defaults.resume},
       {"Comparison", "timeout", "N", "Seconds that a strategy may take in a round",
@@ -188,7 +188,8 @@ void read_steps(const Arguments& given, CompareOptions& options) {
   options.warmup_steps =
       given.integer("warmup-steps", kWarmupSteps, std::min(options.warmup_steps, options.steps - 1));
   if (options.warmup_steps >= options.steps)
-    given.refuse_beside("warmup-steps", fmt::format("expected fewer than the {} of --steps", options.steps));
+    given.refuse_together("warmup-steps",
+                          fmt::format("expected fewer than the {} of --steps", options.steps));
   options.rounds = given.integer("rounds", kRounds, options.rounds);
   options.timeout_seconds = given.integer("timeout", kSeconds, options.timeout_seconds);
 }
@@ -206,7 +207,7 @@ void read_servers(const Arguments& given, const ComparedWork& work, CompareOptio
     are_there = true;
   }
   if (given.has("ps") && !are_there)
-    given.refuse_beside("ps", "expected parameter_server among --strategies beside it");
+    given.refuse_together("ps", "expected parameter_server among --strategies");
 }
 
 /// Refuses flags that only the other kind of models takes.
@@ -214,8 +215,8 @@ void check_kind(const Arguments& given, const std::vector<std::string>& flags,
                 const std::vector<std::string>& models, const std::string& model) {
   for (const auto& flag : flags) {
     if (given.has(flag) && given.text(flag) != "false")
-      given.refuse_beside(flag, fmt::format("expected it with --model {} only, but got {}",
-                                            fmt::join(models, " or "), model));
+      given.refuse_together(flag, fmt::format("expected it with --model {} only, but got {}",
+                                              fmt::join(models, " or "), model));
   }
 }
 

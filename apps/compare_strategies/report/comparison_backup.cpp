@@ -167,7 +167,7 @@ void ComparisonBackup::keep(int64_t round, int index, const TrialResult& result)
   try {
     write(number_of(round, index), result);
   } catch (const std::system_error& error) {
-    log_(std::string("a measurement could not be kept, the comparison goes on: ") + error.what());
+    log_(std::string("a measurement could not be kept, the comparison continues: ") + error.what());
   }
 }
 

@@ -83,10 +83,9 @@ std::string comparison_page(const ComparisonReport& report) {
   page.paragraph(
       "Each strategy trained the same batches from the same weights, in processes of its own, once in every "
       "round. Losses and parameters are those of the first round. Data wait is the share of the time in "
-      "which the "
-      "loop waited for a batch; communication the share in which a replica waited for the others, their "
-      "mean. Of parameter servers communication is the share in which workers did not compute, for want of a "
-      "batch, too.");
+      "which the loop waited for a batch. Communication is the share in which a replica waited for the "
+      "others, averaged over the replicas. With parameter servers, it is the share in which workers did not "
+      "compute, so it includes waiting for a batch.");
   return page.html();
 }
 

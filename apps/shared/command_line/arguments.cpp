@@ -76,7 +76,7 @@ void Arguments::refuse(const std::string& flag, const std::string& expected) con
   throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling(flag), expected, text(flag)));
 }
 
-void Arguments::refuse_beside(const std::string& flag, const std::string& reason) const {
+void Arguments::refuse_together(const std::string& flag, const std::string& reason) const {
   const bool is_switch = text(flag) == "true";
   throw UsageError(fmt::format("{}{}: {}", spelling(flag), is_switch ? "" : " " + text(flag), reason));
 }
@@ -120,14 +120,14 @@ bool Arguments::lacks_others(const FlagNeed& need) const {
 void Arguments::check_needs(const FlagTable& table) const {
   for (const auto& need : table.needs) {
     if (!has(need.flag) || text(need.flag) == "false" || !lacks_others(need)) continue;
-    refuse_beside(need.flag, fmt::format("expected --{} beside it", fmt::join(need.others, " or --")));
+    refuse_together(need.flag, fmt::format("expected --{} with it", fmt::join(need.others, " or --")));
   }
 }
 
 void Arguments::check_alternatives(const FlagTable& table) const {
   for (const auto& [flag, other] : table.alternatives) {
     if (!has(flag) || !has(other)) continue;
-    refuse_beside(flag, fmt::format("expected one of --{} and --{}, but got both", flag, other));
+    refuse_together(flag, fmt::format("expected one of --{} and --{}, but got both", flag, other));
   }
 }
 

@@ -51,7 +51,7 @@ class Arguments {
   /// Throws: "--flag: expected `expected`, but got 'text'".
   [[noreturn]] void refuse(const std::string& flag, const std::string& expected) const;
   /// Throws: "--flag text: `reason`", for a valid value that conflicts with another flag.
-  [[noreturn]] void refuse_beside(const std::string& flag, const std::string& reason) const;
+  [[noreturn]] void refuse_together(const std::string& flag, const std::string& reason) const;
 
   /// Returns the origin of the flag's value; kDefault if it was not given.
   Origin origin(const std::string& flag) const;

@@ -21,7 +21,7 @@ namespace lockstep::apps {
 //       "seed": {"value": 7, "origin": "file", "name": "other.json"},
 //       "optimizer": {"value": "sgd", "origin": "flag"},
 //       "momentum": 0.5,                          short form without origin, for hand-written files
-//       "devices": null                           not given, or no meaning beside the others
+//       "devices": null                           not given, or meaningless with the others
 //     },
 //     "resolved": {...}                           optional: the resolved values, in the same form; not read
 //   }

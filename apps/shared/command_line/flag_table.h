@@ -34,7 +34,7 @@ struct FlagPair {
   std::string other;
 };
 
-/// A flag that has an effect beside certain others only; names are without dashes.
+/// A flag that has an effect only with certain others; names are without dashes.
 struct FlagNeed {
   std::string flag;
   std::vector<std::string> others;  ///< at least one of them must be given

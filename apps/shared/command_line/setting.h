@@ -9,7 +9,7 @@
 
 namespace lockstep::apps {
 
-/// The value of a flag; monostate if none was given or it has no meaning beside the others.
+/// The value of a flag; monostate if none was given or if other flags make it meaningless.
 using SettingValue =
     std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, std::vector<std::string>>;
 

@@ -74,7 +74,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
       given.integer("communication-timeout", kSeconds, choice.communication_timeout_seconds);
   for (const std::string flag : {"worker-hosts", "task-index"}) {
     if (given.has(flag) && given.has("worker-hosts") != given.has("task-index"))
-      given.refuse_beside(flag, "expected --worker-hosts and --task-index together");
+      given.refuse_together(flag, "expected --worker-hosts and --task-index together");
   }
   choice.worker_hosts = given.list("worker-hosts");
   choice.task_index = static_cast<int>(given.integer("task-index", kTasks, choice.task_index));

@@ -6,7 +6,7 @@ namespace lockstep::apps {
 
 enum class DataKind { kMnistFiles, kClassFolders, kGenerated };
 
-/// Where the images come from.
+/// The source of the images.
 struct DataLocation {
   DataKind kind = DataKind::kGenerated;
   std::string path;           ///< folder or zip file; empty for generated digits

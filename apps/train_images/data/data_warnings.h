@@ -8,8 +8,8 @@
 
 namespace lockstep::apps {
 
-/// Returns what a user should know about the images that were loaded, one line each: files beside them that
-/// are not read. Empty if all is well.
+/// Returns warnings about the images that were loaded, one line each: files in their folder that are not
+/// read. Empty if there are none.
 std::vector<std::string> data_warnings(const DataLocation& location, const ImageData& data);
 
 }  // namespace lockstep::apps

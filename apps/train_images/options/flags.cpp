@@ -137,9 +137,11 @@ std::vector<Flag> training_flags() {
        "Learning rate from epoch --swa-start on, instead of the schedule's"},
       {"Training", "init-weights", "PATH",
        "Start with the weights in a file. Takes those whose names and shapes fit, and lists the "
-       "others. The optimizer starts anew"},
+       "others. The optimizer starts from scratch"},
       {"Training", "strict", "", "Refuse --init-weights unless all names and shapes fit"},
-      {"Training", "seed", "N", "Seed of all random numbers. Equal seeds give equal results",
+      {"Training", "seed", "N",
+       "Seed of the initial weights, of the order of the images, and of random operators such as "
+       "dropout. Equal seeds give equal results",
        number(defaults.seed)},
   };
 }
@@ -179,7 +181,7 @@ std::vector<Flag> record_flags() {
        "", FlagRole::kOperation},
       {"Run", "resume", "FROM",
        "auto resumes from the newest complete checkpoint in --backup-dir, if there is one. never "
-       "starts anew. Or the path of a checkpoint, or of a folder of checkpoints",
+       "starts over. Or the path of a checkpoint, or of a folder of checkpoints",
        defaults.resume, FlagRole::kProcess},
       {"Run", "check-replicas", "N",
        "Compare the parameters and optimizer states of all replicas bit by bit every N steps; 0 never "

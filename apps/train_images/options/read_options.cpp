@@ -25,14 +25,14 @@ void read_optimizer(const Arguments& given, TrainOptions& options) {
       {{"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
       options.optimizer);
   if (given.has("momentum") && options.optimizer != OptimizerKind::kSgd) {
-    given.refuse_beside(
+    given.refuse_together(
         "momentum", "expected it with --optimizer sgd only, but got " + optimizer_name(options.optimizer));
   }
   options.momentum = given.fraction("momentum", options.momentum);
   options.learning_rate = given.positive("learning-rate", options.learning_rate);
   options.scale_learning_rate = given.is_on("scale-learning-rate");
   if (given.has("base-batch-size") && !options.scale_learning_rate)
-    given.refuse_beside("base-batch-size", "expected --scale-learning-rate beside it");
+    given.refuse_together("base-batch-size", "expected --scale-learning-rate with it");
   options.base_batch_size = given.integer("base-batch-size", kCounts, options.base_batch_size);
   if (given.has("clip-norm")) options.clip_norm = given.positive("clip-norm", 0);
 }
@@ -48,15 +48,16 @@ void read_schedule(const Arguments& given, TrainOptions& options) {
       options.schedule == ScheduleKind::kStep || options.schedule == ScheduleKind::kReduceOnPlateau;
   for (const std::string flag : {"schedule-step-epochs", "schedule-factor"}) {
     if (!given.has(flag) || has_falls) continue;
-    given.refuse_beside(flag,
-                        "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
-                            schedule_name(options.schedule));
+    given.refuse_together(
+        flag, "expected it with --learning-rate-schedule step or reduce_on_plateau only, but got " +
+                  schedule_name(options.schedule));
   }
   options.schedule_step_epochs = given.integer("schedule-step-epochs", kCounts, options.schedule_step_epochs);
   options.schedule_factor = given.factor("schedule-factor", options.schedule_factor);
   options.warmup_epochs = given.amount("warmup-epochs", options.warmup_epochs);
   if (options.warmup_epochs > static_cast<double>(options.epochs)) {
-    given.refuse_beside("warmup-epochs", fmt::format("expected at most the {} of --epochs", options.epochs));
+    given.refuse_together("warmup-epochs",
+                          fmt::format("expected at most the {} of --epochs", options.epochs));
   }
 }
 
@@ -64,7 +65,7 @@ void read_averaging(const Arguments& given, TrainOptions& options) {
   if (given.has("ema")) options.ema = given.factor("ema", 0);
   options.swa_start = given.integer("swa-start", kCounts, options.swa_start);
   if (options.swa_start > options.epochs)
-    given.refuse_beside("swa-start", fmt::format("expected at most the {} of --epochs", options.epochs));
+    given.refuse_together("swa-start", fmt::format("expected at most the {} of --epochs", options.epochs));
   if (given.has("swa-learning-rate")) options.swa_learning_rate = given.positive("swa-learning-rate", 0);
 }
 
@@ -88,7 +89,7 @@ void read_model(const Arguments& given, TrainOptions& options) {
   const bool is_mobilenet = options.model == ModelKind::kMobileNetV2;
   for (const std::string flag : {"head", "sync-batch-norm", "refresh-batch-norm"}) {
     if (is_mobilenet || !given.has(flag) || given.text(flag) == "false") continue;
-    given.refuse_beside(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
+    given.refuse_together(flag, "expected it with --model mobilenet_v2 only, but got --model simple_cnn");
   }
   options.head = given.choice<HeadKind>(
       "head", {{"global_average", HeadKind::kGlobalAverage}, {"flattened_dense", HeadKind::kFlattenedDense}},
@@ -138,7 +139,7 @@ void read_record(const Arguments& given, TrainOptions& options) {
   options.find_learning_rate = given.is_on("find-learning-rate");
   options.fast_dev_run = given.is_on("fast-dev-run");
   if (options.find_learning_rate && options.fast_dev_run)
-    given.refuse_beside("find-learning-rate", "expected no --fast-dev-run beside it");
+    given.refuse_together("find-learning-rate", "expected no --fast-dev-run with it");
   read_metrics(given, options);
   options.quiet = given.is_on("quiet");
 }

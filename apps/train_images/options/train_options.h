@@ -45,7 +45,7 @@ struct TrainOptions : StrategyChoice, MetricsChoice {
   HeadKind head = HeadKind::kGlobalAverage;  ///< for MobileNetV2
   int64_t image_size = 28;                   ///< height and width in pixels
   bool sync_batch_norm = false;              ///< for MobileNetV2: use statistics of the global batch
-  /// For MobileNetV2: whether to measure running statistics anew before each test; kAuto: if an epoch has
+  /// For MobileNetV2: whether to measure running statistics again before each test; kAuto: if an epoch has
   /// fewer than kFewSteps steps.
   BatchNormRefresh refresh_batch_norm = BatchNormRefresh::kAuto;
 

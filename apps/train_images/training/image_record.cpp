@@ -10,9 +10,11 @@ namespace lockstep::apps {
 
 std::shared_ptr<RecordRun> make_record(const RunPaths& paths, const ResolvedRun& run,
                                        const std::map<std::string, Origin>& origins, const ImageData& data,
+                                       const std::vector<std::string>& hosts,
                                        std::chrono::steady_clock::time_point began) {
   RecordRunOptions options{.title = record_title("train_images", model_name(run.options.model), run.replicas),
                            .log_every = run.options.log_every,
+                           .hosts = hosts,
                            .began = began};
   add_settings(settings_of(run.options, origins), options);
   if (!run.skipped.empty())

@@ -12,7 +12,7 @@ struct IndexPlace {
 };
 
 /// Returns the places for a file's index, best first: in `index_folder`, or if that is empty, in the folder
-/// .lockstep beside the file and in the user's cache folder, $XDG_CACHE_HOME/lockstep/clicks or
+/// .lockstep next to the file and in the user's cache folder, $XDG_CACHE_HOME/lockstep/clicks or
 /// ~/.cache/lockstep/clicks.
 std::vector<IndexPlace> index_places(const std::string& file, const std::string& index_folder);
 

@@ -84,9 +84,9 @@ Compression compression_of(const std::string& path) {
                      : bytes.starts_with("\x28\xb5\x2f\xfd"sv) ? Compression::kZstd
                                                                : Compression::kNone;
   if (path.ends_with(".gz") && found != Compression::kGzip)
-    throw DataError(path + ": expected a gzip file, as its name ends with .gz, but it is none");
+    throw DataError(path + ": expected a gzip file, as its name ends with .gz, but it is not one");
   if (path.ends_with(".zst") && found != Compression::kZstd)
-    throw DataError(path + ": expected a zstd file, as its name ends with .zst, but it is none");
+    throw DataError(path + ": expected a zstd file, as its name ends with .zst, but it is not one");
   return found;
 }
 

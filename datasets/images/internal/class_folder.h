@@ -30,7 +30,7 @@ struct ClassFolder {
 /// subfolders are the classes; files in them that end with .png, .jpg, .jpeg or .webp (in any case) are the
 /// images. Everything else is listed as ignored. Throws DataError if the path does not exist, if there is no
 /// class folder, if a class has no image, and as list_zip() does. The message says what is there instead, and
-/// names the path to pass if the classes lie one folder deeper.
+/// names the path to pass if the classes are one folder deeper.
 ClassFolder list_class_folder(const std::string& path);
 
 /// Returns the sorted names of the folders directly in a directory, a zip archive or a folder inside one.

@@ -13,8 +13,8 @@ struct Tap {
   std::vector<float> weights;
 };
 
-/// Pixel i covers [i, i + 1). A triangle of half-width max(1, scale) lies on the output pixel's centre, as
-/// seen in the input.
+/// Pixel i covers [i, i + 1). A triangle of half-width max(1, scale) is centred on the output pixel's centre,
+/// as seen in the input.
 std::vector<Tap> make_taps(int64_t input, int64_t output) {
   const double scale = static_cast<double>(input) / static_cast<double>(output);
   const double support = std::max(1.0, scale);

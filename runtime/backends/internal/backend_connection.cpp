@@ -67,7 +67,7 @@ void BackendConnection::connect_rank(size_t local, const BackendFactory& factory
                                      ", but got one of rank ", backend->getRank(), " of ",
                                      backend->getSize()));
     }
-    bool goes_on = false;
+    bool continues = false;
     {
       MutexLock lock(mutex_);
       made_[local] = backend;
@@ -75,9 +75,9 @@ void BackendConnection::connect_rank(size_t local, const BackendFactory& factory
       changed_.notify_all();
       // If a rank cannot be made, the others learn it before they wait where nothing can release them.
       while (!is_all_made_ && !error_) changed_.wait(mutex_);
-      goes_on = !error_;
+      continues = !error_;
     }
-    if (goes_on) {
+    if (continues) {
       backend->eagerConnectSingleDevice(request.device.torch_device());
       MutexLock lock(mutex_);
       ++num_connected_;

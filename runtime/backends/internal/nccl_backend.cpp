@@ -25,7 +25,7 @@ class MildProcessGroup : public c10d::ProcessGroupNCCL {
  protected:
   // The heartbeat monitor, if a user has enabled it, calls this for a stuck watchdog.
   void terminateProcess(const std::string& message) override {
-    TORCH_WARN("NcclAllReduce: NCCL asked to end the process, which goes on: ", message);
+    TORCH_WARN("NcclAllReduce: NCCL asked to end the process, which continues: ", message);
   }
 };
 

@@ -16,7 +16,7 @@
 namespace lockstep::batch_norm::cuda {
 namespace {
 
-/// With an empty first replica, the operator would compute 0 / 0. This count is negligible beside 1.
+/// With an empty first replica, the operator would compute 0 / 0. This count is negligible compared with 1.
 constexpr double kNearlyNone = 1e-30;
 
 }  // namespace

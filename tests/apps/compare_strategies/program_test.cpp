@@ -331,7 +331,7 @@ TEST_F(CompareStrategiesProgram, ASignalLeavesWhatIsMeasuredAndNamesTheCommandTh
   ASSERT_EQ(waitpid(program, &status, 0), program);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 143) << status;
   EXPECT_TRUE(fs::exists(backup + "/checkpoint-000000000002"));
-  EXPECT_THAT(text_of(log), AllOf(HasSubstr("measurements are in " + backup + "; to go on: "),
+  EXPECT_THAT(text_of(log), AllOf(HasSubstr("measurements are in " + backup + "; to resume, run: "),
                                   HasSubstr(" --rounds 1000 --backup-dir " + backup + "\n")));
 }
 

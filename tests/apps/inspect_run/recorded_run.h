@@ -28,6 +28,7 @@ inline void record_run(const std::string& folder, const std::optional<RunTotals>
     }
   })json");
   JsonLinesLog log(paths.metrics_jsonl());
+  log.write(with_kind("start", {{"time", "2024-02-29T12:34:56Z"}, {"hosts", "node1,node2"}}));
   for (int64_t epoch = 1; epoch <= 3; ++epoch) {
     log.write(with_kind("step", metric_row(StepRecord{.step = 10 * epoch, .loss = 1.5})));
     log.write(with_kind("epoch", metric_row(EpochRecord{.epoch = epoch,

@@ -195,10 +195,10 @@ TEST(RunSummaryTest, RefusesWhatIsNoRunDirectory) {
               ThrowsMessage<RunDirectoryError>(
                   AllOf(HasSubstr("expected the directory of a run"), HasSubstr(folder.path()))));
   EXPECT_THAT([&] { summarise_run(folder.path() + "/absent"); },
-              ThrowsMessage<UsageError>(AllOf(HasSubstr("/absent"), HasSubstr("not there"))));
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("/absent"), HasSubstr("which is missing"))));
   write_text(folder.path() + "/file", "");
   EXPECT_THAT([&] { summarise_run(folder.path() + "/file"); },
-              ThrowsMessage<UsageError>(HasSubstr("no folder")));
+              ThrowsMessage<UsageError>(HasSubstr("not a folder")));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ TEST(SummaryTextTest, TellsTotalsAndFiles) {
   const TemporaryFolder folder;
   record_run(folder.path() + "/a", three_epochs());
   const std::string text = summary_text(summarise_run(folder.path() + "/a"), 5);
-  EXPECT_THAT(text, HasSubstr("/a: completed\n  3 epochs, 30 steps, 1920 images, 37.5 s\n"));
+  EXPECT_THAT(text, HasSubstr("/a: completed\n  started 2024-02-29T12:34:56Z on node1,node2\n  3 epochs, 30 "
+                              "steps, 1920 images, 37.5 s\n"));
   EXPECT_THAT(
       text,
       HasSubstr(
@@ -70,12 +71,14 @@ TEST(SummaryTextTest, SaysThatARunEndedEarly) {
   record_run(folder.path() + "/a", std::nullopt);
   EXPECT_THAT(summary_text(summarise_run(folder.path() + "/a"), 5),
               HasSubstr("/a: ended early: metrics.jsonl has no end, and no process uses the directory\n"
+                        "  started 2024-02-29T12:34:56Z on node1,node2\n"
                         "  3 of 5 epochs recorded\n"));
 }
 
 TEST(SummaryTextTest, PrintsNoControlCharacters) {
   RunSummary summary{.folder = "a\x1b[31m\nb", .program = "p\x07"};
   summary.configuration = {{"na\rme", "va\xC2\x9Blue", "ori\tgin"}};
+  summary.start = MetricRow{{"time", "no\x1bw"}, {"hosts", "he\nre"}};
   summary.end = MetricRow{{"status", "com\x1bpleted"}, {"reason", "because\n\x08"}};
   summary.checkpoints = {{"bad\x7fname\n", 5}};
   summary.damages = {"da\x1bmage"};
@@ -123,6 +126,7 @@ TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
   EXPECT_EQ(json["configuration"][1],
             (nlohmann::json{{"name", "devices"}, {"value", "cpu:0,cpu:1"}, {"origin", "flag"}}));
   EXPECT_EQ(json["steps_logged"], 3);
+  EXPECT_EQ(json["start"], (nlohmann::json{{"time", "2024-02-29T12:34:56Z"}, {"hosts", "node1,node2"}}));
 }
 
 }  // namespace

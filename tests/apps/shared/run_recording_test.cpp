@@ -1,10 +1,14 @@
 #include "lockstep/apps/shared/run_recording.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
 
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep::apps {
@@ -35,6 +39,13 @@ TEST_F(RecordFolderTest, AJobThatIsStartedAgainRecordsBesideBeforeItsFirstCheckp
   EXPECT_EQ(record_folder({.run_dir = run_, .backup_dir = folder_.file("backup")}), run_ + "-2");
   std::filesystem::create_directories(run_ + "-2/checkpoints");
   EXPECT_EQ(record_folder({.run_dir = run_, .restart_count = 2}), run_ + "-3");
+}
+
+TEST(HostsOfWorkers, NamesAHostOfSeveralReplicasOnce) {
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  MirroredStrategy strategy(std::vector<std::string>{"cpu:0", "cpu:1", "cpu:2"});
+  EXPECT_THAT(hosts_of_workers(strategy), ::testing::ElementsAre(std::string(host.data())));
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
       refusal({"--strategy", "mirrored", "--max-staleness", "3"}),
       HasSubstr("--max-staleness 3: expected it with --strategy parameter_server only, but got --strategy "
                 "mirrored"));
-  EXPECT_THAT(refusal({"--slots-per-step", "3"}), HasSubstr("expected --max-staleness 0 beside it"));
+  EXPECT_THAT(refusal({"--slots-per-step", "3"}), HasSubstr("expected --max-staleness 0 with it"));
   EXPECT_THAT(refusal({"--test-data", "a"}), HasSubstr("--test-data a: expected it with a file as --data"));
   EXPECT_THAT(refusal({"--skip-bad"}), HasSubstr("expected it with a file as --data, but got generated"));
   EXPECT_THAT(refusal({"--data", "a", "--test-data", "b", "--test-share", "0.5"}), HasSubstr("--test-share"));

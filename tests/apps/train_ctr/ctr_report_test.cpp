@@ -99,7 +99,7 @@ TEST(CtrReport, TellsEveryValueOfTheRun) {
   EXPECT_THAT(ctr_configuration_text(options, more),
               AllOf(HasSubstr("malformed rows   12 skipped, the first in a.txt: line 3: no\n"),
                     HasSubstr("dlrm, 262,144 rows of 16 columns, float32\n"),
-                    HasSubstr("row filter       from update 3 on, anew after 5,000 steps without\n"),
+                    HasSubstr("row filter       from update 3 on, forgotten after 5,000 steps without\n"),
                     HasSubstr("2,000 of 1,024 rows, from step 500 on\n")));
 }
 

@@ -106,7 +106,7 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertEqual((end["kind"], end["status"]), ("end", "failed"))
         self.assertIn("expected a finite loss", end["reason"])
 
-    def test_a_stopped_run_says_so_and_goes_on_in_a_folder_beside(self):
+    def test_a_stopped_run_says_so_and_resumes_in_a_folder_next_to_it(self):
         backup = ["--backup-dir", self.folder / "backup", "--save-every", "1000 steps", "--run-dir", self.record]
         job = train_ctr_case.Job([train_ctr_case.PROGRAM, *SMALL, "--steps", 3000, *backup], ENVIRONMENT)
         self.addCleanup(job.kill)
@@ -117,14 +117,14 @@ class RecordedRunTest(train_ctr_case.TrainCtrCase):
         self.assertEqual((end["status"], end["reason"]), ("interrupted", "SIGTERM"))
         steps = int(re.search(r"stopped by SIGTERM after step (\d+)", text).group(1))
         self.assertEqual(end["steps"], steps)
-        command = re.search(r"to go on from there: (.*)", text).group(1)
+        command = re.search(r"to resume, run: (.*)", text).group(1)
         self.assertIn(str(self.folder / "backup"), command)
         rest = self.train(*backup, "--steps", steps + 10)
         self.assertIn(f"from step {steps:,} on", rest)
-        beside = self.lines(self.folder / "run-2")
-        self.assertEqual((beside[-1]["status"], beside[-1]["steps"]), ("completed", steps + 10))
-        self.assertEqual((beside[-1]["steps_before"], beside[-1]["images"]), (steps, 10 * 256))
-        self.assertGreater(beside[-1]["start_up_seconds"], 0)
+        resumed = self.lines(self.folder / "run-2")
+        self.assertEqual((resumed[-1]["status"], resumed[-1]["steps"]), ("completed", steps + 10))
+        self.assertEqual((resumed[-1]["steps_before"], resumed[-1]["images"]), (steps, 10 * 256))
+        self.assertGreater(resumed[-1]["start_up_seconds"], 0)
         self.train(*backup, "--resume", "never", code=4)
 
     def mlflow_points(self, metric):

@@ -79,7 +79,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         job.wait_for("worker 0 is lost")
         job.send("worker", 0, CONTINUE)
         text = self.expect_end(job)
-        # What it was at was computed elsewhere, too: each update counts once.
+        # Another worker repeated its work: each update counts once.
         self.assertRegex(text, r"updates +1,[45]\d\d applied once")
         self.assertGreater(self.auc(text), 0.8)
 
@@ -103,7 +103,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
             job.wait_for(r"step 60/300")
             job.process.send_signal(signal.SIGTERM)
             text = self.expect_end(job, 128 + signal.SIGTERM)
-            self.assertIn(f"saved in {backup}; to go on from there: ", text)
+            self.assertIn(f"saved in {backup}; to resume, run: ", text)
             steps = self.checkpoint_steps(backup)[-1]
             self.assertIn(f"stopped by SIGTERM after step {steps}\n", text)
             rest = self.expect_end(self.start_job(*arguments, servers=3))
@@ -116,7 +116,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         job.send("worker", 1, signal.SIGTERM)
         job.wait_for("worker 1 has left")
         text = self.expect_end(job)
-        self.assertIn("worker 1 exit code 143: the job goes on without it", text)
+        self.assertIn("worker 1 exit code 143: the job continues without it", text)
         self.assertRegex(text, r"updates +600 applied once, 0 came again")
         self.assertRegex(text, r"; 0 lost")
 
@@ -137,7 +137,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
 
     def test_rows_that_are_rare_can_be_left_alone(self):
         text = self.expect_end(self.start_job(*WORK, "--steps", 100, "--min-frequency", 5, "--steps-to-live", 50))
-        self.assertIn("row filter       from update 5 on, anew after 50 steps without", text)
+        self.assertIn("row filter       from update 5 on, forgotten after 50 steps without", text)
         self.assertGreater(self.auc(text), 0.6)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of train_ctr have in common: the program by itself and as jobs under scripts/launch_local.sh."""
+"""Code that the tests of train_ctr share: the program by itself and as jobs under scripts/launch_local.sh."""
 
 import os
 import pathlib

@@ -23,7 +23,7 @@ STEPS = 40
 
 
 def epochs_of(output):
-    """What was printed of each epoch, without its speed."""
+    """Returns the line of each epoch, without its speed."""
     return re.findall(r"^(epoch \d/2  loss \S+  accuracy \S+  test accuracy \S+)", output, re.MULTILINE)
 
 
@@ -100,12 +100,12 @@ class BackupTest(unittest.TestCase):
                 _, said = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, code, said)
                 self.assertRegex(said, rf"stopped by {number.name} in epoch \d/2\n")
-                command = re.search(r"to go on from there: (.*)\n", said).group(1)
+                command = re.search(r"to resume, run: (.*)\n", said).group(1)
                 self.assertEqual(shlex.split(command), self.command("--save-every", "5 steps"))
                 self.assertGreater(self.newest_step(), step)
                 self.assertFalse(list(self.folder.glob(".unfinished*")))
         result = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=300, check=False)
-        self.assertRegex(result.stderr, r"goes on after step \d+ from .*/parts/checkpoint-\d{12}\n")
+        self.assertRegex(result.stderr, r"resumes after step \d+ from .*/parts/checkpoint-\d{12}\n")
         self.check_end(result)
 
     def test_a_second_signal_ends_it_at_once_and_leaves_whole_checkpoints(self):
@@ -152,7 +152,7 @@ class BackupTest(unittest.TestCase):
                 process.send_signal(number)
                 _, said = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, code, said)
-                self.assertIn("to go on from there:", said)
+                self.assertIn("to resume, run:", said)
         self.check_end(self.run_on())
 
     def test_without_a_whole_checkpoint_it_ends_with_4(self):
@@ -190,7 +190,7 @@ class BackupTest(unittest.TestCase):
         self.run_on("--steps-per-epoch", "2")
         result = self.run_on("--steps-per-epoch", "2", "--epochs", "5", preexec_fn=limit)
         self.assertEqual(result.returncode, 7, result.stderr)
-        self.assertIn("a checkpoint could not be saved, the training goes on", result.stderr)
+        self.assertIn("a checkpoint could not be saved, training continues", result.stderr)
         self.assertEqual(state_of(newest(self.folder))[0], 4)
         self.assertEqual({path.name[:11] for path in self.folder.iterdir()}, {"checkpoint-"})
 
@@ -262,7 +262,7 @@ class BackupTest(unittest.TestCase):
         started = start_workers()
         outputs = [worker.communicate(timeout=300) for worker in started]
         self.assertEqual([worker.returncode for worker in started], [0, 0], outputs)
-        self.assertIn(f"goes on after step {saved}", outputs[0][1])
+        self.assertIn(f"resumes after step {saved}", outputs[0][1])
         self.assertEqual(state_of(newest(self.folder))[0], STEPS)
 
 

@@ -2,11 +2,13 @@
 """The record of train_images --run-dir, as others read it: TensorBoard by HTTP, Python's csv and json, inspect_run."""
 
 import csv
+import datetime
 import json
 import math
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,7 @@ class RecordedRunTest(unittest.TestCase):
         cls.record = cls.folder / "run"
         # The program's libraries and TensorBoard's packages are no concern of each other's.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        cls.began = datetime.datetime.now(datetime.timezone.utc)
         result = subprocess.run(
             [os.environ["TRAIN_IMAGES"], "--data", "generated", "--limit-train", str(16 * STEPS), "--limit-test", "50",
              "--global-batch-size", "16", "--replicas", "2", "--epochs", str(EPOCHS), "--log-every", "2", "--run-dir", str(cls.record)],
@@ -90,11 +93,22 @@ class RecordedRunTest(unittest.TestCase):
             self.assertEqual({name: float(text) for name, text in row.items()},
                              {name: float(value) for name, value in epoch.items() if name != "kind"})
 
+    def test_report_and_metrics_say_when_and_where_the_run_was_started(self):
+        start = self.lines[0]
+        self.assertEqual(start["kind"], "start")
+        started = datetime.datetime.fromisoformat(start["time"].replace("Z", "+00:00"))
+        self.assertLess(abs((started - self.began).total_seconds()), 240)
+        config = json.loads((self.record / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual((start["hosts"], start["version"]), (socket.gethostname(), config["version"]))
+        report = (self.record / "report.html").read_text(encoding="utf-8")
+        self.assertIn(f"Started {started:%Y-%m-%d %H:%M:%S} UTC on {socket.gethostname()} with Lockstep {config['version']}<", report)
+
     def test_inspect_run_summarises_it(self):
         result = subprocess.run([os.environ["INSPECT_RUN"], str(self.record), "--json"], capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         summary = json.loads(result.stdout)
         self.assertEqual(summary["status"], "completed")
+        self.assertEqual(summary["start"], {k: v for k, v in self.lines[0].items() if k != "kind"})
         self.assertEqual(summary["missing"] + summary["damages"], [])
         self.assertEqual(summary["epochs"], [{k: v for k, v in epoch.items() if k != "kind"} for epoch in self.epochs])
         self.assertEqual(summary["totals"]["steps"], EPOCHS * STEPS)

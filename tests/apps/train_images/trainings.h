@@ -35,7 +35,7 @@ inline std::vector<EpochNumbers> epochs_of(const ProcessResult& result) {
 }
 
 /// One training on generated digits with SimpleCnn that takes about a second, with one thread: tests run
-/// beside each other.
+/// at the same time.
 inline std::vector<std::string> short_training(const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments{"--data",    "generated", "--limit-train", "320", "--limit-test", "50",
                                      "--threads", "1",         "--epochs",      "1"};

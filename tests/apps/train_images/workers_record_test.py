@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -21,11 +22,22 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def train(*arguments_of_workers):
+def on_host(name):
+    """A prefix that runs a command on a machine that is called so."""
+    return ["unshare", "--map-root-user", "--uts", "sh", "-c", f'hostname {name} && exec "$@"', "sh"]
+
+
+def can_name_hosts():
+    if not shutil.which("unshare") or not shutil.which("hostname"):
+        return False
+    return subprocess.run([*on_host("node1"), "true"], capture_output=True, check=False).returncode == 0
+
+
+def train(*arguments_of_workers, prefixes=((), ())):
     """Each worker's exit code, and what it has printed."""
     hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in arguments_of_workers)
     workers = [
-        subprocess.Popen([PROGRAM, *TRAINING, "--worker-hosts", hosts, "--task-index", str(rank), *arguments],
+        subprocess.Popen([*prefixes[rank], PROGRAM, *TRAINING, "--worker-hosts", hosts, "--task-index", str(rank), *arguments],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for rank, arguments in enumerate(arguments_of_workers)]
     try:
@@ -61,6 +73,14 @@ class WorkersRecordTest(unittest.TestCase):
     def test_all_workers_are_given_it(self):
         arguments = ["--run-dir", str(self.run)]
         self.check_record(train(arguments, arguments))
+
+    @unittest.skipUnless(can_name_hosts(), "this machine lets no process have a host name of its own (unshare, hostname)")
+    def test_report_names_the_hosts_of_all_workers(self):
+        results = train(["--run-dir", str(self.run)], [], prefixes=(on_host("node1"), on_host("node2")))
+        self.check_record(results)
+        start = json.loads((self.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        self.assertEqual((start["kind"], start["hosts"]), ("start", "node1,node2"))
+        self.assertIn(" on node1, node2 with Lockstep ", (self.run / "report.html").read_text(encoding="utf-8"))
 
     def test_another_worker_alone_is_refused_by_all(self):
         for code, output in train([], ["--run-dir", str(self.run)]):

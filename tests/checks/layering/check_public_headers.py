@@ -2,7 +2,7 @@
 """Checks that public headers are those that lockstep.h reaches, by place: check_public_headers.py <source root>.
 
 lockstep.h includes the folder header of each layer, such as strategies.h, and through these it reaches every header of
-the layers that lies neither in a folder named internal nor in an internal room, and no other. No header says in a
+the layers that is neither in a folder named internal nor in an internal room, and no other. No header says in a
 comment that it is internal.
 """
 

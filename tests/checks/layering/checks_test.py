@@ -47,7 +47,7 @@ class ChecksTest(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
 
     def planted(self, name, text):
-        """What check_layering finds of a file, which is gone then."""
+        """Returns the problems of a file, which is removed afterwards."""
         self.write(name, text)
         problems = check_layering.check(self.root)
         (self.root / name).unlink()

@@ -64,7 +64,7 @@ TEST(GeneratedDigits, HasInkAndPaperInTheProportionsOfHandwriting) {
   // MNIST's mean is 0.13 and its deviation 0.31.
   EXPECT_NEAR(images.mean().item<double>(), 0.13, 0.05);
   EXPECT_NEAR(images.std().item<double>(), 0.31, 0.08);
-  // Ink lies inside: the border only holds noise.
+  // The ink is inside: the border only holds noise.
   EXPECT_LT(images.select(3, 0).mean().item<double>(), 0.05);
   EXPECT_LT(images.select(2, 27).mean().item<double>(), 0.05);
 }

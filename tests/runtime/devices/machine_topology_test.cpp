@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// Two NUMA nodes of two CPUs each, with a GPU beside each and one beside both.
+/// Two NUMA nodes of two CPUs each, with a GPU next to each and one next to both.
 constexpr const char* kTwoNodes = R"(<?xml version="1.0" encoding="UTF-8"?>
 <topology version="2.0">
   <object type="Machine" os_index="0" cpuset="0xf" complete_cpuset="0xf" allowed_cpuset="0xf"

@@ -1,4 +1,4 @@
-// What becomes of an exchange if a peer calls something else, sends something else, or is gone.
+// An exchange whose peer calls something else, sends something else, or is gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 // C library headers, for their types.

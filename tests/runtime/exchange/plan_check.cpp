@@ -68,7 +68,7 @@ class SumTrees {
   std::map<std::pair<int, int>, int> sums_;
 };
 
-/// What a block holds: block `block` of a sum of ranks' values, or nothing.
+/// The content of a block: block `block` of a sum of ranks' values, or nothing.
 struct Symbol {
   int block = -1;
   int tree = -1;

@@ -221,7 +221,7 @@ TEST(WorkerFailures, NameAWorkerThatDiedBeforeItConnected) {
 }
 
 TEST(WorkerFailures, NameAWorkerThatDiedWhileItConnected) {
-  // Which worker connects and which one waits depends on the ports that the system assigned.
+  // The ports that the system assigned decide which worker connects and which one waits.
   for (int attempt = 0; attempt < 6 && !HasFailure(); ++attempt) {
     EXPECT_THAT(message_of<PeerLost>(error_of_joining_with_a_dying_worker(true)),
                 HasSubstr("worker 1 (dying) was lost: its process ended"));

@@ -64,7 +64,7 @@ TEST(WorkerGroup, SumsOverTheWorkers) {
   }));
 }
 
-// A second pool beside the replicas' would spin on their cores after each cast of a compression.
+// A second pool next to the replicas' would spin on their cores after each cast of a compression.
 TEST(WorkerGroup, CarriesExchangesInThreadsWithoutAPool) {
   const IntraOpThreadsGuard several(3);  // the default of new threads
   expect_no_errors(run_workers({1, 1}, [](WorkerGroup& group) {

@@ -76,7 +76,7 @@ class CoordinatedJob {
 
 void define_sum(ClusterCoordinator& coordinator) {
   coordinator.define("sum", [](const torch::Tensor& values, double factor) { return values.sum() * factor; });
-  coordinator.define("fail", []() -> int64_t { throw InvalidArgument("a row that is none"); });
+  coordinator.define("fail", []() -> int64_t { throw InvalidArgument("not a row"); });
 }
 
 TEST(ClusterCoordinator, TheSameProgramGivesValuesThatTheChiefFetches) {
@@ -119,7 +119,7 @@ TEST(ClusterCoordinator, AnErrorSurfacesOnceAtTheNextCallAndAtItsValue) {
   const auto failing = job.chief().schedule("fail");
   const auto after = job.chief().schedule("sum", torch::ones(1), 1.0);
   job.start_worker(0, define_sum);
-  const auto error = AllOf(HasSubstr("worker 0"), HasSubstr("a row that is none"));
+  const auto error = AllOf(HasSubstr("worker 0"), HasSubstr("not a row"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { failing.fetch<int64_t>(); }), error);
   EXPECT_THAT(message_of<ClosureCancelled>([&] { after.fetch_all(); }), HasSubstr("closure 1 was cancelled"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().schedule("sum", torch::ones(1), 1.0); }), error);

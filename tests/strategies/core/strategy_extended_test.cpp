@@ -102,7 +102,7 @@ TEST_F(Extended, BroadcastToGivesEveryReplicaACopyOfItsOwn) {
     EXPECT_TRUE(
         torch::equal(mirrored.local_values()[static_cast<size_t>(replica)], torch::full({2}, 1.0 + replica)));
   }
-  EXPECT_TRUE(torch::equal(value, torch::ones({2}))) << "the caller's tensor is none of them";
+  EXPECT_TRUE(torch::equal(value, torch::ones({2}))) << "the caller's tensor is not among them";
 }
 
 TEST_F(Extended, UpdateGivesEachReplicaItsOwnPartOfTheArguments) {

@@ -91,7 +91,7 @@ TEST(RepeatedSource, WithoutACountHasNoEnd) {
   EXPECT_EQ(endless.num_steps(), kEndless);
   EXPECT_EQ(names_of(endless, 0, 6), (Names{"0.0a", "0.1a", "1.0a", "1.1a", "2.0a", "2.1a"}));
   EXPECT_EQ(names_of(endless, 1, 1)[0], "4294967296.0a")
-      << "a stream left early goes on with epochs of its own";
+      << "a stream left early continues with epochs of its own";
 }
 
 TEST(RepeatedSource, MoreStepsThanCanBeCountedHaveNoEnd) {

@@ -197,7 +197,7 @@ TEST(DistributedDataset, AnErrorInAWorkerReachesTheLoopAtItsBatch) {
     EXPECT_EQ(message, "example 5 is damaged");
     EXPECT_EQ(seen, (Epoch{{{0, 1}, {2, 3}}}));
     *damaged = false;
-    EXPECT_EQ(epoch_of(batches).size(), 3U) << "the next loop starts anew";
+    EXPECT_EQ(epoch_of(batches).size(), 3U) << "the next loop starts from the beginning";
   }
 }
 

@@ -21,7 +21,7 @@ TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
   ParameterServerJob job({.num_workers = 2});
   job.start_workers([](ParameterServerStrategy& strategy) {
     strategy.define_step("train", [](const StepSlot& step) -> int64_t {
-      if (step.step == 7) throw InvalidArgument("row 7 is none");
+      if (step.step == 7) throw InvalidArgument("row 7 is missing");
       return step.step;
     });
     return 0;
@@ -29,7 +29,7 @@ TEST(ParameterServerStrategy, AStepsErrorReachesTheChief) {
   job.chief().define_step("train", [](const StepSlot&) {});
   const auto ignore = [](int64_t, const std::vector<ClosureValues>&) {};
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("train", 0, 1'000, ignore); }),
-              AllOf(HasSubstr("row 7 is none"), HasSubstr("worker ")));
+              AllOf(HasSubstr("row 7 is missing"), HasSubstr("worker ")));
   int64_t steps = 0;
   job.chief().run_steps("train", 8, 20, [&](int64_t, const std::vector<ClosureValues>&) { ++steps; });
   EXPECT_EQ(steps, 12);

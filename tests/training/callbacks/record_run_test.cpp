@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lockstep/runtime/base/internal/utc_text.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/after_step.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
@@ -24,6 +25,8 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr const char* kSeconds = "%Y-%m-%dT%H:%M:%SZ";  // in this form, times sort as texts do
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -154,6 +157,21 @@ TEST_F(RecordedFit, KeepsTheConfusionMatrixOfTheLastValidation) {
   EXPECT_EQ(end["status"], "stopped_early");
   EXPECT_EQ(end["steps"], 6);
   EXPECT_EQ(end["images"], 26);
+}
+
+TEST_F(RecordedFit, BeginsWithItsStart) {
+  const std::string began = utc_text(std::chrono::system_clock::now(), kSeconds);
+  const auto record =
+      std::make_shared<RecordRun>(directory_.paths(), RecordRunOptions{.hosts = {"node7", "node8"}});
+  fit(record, 1);
+  record->finish(RunStatus::kCompleted);
+  const auto start = json_lines_of(directory_.paths().metrics_jsonl()).front();
+  EXPECT_EQ(start["kind"], "start");
+  EXPECT_GE(start["time"].get<std::string>(), began);
+  EXPECT_LE(start["time"].get<std::string>(), utc_text(std::chrono::system_clock::now(), kSeconds));
+  EXPECT_EQ(start["hosts"], "node7,node8");
+  EXPECT_EQ(start["version"], RunStart::now().version);
+  EXPECT_THAT(content_of(directory_.paths().report()), HasSubstr(" on node7, node8 with Lockstep "));
 }
 
 TEST_F(RecordedFit, WritesEventFilesForTrainingAndValidation) {

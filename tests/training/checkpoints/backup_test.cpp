@@ -54,7 +54,7 @@ TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {
   EXPECT_THAT(messages,
               ElementsAre(AllOf(HasSubstr("passed over a damaged checkpoint"), HasSubstr("000006/state.pt"),
                                 HasSubstr("expected bytes with their checksum")),
-                          HasSubstr("000005/manifest.json"), HasSubstr("goes on after step 4 from "),
+                          HasSubstr("000005/manifest.json"), HasSubstr("resumes after step 4 from "),
                           HasSubstr("set aside 2 later checkpoints")));
   EXPECT_TRUE(bit_equal(resumed.run_to(6), whole));
 }

@@ -272,7 +272,7 @@ TEST(ShardedBackupTest, ADamagedPartIsNamedAndTheCheckpointBeforeTaken) {
   EXPECT_TRUE(bit_equal(train({1, 1}, options, 4), whole));
   EXPECT_THAT(messages,
               Contains(AllOf(HasSubstr("passed over a damaged checkpoint"), HasSubstr("000004/state-1.pt"))));
-  EXPECT_THAT(messages, Contains(HasSubstr("goes on after step 3 from ")));
+  EXPECT_THAT(messages, Contains(HasSubstr("resumes after step 3 from ")));
   std::filesystem::remove(checkpoint_of(options, 4) + "/state-1.pt");
   train({1, 1}, options, 4);
   EXPECT_THAT(messages, Contains(AllOf(HasSubstr("damaged"), HasSubstr("state-1.pt"), HasSubstr("cannot"))));
@@ -299,7 +299,7 @@ TEST(ShardedBackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
                           HasSubstr("state.pt")));
       }));
     }
-    EXPECT_THAT(messages, Contains(AllOf(HasSubstr("could not be saved, the training goes on: cannot write"),
+    EXPECT_THAT(messages, Contains(AllOf(HasSubstr("could not be saved, training continues: cannot write"),
                                          HasSubstr("state.pt"), HasSubstr("File too large"))));
     EXPECT_THAT(testing::names_in(options.folder), ElementsAre("checkpoint-000000000001"));
     train({1, 1}, options, 5);

@@ -143,7 +143,6 @@ TEST_F(MlflowLoggerTest, AppendsToTheRunOfAGivenId) {
   fit(2, {again});  // from its first step on: nothing is resumed
   ASSERT_EQ(runs().size(), 1U);
   EXPECT_EQ(points_of(run, "learning_rate"), twice);
-
 }
 
 TEST_F(MlflowLoggerTest, SaysThatAFitFailed) {

@@ -253,7 +253,7 @@ TEST(ParameterServerBackup, AFullDiskIsAMessageAndTheTrainingGoesOn) {
       EXPECT_THAT(kept, Contains(StartsWith("checkpoint-")));
       if (staleness) {
         EXPECT_THAT(messages, SizeIs(2));  // after steps 4 and 6
-        EXPECT_THAT(messages, Each(StartsWith("a checkpoint could not be saved, the training goes on: ps ")));
+        EXPECT_THAT(messages, Each(StartsWith("a checkpoint could not be saved, training continues: ps ")));
       }
       backup.finish();
     });

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens a training state of Lockstep's in PyTorch, as docs/checkpoints.md says, and goes on from it."""
+"""Opens a training state of Lockstep's in PyTorch, as docs/checkpoints.md says, and resumes from it."""
 
 import pathlib
 import re

@@ -16,9 +16,9 @@ enum class AveragedBuffers {
   kCopy,     ///< all are the model's own at the last update
 };
 
-/// An average of a model's parameters and buffers on each local replica. It lies beside the model, and can
-/// change places with it. Parameters are equal on all replicas, bit for bit, and so are their averages, since
-/// each replica computes the same.
+/// An average of a model's parameters and buffers on each local replica. It is kept next to the model, and
+/// can be exchanged with it. Parameters are equal on all replicas, bit for bit, and so are their averages,
+/// since each replica computes the same.
 class AveragedWeights {
  public:
   /// Moves the average towards the model: average += weight * (model - average). The first update copies the
@@ -37,8 +37,9 @@ class AveragedWeights {
   /// update.
   bool is_finite() const;
 
-  /// Takes the average out of the model, which is the one to save beside it, and returns the average for a
-  /// checkpoint: parameters once, buffers of each replica; nothing before the first update. A collective.
+  /// Takes the average out of the model, whose own weights belong in the checkpoint, and returns the average
+  /// to save with it: parameters once, buffers of each replica; nothing before the first update. A
+  /// collective.
   StateValue save(const FitState::Objects& objects);
   /// Loads the result of save(). With another number of replicas, the buffers are combined (see
   /// BufferAggregation). Throws CheckpointError naming a tensor that does not fit the model.

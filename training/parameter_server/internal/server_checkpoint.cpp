@@ -166,8 +166,8 @@ std::string ServerCheckpoint::save(const std::string& folder, const std::vector<
   const std::string path = options_.folder + "/" + folder;
   if (!std::filesystem::is_directory(path))
     throw CheckpointError(path +
-                          ": expected a folder that all servers share with who saves them, but it is "
-                          "not there");
+                          ": expected a folder that all servers share with the process that saves, "
+                          "but it is missing");
   CheckpointManifest manifest;
   StateValue::List described;
   for (const auto& [variable, rows, shard] : shards) {

@@ -5,6 +5,7 @@
 
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/runtime/base/internal/number_text.h"
+#include "lockstep/runtime/base/internal/utc_text.h"
 #include "lockstep/training/reporting/html/internal/heat_map.h"
 #include "lockstep/training/reporting/html/internal/html_page.h"
 #include "lockstep/training/reporting/html/internal/html_text.h"
@@ -37,6 +38,24 @@ std::string status_line(const RunTotals& totals) {
       break;
   }
   return "Failed after " + done;
+}
+
+std::string hosts_text(const std::vector<std::string>& hosts) {
+  constexpr size_t kMostNamed = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(hosts.size(), kMostNamed); ++i) text += (i == 0 ? "" : ", ") + hosts[i];
+  if (hosts.size() <= kMostNamed) return text;
+  return text + " and " +
+         counted(static_cast<int64_t>(hosts.size() - kMostNamed), "other host", "other hosts");
+}
+
+/// Returns an empty string if nothing is known.
+std::string start_line(const RunStart& start) {
+  std::string line;
+  if (start.time) line += " " + utc_text(*start.time, "%Y-%m-%d %H:%M:%S UTC");
+  if (!start.hosts.empty()) line += " on " + hosts_text(start.hosts);
+  if (!start.version.empty()) line += " with Lockstep " + start.version;
+  return line.empty() ? "" : "Started" + line;
 }
 
 /// Returns the epoch with the best value of a member, or null if no epoch has a number there.
@@ -84,7 +103,7 @@ KeyFigures key_figures_of(const RunRecord& record) {
     figures.emplace_back("Lowest validation loss" + in_epoch(*best), short_number(*best->validation_loss));
   }
   if (!record.epochs.empty() && record.epochs.back().loss) {
-    figures.emplace_back("Training loss at the end", short_number(*record.epochs.back().loss));
+    figures.emplace_back("Final training loss", short_number(*record.epochs.back().loss));
   }
   if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
     figures.emplace_back(capitalized(record.examples) + " a second", rate_text(*rate));
@@ -107,8 +126,8 @@ void add_confusions(const RunRecord& record, HtmlPage& page) {
         {matrix.class_names[true_class], matrix.class_names[predicted_class], grouped_number(count)});
   }
   const std::string table =
-      pairs.rows.empty() ? "<p>No class was taken for another.</p>\n" : html_table(pairs);
-  page.heading("Which classes are confused");
+      pairs.rows.empty() ? "<p>No class was mistaken for another.</p>\n" : html_table(pairs);
+  page.heading("Confused classes");
   page.figures({confusion_figure(matrix),
                 "<figure class=\"chart\"><figcaption>Most frequent confusions</figcaption>\n" + table +
                     "</figure>\n"});
@@ -118,17 +137,16 @@ void add_misclassified(const RunRecord& record, HtmlPage& page) {
   const auto& total = record.num_misclassified;
   if (record.misclassified.empty() && !total) return;
   page.heading("Misclassified images");
-  if (total && *total == 0) page.paragraph("None: every image was classified rightly.");
+  if (total && *total == 0) page.paragraph("None. The model classified every image correctly.");
   if (record.misclassified.empty()) {
-    if (total && *total > 0)
-      page.paragraph(counted(*total, "image was", "images were") + " classified wrongly.");
+    if (total && *total > 0) page.paragraph(counted(*total, "image was", "images were") + " misclassified.");
     return;
   }
   const auto num_shown = static_cast<int64_t>(record.misclassified.size());
   const std::string shown = total && *total > num_shown
-                                ? grouped_number(num_shown) + " of " + grouped_number(*total) + ": the"
-                                : "The";
-  page.paragraph(shown + " true class, the predicted one, and how sure of it the model was.");
+                                ? grouped_number(num_shown) + " of " + grouped_number(*total) + " images"
+                                : counted(num_shown, "image", "images");
+  page.paragraph(shown + ", with the true class, the predicted class and its probability.");
   std::vector<HtmlPage::Picture> pictures;
   for (const auto& image : record.misclassified) {
     const std::string classes = image.true_class + " \u2192 " + image.predicted_class;
@@ -191,7 +209,7 @@ void add_epochs(const RunRecord& record, HtmlPage& page) {
     table.rows.push_back(std::move(cells));
   }
   page.heading("Epochs");
-  if (best != nullptr) page.paragraph("The best validation accuracy is set in bold.");
+  if (best != nullptr) page.paragraph("The epoch with the best validation accuracy is in bold.");
   const std::string html = html_table(table);
   if (table.rows.size() <= kMostUnfolded) {
     page.elements(html);
@@ -208,7 +226,7 @@ void add_configuration(const RunRecord& record, HtmlPage& page) {
     table.rows.push_back({name, value, origin});
   }
   page.heading("Configuration");
-  page.paragraph("What was set for this run, other than by default, is set in bold.");
+  page.paragraph("Values in bold were set for this run. The others are defaults.");
   page.elements(html_table(table));
 }
 
@@ -218,6 +236,7 @@ std::string report_html(const RunRecord& record) {
   HtmlPage page(record.title.empty() ? "Training run" : record.title);
   page.line(status_line(record.totals));
   if (!record.totals.reason.empty()) page.line(record.totals.reason);
+  if (const std::string line = start_line(record.start); !line.empty()) page.line(line);
   page.key_figures(key_figures_of(record));
   const auto curves = report_curves(record);
   if (!curves.empty()) page.heading("Curves").figures(curves);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "lockstep/runtime/base/files/folder_lock.h"
+#include "lockstep/runtime/base/internal/utc_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,6 +28,22 @@ std::string status_name(RunStatus status) {
       break;
   }
   return "failed";
+}
+
+RunStart RunStart::now() {
+  RunStart start{.time = std::chrono::system_clock::now(), .version = LOCKSTEP_VERSION};
+  if (const std::string host = FolderOwner::here().host; !host.empty()) start.hosts = {host};
+  return start;
+}
+
+MetricRow metric_row(const RunStart& start) {
+  MetricRow row;
+  if (start.time) row.emplace_back("time", utc_text(*start.time, "%Y-%m-%dT%H:%M:%SZ"));
+  std::string hosts;
+  for (const auto& host : start.hosts) hosts += (hosts.empty() ? "" : ",") + host;
+  if (!hosts.empty()) row.emplace_back("hosts", hosts);
+  if (!start.version.empty()) row.emplace_back("version", start.version);
+  return row;
 }
 
 MetricRow metric_row(const StepRecord& step) {

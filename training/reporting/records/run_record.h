@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,17 @@
 #include "lockstep/training/reporting/records/metrics_log.h"
 
 namespace lockstep {
+
+/// When, where and by which version of Lockstep a run was started, so that a report that is passed on can be
+/// attributed.
+struct RunStart {
+  std::optional<std::chrono::system_clock::time_point> time = {};  ///< absent if not known
+  std::vector<std::string> hosts = {};  ///< names of its machines, the chief's first; empty if not known
+  std::string version = "";             ///< of Lockstep, such as 0.1.0; empty if not known
+
+  /// Describes a run that this process starts now, alone.
+  static RunStart now();
+};
 
 /// One value of a run's configuration.
 struct ConfigurationEntry {
@@ -80,6 +92,7 @@ struct RunTotals {
 struct RunRecord {
   std::string title;
   std::string examples = "images";  ///< plural name of the data's examples
+  RunStart start = {};
   std::vector<ConfigurationEntry> configuration = {};
   std::vector<StepRecord> steps = {};  ///< the logged steps
   std::vector<EpochRecord> epochs = {};
@@ -93,8 +106,9 @@ struct RunRecord {
 std::string status_name(RunStatus status);
 
 /// Return the rows of metrics.csv (one per epoch) and of metrics.jsonl. Absent values have no entry. In
-/// metrics.jsonl each row starts with a "kind": "step", "epoch", or "end" for the totals, which close the
-/// file; with_kind() adds it. A name in `others` that the record already has is left out.
+/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", or "end" for the totals, which
+/// close the file; with_kind() adds it. A name in `others` that the record already has is left out.
+MetricRow metric_row(const RunStart& start);
 MetricRow metric_row(const StepRecord& step);
 MetricRow metric_row(const EpochRecord& epoch);
 MetricRow metric_row(const RunTotals& totals);

@@ -19,7 +19,7 @@ struct Hyperparameter {
 struct HyperparameterMetric {
   std::string tag;  ///< tag of the scalar
   /// Folder of the event files that hold the scalar, relative to the session's own; empty: the same folder.
-  /// TensorBoard finds a folder below the session's if its --logdir is above both, and never one beside it.
+  /// TensorBoard finds a folder below the session's if its --logdir is above both, and never one next to it.
   std::string folder = "";
   std::string title = "";  ///< title of the column; empty: the tag
 };

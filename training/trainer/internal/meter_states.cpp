@@ -18,8 +18,8 @@ MetricsOfReplica meters_of(StepMeters& meters) {
   for (auto& [name, metric] : meters.metrics) {
     if (!metric.is_restorable()) {
       throw InvalidArgument("[fit] expected metrics with restore(), but '" + name +
-                            "' has none: what it has summed up cannot be put back, as a fit needs that goes "
-                            "on within an epoch or undoes steps");
+                            "' has none: a fit that resumes within an epoch or undoes steps must restore "
+                            "its sums");
     }
     all.push_back(metric_access("metric " + name, metric.merge(), metric));
   }

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-/// What each value of a byte adds to the remainder.
+/// The contribution of each value of a byte to the remainder.
 constexpr std::array<uint32_t, 256> make_crc_table() {
   constexpr uint32_t kReflectedPolynomial = 0x82F63B78;
   std::array<uint32_t, 256> table{};

@@ -17,7 +17,7 @@ struct ZipRecord {
 };
 
 /// Reads the directory of a zip archive as written by torch.save() (PKWARE's APPNOTE.TXT, 4.3, including
-/// zip64). The returned records lie within the file and do not overlap. Allocates at most a small multiple of
+/// zip64). The returned records are within the file and do not overlap. Allocates at most a small multiple of
 /// the directory's size. Throws CheckpointError naming the file and the record if the archive is damaged or a
 /// name occurs twice.
 std::map<std::string, ZipRecord> read_zip_directory(const InputFile& file);

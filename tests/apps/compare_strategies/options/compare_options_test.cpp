@@ -72,7 +72,7 @@ TEST(CompareOptions, ReadsWorkersServersAndStalenessOfParameterServers) {
             "--strategies parameter_server:2: expected it with --model wide_deep or dlrm only, but got "
             "mobilenet_v2");
   EXPECT_EQ(refusal_to_compare({"--model", "dlrm", "--ps", "2"}, "mirrored:2"),
-            "--ps 2: expected parameter_server among --strategies beside it");
+            "--ps 2: expected parameter_server among --strategies");
 }
 
 TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {

@@ -116,10 +116,10 @@ TEST(Arguments, RefusesAFlagWithoutAnyOfThoseThatItNeeds) {
   const auto refusal = [&](const std::vector<std::string>& arguments) {
     return refusal_by([&] { read(arguments).check_needs(table); });
   };
-  EXPECT_EQ(refusal({"--force"}), "--force: expected --format beside it");
+  EXPECT_EQ(refusal({"--force"}), "--force: expected --format with it");
   EXPECT_EQ(refusal({"--force=false"}), "not refused");
   EXPECT_EQ(refusal({"--force", "--format", "text"}), "not refused");
-  EXPECT_EQ(refusal({"--parts", "2"}), "--parts 2: expected --format or --force beside it");
+  EXPECT_EQ(refusal({"--parts", "2"}), "--parts 2: expected --format or --force with it");
   EXPECT_EQ(refusal({"--parts", "2", "--format", "text"}), "not refused");
 }
 

@@ -284,7 +284,7 @@ TEST(CommandLine, RefusesDevicesBesideReplicas) {
 }
 
 TEST(CommandLine, RefusesFlagsThatWouldHaveNoEffect) {
-  EXPECT_THAT(refusal({"--base-batch-size", "64"}), HasSubstr("expected --scale-learning-rate beside it"));
+  EXPECT_THAT(refusal({"--base-batch-size", "64"}), HasSubstr("expected --scale-learning-rate with it"));
   EXPECT_THAT(refusal({"--momentum", "0.9"}),
               HasSubstr("expected it with --optimizer sgd only, but got adam"));
   EXPECT_THAT(refusal({"--head", "global_average"}), HasSubstr("expected it with --model mobilenet_v2 only"));
@@ -308,8 +308,7 @@ TEST(CommandLine, AveragesTheWeightsInOneOfTwoWays) {
   EXPECT_EQ(refusal({"--swa-start", "0"}),
             "--swa-start: expected a whole number from 1 to 1000000000, but got '0'");
   EXPECT_EQ(refusal({"--swa-start", "6"}), "--swa-start 6: expected at most the 5 of --epochs");
-  EXPECT_EQ(refusal({"--swa-learning-rate", "0.1"}),
-            "--swa-learning-rate 0.1: expected --swa-start beside it");
+  EXPECT_EQ(refusal({"--swa-learning-rate", "0.1"}), "--swa-learning-rate 0.1: expected --swa-start with it");
   EXPECT_EQ(refusal({"--swa-start", "4", "--swa-learning-rate", "0"}),
             "--swa-learning-rate: expected a number above 0, but got '0'");
   EXPECT_EQ(refusal({"--ema", "0.9", "--swa-start", "4"}),
@@ -317,9 +316,9 @@ TEST(CommandLine, AveragesTheWeightsInOneOfTwoWays) {
 }
 
 TEST(CommandLine, RefusesFlagsWithoutTheOneThatTheyNeed) {
-  EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights beside it");
-  EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir beside it");
-  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir or --mlflow-dir beside it");
+  EXPECT_EQ(refusal({"--strict"}), "--strict: expected --init-weights with it");
+  EXPECT_EQ(refusal({"--profile", "3"}), "--profile 3: expected --run-dir with it");
+  EXPECT_EQ(refusal({"--log-every", "3"}), "--log-every 3: expected --run-dir or --mlflow-dir with it");
   for (const std::string schedule : {"cosine", "constant"}) {
     EXPECT_EQ(refusal({"--learning-rate-schedule", schedule, "--schedule-factor", "0.5"}),
               "--schedule-factor 0.5: expected it with --learning-rate-schedule step or reduce_on_plateau "

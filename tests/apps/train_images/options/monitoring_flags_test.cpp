@@ -37,7 +37,7 @@ TEST(MonitoringFlags, RefuseWrongValuesByTheirName) {
   EXPECT_EQ(refusal_from({"--metrics-port", "65536"}),
             "--metrics-port: expected a whole number from 0 to 65535, but got '65536'");
   EXPECT_EQ(refusal_from({"--metrics-address", "::1"}),
-            "--metrics-address ::1: expected --metrics-port beside it");
+            "--metrics-address ::1: expected --metrics-port with it");
   EXPECT_EQ(refusal_from({"--metrics-port", "1", "--metrics-address", ""}),
             "--metrics-address: expected an address of this machine, but got ''");
   EXPECT_EQ(refusal_from({"--mlflow-dir", ""}), "--mlflow-dir: expected a folder, but got ''");

@@ -247,7 +247,7 @@ TEST(TrainSettings, AreRefusedByFileAndKey) {
   EXPECT_THAT(refusal_beside_file(R"({"epoch": 3})"),
               EndsWith("config.json: values.epoch: expected a known key (did you mean epochs?), but got 3"));
   EXPECT_THAT(refusal_beside_file(R"({"strict": true})"),
-              EndsWith("config.json: values.strict: expected --init-weights beside it"));
+              EndsWith("config.json: values.strict: expected --init-weights with it"));
   EXPECT_THAT(
       refusal_beside_file(R"({"worker-hosts": ["a:1"]})"),
       EndsWith("config.json: values.worker-hosts a:1: expected --worker-hosts and --task-index together"));

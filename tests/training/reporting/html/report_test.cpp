@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <system_error>
 
@@ -36,6 +37,24 @@ TEST(ReportTest, TellsWhatTheRunCameTo) {
   EXPECT_THAT(html, HasSubstr("<tr><td>seed</td><td>1</td><td>default</td></tr>"));
 }
 
+// The expected texts are from GNU date: date -u -d @1709210096.
+TEST(ReportTest, SaysWhenAndWhereTheRunWasStartedAndByWhichVersion) {
+  const std::chrono::system_clock::time_point leap_day{std::chrono::seconds(1709210096)};
+  const auto header_of = [](const RunStart& start) {
+    const std::string html = report_html({.title = "run", .start = start});
+    return html.substr(html.find("<header>"), html.find("</header>") - html.find("<header>"));
+  };
+  EXPECT_THAT(header_of({.time = leap_day, .hosts = {"node<1>"}, .version = "1.2.3"}),
+              HasSubstr("<p>Started 2024-02-29 12:34:56 UTC on node&lt;1&gt; with Lockstep 1.2.3</p>"));
+  EXPECT_THAT(header_of({.time = leap_day}), HasSubstr("<p>Started 2024-02-29 12:34:56 UTC</p>"));
+  EXPECT_THAT(header_of({.hosts = {"a", "b", "c", "d"}}), HasSubstr("<p>Started on a, b, c, d</p>"));
+  EXPECT_THAT(header_of({.hosts = {"a", "b", "c", "d", "e"}}),
+              HasSubstr("on a, b, c, d and 1 other host</p>"));
+  EXPECT_THAT(header_of({.hosts = {"a", "b", "c", "d", "e", "f"}}),
+              HasSubstr("on a, b, c, d and 2 other hosts</p>"));
+  EXPECT_THAT(header_of({}), Not(HasSubstr("Started")));
+}
+
 TEST(ReportTest, TellsStartUpAndEarlierStepsApart) {
   const std::string html = report_html(
       {.title = "run",
@@ -65,7 +84,17 @@ TEST(ReportTest, CallsTheExamplesByTheirName) {
 
 TEST(ReportTest, SaysThatNoImageWasMisclassified) {
   EXPECT_THAT(report_html({.title = "run", .num_misclassified = 0}),
-              HasSubstr("None: every image was classified rightly."));
+              HasSubstr("None. The model classified every image correctly."));
+}
+
+TEST(ReportTest, SaysHowManyOfTheMisclassifiedImagesItShows) {
+  const MisclassifiedImage image{.png = {1}, .true_class = "cat", .predicted_class = "dog"};
+  const auto shown = [&](size_t count, int64_t total) {
+    return report_html({.misclassified = std::vector(count, image), .num_misclassified = total});
+  };
+  EXPECT_THAT(shown(2, 1500), HasSubstr("<p>2 of 1\u202F500 images, with the true class"));
+  EXPECT_THAT(shown(2, 2), HasSubstr("<p>2 images, with the true class"));
+  EXPECT_THAT(shown(1, 1), HasSubstr("<p>1 image, with the true class"));
 }
 
 TEST(ReportTest, SaysWhyARunEnded) {

@@ -1,6 +1,7 @@
 // write_reports FOLDER: writes reports of invented runs into FOLDER, one for each kind that could look wrong,
 // for report_test.py to open in a browser.
 
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -72,6 +73,9 @@ EpochRecord invent_epoch(int64_t epoch, double scale) {
 
 RunRecord usual_run() {
   RunRecord record{.title = "simple_cnn on MNIST"};
+  record.start = {.time = std::chrono::system_clock::time_point{std::chrono::seconds(1709210096)},
+                  .hosts = {"node1", "node2"},
+                  .version = "0.1.0"};
   record.configuration = {
       {"model", "simple_cnn"},
       {"data", "/data/mnist, MNIST's IDX files", "environment LOCKSTEP_MNIST_DIR"},
@@ -152,6 +156,7 @@ RunRecord hostile_run() {
   const std::string hostile = "<script>document.title='taken'</script>\"'&\x01\xFF";
   RunRecord record{.title =
                        hostile + " and a title that goes on without any end or_place_to_break_it_in_two"};
+  record.start = {.hosts = std::vector(7, std::string(63, 'h')), .version = hostile};
   record.configuration = {{hostile, hostile, hostile},
                           {"a-long-value", std::string(400, 'x'), "flag"},
                           {"\u00fcber", "\u4e2d\u6587 \u2264 \U0001F600", "flag"}};

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
 
 namespace lockstep {
 namespace {
@@ -25,6 +29,29 @@ TEST(RunRecordTest, ARecordsOwnValueComesBeforeAnotherOfItsName) {
       .step = 1, .loss = 0.5, .others = {{"loss", 3.0}, {"step", 4.0}, {"norm", 1.0}, {"norm", 2.0}}};
   EXPECT_THAT(metric_row(step), ElementsAre(Pair("step", MetricValue(int64_t{1})),
                                             Pair("loss", MetricValue(0.5)), Pair("norm", MetricValue(1.0))));
+}
+
+// The expected time is from GNU date: date -u -d @1709210096.
+TEST(RunRecordTest, AStartSaysWhenAndWhere) {
+  const RunStart start{.time = std::chrono::system_clock::time_point{std::chrono::seconds(1709210096)},
+                       .hosts = {"node1", "node2"},
+                       .version = "1.2.3"};
+  EXPECT_THAT(metric_row(start),
+              ElementsAre(Pair("time", MetricValue("2024-02-29T12:34:56Z")),
+                          Pair("hosts", MetricValue("node1,node2")), Pair("version", MetricValue("1.2.3"))));
+  EXPECT_THAT(metric_row(RunStart{.version = "1.2.3"}), ElementsAre(Pair("version", MetricValue("1.2.3"))));
+}
+
+TEST(RunRecordTest, ARunThatStartsNowKnowsItsTimeAndMachine) {
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  const auto before = std::chrono::system_clock::now();
+  const RunStart start = RunStart::now();
+  ASSERT_TRUE(start.time.has_value());
+  EXPECT_GE(*start.time, before);
+  EXPECT_LE(*start.time, std::chrono::system_clock::now());
+  EXPECT_THAT(start.hosts, ElementsAre(std::string(host.data())));
+  EXPECT_THAT(start.version, ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
 }
 
 TEST(RunRecordTest, TotalsSayHowARunEnded) {

@@ -1,5 +1,5 @@
 // write_run_record FOLDER: writes event files into FOLDER/tb, FOLDER/metrics.csv and FOLDER/metrics.jsonl.
-// The Python tests beside this file know the values, and check what other programs read.
+// The Python tests next to this file know the values, and check what other programs read.
 
 #include <cmath>
 #include <iostream>

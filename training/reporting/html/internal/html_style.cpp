@@ -26,7 +26,7 @@ body {
 header, main { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
 header { padding-top: 2rem; }
 main { padding-bottom: 4rem; }
-h1 { margin: 0 0 .25rem; font-size: 1.75rem; line-height: 1.2; font-weight: 650; overflow-wrap: anywhere; }
+h1 { margin: 0 0 .25rem; font-size: 1.5rem; line-height: 1.2; font-weight: 650; overflow-wrap: anywhere; }
 h2 { margin: 2.5rem 0 .75rem; font-size: 1.2rem; line-height: 1.3; font-weight: 650; }
 p { margin: 0 0 .75rem; max-width: 46rem; }
 header p { margin: 0 0 .25rem; color: var(--quiet); overflow-wrap: anywhere; }
@@ -89,7 +89,7 @@ td.number { white-space: nowrap; }
 .marked td { font-weight: 600; }
 summary { cursor: pointer; color: var(--accent); margin: .5rem 0; }
 @media (max-width: 40rem) {
-  h1 { font-size: 1.4rem; }
+  h1 { font-size: 1.25rem; }
   .key-figures { grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); }
   .key-figures dd { font-size: 1.1rem; }
   th, td { padding: .35rem .6rem; }
