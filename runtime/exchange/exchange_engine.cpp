@@ -43,7 +43,7 @@ ExchangeLink& ExchangeEngine::link_to(int peer, Clock::time_point deadline) {
 void ExchangeEngine::run(const ExchangeCall& call, Clock::time_point deadline) {
   const auto& plan = *call.plan;
   if (plan.rank != options_.rank || plan.size != options_.size ||
-      call.blocks.size() != static_cast<size_t>(plan.num_blocks + plan.num_scratch()) ||
+      static_cast<int>(call.blocks.size()) != plan.num_blocks + plan.num_scratch() ||
       call.element_bytes == 0 || call.element_bytes > kMaxElementBytes)
     throw std::logic_error("the call does not fit its plan");
   MessageHeader header{.generation = options_.generation,

@@ -77,7 +77,8 @@ LinkHub::LinkHub(Options options)
       listener_(options_.host, 0),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (interruption_.get() < 0 || listen(listener_.descriptor(), SOMAXCONN) != 0)
-    throw ClusterError("[join] cannot listen on " + options_.host + ": " + std::strerror(errno));
+    throw ClusterError("[join] cannot listen on " + options_.host + ": " +
+                       std::system_category().message(errno));
   if (options_.uses_shared_memory) {
     local_name_ = random_name();
     local_listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

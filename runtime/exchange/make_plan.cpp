@@ -107,6 +107,7 @@ bool has_fixed_order(CollectiveKind kind, PlanAlgorithm algorithm) {
 
 std::vector<SumOrderStep> sum_order(int size) {
   std::vector<SumOrderStep> steps;
+  steps.reserve(static_cast<size_t>(size));
   const plan_makers::Pairing pairing(size);
   for (int pair = 0; pair < pairing.num_pairs; ++pair) steps.push_back({2 * pair, 2 * pair + 1});
   for (int distance = 1; distance < pairing.num_active; distance *= 2) {

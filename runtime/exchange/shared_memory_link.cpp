@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kMemoryMagic = 0x314d48534b434f4c;  // "LOCKSHM1"
 constexpr size_t kMaxCapacity = size_t{1} << 30;
 // Longer pieces are published part by part, so that the peer can read one while the next is written.
-constexpr size_t kPieceBytes = 64 * 1024;
+constexpr size_t kPieceBytes = size_t{64} * 1024;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 [[noreturn]] void throw_error(int error, const char* purpose) {

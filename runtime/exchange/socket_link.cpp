@@ -17,9 +17,9 @@ namespace lockstep {
 namespace {
 
 // As much as stays in a core's L2 cache until it is added to the values.
-constexpr size_t kBufferBytes = 256 * 1024;
+constexpr size_t kBufferBytes = size_t{256} * 1024;
 // Longer pieces are received where they belong, without a copy.
-constexpr size_t kLeastDirectBytes = 16 * 1024;
+constexpr size_t kLeastDirectBytes = size_t{16} * 1024;
 constexpr size_t kMaxVectors = 16;
 
 bool would_block(int error) {

@@ -53,7 +53,7 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< for each collective
-  WorkerTransport transport = WorkerTransport::kGloo;           ///< the same on all workers
+  WorkerTransport transport = WorkerTransport::kExchange;       ///< the same on all workers
   /// How long a worker waits in a collective before it reports for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
 };

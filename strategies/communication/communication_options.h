@@ -14,8 +14,8 @@ class GradientCompression;
 
 /// Selects how worker processes exchange values.
 enum class CommunicationImplementation {
-  kAuto,  ///< NCCL if every replica has a GPU of its own, else the ring.
-  kRing,  ///< Gloo between the processes, shared memory within each.
+  kAuto,  ///< NCCL if every replica has a GPU of its own, else exchanges.
+  kRing,  ///< Gloo's ring between the processes.
   /// Lockstep's own exchanges: shared memory between processes of one machine, TCP between machines. The
   /// order of a sum depends on the ranks alone.
   kExchange,

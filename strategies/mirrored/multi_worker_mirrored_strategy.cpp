@@ -61,8 +61,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,
                    .timeout = options.timeout};
-  if (options.communication.implementation == CommunicationImplementation::kExchange)
-    join.transport = WorkerTransport::kExchange;
+  if (options.communication.implementation == CommunicationImplementation::kRing)
+    join.transport = WorkerTransport::kGloo;
   const auto& compression = options.communication.gradient_compression;
   join.facts = {
       {"cluster", cluster_text(resolver.cluster_spec())},

@@ -16,11 +16,10 @@
 
 namespace lockstep {
 
-/// Returns the transport that tests of workers use: kExchange if LOCKSTEP_TEST_TRANSPORT is "exchange".
+/// Returns the transport that tests of workers use: kGloo if LOCKSTEP_TEST_TRANSPORT is "gloo".
 inline WorkerTransport tested_transport() {
   const char* name = std::getenv("LOCKSTEP_TEST_TRANSPORT");
-  return name != nullptr && std::string(name) == "exchange" ? WorkerTransport::kExchange
-                                                            : WorkerTransport::kGloo;
+  return name != nullptr && std::string(name) == "gloo" ? WorkerTransport::kGloo : WorkerTransport::kExchange;
 }
 
 /// Runs the workers of one job, each in a thread of this process with its own connections, on loopback.

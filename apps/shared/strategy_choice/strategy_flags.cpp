@@ -51,7 +51,8 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "task-index", "N", "Number of this process among --worker-hosts, counted from 0", "",
        FlagRole::kProcess},
       {"Strategy", "communication", "NAME",
-       "How workers communicate: auto, ring (Gloo), exchange (shared memory on one machine) or nccl",
+       "How workers communicate: auto, exchange (shared memory on one machine, else TCP), ring (Gloo) or "
+       "nccl",
        defaults.communication, FlagRole::kOperation},
       {"Strategy", "gradient-compression", "NAME",
        "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",

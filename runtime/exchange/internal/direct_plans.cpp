@@ -22,6 +22,7 @@ std::vector<PlanStep> sum_steps(const Ranks& ranks) {
     return ranks.size + (rank < ranks.rank ? rank : rank - 1);
   };
   std::vector<int> places;  // of the partial sum that begins at each rank
+  places.reserve(static_cast<size_t>(ranks.size));
   for (int rank = 0; rank < ranks.size; ++rank) places.push_back(place_of(rank));
   std::vector<PlanStep> steps;
   for (const auto& step : sum_order(ranks.size)) {

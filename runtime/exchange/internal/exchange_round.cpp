@@ -11,8 +11,8 @@ template <typename Byte>
 std::vector<std::span<Byte>> memory_of(const ExchangeCall& call, const BlockRanges& ranges) {
   std::vector<std::span<Byte>> parts;
   for (const auto& range : ranges) {
-    for (int i = 0; i < range.count; ++i) {
-      const auto block = call.blocks[static_cast<size_t>(range.first + i)];
+    for (int number = range.first; number < range.first + range.count; ++number) {
+      const auto block = call.blocks[static_cast<size_t>(number)];
       if (block.empty()) continue;
       if (!parts.empty() && parts.back().data() + parts.back().size() == block.data()) {
         parts.back() = {parts.back().data(), parts.back().size() + block.size()};
@@ -148,11 +148,22 @@ bool MessageRound::is_done() const {
 
 bool MessageRound::advance() {
   bool has_advanced = false;
+  const auto receive = [&](ReceivedMessage& message) {
+    has_advanced = with_peer(message.peer(), [&] { return message.advance(); }) || has_advanced;
+  };
   // Sending first tells a peer that called another collective so, before this rank finds that out and ends.
-  for (const auto& message : sent)
-    has_advanced = with_peer(message->peer(), [&] { return message->advance(); }) || has_advanced;
-  for (const auto& message : received)
-    has_advanced = with_peer(message->peer(), [&] { return message->advance(); }) || has_advanced;
+  for (const auto& message : sent) {
+    try {
+      has_advanced = with_peer(message->peer(), [&] { return message->advance(); }) || has_advanced;
+    } catch (const ExchangeError&) {
+      // A peer that found this out first has closed the link. What it sent before tells more.
+      for (const auto& other : received) {
+        if (other->peer() == message->peer()) receive(*other);
+      }
+      throw;
+    }
+  }
+  for (const auto& message : received) receive(*message);
   return has_advanced;
 }
 

@@ -256,7 +256,7 @@ TEST(MultiWorkerMirroredStrategy, NcclIsRefusedForCpusBeforeTheWorkersMeet) {
 
 TEST(MultiWorkerMirroredStrategy, TakesTheRingOnCpusAndSaysWhy) {
   const auto errors = run_strategies({1, 1}, [](MultiWorkerMirroredStrategy& strategy) {
-    EXPECT_THAT(strategy.describe(), HasSubstr("RingAllReduce (replicas are in several processes)"));
+    EXPECT_THAT(strategy.describe(), HasSubstr("ExchangeAllReduce (replicas are in several processes)"));
   });
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
 }
