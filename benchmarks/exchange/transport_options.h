@@ -8,7 +8,7 @@ namespace lockstep::benchmarks {
 
 struct TransportOptions {
   std::vector<int> processes{2, 4, 8};
-  std::vector<int64_t> kibibytes{4, 256, 8 * 1024, 32 * 1024};
+  std::vector<int64_t> kibibytes{4, 256, 8192, 32768};
   int pairs = 21;
 };
 

@@ -16,6 +16,8 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/base/internal/signal_guard.h"
+
 namespace lockstep {
 namespace {
 
@@ -129,7 +131,9 @@ SharedMemoryLink::Memory SharedMemoryLink::allocate(size_t capacity) {
   const size_t size = Mapping::kHeaderBytes + 2 * capacity;
   Descriptor memory(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memory.get() < 0) throw_error(errno, "make shared memory");
-  // Memory that is missing is an error here, and not a signal when it is first used.
+  // Memory that is missing is an error here, and not a signal when it is first used. A limit of the size of
+  // files holds for it, too.
+  const SignalGuard without_file_limit_signal(SIGXFSZ);
   if (const int error = posix_fallocate(memory.get(), 0, static_cast<off_t>(size)); error != 0)
     throw_error(error, "make shared memory");
   if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) throw_error(errno, "seal shared memory");

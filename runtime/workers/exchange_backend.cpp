@@ -5,7 +5,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -93,12 +92,15 @@ void ExchangeBackend::run(ExchangeCall call) {
 
 void ExchangeBackend::fail(const ExchangeError& error, const ExchangeCall& call) const {
   if (error.kind == ExchangeError::Kind::kMismatch) {
+    // Both ranks name themselves in the same order.
+    const auto own = c10::str(options_.name_of(getRank()), " called ", call.description);
+    const auto peers = c10::str(options_.name_of(error.peer), " ", error.what());
+    const bool is_first = getRank() < error.peer;
     throw CollectiveMismatch(c10::str("[", options_.op, "] collective #", call.sequence, ": ",
-                                      options_.name_of(getRank()), " called ", call.description, ", but ",
-                                      options_.name_of(error.peer), " ", error.what()));
+                                      is_first ? own : peers, ", but ", is_first ? peers : own));
   }
-  if (error.peer < 0) throw std::runtime_error(error.what());
-  throw std::runtime_error(c10::str(options_.name_of(error.peer), " ", error.what()));
+  if (error.peer < 0) throw BrokenExchange(error.what());
+  throw BrokenExchange(c10::str(options_.name_of(error.peer), " ", error.what()));
 }
 
 c10::intrusive_ptr<c10d::Work> ExchangeBackend::allreduce(std::vector<at::Tensor>& tensors,

@@ -21,7 +21,7 @@ namespace lockstep {
 ///
 /// Sums are made in the order of sum_order(), which depends on the ranks alone. Work::wait() does the
 /// exchange, in the calling thread, so works must be waited for in the order in which they were launched. It
-/// throws CollectiveMismatch, which names both ranks and their calls, and otherwise std::runtime_error naming
+/// throws CollectiveMismatch, which names both ranks and their calls, and otherwise BrokenExchange naming
 /// the rank. After an error the backend cannot be used again.
 class ExchangeBackend : public ComparingBackend {
  public:

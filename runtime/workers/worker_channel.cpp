@@ -29,6 +29,17 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
+/// Whether a ComparingBackend found out that other ranks are the reason, not this worker.
+bool is_of_others(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const BrokenExchange&) {
+    return true;
+  } catch (...) {  // another error
+    return false;
+  }
+}
+
 bool is_mismatch(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -230,6 +241,7 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
       is_consequence = error_ != nullptr;
     }
     const auto error = std::current_exception();
+    if (is_of_others(error)) is_own = false;
     if (!is_consequence) {
       // The others find out by themselves, unless only the workers that exchange with each other do.
       const bool is_reported = is_own || (comparing_ != nullptr && is_mismatch(error));

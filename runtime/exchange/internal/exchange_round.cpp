@@ -107,8 +107,9 @@ void ReceivedMessage::check(const MessageHeader& header) const {
                         "sent a message of another start or channel");
   if (header.sequence != expected_.sequence || header.fingerprint != expected_.fingerprint) {
     const std::string call = header.text.empty() ? "another collective" : header.text;
-    throw ExchangeError(ExchangeError::Kind::kMismatch, peer_,
-                        "called " + call + " as collective #" + std::to_string(header.sequence), call);
+    const std::string number =
+        header.sequence == expected_.sequence ? "" : " as collective #" + std::to_string(header.sequence);
+    throw ExchangeError(ExchangeError::Kind::kMismatch, peer_, "called " + call + number, call);
   }
   if (header.number != expected_.number || header.payload_bytes != expected_.payload_bytes)
     throw ExchangeError(ExchangeError::Kind::kBadMessage, peer_,

@@ -48,8 +48,8 @@ TEST_P(Faults, RanksThatCallDifferentCollectivesNameTheCallOfTheOther) {
   EXPECT_THAT(ranks.on_each([](int rank, ExchangeEngine& engine) {
     all_reduce(rank, 2, engine, 0, rank == 0 ? "sum of [2, 3]" : "sum of [3, 2]");
   }),
-              ElementsAre(AnyOf("1: called sum of [3, 2] as collective #0", "1: closed the connection"),
-                          AnyOf("0: called sum of [2, 3] as collective #0", "0: closed the connection")));
+              ElementsAre(AnyOf("1: called sum of [3, 2]", "1: closed the connection"),
+                          AnyOf("0: called sum of [2, 3]", "0: closed the connection")));
 }
 
 TEST_P(Faults, NoRankOfManyFinishesIfOneCallsAnotherCollective) {
@@ -57,8 +57,7 @@ TEST_P(Faults, NoRankOfManyFinishesIfOneCallsAnotherCollective) {
   const auto errors = ranks.on_each(
       [](int rank, ExchangeEngine& engine) { all_reduce(rank, 8, engine, 0, rank == 5 ? "mean" : "sum"); });
   for (const auto& error : errors) EXPECT_NE(error, "");
-  EXPECT_THAT(errors,
-              testing::Contains(AnyOf("5: called mean as collective #0", "4: called sum as collective #0")));
+  EXPECT_THAT(errors, testing::Contains(AnyOf("5: called mean", "4: called sum")));
 }
 
 TEST_P(Faults, CollectivesInAnotherOrderAreTold) {
@@ -67,8 +66,7 @@ TEST_P(Faults, CollectivesInAnotherOrderAreTold) {
     all_reduce(rank, 2, engine, 3, rank == 0 ? "first" : "second");
     all_reduce(rank, 2, engine, 4, rank == 0 ? "second" : "first");
   });
-  EXPECT_THAT(errors, testing::Contains(
-                          AnyOf("1: called second as collective #3", "0: called first as collective #3")));
+  EXPECT_THAT(errors, testing::Contains(AnyOf("1: called second", "0: called first")));
 }
 
 TEST_P(Faults, ARankThatDoesNotComeIsNamedAtTheDeadline) {
