@@ -25,6 +25,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Limit for a host that does not answer.
+constexpr std::chrono::seconds kConnectTimeout{30};
 // A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 256;
@@ -128,9 +130,11 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   }
   if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
   const bool is_local = local.get() >= 0;
-  auto socket =
-      is_local ? StreamSocket(local.release()) : StreamSocket::connect(address.host, address.port, deadline);
+  auto socket = is_local ? StreamSocket(local.release())
+                         : StreamSocket::connect(address.host, address.port,
+                                                 std::min(deadline, Clock::now() + kConnectTimeout));
   std::array<uint8_t, kLinkGreetingBytes> greeting{};
+  wait_for_peer(socket.descriptor(), deadline);
   if (!socket.receive({greeting}, deadline)) throw_code(std::errc::connection_reset, "connect");
   const auto hello = make_link_hello(options_.token,
                                      {.from = static_cast<uint32_t>(options_.rank),
@@ -141,10 +145,25 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
                                      greeting);
   socket.send({hello}, deadline);
   JobToken::Tag answer{};
+  wait_for_peer(socket.descriptor(), deadline);
   if (!socket.receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
     throw_code(std::errc::permission_denied, "connect");
   if (memory) return SharedMemoryLink::share(socket.release(), std::move(*memory));
   return std::make_unique<SocketLink>(socket.release());
+}
+
+/// Blocks until the peer has sent something or closed the connection. Its messages are short and arrive at
+/// once.
+void LinkHub::wait_for_peer(int socket, Clock::time_point deadline) const {
+  for (;;) {
+    std::array<pollfd, 2> polled{{{socket, POLLIN, 0}, {interruption_.get(), POLLIN, 0}}};
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    const auto time = std::clamp(left, milliseconds(0), milliseconds(std::chrono::minutes(10)));
+    poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    if (polled[0].revents != 0) return;
+    if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
+  }
 }
 
 std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::time_point deadline) {
@@ -163,6 +182,13 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
 }
 
 void LinkHub::serve() {
+  accept_guests();
+  // Ranks that connect from now on are refused, so that they do not wait for a greeting.
+  close(listener_.release());
+  local_listener_ = Descriptor();
+}
+
+void LinkHub::accept_guests() {
   while (!is_interrupted_) {
     std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
     polled.push_back({local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});

@@ -88,7 +88,9 @@ class LinkHub {
 
   std::unique_ptr<ExchangeLink> call(int peer, uint32_t channel, Clock::time_point deadline);
   std::unique_ptr<ExchangeLink> await(int peer, uint32_t channel, Clock::time_point deadline);
+  void wait_for_peer(int socket, Clock::time_point deadline) const;
   void serve();
+  void accept_guests();
   void admit(int listener, bool is_local);
   bool is_heard_out(Guest& guest);
 

@@ -41,6 +41,7 @@ class StreamSocket {
   /// within the parts.
   bool receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline);
 
+  int descriptor() const { return descriptor_; }
   /// Returns the descriptor, and gives up its ownership.
   int release() { return std::exchange(descriptor_, -1); }
 

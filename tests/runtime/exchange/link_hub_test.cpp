@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 // C library headers, for their types.
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <future>
 #include <map>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/net/stream_socket.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/exchange/exchange_engine.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/exchange/make_plan.h"
@@ -156,6 +158,27 @@ TEST(LinkHub, AnInterruptEndsTheWait) {
                             [&] { return error_of([&] { ranks[0]->connect(1, 0, much_later()); }); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   ranks[0]->interrupt();
+  EXPECT_EQ(waiting.get(), std::errc::operation_canceled);
+}
+
+// It accepts connections, but its thread no longer answers.
+TEST(LinkHub, ARankThatHasGivenUpIsNotWaitedFor) {
+  const auto ranks = hubs({options(0), options(1)});
+  ranks[0]->interrupt();
+  const auto begin = Clock::now();
+  EXPECT_NE(error_of([&] { ranks[1]->connect(0, 0, much_later()); }), std::nullopt);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(LinkHub, AnInterruptEndsACallToARankThatDoesNotAnswer) {
+  const auto ranks = hubs({options(0), options(1)});
+  TcpListener silent("127.0.0.1", 0);
+  ASSERT_EQ(listen(silent.descriptor(), 1), 0);
+  ranks[1]->set_peers({{"127.0.0.1", silent.port()}, ranks[1]->address()});
+  auto waiting = std::async(std::launch::async,
+                            [&] { return error_of([&] { ranks[1]->connect(0, 0, much_later()); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ranks[1]->interrupt();
   EXPECT_EQ(waiting.get(), std::errc::operation_canceled);
 }
 
