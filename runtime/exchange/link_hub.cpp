@@ -177,8 +177,9 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
     if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
     accepted = std::move(accepted_.extract({peer, channel}).mapped());
   }
-  if (accepted.has_shared_memory) return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);
-  return std::make_unique<SocketLink>(accepted.socket.release());
+  if (!accepted.has_shared_memory) return std::make_unique<SocketLink>(accepted.socket.release());
+  wait_for_peer(accepted.socket.get(), deadline);
+  return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);
 }
 
 void LinkHub::serve() {
