@@ -33,7 +33,20 @@ ExchangeLink& ExchangeEngine::link_to(int peer, Clock::time_point deadline) {
     MutexLock lock(mutex_);
     if (const auto known = links_.find(peer); known != links_.end()) return *known->second;
   }
-  auto link = with_peer(peer, [&] { return options_.connect(peer, deadline); });
+  auto link = with_peer(peer, [&] {
+    try {
+      return options_.connect(peer, deadline);
+    } catch (const std::system_error& error) {
+      if (error.code() == std::errc::timed_out)
+        throw ExchangeError(ExchangeError::Kind::kTimeout, peer, "did not connect in time");
+      if (error.code() == std::errc::permission_denied)
+        throw ExchangeError(ExchangeError::Kind::kClosed, peer,
+                            "refused the connection: it has ended its part, or has another job token");
+      if (error.code() == std::errc::operation_canceled)
+        throw ExchangeError(ExchangeError::Kind::kInterrupted, -1, "the exchange was given up");
+      throw;
+    }
+  });
   MutexLock lock(mutex_);
   auto& kept = links_[peer] = std::move(link);
   if (is_interrupted_) kept->shut();
@@ -130,7 +143,7 @@ void ExchangeEngine::wait(MessageRound& round, Clock::time_point deadline) {
   }
   for (size_t i = 0; i < waiting.size(); ++i) waiting[i]->end_wait(polled[i + 1].revents);
   check_interrupted();
-  if (!can_go_on && Clock::now() >= deadline) {
+  if (Clock::now() >= deadline) {
     const int peer = wanted.size() == 1 ? wanted.begin()->second.peer : -1;
     throw ExchangeError(ExchangeError::Kind::kTimeout, peer, "did not answer in time");
   }

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/exchange/link_hub.h"
 
 // C library headers, for their types.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,9 +28,13 @@ using std::chrono::milliseconds;
 
 // Limit for a host that does not answer.
 constexpr std::chrono::seconds kConnectTimeout{30};
+// How often to look for an interrupt meanwhile.
+constexpr std::chrono::seconds kConnectSlice{3};
 // A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 256;
+// After an error of the system that may pass.
+constexpr milliseconds kPause{10};
 
 [[noreturn]] void throw_code(std::errc error, const char* purpose) {
   throw std::system_error(std::make_error_code(error), purpose);
@@ -81,6 +86,8 @@ LinkHub::LinkHub(Options options)
   if (interruption_.get() < 0 || listen(listener_.descriptor(), SOMAXCONN) != 0)
     throw ClusterError("[join] cannot listen on " + options_.host + ": " +
                        std::system_category().message(errno));
+  // A connection may be gone when it is accepted.
+  fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
   if (options_.uses_shared_memory) {
     local_name_ = random_name();
     local_listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -116,26 +123,24 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
     MutexLock lock(mutex_);
     address = peers_.at(static_cast<size_t>(peer));
   }
-  Descriptor local;
-  std::optional<SharedMemoryLink::Memory> memory;
-  if (options_.uses_shared_memory && !address.local_name.empty()) local = connect_locally(address.local_name);
-  if (local.get() >= 0) {
-    try {
-      memory.emplace(SharedMemoryLink::allocate(options_.shared_memory_bytes));
-    } catch (const std::system_error& error) {
-      if (options_.log)
-        options_.log("no shared memory for rank " + std::to_string(peer) + " (" + error.what() +
-                     "), so values go through a socket");
-    }
-  }
-  if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
-  const bool is_local = local.get() >= 0;
-  auto socket = is_local ? StreamSocket(local.release())
-                         : StreamSocket::connect(address.host, address.port,
-                                                 std::min(deadline, Clock::now() + kConnectTimeout));
   std::array<uint8_t, kLinkGreetingBytes> greeting{};
-  wait_for_peer(socket.descriptor(), deadline);
-  if (!socket.receive({greeting}, deadline)) throw_code(std::errc::connection_reset, "connect");
+  const auto is_greeted = [&](StreamSocket& by) {
+    wait_for_peer(by.descriptor(), deadline);
+    return by.receive({greeting}, deadline);
+  };
+  std::optional<SharedMemoryLink::Memory> memory;
+  std::optional<StreamSocket> socket;
+  if (options_.uses_shared_memory && !address.local_name.empty()) {
+    Descriptor local = connect_locally(address.local_name);
+    if (local.get() >= 0) socket.emplace(local.release());
+    // The peer turns away processes of other users, which it can still reach over TCP.
+    if (socket && !is_greeted(*socket)) socket.reset();
+    if (socket) memory = allocate_for(peer);
+  }
+  if (!socket) {
+    socket.emplace(connect_by_tcp(address, deadline));
+    if (!is_greeted(*socket)) throw_code(std::errc::connection_reset, "connect");
+  }
   const auto hello = make_link_hello(options_.token,
                                      {.from = static_cast<uint32_t>(options_.rank),
                                       .to = static_cast<uint32_t>(peer),
@@ -143,13 +148,37 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
                                       .generation = options_.generation,
                                       .has_shared_memory = memory.has_value()},
                                      greeting);
-  socket.send({hello}, deadline);
+  socket->send({hello}, deadline);
   JobToken::Tag answer{};
-  wait_for_peer(socket.descriptor(), deadline);
-  if (!socket.receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
+  wait_for_peer(socket->descriptor(), deadline);
+  if (!socket->receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
     throw_code(std::errc::permission_denied, "connect");
-  if (memory) return SharedMemoryLink::share(socket.release(), std::move(*memory));
-  return std::make_unique<SocketLink>(socket.release());
+  if (memory) return SharedMemoryLink::share(socket->release(), std::move(*memory));
+  return std::make_unique<SocketLink>(socket->release());
+}
+
+/// Returns none if the system has none left.
+std::optional<SharedMemoryLink::Memory> LinkHub::allocate_for(int peer) const {
+  try {
+    return SharedMemoryLink::allocate(options_.shared_memory_bytes);
+  } catch (const std::system_error& error) {
+    if (options_.log)
+      options_.log("no shared memory for rank " + std::to_string(peer) + " (" + error.what() +
+                   "), so values go through a socket");
+    return std::nullopt;
+  }
+}
+
+StreamSocket LinkHub::connect_by_tcp(const LinkAddress& address, Clock::time_point deadline) const {
+  const auto last = std::min(deadline, Clock::now() + kConnectTimeout);
+  for (;;) {
+    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    try {
+      return StreamSocket::connect(address.host, address.port, std::min(last, Clock::now() + kConnectSlice));
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::timed_out || Clock::now() >= last) throw;
+    }
+  }
 }
 
 /// Blocks until the peer has sent something or closed the connection. Its messages are short and arrive at
@@ -187,45 +216,63 @@ void LinkHub::serve() {
   // Ranks that connect from now on are refused, so that they do not wait for a greeting.
   close(listener_.release());
   local_listener_ = Descriptor();
+  guests_.clear();
+  MutexLock lock(mutex_);
+  accepted_.clear();
 }
 
 void LinkHub::accept_guests() {
   while (!is_interrupted_) {
-    std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
-    polled.push_back({local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
+    // Others stay in the system's queue until there is room.
+    const bool has_room = guests_.size() < kMaxGuests;
+    std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}};
+    polled.push_back({has_room ? listener_.descriptor() : -1, POLLIN, 0});
+    polled.push_back({has_room && !local_name_.empty() ? local_listener_.get() : -1, POLLIN, 0});
     auto until = Clock::now() + kHelloTimeout;
     for (const auto& guest : guests_) {
       polled.push_back({guest.socket.get(), POLLIN, 0});
       until = std::min(until, guest.deadline);
     }
     const auto left = std::max(std::chrono::ceil<milliseconds>(until - Clock::now()), milliseconds(0));
-    if (poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return;
-    size_t i = 3;
-    for (auto guest = guests_.begin(); guest != guests_.end(); ++i) {
-      const bool is_over = polled[i].revents != 0 ? is_heard_out(*guest)
-                                                  : Clock::now() >= guest->deadline && ++num_rejected_ > 0;
-      guest = is_over ? guests_.erase(guest) : std::next(guest);
+    if (poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0) {
+      if (errno != EINTR) std::this_thread::sleep_for(kPause);
+      continue;
     }
-    if (polled[1].revents != 0) admit(listener_.descriptor(), /*is_local=*/false);
-    if (polled[2].revents != 0) admit(local_listener_.get(), /*is_local=*/true);
+    try {
+      hear_guests(polled);
+      if (polled[1].revents != 0) admit(listener_.descriptor(), /*is_local=*/false);
+      if (polled[2].revents != 0) admit(local_listener_.get(), /*is_local=*/true);
+    } catch (const std::exception&) {  // out of memory, for example; ranks that are not served time out
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+/// `polled` has the guests from its fourth entry on.
+void LinkHub::hear_guests(const std::vector<pollfd>& polled) {
+  size_t i = 3;
+  for (auto guest = guests_.begin(); guest != guests_.end(); ++i) {
+    const bool is_over = polled[i].revents != 0 ? is_heard_out(*guest)
+                                                : Clock::now() >= guest->deadline && ++num_rejected_ > 0;
+    guest = is_over ? guests_.erase(guest) : std::next(guest);
   }
 }
 
 /// Greets a new guest.
 void LinkHub::admit(int listener, bool is_local) {
-  Guest guest{.socket = Descriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+  Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.get() < 0) {
+    // Out of descriptors, for example: the connection stays in the queue.
+    if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) std::this_thread::sleep_for(kPause);
+    return;
+  }
+  Guest guest{.socket = std::move(socket),
               .greeting = make_link_greeting(),
               .hello = {},
               .deadline = Clock::now() + kHelloTimeout,
               .is_local = is_local};
-  if (guest.socket.get() < 0) {
-    // Out of descriptors, for example: the connection stays in the queue.
-    if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
-      std::this_thread::sleep_for(milliseconds(10));
-    return;
-  }
   // A new socket has room for the greeting.
-  const bool is_welcome = guests_.size() < kMaxGuests && (!is_local || is_of_same_user(guest.socket.get())) &&
+  const bool is_welcome = (!is_local || is_of_same_user(guest.socket.get())) &&
                           send(guest.socket.get(), guest.greeting.data(), guest.greeting.size(),
                                MSG_NOSIGNAL) == static_cast<ssize_t>(guest.greeting.size());
   if (is_welcome) {

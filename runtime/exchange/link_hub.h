@@ -1,5 +1,7 @@
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -8,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,9 +18,11 @@
 
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
+#include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
 #include "lockstep/runtime/exchange/internal/descriptor.h"
+#include "lockstep/runtime/exchange/shared_memory_link.h"
 
 namespace lockstep {
 
@@ -88,9 +93,12 @@ class LinkHub {
 
   std::unique_ptr<ExchangeLink> call(int peer, uint32_t channel, Clock::time_point deadline);
   std::unique_ptr<ExchangeLink> await(int peer, uint32_t channel, Clock::time_point deadline);
+  std::optional<SharedMemoryLink::Memory> allocate_for(int peer) const;
+  StreamSocket connect_by_tcp(const LinkAddress& address, Clock::time_point deadline) const;
   void wait_for_peer(int socket, Clock::time_point deadline) const;
   void serve();
   void accept_guests();
+  void hear_guests(const std::vector<pollfd>& polled);
   void admit(int listener, bool is_local);
   bool is_heard_out(Guest& guest);
 

@@ -124,6 +124,7 @@ SharedMemoryLink::Memory::Memory(Descriptor descriptor, std::unique_ptr<Mapping>
     : descriptor_(std::move(descriptor)), mapping_(std::move(mapping)) {}
 SharedMemoryLink::Memory::~Memory() = default;
 SharedMemoryLink::Memory::Memory(Memory&&) noexcept = default;
+SharedMemoryLink::Memory& SharedMemoryLink::Memory::operator=(Memory&&) noexcept = default;
 
 SharedMemoryLink::Memory SharedMemoryLink::allocate(size_t capacity) {
   static_assert(sizeof(Layout) <= Mapping::kHeaderBytes && std::atomic<uint64_t>::is_always_lock_free);
@@ -157,7 +158,8 @@ std::unique_ptr<SharedMemoryLink> SharedMemoryLink::receive_from(int socket, Clo
   if (fstat(memory.get(), &status) != 0) throw_error(errno, "check shared memory");
   const auto size = static_cast<size_t>(status.st_size);
   // Memory that shrinks would end this process by a signal.
-  if ((fcntl(memory.get(), F_GET_SEALS) & kSeals) != kSeals || size <= Mapping::kHeaderBytes ||
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || size <= Mapping::kHeaderBytes ||
       size > Mapping::kHeaderBytes + 2 * kMaxCapacity)
     throw_error(EBADMSG, "check shared memory");
   auto mapping = std::make_unique<Mapping>(memory, size);

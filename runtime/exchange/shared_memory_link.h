@@ -76,6 +76,7 @@ class SharedMemoryLink::Memory {
  public:
   ~Memory();
   Memory(Memory&&) noexcept;
+  Memory& operator=(Memory&&) noexcept;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "lockstep/runtime/base/errors.h"
@@ -36,17 +37,33 @@ bool is_nan(Value value) {
   }
 }
 
+template <typename Value>
+bool is_negative(Value value) {
+  if constexpr (std::is_integral_v<Value>) {
+    return false;
+  } else {
+    return std::signbit(value);
+  }
+}
+
+// Two ranks that exchange values see them in opposite orders, and must choose the same bits: -0 is less than
+// 0, and all NaNs become one.
+
 struct Minimum {
   template <typename Value>
   static Value of(Value a, Value b) {
-    return is_nan(a) || a < b ? a : b;
+    if (is_nan(a) || is_nan(b)) return std::numeric_limits<Value>::quiet_NaN();
+    if (a == b) return is_negative(a) ? a : b;
+    return a < b ? a : b;
   }
 };
 
 struct Maximum {
   template <typename Value>
   static Value of(Value a, Value b) {
-    return is_nan(a) || a > b ? a : b;
+    if (is_nan(a) || is_nan(b)) return std::numeric_limits<Value>::quiet_NaN();
+    if (a == b) return is_negative(a) ? b : a;
+    return a > b ? a : b;
   }
 };
 

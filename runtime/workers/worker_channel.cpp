@@ -241,7 +241,8 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
       is_consequence = error_ != nullptr;
     }
     const auto error = std::current_exception();
-    if (is_of_others(error)) is_own = false;
+    // Its works are done here, so that they can fail for reasons of this worker's own, too.
+    if (comparing_ != nullptr) is_own = !is_of_others(error) && !is_mismatch(error);
     if (!is_consequence) {
       // The others find out by themselves, unless only the workers that exchange with each other do.
       const bool is_reported = is_own || (comparing_ != nullptr && is_mismatch(error));

@@ -84,7 +84,9 @@ class ReceivedMessage {
   ExchangeLink& link() const { return link_; }
   bool is_done() const { return has_header_ && payload_.is_done(); }
   /// Returns whether it can use bytes if some arrive now.
-  bool is_open() const { return !is_done() && (!has_header_ || payload_limit() > 0); }
+  bool is_open() const {
+    return !is_done() && (!has_header_ || payload_limit() >= (is_added_ ? call_.element_bytes : 1));
+  }
 
   /// Returns whether any bytes were received. Throws ExchangeError for a message of another call, and
   /// InvalidArgument for bytes that are not a message.
@@ -121,7 +123,18 @@ struct MessageRound {
   bool advance();
 };
 
-/// Calls a function, whose errors are about `peer`: turns those of links and messages into ExchangeError.
+/// Whether an error tells that the other end of a connection is gone.
+inline bool is_end_of_connection(const std::error_code& code) {
+  for (const auto known :
+       {std::errc::connection_reset, std::errc::broken_pipe, std::errc::connection_aborted,
+        std::errc::connection_refused, std::errc::not_connected, std::errc::timed_out,
+        std::errc::host_unreachable, std::errc::network_unreachable, std::errc::network_down}) {
+    if (code == known) return true;
+  }
+  return false;
+}
+
+/// Calls a function, and turns its errors about `peer`, those of links and messages, into ExchangeError.
 template <typename Function>
 auto with_peer(int peer, const Function& function) {
   try {
@@ -131,9 +144,9 @@ auto with_peer(int peer, const Function& function) {
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::bad_message)
       throw ExchangeError(ExchangeError::Kind::kBadMessage, peer, "damaged the memory of the link");
-    if (error.code() == std::errc::timed_out)
-      throw ExchangeError(ExchangeError::Kind::kTimeout, peer, "did not connect in time");
-    throw ExchangeError(ExchangeError::Kind::kClosed, peer, "closed the connection");
+    if (is_end_of_connection(error.code()))
+      throw ExchangeError(ExchangeError::Kind::kClosed, peer, "closed the connection");
+    throw;  // this process has run out of something
   } catch (const std::invalid_argument& error) {
     throw ExchangeError(ExchangeError::Kind::kBadMessage, peer, error.what());
   }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -156,6 +157,14 @@ TEST(SharedMemoryLink, RefusesMemoryThatCouldShrinkOrIsNotItsOwn) {
     close(one);
     return error;
   };
+  EXPECT_EQ(error_with([] {  // a file, which has no seals
+              FILE* file = std::tmpfile();
+              const int memory = dup(fileno(file));
+              std::fclose(file);
+              EXPECT_EQ(ftruncate(memory, 4096 + 2 * 4096), 0);
+              return memory;
+            }),
+            EBADMSG);
   EXPECT_EQ(error_with([] {
               const int memory = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
               EXPECT_EQ(ftruncate(memory, 4096 + 2 * 4096), 0);

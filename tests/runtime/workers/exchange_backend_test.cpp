@@ -91,6 +91,19 @@ TEST(ExchangeBackend, KeepsNaNs) {
   });
 }
 
+// Each rank of a pair sees the two values in another order.
+TEST(ExchangeBackend, HasTheSameBitsOfZerosOnAllRanks) {
+  over_exchanges(2, [](int rank, WorkerChannel& channel) {
+    for (const int with_minus : {0, 1}) {
+      const double zero = rank == with_minus ? -0.0 : 0.0;
+      const auto least = reduced(channel, at::full({1}, zero, at::kDouble), c10d::ReduceOp::MIN);
+      const auto most = reduced(channel, at::full({1}, zero, at::kDouble), c10d::ReduceOp::MAX);
+      EXPECT_TRUE(std::signbit(least.item<double>()));
+      EXPECT_FALSE(std::signbit(most.item<double>()));
+    }
+  });
+}
+
 TEST(ExchangeBackend, BroadcastsFromEachRankAndGathers) {
   over_exchanges(3, [](int rank, WorkerChannel& channel) {
     for (const int64_t count : {1, 100'000}) {
