@@ -312,7 +312,7 @@ TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
   fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
   EXPECT_THAT(error_of<CheckpointError>(
                   [&] { fit_noisily(strategy, {.backup = backup, .batch_size = kBatchSize - 1}); }),
-              HasSubstr("as many batches in it: 3, but got 4"));
+              HasSubstr("as many batches: 3, but got 4"));
 }
 
 TEST(BackupAndRestoreTest, AnotherOrderWithinAnEpochIsRefused) {
