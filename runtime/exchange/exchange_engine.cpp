@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/exchange/internal/exchange_round.h"
 
@@ -135,11 +136,7 @@ void ExchangeEngine::wait(MessageRound& round, Clock::time_point deadline) {
     waiting.push_back(link);
   }
   if (!can_go_on) {
-    using std::chrono::milliseconds;
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    const auto time = std::clamp(left, milliseconds(0), milliseconds(std::chrono::minutes(10)));
-    ++waits_;
-    poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+    poll(polled.data(), polled.size(), poll_timeout(deadline));
   }
   for (size_t i = 0; i < waiting.size(); ++i) waiting[i]->end_wait(polled[i + 1].revents);
   check_interrupted();
@@ -162,7 +159,7 @@ void ExchangeEngine::interrupt() noexcept {
 }
 
 ExchangeEngine::Counters ExchangeEngine::counters() const {
-  return {messages_sent_, bytes_sent_, waits_};
+  return {messages_sent_, bytes_sent_};
 }
 
 }  // namespace lockstep

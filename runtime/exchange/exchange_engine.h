@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
 #include "lockstep/runtime/exchange/exchange_plan.h"
-#include "lockstep/runtime/exchange/internal/descriptor.h"
 
 namespace lockstep {
 
@@ -32,12 +32,10 @@ class ExchangeError : public std::runtime_error {
     kInterrupted,  ///< this process called interrupt()
   };
 
-  ExchangeError(Kind of, int with, const std::string& why, std::string peers_call = "")
-      : std::runtime_error(why), kind(of), peer(with), call(std::move(peers_call)) {}
+  ExchangeError(Kind of, int with, const std::string& why) : std::runtime_error(why), kind(of), peer(with) {}
 
   Kind kind;
-  int peer;          ///< -1 if several, or none
-  std::string call;  ///< the peer's description, if it called another collective
+  int peer;  ///< -1 if several, or none
 };
 
 /// How values are added, or otherwise reduced: combines `count` elements of `from`, which need not be
@@ -69,7 +67,7 @@ class ExchangeEngine {
     int rank = 0;
     int size = 1;
     uint64_t generation = 0;  ///< the same on all ranks, another one for each channel and start of the job
-    /// Opens the link to a rank. Blocks until that rank has opened it, too. Throws std::system_error,
+    /// Opens the link to a rank, and may block until that rank opens it, too. Throws std::system_error,
     /// timed_out at the deadline.
     std::function<std::unique_ptr<ExchangeLink>(int peer, Clock::time_point deadline)> connect;
   };
@@ -77,7 +75,6 @@ class ExchangeEngine {
   struct Counters {
     uint64_t messages_sent = 0;
     uint64_t bytes_sent = 0;  ///< with headers
-    uint64_t waits = 0;       ///< system calls that waited
   };
 
   explicit ExchangeEngine(Options options);
@@ -105,7 +102,6 @@ class ExchangeEngine {
   std::atomic<bool> is_interrupted_{false};
   std::atomic<uint64_t> messages_sent_{0};
   std::atomic<uint64_t> bytes_sent_{0};
-  std::atomic<uint64_t> waits_{0};
   Mutex mutex_;
   std::map<int, std::unique_ptr<ExchangeLink>> links_ LOCKSTEP_GUARDED_BY(mutex_);
 };

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
@@ -23,8 +24,6 @@
 
 namespace lockstep {
 namespace {
-
-using std::chrono::milliseconds;
 
 // Limit for a host that does not answer.
 constexpr std::chrono::seconds kConnectTimeout{30};
@@ -34,7 +33,7 @@ constexpr std::chrono::seconds kConnectSlice{3};
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 256;
 // After an error of the system that may pass.
-constexpr milliseconds kPause{10};
+constexpr std::chrono::milliseconds kPause{10};
 
 [[noreturn]] void throw_code(std::errc error, const char* purpose) {
   throw std::system_error(std::make_error_code(error), purpose);
@@ -53,14 +52,6 @@ struct LocalAddress {
   sockaddr_un address{};
   socklen_t size = 0;
 };
-
-std::string random_name() {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string name = "lockstep-";
-  const auto bytes = random_bytes();
-  for (size_t i = 0; i < 16; ++i) name += {kDigits[bytes[i] >> 4], kDigits[bytes[i] & 15]};
-  return name;
-}
 
 /// Returns no descriptor if there is no such socket on this machine.
 Descriptor connect_locally(const std::string& name) {
@@ -89,7 +80,7 @@ LinkHub::LinkHub(Options options)
   // A connection may be gone when it is accepted.
   fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
   if (options_.uses_shared_memory) {
-    local_name_ = random_name();
+    local_name_ = "lockstep-" + JobToken::random().hex();
     local_listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const LocalAddress address(local_name_);
     if (bind(local_listener_.get(), address.get(), address.size) != 0 ||
@@ -186,9 +177,7 @@ StreamSocket LinkHub::connect_by_tcp(const LinkAddress& address, Clock::time_poi
 void LinkHub::wait_for_peer(int socket, Clock::time_point deadline) const {
   for (;;) {
     std::array<pollfd, 2> polled{{{socket, POLLIN, 0}, {interruption_.get(), POLLIN, 0}}};
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    const auto time = std::clamp(left, milliseconds(0), milliseconds(std::chrono::minutes(10)));
-    poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+    poll(polled.data(), polled.size(), poll_timeout(deadline));
     if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
     if (polled[0].revents != 0) return;
     if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
@@ -233,8 +222,7 @@ void LinkHub::accept_guests() {
       polled.push_back({guest.socket.get(), POLLIN, 0});
       until = std::min(until, guest.deadline);
     }
-    const auto left = std::max(std::chrono::ceil<milliseconds>(until - Clock::now()), milliseconds(0));
-    if (poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0) {
+    if (poll(polled.data(), polled.size(), poll_timeout(until)) < 0) {
       if (errno != EINTR) std::this_thread::sleep_for(kPause);
       continue;
     }
@@ -252,8 +240,9 @@ void LinkHub::accept_guests() {
 void LinkHub::hear_guests(const std::vector<pollfd>& polled) {
   size_t i = 3;
   for (auto guest = guests_.begin(); guest != guests_.end(); ++i) {
-    const bool is_over = polled[i].revents != 0 ? is_heard_out(*guest)
-                                                : Clock::now() >= guest->deadline && ++num_rejected_ > 0;
+    const bool is_late = polled[i].revents == 0 && Clock::now() >= guest->deadline;
+    if (is_late) ++num_rejected_;
+    const bool is_over = is_late || (polled[i].revents != 0 && is_heard_out(*guest));
     guest = is_over ? guests_.erase(guest) : std::next(guest);
   }
 }

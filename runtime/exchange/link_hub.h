@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
-#include "lockstep/runtime/exchange/internal/descriptor.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
 
 namespace lockstep {
@@ -66,9 +66,10 @@ class LinkHub {
   /// Sets all ranks' addresses, before connect() is called.
   void set_peers(std::vector<LinkAddress> peers);
 
-  /// Returns a new link to `peer`, and blocks until it calls this with the same channel. Throws
-  /// std::system_error: timed_out at the deadline, operation_canceled after interrupt(), permission_denied if
-  /// the peer has another token or belongs to another start, or the system's error.
+  /// Returns a new link to `peer`. A lower rank blocks until `peer` calls this with the same channel; a
+  /// higher one only until the peer's hub has answered. Throws std::system_error: timed_out at the deadline,
+  /// operation_canceled after interrupt(), permission_denied if the peer has another token, belongs to
+  /// another start or has ended its part, or the system's error.
   std::unique_ptr<ExchangeLink> connect(int peer, uint32_t channel, Clock::time_point deadline);
 
   /// Ends connect(), now and in future. Does not block or throw.

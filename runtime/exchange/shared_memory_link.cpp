@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/internal/signal_guard.h"
+#include "lockstep/runtime/exchange/internal/descriptor_passing.h"
 
 namespace lockstep {
 namespace {
@@ -29,54 +29,6 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 [[noreturn]] void throw_error(int error, const char* purpose) {
   throw std::system_error(error, std::generic_category(), purpose);
-}
-
-void send_descriptor(int socket, int descriptor) {
-  char byte = 'm';
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) throw_error(errno, "send shared memory");
-}
-
-Descriptor receive_descriptor(int socket, std::chrono::steady_clock::time_point deadline) {
-  using std::chrono::milliseconds;
-  for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd polled{socket, POLLIN, 0};
-    const auto wait = std::clamp(left, milliseconds(0), milliseconds(std::chrono::minutes(10)));
-    const int count = poll(&polled, 1, static_cast<int>(wait.count()));
-    if (count > 0) break;
-    if (count < 0 && errno != EINTR) throw_error(errno, "poll");
-    if (count == 0 && left <= milliseconds(0)) throw_error(ETIMEDOUT, "receive shared memory");
-  }
-  char byte = 0;
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (count < 0) throw_error(errno, "receive shared memory");
-  if (count == 0) throw_error(ECONNRESET, "receive shared memory");
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
-      header->cmsg_len != CMSG_LEN(sizeof(int)))
-    throw_error(EBADMSG, "receive shared memory");
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return Descriptor(descriptor);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
-#include "lockstep/runtime/exchange/internal/descriptor.h"
 
 namespace lockstep {
 

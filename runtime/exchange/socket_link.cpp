@@ -13,6 +13,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "lockstep/runtime/base/net/stream_socket.h"
+
 namespace lockstep {
 namespace {
 
@@ -43,18 +45,14 @@ size_t ExchangeLink::receive(std::span<uint8_t> into) {
 
 SocketLink::SocketLink(int socket) : socket_(socket), buffer_(kBufferBytes) {
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
-  const auto set = [socket](int level, int option, int value) {
-    setsockopt(socket, level, option, &value, sizeof(value));
+  const auto set = [socket](int option, int value) {
+    setsockopt(socket, IPPROTO_TCP, option, &value, sizeof(value));
   };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that is gone sends nothing. A wait for it ends within a minute.
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(TCP_NODELAY, 1);
+  keep_alive(socket);
   // A peer may be busy for as long as it likes before it receives. With a limit, the system would close a
   // connection whose window stays full, although the peer answers.
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+  set(TCP_USER_TIMEOUT, 0);
 }
 
 size_t SocketLink::send(std::span<const std::span<const uint8_t>> parts) {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
-#include "lockstep/runtime/exchange/internal/descriptor.h"
 
 namespace lockstep {
 

@@ -1,6 +1,5 @@
 #include "lockstep/runtime/workers/exchange_backend.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 

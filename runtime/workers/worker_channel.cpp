@@ -13,6 +13,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/exchange/exchange_message.h"
 
 namespace lockstep {
 namespace {
@@ -22,28 +23,11 @@ constexpr int64_t kTextBytes = 1024;
 // Over a ComparingBackend, which needs no exchange of its own for each collective to compare the calls.
 constexpr int kCollectivesPerTimes = 50;
 
-/// FNV-1a is the same on every machine; std::hash may not be.
-int64_t hash_of(const std::string& text) {
-  uint64_t hash = 14695981039346656037U;
-  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
-  return static_cast<int64_t>(hash);
-}
-
-/// Whether a ComparingBackend found out that other ranks are the reason, not this worker.
-bool is_of_others(const std::exception_ptr& error) {
+template <typename Error>
+bool is_a(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const BrokenExchange&) {
-    return true;
-  } catch (...) {  // another error
-    return false;
-  }
-}
-
-bool is_mismatch(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const CollectiveMismatch&) {
+  } catch (const Error&) {
     return true;
   } catch (...) {  // another error
     return false;
@@ -241,13 +225,11 @@ std::exception_ptr WorkerChannel::carry(uint64_t sequence, const Exchange& excha
       is_consequence = error_ != nullptr;
     }
     const auto error = std::current_exception();
-    // Its works are done here, so that they can fail for reasons of this worker's own, too.
-    if (comparing_ != nullptr) is_own = !is_of_others(error) && !is_mismatch(error);
-    if (!is_consequence) {
-      // The others find out by themselves, unless only the workers that exchange with each other do.
-      const bool is_reported = is_own || (comparing_ != nullptr && is_mismatch(error));
-      cut_off(is_own ? error : options_.explain(error), is_reported);
-    }
+    // A ComparingBackend works in this thread and tells by the type that others are the reason. Only the
+    // workers that exchange with each other find a mismatch.
+    const bool is_mismatch = comparing_ != nullptr && is_a<CollectiveMismatch>(error);
+    if (comparing_ != nullptr) is_own = !is_mismatch && !is_a<BrokenExchange>(error);
+    if (!is_consequence) cut_off(is_own ? error : options_.explain(error), is_own || is_mismatch);
     return error;
   }
 }
@@ -258,7 +240,7 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
   c10d::Backend& backend = *options_.backend;
   // The second value is how long this worker took to get here.
   const at::Tensor own = at::empty({2}, at::kLong);
-  own.mutable_data_ptr<int64_t>()[0] = hash_of(description);
+  own.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(fingerprint_of(description));
   own.mutable_data_ptr<int64_t>()[1] = busy.count();
   const at::Tensor all = gather_rows_of_ranks(backend, own);
   const auto* values = all.const_data_ptr<int64_t>();

@@ -19,26 +19,17 @@
 #include <system_error>
 #include <thread>
 
+#include "lockstep/runtime/base/net/descriptor.h"
+
 namespace lockstep {
 /// A name server on loopback, in its own thread, that knows no names. The resolver's callers warn about other
 /// failures, such as an unreachable server, but not about a name that does not exist.
 class NameServerGuard::Responder {
  private:
-  /// A descriptor that is closed on destruction. Throws std::system_error for -1.
-  class Descriptor {
-   public:
-    explicit Descriptor(int descriptor) : descriptor_(descriptor) {
-      if (descriptor < 0) throw std::system_error(errno, std::system_category(), "no descriptor");
-    }
-    ~Descriptor() { close(descriptor_); }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-
-    int get() const { return descriptor_; }
-
-   private:
-    const int descriptor_;
-  };
+  static Descriptor opened(int descriptor) {
+    if (descriptor < 0) throw std::system_error(errno, std::system_category(), "no descriptor");
+    return Descriptor(descriptor);
+  }
 
  public:
   Responder() {
@@ -83,8 +74,8 @@ class NameServerGuard::Responder {
     sendto(socket_.get(), message.data(), static_cast<size_t>(length), MSG_DONTWAIT, to, size);
   }
 
-  const Descriptor socket_{socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-  const Descriptor end_{eventfd(0, EFD_CLOEXEC)};
+  const Descriptor socket_ = opened(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const Descriptor end_ = opened(eventfd(0, EFD_CLOEXEC));
   sockaddr_in address_{};
   std::thread thread_;
 };

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
 
 namespace lockstep {
@@ -70,12 +71,16 @@ bool would_block(int error) {
 StreamSocket::StreamSocket(int descriptor) : descriptor_(descriptor) {
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
   set_option(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A machine that is gone sends nothing. Sends to it, and waits for it, end within a minute.
-  set_option(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  keep_alive(descriptor_);
+  // Sends to a machine that is gone end within a minute, too.
   set_option(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+}
+
+void keep_alive(int descriptor) {
+  set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 StreamSocket::~StreamSocket() {
@@ -108,19 +113,12 @@ StreamSocket StreamSocket::connect(const std::string& host, int port, Clock::tim
 }
 
 short StreamSocket::wait_for(short events, Clock::time_point deadline) const {
-  using std::chrono::milliseconds;
-  constexpr auto kLongest = milliseconds(std::chrono::minutes(10));
   for (;;) {
-    auto wait = kLongest;
-    if (deadline != kNoDeadline) {
-      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-      wait = std::clamp(left, milliseconds(0), kLongest);
-    }
     pollfd polled{descriptor_, events, 0};
-    const int count = poll(&polled, 1, static_cast<int>(wait.count()));
+    const int count = poll(&polled, 1, poll_timeout(deadline));
     if (count > 0) return polled.revents;
     if (count < 0 && errno != EINTR) fail(errno, "poll");
-    if (deadline != kNoDeadline && Clock::now() >= deadline) return 0;
+    if (Clock::now() >= deadline) return 0;
   }
 }
 

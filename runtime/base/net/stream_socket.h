@@ -58,4 +58,7 @@ class StreamSocket {
   int descriptor_ = -1;
 };
 
+/// Lets the system probe a TCP connection, so that waits for a machine that is gone end within a minute.
+void keep_alive(int descriptor);
+
 }  // namespace lockstep

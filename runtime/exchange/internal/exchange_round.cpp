@@ -35,7 +35,10 @@ std::vector<std::span<const uint8_t>> message_of(std::span<const uint8_t> header
 
 uint64_t bytes_of_blocks(const ExchangeCall& call, const BlockRanges& ranges) {
   uint64_t bytes = 0;
-  for (const auto& part : memory_of<const uint8_t>(call, ranges)) bytes += part.size();
+  for (const auto& range : ranges) {
+    for (int number = range.first; number < range.first + range.count; ++number)
+      bytes += call.blocks[static_cast<size_t>(number)].size();
+  }
   return bytes;
 }
 
@@ -109,7 +112,7 @@ void ReceivedMessage::check(const MessageHeader& header) const {
     const std::string call = header.text.empty() ? "another collective" : header.text;
     const std::string number =
         header.sequence == expected_.sequence ? "" : " as collective #" + std::to_string(header.sequence);
-    throw ExchangeError(ExchangeError::Kind::kMismatch, peer_, "called " + call + number, call);
+    throw ExchangeError(ExchangeError::Kind::kMismatch, peer_, "called " + call + number);
   }
   if (header.number != expected_.number || header.payload_bytes != expected_.payload_bytes)
     throw ExchangeError(ExchangeError::Kind::kBadMessage, peer_,
@@ -157,7 +160,7 @@ bool MessageRound::advance() {
     try {
       has_advanced = with_peer(message->peer(), [&] { return message->advance(); }) || has_advanced;
     } catch (const ExchangeError&) {
-      // A peer that found this out first has closed the link. What it sent before tells more.
+      // A peer that found this out first has closed the link. The message that it sent before tells more.
       for (const auto& other : received) {
         if (other->peer() == message->peer()) receive(*other);
       }

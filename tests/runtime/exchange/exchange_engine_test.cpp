@@ -11,7 +11,9 @@
 #include <tuple>
 #include <vector>
 
+#include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/exchange/make_plan.h"
+#include "lockstep/runtime/exchange/plan_costs.h"
 #include "lockstep/tests/runtime/exchange/exchange_world.h"
 #include "lockstep/tests/runtime/exchange/plan_memory.h"
 
@@ -143,6 +145,27 @@ TEST_P(Exchanges, OfAllToAllTransposeTheBlocks) {
       ++sequence;
     }
   }
+}
+
+// The counts of plan_costs_test are those of messages that were sent.
+TEST_P(Exchanges, SendTheMessagesOfTheirPlan) {
+  auto ranks = world();
+  const auto errors = ranks.on_each([&](int rank, ExchangeEngine& engine) {
+    const auto plan = make_plan(CollectiveKind::kAllReduce, PlanAlgorithm::kHalving, rank, size());
+    const PlanMemory memory(plan, values_of(rank, 1000));
+    engine.run(call_of(plan, memory, 0), later());
+    uint64_t num_messages = 0;
+    for (const auto& round : plan.rounds) num_messages += round.sends.size();
+    const auto payload =
+        static_cast<uint64_t>(costs_of(plan, even_blocks(8000, plan.num_blocks, sizeof(double))).bytes_sent);
+    const auto counted = engine.counters();
+    if (counted.messages_sent != num_messages) throw std::runtime_error("another number of messages");
+    // Each message has a header, and the first one to each rank has a text.
+    const uint64_t most = payload + num_messages * (kMessageHeaderBytes + kMaxTextBytes);
+    if (counted.bytes_sent < payload + num_messages * kMessageHeaderBytes || counted.bytes_sent > most)
+      throw std::runtime_error("another number of bytes");
+  });
+  ASSERT_EQ(errors, no_errors(size()));
 }
 
 // Random pauses change which rank waits for which, and how messages are cut.

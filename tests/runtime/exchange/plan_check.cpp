@@ -4,69 +4,16 @@
 #include <deque>
 #include <map>
 #include <set>
-#include <type_traits>
 #include <utility>
+
+#include "lockstep/tests/runtime/exchange/sum_trees.h"
 
 namespace lockstep {
 namespace {
 
-struct Problem {
-  std::string text;
-};
-
-template <typename... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
-  const auto text = [](const auto& part) {
-    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
-      return std::to_string(part);
-    } else {
-      return std::string(part);
-    }
-  };
-  throw Problem{(text(parts) + ...)};
-}
-
-/// Sums of ranks' values, as trees. Equal trees have equal numbers.
-class SumTrees {
- public:
-  explicit SumTrees(int num_ranks) {
-    for (int rank = 0; rank < num_ranks; ++rank) ranges_.push_back({{rank, 1}});
-  }
-
-  int leaf(int rank) const { return rank; }
-  /// Addition is commutative, but not associative.
-  int add(int left, int right) {
-    const auto key = std::minmax(left, right);
-    const auto known = sums_.find(key);
-    if (known != sums_.end()) return known->second;
-    const int sum = static_cast<int>(ranges_.size());
-    ranges_.push_back(merged(ranges_[static_cast<size_t>(left)], ranges_[static_cast<size_t>(right)]));
-    sums_.emplace(key, sum);
-    return sum;
-  }
-  int num_ranks(int tree) const { return count_blocks(ranges_[static_cast<size_t>(tree)]); }
-
- private:
-  static BlockRanges merged(const BlockRanges& left, const BlockRanges& right) {
-    BlockRanges all = left;
-    all.insert(all.end(), right.begin(), right.end());
-    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    BlockRanges joined;
-    for (const auto& range : all) {
-      const int end = joined.empty() ? 0 : joined.back().first + joined.back().count;
-      if (range.first < end) fail("the value of rank ", range.first, " is added twice");
-      if (!joined.empty() && range.first == end) {
-        joined.back().count += range.count;
-      } else {
-        joined.push_back(range);
-      }
-    }
-    return joined;
-  }
-
-  std::vector<BlockRanges> ranges_;  // of the ranks in each tree
-  std::map<std::pair<int, int>, int> sums_;
-};
+using plan_check::fail;
+using plan_check::Problem;
+using plan_check::SumTrees;
 
 /// The content of a block: block `block` of a sum of ranks' values, or nothing.
 struct Symbol {

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/exchange/internal/descriptor_passing.h"
+
 namespace lockstep {
 namespace {
 
@@ -137,20 +139,7 @@ TEST(SharedMemoryLink, RefusesMemoryThatCouldShrinkOrIsNotItsOwn) {
   const auto error_with = [](const std::function<int()>& make_memory) {
     const auto [one, two] = connected_sockets();
     const int memory = make_memory();
-    char byte = 'm';
-    iovec vector{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
-    EXPECT_EQ(sendmsg(one, &message, 0), 1);
+    send_descriptor(one, memory);
     close(memory);
     const int error = error_of(
         [socket = two] { SharedMemoryLink::receive_from(socket, Clock::now() + std::chrono::seconds(10)); });
