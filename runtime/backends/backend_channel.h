@@ -60,9 +60,10 @@ struct BackendChannelConfig {
 ///
 /// A backend must offer allreduce, broadcast and _allgather_base of one dense contiguous tensor for each
 /// call, matched by order; works whose wait() ends by the timeout; shutdown(); and an abort() that another
-/// thread may call and that ends the rank's works and its connecting. The channel does the rest. It compares
-/// the ranks' calls on the host and refuses one that does not match before it is launched. After a failure,
-/// it connects new backends when the next run begins.
+/// thread may call and that ends the rank's works and its connecting. For ReplicaContext::all_to_all() it
+/// must offer alltoall, too. Reduce-scatters use _reduce_scatter_base, or allreduce if the backend does not
+/// support that. The channel does the rest. It compares the ranks' calls on the host and refuses one that
+/// does not match before it is launched. After a failure, it connects new backends when the next run begins.
 ///
 /// Over several workers, each worker launches a collective when its own ranks have arrived, and the workers
 /// compare their calls meanwhile. If any process fails or dies, the backends of all are aborted for good:

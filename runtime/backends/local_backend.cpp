@@ -90,6 +90,57 @@ ReplicaRendezvous::Work reduction_of(std::vector<Arrival>& arrivals, c10d::Reduc
           }};
 }
 
+/// Elements that one part of a reduce-scatter adds up for one rank.
+struct ScatteredSlice {
+  size_t rank;
+  int64_t begin;  // in elements
+  int64_t count;
+
+  at::Tensor of(const at::Tensor& tensor) const {
+    return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
+  }
+};
+
+std::vector<ScatteredSlice> scattered_slices(const std::vector<Arrival>& arrivals) {
+  std::vector<ScatteredSlice> slices;
+  for (size_t rank = 0; rank < arrivals.size(); ++rank) {
+    const at::Tensor& output = arrivals[rank].outputs[0];
+    const auto can_be_cut = [](const at::Tensor& tensor) {
+      return tensor.is_cpu() && tensor.is_contiguous();
+    };
+    const bool is_cut = can_be_cut(output) &&
+                        std::all_of(arrivals.begin(), arrivals.end(),
+                                    [&](const Arrival& arrival) { return can_be_cut(arrival.inputs[rank]); });
+    const int64_t most =
+        is_cut ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(output.element_size()))
+               : output.numel();
+    for (int64_t begin = 0; begin < output.numel(); begin += most)
+      slices.push_back({rank, begin, std::min(most, output.numel() - begin)});
+  }
+  return slices;
+}
+
+ReplicaRendezvous::Work scatter_of(std::vector<Arrival>& arrivals, c10d::ReduceOp::RedOpType op,
+                                   DeviceStreams& streams) {
+  check_own_memory(arrivals, 0, 0);
+  auto slices = scattered_slices(arrivals);
+  const int num_parts = static_cast<int>(slices.size());
+  return {num_parts,
+          [&arrivals, op, slices = std::move(slices), streams = streams_of(arrivals, streams)](int part) {
+            const ScatteredSlice& slice = slices[static_cast<size_t>(part)];
+            run_on_devices(arrivals, streams, [&] {
+              const at::Tensor output = slice.of(arrivals[slice.rank].outputs[0]);
+              // The output may be one of the inputs.
+              at::Tensor sum = slice.of(arrivals[0].inputs[slice.rank])
+                                   .to(output.device(), /*non_blocking=*/false, /*copy=*/true);
+              for (size_t from = 1; from < arrivals.size(); ++from)
+                accumulate(op, sum, slice.of(arrivals[from].inputs[slice.rank]));
+              if (op == c10d::ReduceOp::AVG) sum.div_(static_cast<int64_t>(arrivals.size()));
+              output.copy_(sum);
+            });
+          }};
+}
+
 /// One part for each rank: `copy(arrival)` fills in that rank's outputs.
 ReplicaRendezvous::Work copies(std::vector<Arrival>& arrivals, DeviceStreams& streams,
                                std::function<void(std::vector<Arrival>&, Arrival&)> copy) {
@@ -126,6 +177,21 @@ ReplicaRendezvous::MakeWork LocalBackend::gathering(std::string) {
   return [streams = streams_](std::vector<Arrival>& arrivals) {
     return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
       for (size_t from = 0; from < all.size(); ++from) to.outputs[from].copy_(all[from].inputs[0]);
+    });
+  };
+}
+
+ReplicaRendezvous::MakeWork LocalBackend::scattering(c10d::ReduceOp::RedOpType op, std::string) {
+  return
+      [op, streams = streams_](std::vector<Arrival>& arrivals) { return scatter_of(arrivals, op, *streams); };
+}
+
+ReplicaRendezvous::MakeWork LocalBackend::exchanging(std::string) {
+  return [streams = streams_](std::vector<Arrival>& arrivals) {
+    check_pairs(arrivals, 0);
+    return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
+      const auto rank = static_cast<size_t>(&to - all.data());
+      for (size_t from = 0; from < all.size(); ++from) to.outputs[from].copy_(all[from].inputs[rank]);
     });
   };
 }

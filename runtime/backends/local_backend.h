@@ -44,6 +44,8 @@ class LocalBackend : public RendezvousBackend {
   ReplicaRendezvous::MakeWork reduction(c10d::ReduceOp::RedOpType op, std::string description) override;
   ReplicaRendezvous::MakeWork broadcast_from(int source, std::string description) override;
   ReplicaRendezvous::MakeWork gathering(std::string description) override;
+  ReplicaRendezvous::MakeWork scattering(c10d::ReduceOp::RedOpType op, std::string description) override;
+  ReplicaRendezvous::MakeWork exchanging(std::string description) override;
   ReplicaRendezvous::MakeWork meeting(std::string description) override;
 
  private:

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 #include "lockstep/runtime/collectives/internal/packed_tensors.h"
+#include "lockstep/runtime/devices/device_streams.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 
 namespace lockstep {
@@ -74,6 +76,33 @@ bool is_on(const ReplicaRendezvous::Arrival& arrival, c10::Device device) {
          std::any_of(arrival.outputs.begin(), arrival.outputs.end(), is_here);
 }
 
+/// Receives a message when it is waited for, or is done already.
+class MessageWork : public c10d::Work {
+ public:
+  using Receive = std::function<void(std::optional<std::chrono::milliseconds>)>;
+
+  MessageWork(int rank, c10d::OpType type, uint64_t number, std::vector<at::Tensor> tensors, Receive receive)
+      : Work(rank, type), number_(number), tensors_(std::move(tensors)), receive_(std::move(receive)) {}
+
+  uint64_t getSequencenumber() const override { return number_; }
+  bool isCompleted() override { return receive_ == nullptr; }
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (const auto receive = std::exchange(receive_, nullptr))
+      receive(timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
+    return true;
+  }
+  std::vector<at::Tensor> result() override { return tensors_; }
+
+ private:
+  const uint64_t number_;
+  std::vector<at::Tensor> tensors_;
+  Receive receive_;
+};
+
+std::string describe_message(const at::Tensor& value, int tag) {
+  return describe("a message", {value}) + (tag == 1 ? " with gradient" : "");
+}
+
 bool are_on_device(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
@@ -81,15 +110,15 @@ bool are_on_device(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-void RendezvousBackend::check_reduction(const c10d::ReduceOp& op,
+void RendezvousBackend::check_reduction(const char* operation, const c10d::ReduceOp& op,
                                         const std::vector<at::Tensor>& tensors) const {
-  check_mean(op, tensors);
-  check_extreme(op, tensors);
+  check_mean(operation, op, tensors);
+  check_extreme(operation, op, tensors);
 }
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                             const c10d::AllreduceOptions& options) {
-  check_reduction(options.reduceOp, tensors);
+  check_reduction("all_reduce", options.reduceOp, tensors);
   auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors);
   const auto make_work = reduction(options.reduceOp, description);
   return launch(c10d::OpType::ALLREDUCE, {std::move(description), tensors, tensors, nullptr, nullptr},
@@ -124,13 +153,120 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::allgather(std::vector<std::vec
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                                   const c10d::AllgatherOptions& options) {
-  std::vector<std::vector<at::Tensor>> outputs{gathered_parts(output, input, getSize())};
+  std::vector<std::vector<at::Tensor>> outputs{equal_parts("all_gather", output, input, getSize())};
   std::vector<at::Tensor> inputs{input};
   return allgather(outputs, inputs, options);
 }
 
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                                 std::vector<std::vector<at::Tensor>>& inputs,
+                                                                 const c10d::ReduceScatterOptions& options) {
+  check_reduce_scatter(outputs, inputs, getRank(), getSize());
+  check_reduction("reduce_scatter", options.reduceOp, inputs[0]);
+  auto description = describe_parts(std::string("reduce_scatter ") + name_of(options.reduceOp), inputs[0]);
+  const auto make_work = scattering(options.reduceOp, description);
+  return launch(c10d::OpType::REDUCE_SCATTER, {std::move(description), inputs[0], outputs, nullptr, nullptr},
+                make_work);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  std::vector<std::vector<at::Tensor>> inputs{equal_parts("reduce_scatter", input, output, getSize())};
+  std::vector<at::Tensor> outputs{output};
+  return reduce_scatter(outputs, inputs, options);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::alltoall(std::vector<at::Tensor>& outputs,
+                                                           std::vector<at::Tensor>& inputs,
+                                                           const c10d::AllToAllOptions&) {
+  check_all_to_all(outputs, inputs, getRank(), getSize());
+  // The ranks agree on the dtype only.
+  std::string description = c10::str("all_to_all ", c10::toString(inputs[0].scalar_type()));
+  const auto make_work = exchanging(description);
+  return launch(c10d::OpType::ALLTOALL, {std::move(description), inputs, outputs, nullptr, nullptr},
+                make_work);
+}
+
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::barrier(const c10d::BarrierOptions&) {
   return launch(c10d::OpType::BARRIER, {"barrier", {}, {}, nullptr, nullptr}, meeting("barrier"));
+}
+
+void RendezvousBackend::check_peer(const char* operation, const std::vector<at::Tensor>& tensors,
+                                   int peer) const {
+  if (peer < 0 || peer >= getSize() || peer == getRank()) {
+    throw InvalidArgument(c10::str("[", operation, "] expected another replica than ", getRank(),
+                                   " from 0 to ", getSize() - 1, ", but got ", peer));
+  }
+  if (tensors.size() != 1 || tensors[0].layout() != at::kStrided)
+    throw InvalidArgument(c10::str("[", operation, "] expected one dense tensor"));
+}
+
+bool RendezvousBackend::is_away(int rank) const {
+  const int first = rendezvous_->first_replica();
+  return rank < first || rank >= first + rendezvous_->size();
+}
+
+void RendezvousBackend::send_away(const Route& route, const std::string&, const at::Tensor&) {
+  throw InvalidArgument(c10::str("[send] replica ", route.to, " is not in this process"));
+}
+
+void RendezvousBackend::fetch_from_away(const Route& route) {
+  throw InvalidArgument(c10::str("[receive] replica ", route.from, " is not in this process"));
+}
+
+void RendezvousBackend::put(const Route& route, const std::string& description, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  if (is_away(route.to)) return send_away(route, description, value);
+  ReplicaMailbox::Message message{.description = description, .value = value.clone()};
+  if (!value.is_cpu()) {
+    message.ready = std::make_shared<StreamFence>();
+    message.ready->record({message.value});
+  }
+  mailbox().put(route, std::move(message));
+}
+
+void RendezvousBackend::take(const Route& route, const std::string& description, const at::Tensor& value,
+                             std::optional<std::chrono::milliseconds> timeout) {
+  const at::NoGradGuard no_grad;
+  if (is_away(route.from)) fetch_from_away(route);
+  const auto message = mailbox().take(route, description, timeout);
+  if (message.ready) {
+    // A copy between GPUs runs on this thread's stream of the source, and is ordered with the destination's.
+    const auto device = message.value.device();
+    message.ready->block(device);
+    message.value.record_stream(current_stream(device));
+  }
+  value.copy_(message.value);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::send(std::vector<at::Tensor>& tensors, int destination,
+                                                       int tag) {
+  check_peer("send", tensors, destination);
+  const uint64_t number = tag == 1 ? num_sent_[destination]++ : 0;
+  const Route route{.from = getRank(), .to = destination, .tag = tag == 1 ? 0 : tag};
+  const auto send = [this, route, text = describe_message(tensors[0], tag), value = tensors[0]] {
+    put(route, text, value);
+  };
+  if (recording_ != nullptr && recording_->is_capturing() && are_on_device(tensors)) {
+    recording_->interrupt(send);
+  } else {
+    send();
+  }
+  return c10::make_intrusive<MessageWork>(getRank(), c10d::OpType::SEND, number, tensors, nullptr);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::recv(std::vector<at::Tensor>& tensors, int source,
+                                                       int tag) {
+  check_peer("receive", tensors, source);
+  const uint64_t number = tag == 1 ? num_received_[source]++ : 0;
+  const Route route{.from = source, .to = getRank(), .tag = tag == 1 ? 0 : tag};
+  MessageWork::Receive receive = [this, route, text = describe_message(tensors[0], tag),
+                                  value = tensors[0]](std::optional<std::chrono::milliseconds> timeout) {
+    take(route, text, value, timeout);
+  };
+  if (recording_ != nullptr && recording_->is_capturing() && are_on_device(tensors))
+    recording_->interrupt([receive = std::exchange(receive, nullptr)] { receive(std::nullopt); });
+  return c10::make_intrusive<MessageWork>(getRank(), c10d::OpType::RECV, number, tensors, std::move(receive));
 }
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::launch(c10d::OpType type, Arrival arrival,
@@ -160,6 +296,7 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::arrive(c10d::OpType type, Arri
 
 void RendezvousChannel::reset() {
   rendezvous_->reset();
+  for (const auto& backend : backends_) static_cast<RendezvousBackend&>(*backend).reset();
   streams_->join_current();
 }
 
@@ -177,6 +314,20 @@ std::vector<c10::Stream> streams_of(const std::vector<Arrival>& arrivals, Device
     }
   }
   return used;
+}
+
+void check_pairs(const std::vector<Arrival>& arrivals, int first_rank) {
+  const auto first = static_cast<size_t>(first_rank);
+  for (size_t from = 0; from < arrivals.size(); ++from) {
+    for (size_t to = 0; to < arrivals.size(); ++to) {
+      const at::Tensor& sent = arrivals[from].inputs[first + to];
+      const at::Tensor& expected = arrivals[to].outputs[first + from];
+      if (sent.sizes() == expected.sizes()) continue;
+      throw CollectiveMismatch(c10::str("[all_to_all] replica ", first + from, " sends", describe("", {sent}),
+                                        " to replica ", first + to, ", which expects",
+                                        describe("", {expected})));
+    }
+  }
 }
 
 void run_on_devices(std::vector<Arrival>& arrivals, const std::vector<c10::Stream>& streams,

@@ -2,8 +2,12 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,12 +45,37 @@ class RendezvousBackend : public c10d::Backend {
   /// ranks.
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options = {}) override;
+  /// Reduces the ranks' inputs for rank r into `outputs[0]` of rank r. Inputs for different ranks may differ
+  /// in shape. The output may be the rank's own input for itself, but must share no memory with others.
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                std::vector<std::vector<at::Tensor>>& inputs,
+                                                const c10d::ReduceScatterOptions& options = {}) override;
+  /// The same for one contiguous input, which has an equal part for each rank.
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options = {}) override;
+  /// Copies rank s's `inputs[r]` into rank r's `outputs[s]`. Shapes may differ from pair to pair;
+  /// Work::wait() throws CollectiveMismatch if those of the two ends do. Inputs and outputs must not overlap.
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options = {}) override;
+  /// Sends a copy of `tensors[0]` to another rank, and does not wait until that has received it. Messages of
+  /// tag 0 and 1 are received in the order in which they were sent, those of other tags independently of
+  /// them. Tag 1 promises a reply: the works at both ends have the same getSequencenumber(), a number of that
+  /// reply.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
+  /// Receives what `source` sends into `tensors[0]`, which has the same dtype and shape. Work::wait() throws
+  /// what ReplicaMailbox::take() throws.
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
   /// Sets the recording that collectives of GPU tensors interrupt while it captures; they are then waited for
   /// at once. Collectives of CPU tensors do not become part of it. Null: no recording. The rank's thread
   /// calls it.
   void record(GraphRecording* recording) { recording_ = recording; }
+  /// Numbers the replies anew. Call it while no rank is inside.
+  void reset() {
+    num_sent_.clear();
+    num_received_.clear();
+  }
 
  protected:
   struct Rank {
@@ -57,12 +86,21 @@ class RendezvousBackend : public c10d::Backend {
   RendezvousBackend(Rank rank, int local, std::shared_ptr<ReplicaRendezvous> rendezvous)
       : Backend(rank.rank, rank.size), local_(local), rendezvous_(std::move(rendezvous)) {}
 
-  /// Throws InvalidArgument if this backend cannot reduce `tensors` with `op`.
-  virtual void check_reduction(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) const;
+  /// Throws InvalidArgument, which begins with `operation`, if this backend cannot reduce `tensors` by `op`.
+  virtual void check_reduction(const char* operation, const c10d::ReduceOp& op,
+                               const std::vector<at::Tensor>& tensors) const;
+  using Route = ReplicaMailbox::Route;
+  // These exchange messages with a rank of another process. The base class has none.
+  virtual void send_away(const Route& route, const std::string& description, const at::Tensor& value);
+  /// Brings all messages from the sender into the mailbox, up to the first one of this route. Blocks.
+  virtual void fetch_from_away(const Route& route);
+  ReplicaMailbox& mailbox() const { return rendezvous_->mailbox(); }
   // These make the work of a collective. All ranks gave the same `description`.
   virtual ReplicaRendezvous::MakeWork reduction(c10d::ReduceOp::RedOpType op, std::string description) = 0;
   virtual ReplicaRendezvous::MakeWork broadcast_from(int source, std::string description) = 0;
   virtual ReplicaRendezvous::MakeWork gathering(std::string description) = 0;
+  virtual ReplicaRendezvous::MakeWork scattering(c10d::ReduceOp::RedOpType op, std::string description) = 0;
+  virtual ReplicaRendezvous::MakeWork exchanging(std::string description) = 0;
   virtual ReplicaRendezvous::MakeWork meeting(std::string description) = 0;
 
  private:
@@ -71,8 +109,16 @@ class RendezvousBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> arrive(c10d::OpType type, ReplicaRendezvous::Arrival arrival,
                                         const ReplicaRendezvous::MakeWork& make_work);
 
+  void check_peer(const char* operation, const std::vector<at::Tensor>& tensors, int peer) const;
+  bool is_away(int rank) const;
+  void put(const Route& route, const std::string& description, const at::Tensor& value);
+  void take(const Route& route, const std::string& description, const at::Tensor& value,
+            std::optional<std::chrono::milliseconds> timeout);
+
   const int local_;
   const std::shared_ptr<ReplicaRendezvous> rendezvous_;
+  std::map<int, uint64_t> num_sent_;  // messages of tag 1 to each rank
+  std::map<int, uint64_t> num_received_;
   GraphRecording* recording_ = nullptr;
 };
 
@@ -117,6 +163,10 @@ class RendezvousChannel : public CollectiveChannel {
 /// Returns one of `streams` for each GPU that holds an output of the ranks.
 std::vector<c10::Stream> streams_of(const std::vector<ReplicaRendezvous::Arrival>& arrivals,
                                     DeviceStreams& streams);
+
+/// Throws CollectiveMismatch if what one of the local ranks sends to another in an all-to-all has not the
+/// shape that the other expects. `first_rank` is the number of the first arrival's rank.
+void check_pairs(const std::vector<ReplicaRendezvous::Arrival>& arrivals, int first_rank);
 
 /// Calls `body` without gradients once all ranks' inputs are ready on their devices, and records when the
 /// devices have finished it. GPU work runs on `streams`, so the current stream of the replica that calls this

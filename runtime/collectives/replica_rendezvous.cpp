@@ -41,6 +41,7 @@ ReplicaRendezvous::ReplicaRendezvous(int size, std::chrono::milliseconds timeout
     : size_(size),
       first_replica_(first_replica),
       timeout_(timeout),
+      mailbox_(timeout),
       next_sequence_(static_cast<size_t>(size), 0),
       has_left_(static_cast<size_t>(size), 0) {}
 
@@ -244,6 +245,7 @@ uint64_t ReplicaRendezvous::next_sequence() {
 }
 
 void ReplicaRendezvous::leave(int rank) {
+  mailbox_.leave(first_replica_ + rank);
   MutexLock lock(mutex_);
   const auto self = static_cast<size_t>(rank);
   has_left_[self] = 1;
@@ -255,22 +257,27 @@ void ReplicaRendezvous::leave(int rank) {
 }
 
 void ReplicaRendezvous::enter() {
+  mailbox_.enter();
   MutexLock lock(mutex_);
   has_left_.assign(has_left_.size(), 0);
 }
 
 void ReplicaRendezvous::check_complete() {
-  MutexLock lock(mutex_);
-  for (const auto& meeting : open_) {
-    if (meeting->arrived_ == 0) continue;
-    throw CollectiveMismatch(
-        returned_without_joining(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
+  {
+    MutexLock lock(mutex_);
+    for (const auto& meeting : open_) {
+      if (meeting->arrived_ == 0) continue;
+      throw CollectiveMismatch(
+          returned_without_joining(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
+    }
   }
+  mailbox_.check_complete();
 }
 
 void ReplicaRendezvous::abort_locked(const std::string& reason) {
   if (!abort_reason_) abort_reason_ = reason;
   changed_.notify_all();
+  mailbox_.abort(reason);
 }
 
 void ReplicaRendezvous::abort(const std::string& reason) {
@@ -279,6 +286,7 @@ void ReplicaRendezvous::abort(const std::string& reason) {
 }
 
 void ReplicaRendezvous::reset() {
+  mailbox_.reset();
   MutexLock lock(mutex_);
   open_.clear();
   in_work_.clear();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/replica_mailbox.h"
 #include "lockstep/runtime/devices/stream_fence.h"
 
 namespace lockstep {
@@ -69,6 +70,10 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   /// `first_replica` is the id of rank 0's replica. Errors number the ranks from it.
   ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_replica = 0);
 
+  /// The messages between the ranks, by the numbers of their replicas. They begin and end with the
+  /// rendezvous's runs.
+  ReplicaMailbox& mailbox() { return mailbox_; }
+
   int size() const { return size_; }
   int first_replica() const { return first_replica_; }
 
@@ -90,7 +95,8 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   void leave(int rank);
   /// Undoes leave() for all ranks. Call it while no rank is inside.
   void enter();
-  /// Throws CollectiveMismatch if only some ranks have joined a meeting. Call it while no rank is inside.
+  /// Throws CollectiveMismatch if only some ranks have joined a meeting, or a message was not received. Call
+  /// it while no rank is inside.
   void check_complete();
   /// Throws CollectiveAborted(`reason`) in all threads that wait for a missing rank, or that arrive before
   /// reset(). Meetings that all ranks have joined still finish.
@@ -111,6 +117,7 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   const int size_;
   const int first_replica_;
   const std::chrono::milliseconds timeout_;
+  ReplicaMailbox mailbox_;
   Mutex mutex_;
   ConditionVariable changed_;
   std::deque<std::shared_ptr<Meeting>> open_

@@ -12,11 +12,13 @@ namespace lockstep {
 /// | collective | blocks | before | after |
 /// |---|---|---|---|
 /// | all-reduce | any number | its values | the sums over all ranks |
-/// | reduce-scatter | one for each rank | its values | its own block has the sum, the others have no meaning
-/// | | all-gather | one for each rank | its own block | all blocks | | broadcast | any number | the root's
-/// values | the root's values | | gather | one for each rank | its own block | all blocks on the root;
-/// elsewhere they have no meaning | | all-to-all | two for each rank | block i is for rank i | block size + i
-/// is from rank i |
+/// | reduce-scatter | one for each rank | its values | its own block has the sum |
+/// | all-gather | one for each rank | its own block | all blocks |
+/// | broadcast | any number | the root's values | the root's values |
+/// | gather | one for each rank | its own block | all blocks on the root |
+/// | all-to-all | two for each rank | block i is for rank i | block size + i is from rank i |
+///
+/// Blocks that the last column does not name have no meaning afterwards.
 enum class CollectiveKind { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGather, kAllToAll };
 
 /// Ways to do a collective. n is the number of ranks, and B the number of bytes of the whole result.

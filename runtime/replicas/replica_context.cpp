@@ -61,6 +61,54 @@ torch::Tensor ReplicaContext::all_gather(const torch::Tensor& value, int64_t axi
   return lockstep::all_gather(collectives(), value, axis);
 }
 
+void ReplicaContext::all_gather_(const torch::Tensor& output, const torch::Tensor& value) {
+  const WaitClock::Wait wait(state_.waits);
+  lockstep::all_gather_(*collectives().device, output, value);
+}
+
+torch::Tensor ReplicaContext::reduce_scatter(ReduceOp op, const torch::Tensor& value, int64_t axis) {
+  const WaitClock::Wait wait(state_.waits);
+  return lockstep::reduce_scatter(collectives().device, op, value, axis);
+}
+
+void ReplicaContext::reduce_scatter_(ReduceOp op, const torch::Tensor& output, const torch::Tensor& value) {
+  const WaitClock::Wait wait(state_.waits);
+  lockstep::reduce_scatter_(*collectives().device, op, output, value);
+}
+
+std::vector<torch::Tensor> ReplicaContext::all_to_all(const std::vector<torch::Tensor>& values) {
+  const WaitClock::Wait wait(state_.waits);
+  return lockstep::all_to_all(collectives(), values);
+}
+
+torch::Tensor ReplicaContext::all_to_all(const torch::Tensor& value, int64_t split_axis,
+                                         int64_t concat_axis) {
+  const WaitClock::Wait wait(state_.waits);
+  return lockstep::all_to_all(collectives().device, value, split_axis, concat_axis);
+}
+
+void ReplicaContext::all_to_all_(const std::vector<torch::Tensor>& outputs,
+                                 const std::vector<torch::Tensor>& values) {
+  const WaitClock::Wait wait(state_.waits);
+  lockstep::all_to_all_(*collectives().device, outputs, values);
+}
+
+torch::Tensor ReplicaContext::send(const torch::Tensor& value, int destination) {
+  const WaitClock::Wait wait(state_.waits);
+  return lockstep::send(collectives(), value, destination);
+}
+
+torch::Tensor ReplicaContext::receive(int source, at::IntArrayRef sizes,
+                                      const torch::TensorOptions& options) {
+  const WaitClock::Wait wait(state_.waits);
+  return lockstep::receive(collectives(), source, sizes, options.device(device()));
+}
+
+void ReplicaContext::receive_(const torch::Tensor& value, int source) {
+  const WaitClock::Wait wait(state_.waits);
+  lockstep::receive_(collectives(), value, source);
+}
+
 int64_t ReplicaContext::sum_on_host(int64_t number) {
   const WaitClock::Wait wait(state_.waits);
   const torch::Tensor sum = torch::tensor({number}, torch::kLong);

@@ -143,6 +143,47 @@ class ReplicaContext {
   /// differ along that axis only. Differentiable, as all_reduce() is. Throws InvalidArgument if `value` does
   /// not have the axis.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
+  /// Copies replica r's `value` into part number r of `output` on all replicas, without gradients. Throws
+  /// InvalidArgument if `output` is not contiguous or has not as many parts like `value` as there are
+  /// replicas, and if `value` overlaps with it other than by being this replica's part.
+  void all_gather_(const torch::Tensor& output, const torch::Tensor& value);
+  /// Sums or averages `value` over the replicas, and returns this replica's part along `axis` (negative: from
+  /// the end). The parts are those of torch::tensor_split(): if they cannot be equal, the first replicas get
+  /// one row more. Differentiable: the gradient is an all_gather(), so backward is a collective too. The
+  /// values are those that all_reduce() would have, at less cost. Throws InvalidArgument for a mean of
+  /// integers.
+  torch::Tensor reduce_scatter(ReduceOp op, const torch::Tensor& value, int64_t axis = 0);
+  /// The same into `output`, without gradients. `value` is contiguous, and has an equal part for each
+  /// replica, one after another. `output` may be this replica's part of it, and then needs no memory of its
+  /// own.
+  void reduce_scatter_(ReduceOp op, const torch::Tensor& output, const torch::Tensor& value);
+  /// Sends values[r] to replica r, and returns what the replicas have sent, in their order. Shapes may differ
+  /// in the first dimension only, and tensors may be empty. Differentiable: the gradient is an all_to_all(),
+  /// so backward is a collective too. Waits on the host for the sizes. Throws InvalidArgument if there is not
+  /// one value for each replica.
+  std::vector<torch::Tensor> all_to_all(const std::vector<torch::Tensor>& values);
+  /// Cuts `value` into equal parts along `split_axis`, sends one to each replica, and concatenates those that
+  /// it gets along `concat_axis`. All replicas' values have one shape. Differentiable. Throws InvalidArgument
+  /// if the parts cannot be equal.
+  torch::Tensor all_to_all(const torch::Tensor& value, int64_t split_axis = 0, int64_t concat_axis = 0);
+  /// Copies values[r] into outputs[s] of replica r, if this is replica s, without gradients and without
+  /// waiting for sizes. Throws CollectiveMismatch if shapes do not fit, and InvalidArgument if outputs
+  /// overlap with values.
+  void all_to_all_(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& values);
+  /// Sends a copy of `value` to another replica, which calls receive() for it. Does not wait for that.
+  /// Messages from one replica to another are received in the order in which they were sent, within the same
+  /// run. Other replicas take no part. Throws InvalidArgument if `destination` is not another replica.
+  ///
+  /// Returns a zero. If `value` has history, so has the zero. Run backward through it, with backward() or by
+  /// adding it to the loss: it waits for the gradient that the other replica sends back.
+  torch::Tensor send(const torch::Tensor& value, int destination);
+  /// Returns what replica `source` sends, which has this shape, and the dtype of `options`. Blocks until it
+  /// is there. The result is on this replica's device. If `options` require a gradient, backward sends it to
+  /// `source`, which must have sent a value with history. Can be differentiated once. Throws
+  /// CollectiveMismatch if the message is another one, or if `source` has returned without sending one.
+  torch::Tensor receive(int source, at::IntArrayRef sizes, const torch::TensorOptions& options = {});
+  /// Receives into `value`, without gradients.
+  void receive_(const torch::Tensor& value, int source);
   /// Returns the sum of the replicas' numbers. The host waits for the other replicas, but not for any device.
   /// A replay of a captured function (CudaGraph) uses the sum of its capture.
   int64_t sum_on_host(int64_t number);

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -149,6 +150,74 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::allgather(std::vector<std::vecto
     if (!own.empty()) std::memcpy(own.data(), input.const_data_ptr(), own.size());
     run(std::move(call));
   });
+}
+
+void ExchangeBackend::check_list(const char* operation, const std::vector<at::Tensor>& tensors) const {
+  const bool is_whole = tensors.size() == static_cast<size_t>(getSize()) &&
+                        std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+                          return tensor.is_cpu() && tensor.is_non_overlapping_and_dense();
+                        });
+  if (!is_whole) {
+    throw InvalidArgument(
+        c10::str("[", operation, "] expected a dense tensor on the CPU for each of ", getSize(), " ranks"));
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                               std::vector<std::vector<at::Tensor>>& inputs,
+                                                               const c10d::ReduceScatterOptions& options) {
+  const at::Tensor output = only_one(outputs, "reduce_scatter");
+  if (inputs.size() != 1) throw InvalidArgument("[reduce_scatter] expected one list of inputs");
+  check_list("reduce_scatter", inputs[0]);
+  if (output.nbytes() != inputs[0][static_cast<size_t>(getRank())].nbytes())
+    throw InvalidArgument("[reduce_scatter] expected an output of the size of this rank's input");
+  const auto combine = combine_function(options.reduceOp, output.scalar_type());
+  return c10::make_intrusive<DeferredWork>(
+      c10d::OpType::REDUCE_SCATTER, [this, output, all = inputs[0], combine] {
+        const auto& plan = plan_of(CollectiveKind::kReduceScatter, PlanAlgorithm::kHalving);
+        ExchangeCall call{
+            .plan = &plan, .combine = combine, .element_bytes = static_cast<size_t>(output.element_size())};
+        for (const auto& input : all) call.blocks.push_back(bytes_of(input));
+        run(std::move(call));
+        const auto own = bytes_of(all[static_cast<size_t>(getRank())]);
+        if (!own.empty() && own.data() != output.const_data_ptr())
+          std::memcpy(output.mutable_data_ptr(), own.data(), own.size());
+      });
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::alltoall(std::vector<at::Tensor>& outputs,
+                                                         std::vector<at::Tensor>& inputs,
+                                                         const c10d::AllToAllOptions&) {
+  check_list("all_to_all", inputs);
+  check_list("all_to_all", outputs);
+  const auto self = static_cast<size_t>(getRank());
+  if (outputs[self].nbytes() != inputs[self].nbytes())
+    throw InvalidArgument("[all_to_all] expected this rank's own output to have the size of its input");
+  return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLTOALL, [this, outputs, inputs] {
+    const auto& plan = plan_of(CollectiveKind::kAllToAll, PlanAlgorithm::kPairwise);
+    ExchangeCall call{.plan = &plan};
+    for (const auto& input : inputs) call.blocks.push_back(bytes_of(input));
+    for (const auto& output : outputs) call.blocks.push_back(bytes_of(output));
+    run(std::move(call));
+  });
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::send(std::vector<at::Tensor>& tensors, int destination, int) {
+  return c10::make_intrusive<DeferredWork>(
+      c10d::OpType::SEND, [this, tensor = only_one(tensors, "send"), destination] {
+        ExchangePlan plan{.rank = getRank(), .size = getSize()};
+        plan.rounds = {{.sends = {{destination, {{0, 1}}}}, .receives = {}, .steps = {}}};
+        run({.plan = &plan, .blocks = {bytes_of(tensor)}});
+      });
+}
+
+c10::intrusive_ptr<c10d::Work> ExchangeBackend::recv(std::vector<at::Tensor>& tensors, int source, int) {
+  return c10::make_intrusive<DeferredWork>(
+      c10d::OpType::RECV, [this, tensor = only_one(tensors, "receive"), source] {
+        ExchangePlan plan{.rank = getRank(), .size = getSize()};
+        plan.rounds = {{.sends = {}, .receives = {{source, {{0, 1}}, false}}, .steps = {}}};
+        run({.plan = &plan, .blocks = {bytes_of(tensor)}});
+      });
 }
 
 /// An all-reduce of nothing.

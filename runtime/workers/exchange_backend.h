@@ -54,6 +54,18 @@ class ExchangeBackend : public ComparingBackend {
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
+  /// Reduces as allreduce() does, with the same order of sums. Inputs for different ranks may differ in size.
+  /// Overwrites all inputs; the output may be this rank's own.
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                std::vector<std::vector<at::Tensor>>& inputs,
+                                                const c10d::ReduceScatterOptions& options = {}) override;
+  /// Sizes may differ from pair to pair. Work::wait() throws BrokenExchange if those of both ends differ.
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options = {}) override;
+  /// Sends one tensor to a rank, which calls recv() as the same collective of the channel. The others take no
+  /// part.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
   /// Ends works that wait, on this rank and on those that wait for it. Thread-safe.
   void abort() override;
@@ -63,6 +75,7 @@ class ExchangeBackend : public ComparingBackend {
   void run(ExchangeCall call);
   /// Cuts contiguous memory into a plan's blocks.
   std::vector<std::span<uint8_t>> blocks_of(const ExchangePlan& plan, const at::Tensor& tensor) const;
+  void check_list(const char* operation, const std::vector<at::Tensor>& tensors) const;
   [[noreturn]] void fail(const ExchangeError& error, const ExchangeCall& call) const;
 
   const Options options_;

@@ -23,6 +23,8 @@ constexpr const char* kNumEndedKey = "ended";
 // Two polls of the other workers, and some slack.
 constexpr milliseconds kPatience{2000};
 constexpr milliseconds kAnswerPoll{20};
+// How long a message may be on its way from a worker that has ended.
+constexpr milliseconds kLastMessage{2000};
 
 std::string ended_key(int rank) {
   return c10::str("ended/", rank);
@@ -151,6 +153,10 @@ struct StallDetector::State {
     if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
     std::vector<int> without;
     for (const auto& [rank, completed] : ended) {
+      if (position.peer) {
+        if (rank == *position.peer && position.time > kLastMessage) without.push_back(rank);
+        continue;
+      }
       const auto channel = static_cast<size_t>(position.channel);
       if (channel >= completed.size() || completed[channel] <= position.sequence) without.push_back(rank);
     }
@@ -235,6 +241,7 @@ std::string stall_report(const CollectivePosition& own,
   std::vector<int> others;
   for (size_t rank = 0; rank < positions.size(); ++rank) {
     const bool is_there = positions[rank] && is_same_collective(*positions[rank], own);
+    if (!is_there && own.peer && *own.peer != static_cast<int>(rank)) continue;
     (is_there ? waiting : others).push_back(static_cast<int>(rank));
   }
   const auto collective = [](const CollectivePosition& position) {

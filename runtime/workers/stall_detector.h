@@ -20,6 +20,7 @@ struct CollectivePosition {
   uint64_t sequence = 0;             ///< of the collective it waits in, or of the next one
   std::string description{};         ///< of the collective it waits in; empty if it waits in none
   std::chrono::milliseconds time{};  ///< since it entered the collective, or since its last one ended
+  std::optional<int> peer{};         ///< the only other worker that takes part; none: all take part
 };
 
 /// Watches for collectives that do not end. Reports which workers wait for which, and ends collectives that

@@ -59,6 +59,14 @@ WorkerChannel::~WorkerChannel() {
   thread_.join();
 }
 
+std::shared_ptr<WorkerChannel> WorkerChannel::open_pair(int peer, int number) const {
+  if (!options_.open_pair) {
+    throw InvalidArgument("[" + options_.op +
+                          "] messages between worker processes need the communication 'exchange' or 'auto'");
+  }
+  return options_.open_pair(peer, number);
+}
+
 void WorkerChannel::begin_run(uint64_t sequence) {
   MutexLock lock(mutex_);
   if (error_) std::rethrow_exception(error_);
@@ -126,7 +134,8 @@ CollectivePosition WorkerChannel::position() const {
           .op = options_.op,
           .sequence = is_carrying_ ? next_ - 1 : next_,
           .description = is_carrying_ ? carried_ : std::string(),
-          .time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since_)};
+          .time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since_),
+          .peer = options_.peer};
 }
 
 void WorkerChannel::watch(std::function<void()> on_failure) {
@@ -273,6 +282,7 @@ void WorkerChannel::check_same(uint64_t sequence, const std::string& description
 
 /// Looks for a straggler, now and then.
 void WorkerChannel::compare_times(std::chrono::microseconds busy) {
+  if (!options_.on_straggler) return;
   busy_ += busy;
   if (++num_busy_ < kCollectivesPerTimes) return;
   const at::Tensor own = at::empty({1}, at::kLong);

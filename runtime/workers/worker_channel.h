@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -53,8 +54,13 @@ class WorkerChannel {
     /// Tells the other workers why this one stops. Must not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;
     /// Called once, in worker 0's process, if a worker keeps all others waiting. `times` is its time between
-    /// collectives, relative to the others'.
+    /// collectives, relative to the others'. Null: nobody looks for one.
     std::function<void(int worker, double times)> on_straggler;
+    /// The only worker that this one exchanges with; none: all.
+    std::optional<int> peer = std::nullopt;
+    /// Opens a channel between this worker and another one alone, with the same arguments on both. Null: that
+    /// is not possible.
+    std::function<std::shared_ptr<WorkerChannel>(int peer, int number)> open_pair = nullptr;
   };
 
   explicit WorkerChannel(Options options);
@@ -62,6 +68,12 @@ class WorkerChannel {
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
+
+  /// Opens a channel with one other worker, which opens it too when it needs it. Does not block. `number`
+  /// tells the pair's channels apart, and is below kMostPairChannels. Throws InvalidArgument if the transport
+  /// has none.
+  std::shared_ptr<WorkerChannel> open_pair(int peer, int number) const;
+  static constexpr int kMostPairChannels = 1 << 17;
 
   /// Marks the collective at position `sequence` as the first of a run, which it must be on all workers.
   /// Throws the channel's error if it has failed.

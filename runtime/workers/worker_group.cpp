@@ -132,8 +132,7 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect_gloo() {
 }
 
 /// Links are connected when they are first needed.
-c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& op, int number) {
-  const auto channel = static_cast<uint32_t>(number);
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& op, uint32_t channel) {
   return c10::make_intrusive<ExchangeBackend>(ExchangeBackend::Options{
       .op = op,
       .engine = {.rank = rank_,
@@ -166,24 +165,46 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
   }
   c10::intrusive_ptr<c10d::Backend> backend;
   try {
-    backend = hub_ ? make_exchange(op, number) : connect_gloo();
+    backend = hub_ ? make_exchange(op, static_cast<uint32_t>(number)) : connect_gloo();
     backend->setTimeout(timeout_);
   } catch (const std::exception&) {
     // Even a CollectiveAborted has a cause here that others know.
     const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
     std::rethrow_exception(failures_->explain(op, broken));
   }
-  connections_->add(backend);
-  // None of these owns the group: a channel's thread must not be its last owner.
-  auto channel = std::make_shared<WorkerChannel>(WorkerChannel::Options{
-      op, number, completed, std::move(backend),
-      [failures = failures_](int worker) { return failures->name_of(worker); },
-      [failures = failures_, op](const std::exception_ptr& error) { return failures->explain(op, error); },
-      reporter(),
-      [failures = failures_](int worker, double times) {
-        TORCH_WARN(failures->name_of(worker), " takes ", std::round(10 * times) / 10,
-                   " times as long as the other workers, which wait for it");
-      }});
+  WorkerChannel::Options options{.op = op,
+                                 .number = number,
+                                 .completed = completed,
+                                 .backend = std::move(backend),
+                                 .on_straggler = [failures = failures_](int worker, double times) {
+                                   TORCH_WARN(failures->name_of(worker), " takes ",
+                                              std::round(10 * times) / 10,
+                                              " times as long as the other workers, which wait for it");
+                                 }};
+  if (hub_) {
+    options.open_pair = [this, op, number](int peer, int pair) { return open_pair(op, number, peer, pair); };
+  }
+  return make_channel(std::move(options));
+}
+
+/// Such channels have numbers of their own, which both workers know without the others.
+std::shared_ptr<WorkerChannel> WorkerGroup::open_pair(const std::string& op, int number, int peer, int pair) {
+  constexpr uint32_t kIsPair = uint32_t{1} << 31;
+  const uint32_t own = kIsPair | (static_cast<uint32_t>(number) * WorkerChannel::kMostPairChannels +
+                                  static_cast<uint32_t>(pair));
+  return make_channel(
+      {.op = op, .number = static_cast<int>(own), .backend = make_exchange(op, own), .peer = peer});
+}
+
+/// Nothing that the channel is given owns the group: a channel's thread must not be its last owner.
+std::shared_ptr<WorkerChannel> WorkerGroup::make_channel(WorkerChannel::Options options) {
+  connections_->add(options.backend);
+  options.name_of = [failures = failures_](int worker) { return failures->name_of(worker); };
+  options.explain = [failures = failures_, op = options.op](const std::exception_ptr& error) {
+    return failures->explain(op, error);
+  };
+  options.report = reporter();
+  auto channel = std::make_shared<WorkerChannel>(std::move(options));
   {
     MutexLock lock(mutex_);
     std::erase_if(channels_, [](const auto& known) { return known.expired(); });

@@ -136,7 +136,9 @@ class WorkerGroup {
   void open_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   c10::intrusive_ptr<c10d::Backend> connect_gloo();
-  c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, int number);
+  c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel);
+  std::shared_ptr<WorkerChannel> make_channel(WorkerChannel::Options options);
+  std::shared_ptr<WorkerChannel> open_pair(const std::string& op, int number, int peer, int pair);
   std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);

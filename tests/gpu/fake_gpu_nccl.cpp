@@ -157,6 +157,14 @@ void all_reduce(const std::vector<Part>& parts, bool is_mean) {
   for (const auto& part : parts) part.outputs[0].copy_(sum);
 }
 
+void reduce_scatter(const std::vector<Part>& parts, bool is_mean) {
+  at::Tensor sum = parts[0].input.clone();
+  for (size_t rank = 1; rank < parts.size(); ++rank) sum.add_(parts[rank].input);
+  if (is_mean) sum.div_(static_cast<int64_t>(parts.size()));
+  const auto shares = sum.chunk(static_cast<int64_t>(parts.size()));
+  for (size_t rank = 0; rank < parts.size(); ++rank) parts[rank].outputs[0].copy_(shares[rank]);
+}
+
 void broadcast(const std::vector<Part>& parts, size_t root) {
   for (const auto& part : parts) part.outputs[0].copy_(parts[root].input);
 }
@@ -235,6 +243,17 @@ class Nccl final : public c10d::Backend {
                   &all_gather);
   }
 
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override {
+    const c10d::ReduceOp::RedOpType op = options.reduceOp;
+    require(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, "only sums and means");
+    require(input.numel() == getSize() * output.numel(),
+            "input tensor must be the same size as output size times world size");
+    const bool is_mean = op == c10d::ReduceOp::AVG;
+    return launch(c10d::OpType::_REDUCE_SCATTER_BASE, is_mean ? "scattered mean" : "scattered sum", input,
+                  {output}, [is_mean](const auto& parts) { reduce_scatter(parts, is_mean); });
+  }
+
   /// Like NCCL's, releases the kernels at once, and returns when no graph holds any of them.
   void abort() override {
     if (const auto communicator = this->communicator()) communicator->abort();
@@ -269,7 +288,7 @@ class Nccl final : public c10d::Backend {
     all.push_back(input);
     for (const auto& tensor : all) {
       require(tensor.device() == device_, "a tensor on another device");
-      require(tensor.is_contiguous() && tensor.numel() == input.numel(), "Tensors must be contiguous");
+      require(tensor.is_contiguous(), "Tensors must be contiguous");
       require(tensor.numel() > 0 && !tensor.is_complex(), "elements that it has no type for, or none");
     }
     const auto communicator = this->communicator();

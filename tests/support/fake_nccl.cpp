@@ -205,6 +205,39 @@ c10::intrusive_ptr<c10d::Work> FakeNccl::_allgather_base(at::Tensor& output, at:
                  {}});
 }
 
+c10::intrusive_ptr<c10d::Work> FakeNccl::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                              const c10d::ReduceScatterOptions& options) {
+  require(!world_->lacks_reduce_scatter, "Backend fake_nccl does not support _reduce_scatter_base");
+  require_dense(input);
+  require_dense(output);
+  require(input.numel() == getSize() * output.numel(), "uneven sizes");
+  const c10d::ReduceOp::RedOpType op = options.reduceOp;
+  require(op != c10d::ReduceOp::AVG || input.is_floating_point(), "a mean of integers is cut off");
+  Call call{
+      c10d::OpType::_REDUCE_SCATTER_BASE, describe_call("reduce_scatter", input), input, output, op, 0, {}};
+  call.rank = static_cast<size_t>(getRank());
+  return launch(std::move(call));
+}
+
+c10::intrusive_ptr<c10d::Work> FakeNccl::alltoall(std::vector<at::Tensor>& outputs,
+                                                  std::vector<at::Tensor>& inputs,
+                                                  const c10d::AllToAllOptions&) {
+  for (const auto& tensors : {inputs, outputs}) {
+    require(static_cast<int>(tensors.size()) == getSize(), "one tensor for each rank");
+    for (const auto& tensor : tensors) {
+      require(tensor.is_contiguous(), "Tensors must be contiguous");
+      require(!tensor.is_complex(), "Unconvertible NCCL type");
+    }
+  }
+  const at::Tensor none = at::empty({0}, inputs[0].options());
+  Call call{
+      c10d::OpType::ALLTOALL, describe_call("all_to_all", inputs[0]), none, none, c10d::ReduceOp::SUM, 0, {}};
+  call.inputs = inputs;
+  call.outputs = outputs;
+  call.rank = static_cast<size_t>(getRank());
+  return launch(std::move(call));
+}
+
 void FakeNccl::abort() {
   std::shared_ptr<FakeCommunicator> communicator;
   {

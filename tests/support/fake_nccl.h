@@ -40,6 +40,8 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
   /// `all_reduce Double[12]`, in order.
   std::vector<std::string> calls(int rank) const;
   void clear_calls();
+  /// Whether the backends refuse reduce-scatters, like one that a user has written for gradients only.
+  std::atomic<bool> lacks_reduce_scatter{false};
   /// Connected communicators, and existing backends.
   int num_connected() const;
   int num_alive() const { return alive_; }
@@ -80,6 +82,10 @@ class FakeNccl : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options) override;
   void abort() override;
   void shutdown() override;
 

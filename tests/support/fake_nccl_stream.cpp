@@ -11,7 +11,12 @@ void execute(const FakeNccl::Call& own, const std::vector<FakeNccl::Call>& all) 
     std::memset(output.data_ptr(), 0xA5, output.nbytes());  // NCCL's result would be arbitrary
     return;
   }
-  if (own.type == c10d::OpType::BROADCAST) {
+  if (own.type == c10d::OpType::ALLTOALL) {
+    for (size_t from = 0; from < all.size(); ++from) {
+      const at::Tensor& sent = all[from].inputs[own.rank];
+      if (sent.numel() == own.outputs[from].numel()) own.outputs[from].copy_(sent);
+    }
+  } else if (own.type == c10d::OpType::BROADCAST) {
     output.copy_(all[static_cast<size_t>(own.source)].input);
   } else if (own.type == c10d::OpType::ALLGATHER) {
     for (size_t rank = 0; rank < all.size(); ++rank)
@@ -31,7 +36,8 @@ void execute(const FakeNccl::Call& own, const std::vector<FakeNccl::Call>& all) 
       }
     }
     if (own.reduction == c10d::ReduceOp::AVG) total.div_(static_cast<int64_t>(all.size()));
-    output.copy_(total);
+    const bool is_scattered = own.type == c10d::OpType::_REDUCE_SCATTER_BASE;
+    output.copy_(is_scattered ? total.chunk(static_cast<int64_t>(all.size()))[own.rank] : total);
   }
 }
 

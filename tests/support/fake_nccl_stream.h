@@ -30,6 +30,10 @@ struct FakeNccl::Call {
   c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM;
   int source = 0;
   c10::intrusive_ptr<Work> work;
+  // Of an all-to-all, whose `input` is empty.
+  std::vector<at::Tensor> inputs = {};
+  std::vector<at::Tensor> outputs = {};
+  size_t rank = 0;  // of an all-to-all and a reduce-scatter
 };
 
 class FakeNccl::Work : public c10d::Work {
@@ -93,6 +97,7 @@ class FakeCommunicator {
                                        std::chrono::steady_clock::time_point deadline) {
     FakeNccl::Call brought = call;
     brought.input = call.input.clone();
+    for (auto& input : brought.inputs) input = input.clone();
     MutexLock lock(mutex_);
     const auto self = static_cast<size_t>(rank);
     const size_t number = next_[self]++;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -12,6 +13,21 @@
 #include "lockstep/runtime/collectives/internal/packed_tensors.h"
 
 namespace lockstep {
+namespace {
+
+void check_reduction(const char* operation, const c10d::ReduceOp& op,
+                     const std::vector<at::Tensor>& tensors) {
+  check_mean(operation, op, tensors);
+  check_extreme(operation, op, tensors);
+  check_product(operation, op, tensors);
+}
+
+/// Whether a backend has refused a collective that it does not offer. Nothing was launched then.
+bool is_unsupported(const c10::Error& error) {
+  return std::string(error.what_without_backtrace()).find("does not support") != std::string::npos;
+}
+
+}  // namespace
 
 CheckedBackend::CheckedBackend(RankInfo info, std::shared_ptr<CollectiveOrder> order)
     : Backend(info.rank, info.size),
@@ -124,9 +140,7 @@ void CheckedBackend::check_tensors(const char* operation, const std::vector<at::
 c10::intrusive_ptr<c10d::Work> CheckedBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                          const c10d::AllreduceOptions& options) {
   const std::string operation = std::string("all_reduce ") + name_of(options.reduceOp);
-  check_mean(options.reduceOp, tensors);
-  check_extreme(options.reduceOp, tensors);
-  check_product(options.reduceOp, tensors);
+  check_reduction("all_reduce", options.reduceOp, tensors);
   check_tensors("all_reduce", tensors);
   const auto packed = std::make_shared<PackedTensors>(tensors);
   return launch({c10d::OpType::ALLREDUCE, describe(operation, tensors),
@@ -190,7 +204,7 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::allgather(std::vector<std::vector
 /// The inner backend writes to `output` itself, without a copy for each rank.
 c10::intrusive_ptr<c10d::Work> CheckedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                                const c10d::AllgatherOptions& options) {
-  const auto parts = gathered_parts(output, input, getSize());
+  const auto parts = equal_parts("all_gather", output, input, getSize());
   check_tensors("all_gather", {input, output});
   const at::Tensor sent = row_major_elements(input);
   const at::Tensor received = row_major_elements(output);
@@ -202,6 +216,79 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::_allgather_base(at::Tensor& outpu
                    return Works{inner._allgather_base(to, from, options)};
                  },
                  [] {}});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                              std::vector<std::vector<at::Tensor>>& inputs,
+                                                              const c10d::ReduceScatterOptions& options) {
+  check_reduce_scatter(outputs, inputs, getRank(), getSize());
+  check_reduction("reduce_scatter", options.reduceOp, inputs[0]);
+  check_tensors("reduce_scatter", inputs[0]);
+  check_tensors("reduce_scatter", outputs);
+  const at::Tensor result = outputs[0];
+  // Each rank receives as many elements as the one with the most.
+  const int64_t pairs = result.is_complex() ? 2 : 1;
+  int64_t most = 0;
+  for (const auto& input : inputs[0]) most = std::max(most, pairs * input.numel());
+  const at::Tensor sent = joined_parts(inputs[0], most);
+  const bool is_direct = pairs * result.numel() == most && result.is_contiguous();
+  const at::Tensor received = is_direct ? row_major_elements(result) : at::empty({most}, sent.options());
+  const auto whole = std::make_shared<at::Tensor>();  // what a backend without reduce-scatters sums
+  return launch({c10d::OpType::REDUCE_SCATTER,
+                 describe_parts(std::string("reduce_scatter ") + name_of(options.reduceOp), inputs[0]),
+                 [sent, received, options, most, whole](c10d::Backend& inner) {
+                   if (most == 0) return Works{};
+                   try {
+                     at::Tensor to = received;
+                     at::Tensor from = sent;
+                     return Works{inner._reduce_scatter_base(to, from, options)};
+                   } catch (const c10::Error& error) {
+                     if (!is_unsupported(error)) throw;
+                   }
+                   *whole = sent.clone();
+                   c10d::AllreduceOptions all;
+                   all.reduceOp = options.reduceOp;
+                   std::vector<at::Tensor> one{*whole};
+                   return Works{inner.allreduce(one, all)};
+                 },
+                 [received, result, is_direct, whole, begin = getRank() * most, most] {
+                   const at::NoGradGuard no_grad;
+                   if (whole->defined()) received.copy_(whole->narrow(0, begin, most));
+                   if (!is_direct) copy_elements(received, 0, result);
+                 }});
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  std::vector<std::vector<at::Tensor>> inputs{equal_parts("reduce_scatter", input, output, getSize())};
+  std::vector<at::Tensor> outputs{output};
+  return reduce_scatter(outputs, inputs, options);
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::alltoall(std::vector<at::Tensor>& outputs,
+                                                        std::vector<at::Tensor>& inputs,
+                                                        const c10d::AllToAllOptions& options) {
+  check_all_to_all(outputs, inputs, getRank(), getSize());
+  check_tensors("all_to_all", inputs);
+  check_tensors("all_to_all", outputs);
+  std::vector<at::Tensor> sent;
+  std::vector<at::Tensor> received;
+  for (const auto& input : inputs) sent.push_back(row_major_elements(input));
+  for (const auto& output : outputs) {
+    received.push_back(output.is_contiguous() ? row_major_elements(output)
+                                              : at::empty_like(row_major_elements(output)));
+  }
+  return launch({c10d::OpType::ALLTOALL, c10::str("all_to_all ", c10::toString(inputs[0].scalar_type())),
+                 [sent, received, options](c10d::Backend& inner) {
+                   auto to = received;
+                   auto from = sent;
+                   return Works{inner.alltoall(to, from, options)};
+                 },
+                 [received, results = outputs] {
+                   for (size_t rank = 0; rank < results.size(); ++rank) {
+                     if (!results[rank].is_contiguous()) copy_elements(received[rank], 0, results[rank]);
+                   }
+                 }});
 }
 
 }  // namespace lockstep

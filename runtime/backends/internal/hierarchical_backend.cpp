@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/backends/internal/hierarchical_scatter.h"
 #include "lockstep/runtime/backends/internal/hierarchical_sum.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/byte_layout.h"
@@ -137,19 +138,30 @@ Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
 HierarchicalBackend::HierarchicalBackend(std::shared_ptr<ReplicaRendezvous> rendezvous, int local,
                                          std::shared_ptr<const WorkerLayout> layout,
                                          std::shared_ptr<WorkerChannel> channel,
+                                         std::shared_ptr<AwayMessages> messages,
                                          std::shared_ptr<DeviceStreams> streams,
                                          std::shared_ptr<GradientCompression> compression)
     : RendezvousBackend({layout->first_local() + local, layout->num_replicas()}, local,
                         std::move(rendezvous)),
       layout_(std::move(layout)),
       channel_(std::move(channel)),
+      messages_(std::move(messages)),
       streams_(std::move(streams)),
       compression_(std::move(compression)) {}
 
-void HierarchicalBackend::check_reduction(const c10d::ReduceOp& op,
+void HierarchicalBackend::check_reduction(const char* operation, const c10d::ReduceOp& op,
                                           const std::vector<at::Tensor>& tensors) const {
-  RendezvousBackend::check_reduction(op, tensors);
-  check_product(op, tensors);
+  RendezvousBackend::check_reduction(operation, op, tensors);
+  check_product(operation, op, tensors);
+}
+
+void HierarchicalBackend::send_away(const Route& route, const std::string& description,
+                                    const at::Tensor& value) {
+  messages_->send(route, description, value);
+}
+
+void HierarchicalBackend::fetch_from_away(const Route& route) {
+  while (!mailbox().has(route)) messages_->fetch(route.from, route.to, mailbox());
 }
 
 ReplicaRendezvous::MakeWork HierarchicalBackend::reduction(c10d::ReduceOp::RedOpType op,
@@ -174,6 +186,21 @@ ReplicaRendezvous::MakeWork HierarchicalBackend::gathering(std::string descripti
   return over_workers(std::move(description), stages, channel_, streams_);
 }
 
+ReplicaRendezvous::MakeWork HierarchicalBackend::scattering(c10d::ReduceOp::RedOpType op,
+                                                            std::string description) {
+  const auto stages = [op, layout = layout_](const Arrivals& arrivals) {
+    return scatter_stages(arrivals, op, *layout);
+  };
+  return over_workers(std::move(description), stages, channel_, streams_);
+}
+
+ReplicaRendezvous::MakeWork HierarchicalBackend::exchanging(std::string description) {
+  const auto stages = [layout = layout_](const Arrivals& arrivals) {
+    return exchange_stages(arrivals, layout);
+  };
+  return over_workers(std::move(description), stages, channel_, streams_);
+}
+
 ReplicaRendezvous::MakeWork HierarchicalBackend::meeting(std::string description) {
   return over_workers(
       std::move(description), [](const Arrivals&) { return Stages{}; }, channel_, streams_);
@@ -183,10 +210,12 @@ HierarchicalChannel::HierarchicalChannel(std::shared_ptr<const WorkerLayout> lay
                                          std::shared_ptr<WorkerChannel> channel,
                                          std::chrono::milliseconds timeout,
                                          const std::shared_ptr<GradientCompression>& compression)
-    : RendezvousChannel(layout->num_local(), timeout, layout->first_local()), channel_(std::move(channel)) {
+    : RendezvousChannel(layout->num_local(), timeout, layout->first_local()),
+      channel_(std::move(channel)),
+      messages_(std::make_shared<AwayMessages>(layout, channel_)) {
   for (int local = 0; local < layout->num_local(); ++local) {
     backends_.push_back(c10::make_intrusive<HierarchicalBackend>(rendezvous(), local, layout, channel_,
-                                                                 streams(), compression));
+                                                                 messages_, streams(), compression));
   }
 }
 
@@ -196,12 +225,20 @@ void HierarchicalChannel::check_usable() const {
 
 void HierarchicalChannel::enter() {
   channel_->begin_run(rendezvous()->next_sequence());
+  messages_->begin_run();
   RendezvousChannel::enter();
+}
+
+void HierarchicalChannel::check_complete() {
+  RendezvousChannel::check_complete();
+  messages_->drain();
 }
 
 void HierarchicalChannel::release(const std::string& reason) {
   RendezvousChannel::release(reason);
-  channel_->fail(std::make_exception_ptr(CollectiveAborted(reason)));
+  const auto error = std::make_exception_ptr(CollectiveAborted(reason));
+  channel_->fail(error);
+  messages_->fail(error);
 }
 
 }  // namespace lockstep

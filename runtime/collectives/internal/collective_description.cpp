@@ -2,16 +2,19 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
 namespace {
 
-void refuse_complex(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors, const char* why) {
+void refuse_complex(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors,
+                    const char* why) {
   for (const auto& tensor : tensors) {
     if (!tensor.is_complex()) continue;
-    throw InvalidArgument(c10::str("[all_reduce] expected real tensors for a ", name_of(op), ", but got ",
-                                   c10::toString(tensor.scalar_type()), why));
+    throw InvalidArgument(c10::str("[", operation, "] expected real tensors for a ", name_of(op),
+                                   ", but got ", c10::toString(tensor.scalar_type()), why));
   }
 }
 
@@ -33,6 +36,18 @@ std::string describe(const std::string& operation, const std::vector<at::Tensor>
   return text;
 }
 
+std::string describe_parts(const std::string& operation, const std::vector<at::Tensor>& parts) {
+  const bool are_alike = std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+    return part.scalar_type() == parts[0].scalar_type() && part.sizes() == parts[0].sizes();
+  });
+  return are_alike && parts.size() > 1 ? describe(operation + " for each replica", {parts[0]})
+                                       : describe(operation, parts);
+}
+
+c10d::ReduceOp reduction_of(ReduceOp op) {
+  return op == ReduceOp::kMean ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+}
+
 const char* name_of(const c10d::ReduceOp& op) {
   switch (op) {
     case c10d::ReduceOp::SUM:
@@ -50,24 +65,25 @@ const char* name_of(const c10d::ReduceOp& op) {
   }
 }
 
-void check_mean(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+void check_mean(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
   if (op != c10d::ReduceOp::AVG) return;
   for (const auto& tensor : tensors) {
     if (!tensor.is_floating_point() && !tensor.is_complex()) {
-      throw InvalidArgument(c10::str("[all_reduce] expected a floating-point tensor for a mean, but got ",
+      throw InvalidArgument(c10::str("[", operation,
+                                     "] expected a floating-point tensor for a mean, but got ",
                                      c10::toString(tensor.scalar_type())));
     }
   }
 }
 
-void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+void check_extreme(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
   if (op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX)
-    refuse_complex(op, tensors, ", which has no order");
+    refuse_complex(operation, op, tensors, ", which has no order");
 }
 
-void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
+void check_product(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors) {
   if (op == c10d::ReduceOp::PRODUCT)
-    refuse_complex(op, tensors, ", whose product is not made here: gather the values instead");
+    refuse_complex(operation, op, tensors, ", whose product is not made here: gather the values instead");
 }
 
 void check_source(int64_t source, int size) {
@@ -85,6 +101,39 @@ void check_all_gather(const std::vector<std::vector<at::Tensor>>& outputs,
   if (inputs[0].sizes() != own.sizes() || inputs[0].scalar_type() != own.scalar_type()) {
     throw InvalidArgument(c10::str("[all_gather] expected an input like output ", rank, " of replica ", rank,
                                    "'s list:", describe("", {own}), ", but got", describe("", {inputs[0]})));
+  }
+}
+
+void check_reduce_scatter(const std::vector<at::Tensor>& outputs,
+                          const std::vector<std::vector<at::Tensor>>& inputs, int rank, int size) {
+  if (outputs.size() != 1 || inputs.size() != 1 || inputs[0].size() != static_cast<size_t>(size))
+    throw InvalidArgument(c10::str("[reduce_scatter] expected one output and ", size, " inputs"));
+  const at::Tensor& own = inputs[0][static_cast<size_t>(rank)];
+  if (outputs[0].sizes() != own.sizes() || outputs[0].scalar_type() != own.scalar_type()) {
+    throw InvalidArgument(c10::str("[reduce_scatter] expected an output like input ", rank, " of replica ",
+                                   rank, "'s list:", describe("", {own}), ", but got",
+                                   describe("", {outputs[0]})));
+  }
+}
+
+void check_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, int rank,
+                      int size) {
+  if (outputs.size() != static_cast<size_t>(size) || inputs.size() != static_cast<size_t>(size)) {
+    throw InvalidArgument(c10::str("[all_to_all] expected a tensor for each of ", size, " replicas, but got ",
+                                   inputs.size(), " inputs and ", outputs.size(), " outputs"));
+  }
+  const auto dtype = inputs[0].scalar_type();
+  for (const auto& tensors : {inputs, outputs}) {
+    for (const auto& tensor : tensors) {
+      if (tensor.scalar_type() == dtype) continue;
+      throw InvalidArgument(c10::str("[all_to_all] expected tensors of one dtype, but got ",
+                                     c10::toString(dtype), " and ", c10::toString(tensor.scalar_type())));
+    }
+  }
+  const auto own = static_cast<size_t>(rank);
+  if (outputs[own].sizes() != inputs[own].sizes()) {
+    throw InvalidArgument(c10::str("[all_to_all] expected replica ", rank, "'s own output like its input:",
+                                   describe("", {inputs[own]}), ", but got", describe("", {outputs[own]})));
   }
 }
 

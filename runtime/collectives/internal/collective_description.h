@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/collectives/reduce_op.h"
+
 namespace lockstep {
 
 // Descriptions of collectives, the checks that all backends share, and the messages for calls that do not
@@ -16,23 +18,37 @@ namespace lockstep {
 /// Returns the operation with the dtypes and shapes of its tensors. Ranks whose descriptions differ have
 /// called different collectives.
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors);
+/// The same for the parts that an operation deals with, one for each rank. Parts that are all alike are told
+/// once.
+std::string describe_parts(const std::string& operation, const std::vector<at::Tensor>& parts);
+/// Returns the backends' name of a reduction.
+c10d::ReduceOp reduction_of(ReduceOp op);
 /// Returns the operation's name, such as `sum`. Throws InvalidArgument unless it is a sum, mean, product,
 /// minimum or maximum.
 const char* name_of(const c10d::ReduceOp& op);
 
+// These begin their errors with `operation`.
 /// Throws InvalidArgument for a mean of integers, which would be truncated.
-void check_mean(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
+void check_mean(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 /// Throws InvalidArgument for a minimum or maximum of complex numbers, which have no order.
-void check_extreme(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
+void check_extreme(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 /// Throws InvalidArgument for a product of complex numbers, which backends that treat them as pairs of real
 /// numbers cannot compute.
-void check_product(const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
+void check_product(const char* operation, const c10d::ReduceOp& op, const std::vector<at::Tensor>& tensors);
 /// Throws InvalidArgument if `source` is not a rank.
 void check_source(int64_t source, int size);
 /// Throws InvalidArgument if `outputs` is not one list with one output per rank, or if this rank's output
 /// differs from its input in shape or dtype.
 void check_all_gather(const std::vector<std::vector<at::Tensor>>& outputs,
                       const std::vector<at::Tensor>& inputs, int rank, int size);
+/// Throws InvalidArgument if `outputs` is not one tensor, `inputs` is not one list with one input per rank,
+/// or the output differs from this rank's input in shape or dtype.
+void check_reduce_scatter(const std::vector<at::Tensor>& outputs,
+                          const std::vector<std::vector<at::Tensor>>& inputs, int rank, int size);
+/// Throws InvalidArgument if there is not one output and one input per rank, all of one dtype, or if this
+/// rank's own two differ in shape.
+void check_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, int rank,
+                      int size);
 
 /// A collective as the ranks see it: its position in the order, and what the first rank to arrive called.
 struct CollectiveCall {

@@ -35,11 +35,13 @@ void check_own_memory(const std::vector<ReplicaRendezvous::Arrival>& arrivals, s
   const auto first = static_cast<size_t>(first_replica);
   for (size_t b = 1; b < arrivals.size(); ++b) {
     for (size_t a = 0; a < b; ++a) {
-      if (arrivals[a].outputs[index].const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
+      const at::Tensor& output = arrivals[a].outputs[index];
+      if (output.numel() == 0 || output.const_data_ptr() != arrivals[b].outputs[index].const_data_ptr())
         continue;
-      throw InvalidArgument(
-          c10::str("[all_reduce] expected a tensor of its own from each replica, but replicas ", first + a,
-                   " and ", first + b, " gave the same memory (", arrivals[b].description, ")"));
+      const std::string& call = arrivals[b].description;
+      throw InvalidArgument(c10::str("[", call.substr(0, call.find(' ')),
+                                     "] expected a tensor of its own from each replica, but replicas ",
+                                     first + a, " and ", first + b, " gave the same memory (", call, ")"));
     }
   }
 }

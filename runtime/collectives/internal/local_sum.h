@@ -21,7 +21,7 @@ at::ScalarType summable_dtype(at::ScalarType dtype);
 /// Accumulates `value` into `into` by `op` (a mean is accumulated as a sum), on the device of `into`.
 void accumulate(c10d::ReduceOp::RedOpType op, at::Tensor& into, const at::Tensor& value);
 
-/// Throws InvalidArgument if two replicas pass the same memory as tensor number `index`: an in-place sum
+/// Throws InvalidArgument if two replicas pass the same memory as output number `index`: an in-place sum
 /// would count it more than once. `first_replica` is the number of the first arrival's replica.
 void check_own_memory(const std::vector<ReplicaRendezvous::Arrival>& arrivals, size_t index,
                       int first_replica);

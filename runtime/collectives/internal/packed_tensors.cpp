@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
@@ -32,16 +33,38 @@ void copy_elements(const at::Tensor& flat, int64_t begin, const at::Tensor& tens
   }
 }
 
-std::vector<at::Tensor> gathered_parts(const at::Tensor& output, const at::Tensor& input, int size) {
-  if (!output.is_contiguous() || output.scalar_type() != input.scalar_type() ||
-      output.numel() != size * input.numel()) {
-    throw InvalidArgument(c10::str("[all_gather] expected a contiguous output for ", size, " times",
-                                   describe("", {input}), ", but got", describe("", {output})));
+std::vector<at::Tensor> equal_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
+                                    int size) {
+  if (!whole.is_contiguous() || whole.scalar_type() != part.scalar_type() ||
+      whole.numel() != size * part.numel()) {
+    throw InvalidArgument(c10::str("[", operation, "] expected a contiguous tensor of ", size, " times",
+                                   describe("", {part}), ", but got", describe("", {whole})));
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  std::vector<int64_t> sizes = input.sizes().vec();
+  std::vector<int64_t> sizes = part.sizes().vec();
   sizes.insert(sizes.begin(), size);
-  return output.view(sizes).unbind(0);
+  return whole.view(sizes).unbind(0);
+}
+
+at::Tensor joined_parts(const std::vector<at::Tensor>& parts, int64_t most) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  std::vector<at::Tensor> flat;
+  for (const auto& part : parts) flat.push_back(row_major_elements(part));
+  const auto size = static_cast<int64_t>(flat.size());
+  const auto follows = [&](int64_t i) {
+    const at::Tensor& part = flat[static_cast<size_t>(i)];
+    return part.numel() == most && part.is_alias_of(flat[0]) &&
+           part.storage_offset() == flat[0].storage_offset() + i * most;
+  };
+  bool are_adjacent = true;
+  for (int64_t i = 0; i < size; ++i) are_adjacent = are_adjacent && follows(i);
+  if (are_adjacent) return flat[0].as_strided({size * most}, {1});
+  const at::Tensor joined = at::empty({size, most}, flat[0].options());
+  for (int64_t i = 0; i < size; ++i) {
+    const at::Tensor& part = flat[static_cast<size_t>(i)];
+    joined[i].narrow(0, 0, part.numel()).copy_(part);
+  }
+  return joined.view({-1});
 }
 
 PackedTensors::PackedTensors(const std::vector<at::Tensor>& tensors) {

@@ -39,8 +39,13 @@ class PackedTensors {
 at::Tensor row_major_elements(const at::Tensor& tensor);
 /// Inverse of row_major_elements(): copies the elements of `flat` from `begin` on into `tensor`.
 void copy_elements(const at::Tensor& flat, int64_t begin, const at::Tensor& tensor);
-/// Returns the parts of `output` into which `size` ranks' tensors like `input` are gathered: views, without
-/// history. Throws InvalidArgument if `output` is not contiguous, or differs in dtype or number of elements.
-std::vector<at::Tensor> gathered_parts(const at::Tensor& output, const at::Tensor& input, int size);
+/// Returns the parts of `whole` that belong to `size` ranks, each of the shape of `part`: views, without
+/// history. Throws InvalidArgument, which begins with `operation`, if `whole` is not contiguous, or differs
+/// in dtype or number of elements.
+std::vector<at::Tensor> equal_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
+                                    int size);
+/// Returns the elements of all `parts`, as row_major_elements() does, each part filled up to `most` elements:
+/// a view if the parts lie one after another in memory, otherwise a copy. Complex elements count as two.
+at::Tensor joined_parts(const std::vector<at::Tensor>& parts, int64_t most);
 
 }  // namespace lockstep
