@@ -46,8 +46,10 @@ class GradientBuckets {
   const at::Tensor& slot(size_t parameter) const { return slots_[parameter].view; }
   /// Returns true if `gradient` is stored in the parameter's bucket.
   bool holds(size_t parameter, const at::Tensor& gradient) const {
+    // is_alias_of() would look at the data, which a pending gradient refuses.
+    const auto storage_of = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
     return gradient.defined() && gradient.layout() == at::kStrided &&
-           gradient.is_alias_of(slots_[parameter].view);
+           storage_of(gradient) == storage_of(slots_[parameter].view);
   }
 
  private:

@@ -9,6 +9,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
+#include "lockstep/runtime/gradients/pending_gradient.h"
 
 namespace lockstep {
 
@@ -30,6 +31,11 @@ void GradientReducer::lay_out() {
   buckets_.lay_out(parameters_, order_.current(), options_.buckets, options_.slot_alignment,
                    channel_.wire_dtype);
   all_reduce_.begin_step();
+  pending_.clear();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    pending_.push_back(buckets_.has_slot(i) ? pending_gradient(parameters_[i], options_.name_of(i))
+                                            : at::Tensor());
+  }
   hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
 }
 
@@ -95,7 +101,8 @@ void GradientReducer::on_gradient(size_t index) {
   statistics_.launched_in_backward += all_reduce_.launch_full();
 }
 
-/// Makes grad() the parameter's slot in its bucket, on GPUs once the bucket is filled.
+/// Copies the gradient into the parameter's slot in its bucket, on GPUs once the bucket is filled. What the
+/// parameter has meanwhile cannot be used.
 void GradientReducer::take_in(size_t index) {
   const at::Tensor& gradient = parameters_[index].grad();
   old_sums_.forget(index);
@@ -115,31 +122,23 @@ void GradientReducer::take_in(size_t index) {
     } else {
       const at::NoGradGuard no_grad;
       slot.copy_(gradient);  // while it is in the cache
-      parameters_[index].mutable_grad() = slot;
     }
   }
-  all_reduce_.arrive(index, parameters_[index].grad());
+  parameters_[index].mutable_grad() = pending_[index];
+  all_reduce_.arrive(index, pending_[index]);
 }
 
 void GradientReducer::fill(size_t bucket) {
   std::vector<at::Tensor> slots;
   std::vector<at::Tensor> gradients;
-  std::vector<size_t> filled;
   for (const size_t i : buckets_.members(bucket)) {
     if (!outside_[i].defined()) continue;
     slots.push_back(buckets_.slot(i));
-    gradients.push_back(std::move(outside_[i]));
-    filled.push_back(i);
+    gradients.push_back(std::exchange(outside_[i], {}));
   }
-  if (filled.empty()) return;
+  if (gradients.empty()) return;
   const at::NoGradGuard no_grad;
   at::_foreach_copy_(slots, gradients);
-  for (size_t k = 0; k < filled.size(); ++k) {
-    const size_t i = filled[k];
-    // One that was zeroed or replaced meanwhile stays: finish() refuses it.
-    if (parameters_[i].grad().is_same(gradients[k])) parameters_[i].mutable_grad() = slots[k];
-    all_reduce_.arrive(i, slots[k]);
-  }
 }
 
 void GradientReducer::begin_step() {

@@ -23,10 +23,11 @@ namespace lockstep {
 /// Sums one optimizer's gradients over the replicas while backward is still running. Each replica has one;
 /// all must hold the same parameters in the same order. Use it from its replica's thread only.
 ///
-/// Hooks on the gradient accumulators copy each finished gradient into its slot of a flat bucket, which then
-/// becomes `grad()`. On GPUs all gradients of a bucket are copied at once, when it is full. Full buckets are
-/// launched in order, and finish() waits for the sums. While gradients are held back
-/// (ReplicaContext::accumulate()), nothing is copied or launched.
+/// Hooks on the gradient accumulators copy each finished gradient into its slot of a flat bucket. On GPUs all
+/// gradients of a bucket are copied at once, when it is full. Full buckets are launched in order. Meanwhile
+/// `grad()` is a pending_gradient(), which throws if it is used. finish() waits for the sums, and makes
+/// `grad()` the slot. While gradients are held back (ReplicaContext::accumulate()), nothing is copied or
+/// launched.
 class GradientReducer {
  public:
   struct Options {
@@ -122,6 +123,7 @@ class GradientReducer {
   BucketOrder order_;
   GradientBuckets buckets_;
   BucketedAllReduce all_reduce_;
+  std::vector<at::Tensor> pending_;  // for each parameter: its grad() until the sum is there
   std::vector<at::Tensor> outside_;  // for each parameter: a gradient that fill() has yet to copy
   SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;

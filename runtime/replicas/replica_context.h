@@ -213,9 +213,14 @@ class ReplicaContext {
   }
   /// Only waits for the sums, so that you can look at them or change them. A collective.
   ///
+  /// With several replicas, gradients cannot be used between backward and this call, or apply_gradients():
+  /// they are being summed. Whatever reads or changes one meanwhile, such as
+  /// torch::nn::utils::clip_grad_norm_() or the optimizer's step(), throws an error that names the parameter,
+  /// which run() throws as InvalidArgument.
+  ///
   /// Throws InvalidArgument if scope() did not make the optimizer, or if its parameters have changed since.
   /// With several replicas it also throws InvalidArgument, naming the parameter, if its gradient still holds
-  /// the last step's sum (zero_grad() was not called), was changed, or zeroed on its own, while it was being
+  /// the last step's sum (zero_grad() was not called), was replaced, or zeroed on its own, while it was being
   /// summed, is dense on one replica and sparse on another, or changed its shape or dtype within the step,
   /// and if the parameter began to require a gradient within the run.
   ///

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/gradients/gradient_reducer.h"
+#include "lockstep/runtime/gradients/pending_gradient.h"
 #include "lockstep/tests/support/replica_group.h"
 
 namespace lockstep {
@@ -56,10 +57,23 @@ class Reducers {
   }
 
   /// The first error that is not a consequence of another replica's.
+  static std::exception_ptr as_the_strategies_tell_it(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::Error& caught) {
+      try {
+        rethrow_pending(caught.what_without_backtrace());
+      } catch (...) {
+        return std::current_exception();
+      }
+    } catch (...) {  // as it is
+    }
+    return error;
+  }
   std::string cause_of(const std::function<void(int)>& function) {
     for (const auto& error : errors_of(function)) {
       if (message_of<CollectiveAborted>(error) == "another replica failed") continue;
-      if (error) return message_of<InvalidArgument>(error);
+      if (error) return message_of<InvalidArgument>(as_the_strategies_tell_it(error));
     }
     return "no error";
   }

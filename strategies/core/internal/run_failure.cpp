@@ -4,6 +4,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
+#include "lockstep/runtime/gradients/pending_gradient.h"
 
 namespace lockstep {
 namespace {
@@ -77,6 +78,7 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
     if (replica_ < 0) std::rethrow_exception(error_);
     rethrow_from_device(error_, {strategy, first_replica_ + replica_, devices[replica]});
   } catch (const c10::Error& error) {
+    rethrow_pending(error.what_without_backtrace());
     if (replica_ < 0 || !sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
     throw std::runtime_error(
         c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (", devices[replica].str(),

@@ -93,10 +93,11 @@ inline void expect_gradients_of_differences(const BackendPointer& backend, const
         if (rank == backend->getRank()) moved.view({-1})[i] += side == 0 ? -kStep : kStep;
         losses[side] = all_reduce(backend, ReduceOp::kSum, {loss_of(moved)})[0].item<double>();
       }
-      if (rank == backend->getRank())
+      if (rank == backend->getRank()) {
         EXPECT_NEAR(gradient[i].item<double>(), (losses[1] - losses[0]) / (2 * kStep),
                     1e-8 * std::max(100.0, std::abs(losses[1])))
             << "element " << i;
+      }
     }
   }
 }

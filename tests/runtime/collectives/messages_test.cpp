@@ -65,7 +65,9 @@ TEST_P(Messages, BetweenTwoReplicasLeaveTheOthersAlone) {
     const int last = num_ranks() - 1;
     for (int i = 0; i < 20; ++i) {
       if (rank == 0) send(backend, torch::full({5}, i, at::kLong), last);
-      if (rank == last) EXPECT_TRUE(receive(backend, 0, {5}, at::kLong).eq(i).all().item<bool>());
+      if (rank == last) {
+        EXPECT_TRUE(receive(backend, 0, {5}, at::kLong).eq(i).all().item<bool>());
+      }
     }
     EXPECT_EQ(all_reduce(backend, ReduceOp::kSum, {torch::ones({1})})[0].item<float>(), num_ranks());
   });
@@ -91,7 +93,9 @@ TEST_P(Messages, BringGradientsBackThroughAChainOfReplicas) {
     } else {
       send(backend, output, rank + 1).backward();
     }
-    if (is_first) EXPECT_TRUE(torch::allclose(input.grad(), start.grad(), 1e-12));
+    if (is_first) {
+      EXPECT_TRUE(torch::allclose(input.grad(), start.grad(), 1e-12));
+    }
   });
 }
 

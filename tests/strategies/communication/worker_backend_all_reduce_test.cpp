@@ -81,6 +81,13 @@ TEST_F(WorkersOverABackend, CollectivesReachAllReplicasOfAllWorkers) {
         const auto value = own.clone();
         replica.broadcast_(value, 2);
         EXPECT_EQ(value[1].item<double>(), 2);
+        EXPECT_EQ(replica.reduce_scatter(ReduceOp::kSum, own.repeat({3})).sum().item<double>(), 6);
+        const auto moved = replica.all_to_all(torch::full({3}, replica.replica_id()));
+        EXPECT_TRUE(torch::equal(moved, torch::tensor({0, 1, 2})));
+        if (replica.replica_id() == 0) replica.send(own + 7, 2);
+        if (replica.replica_id() == 2) {
+          EXPECT_EQ(replica.receive(0, {2}, torch::kDouble)[1].item<double>(), 7);
+        }
       });
     }
     const auto ids = strategy.run([](ReplicaContext& replica) { return replica.replica_id(); });
