@@ -54,6 +54,7 @@ struct Part {
   std::string what;
   at::Tensor input;
   std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> inputs = {};  // of an all-to-all
 };
 
 /// Computes the results once the parts of all ranks are there.
@@ -165,6 +166,12 @@ void reduce_scatter(const std::vector<Part>& parts, bool is_mean) {
   for (size_t rank = 0; rank < parts.size(); ++rank) parts[rank].outputs[0].copy_(shares[rank]);
 }
 
+void all_to_all(const std::vector<Part>& parts) {
+  for (size_t to = 0; to < parts.size(); ++to) {
+    for (size_t from = 0; from < parts.size(); ++from) parts[to].outputs[from].copy_(parts[from].inputs[to]);
+  }
+}
+
 void broadcast(const std::vector<Part>& parts, size_t root) {
   for (const auto& part : parts) part.outputs[0].copy_(parts[root].input);
 }
@@ -251,7 +258,13 @@ class Nccl final : public c10d::Backend {
             "input tensor must be the same size as output size times world size");
     const bool is_mean = op == c10d::ReduceOp::AVG;
     return launch(c10d::OpType::_REDUCE_SCATTER_BASE, is_mean ? "scattered mean" : "scattered sum", input,
-                  {output}, [is_mean](const auto& parts) { reduce_scatter(parts, is_mean); });
+                  {output}, [is_mean](const auto& parts) { fake_gpu::reduce_scatter(parts, is_mean); });
+  }
+
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions&) override {
+    return launch(c10d::OpType::ALLTOALL, "all_to_all", at::empty({1}, inputs[0].options()), outputs,
+                  &all_to_all, inputs);
   }
 
   /// Like NCCL's, releases the kernels at once, and returns when no graph holds any of them.
@@ -283,8 +296,11 @@ class Nccl final : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, const std::string& what, const at::Tensor& input,
-                                        const std::vector<at::Tensor>& outputs, Kernel kernel) {
+                                        const std::vector<at::Tensor>& outputs, Kernel kernel,
+                                        const std::vector<at::Tensor>& inputs = {}) {
     std::vector<at::Tensor> all = outputs;
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    if (!inputs.empty()) std::erase_if(all, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
     all.push_back(input);
     for (const auto& tensor : all) {
       require(tensor.device() == device_, "a tensor on another device");
@@ -303,8 +319,12 @@ class Nccl final : public c10d::Backend {
               host_view(input),
               {}};
     for (const auto& output : outputs) {
-      work.writes.push_back(range_of(output));
+      if (output.numel() > 0) work.writes.push_back(range_of(output));
       part.outputs.push_back(host_view(output));
+    }
+    for (const auto& sent : inputs) {
+      if (sent.numel() > 0) work.reads.push_back(range_of(sent));
+      part.inputs.push_back(host_view(sent));
     }
     const auto compute = [communicator, rank = getRank(), part, kernel = std::move(kernel)] {
       ++num_collectives;

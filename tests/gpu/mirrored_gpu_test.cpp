@@ -40,6 +40,49 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"GpuAndCpu", {"gpu:0", "cpu:0"}}, Placement{"CpuAndGpu", {"cpu:0", "gpu:0"}}),
     [](const auto& info) { return info.param.name; });
 
+// The values are whole numbers, so the order of sums does not matter.
+TEST_P(MirroredGpu, CollectivesAndTheirGradientsAreThoseOfTheCpu) {
+  const Placement& placement = GetParam();
+  LOCKSTEP_NEEDS_GPUS(placement.devices.size() > 1 && placement.devices[1] != "cpu:0" ? 2 : 1);
+  forget_races();
+  const auto collectives = [](ReplicaContext& replica) {
+    const int ranks = replica.num_replicas();
+    const int own = replica.replica_id();
+    const auto numbers = [&](int64_t rows) {
+      return (torch::arange(rows * 3, torch::kDouble) + 10 * own).view({rows, 3}).to(replica.device());
+    };
+    auto value = numbers(2 * ranks + 1).requires_grad_();
+    auto loss = replica.reduce_scatter(ReduceOp::kSum, value).pow(2).sum();
+    loss = loss + replica.all_gather(value * (own + 1)).pow(2).sum();
+    std::vector<torch::Tensor> rows;
+    for (int to = 0; to < ranks; ++to) rows.push_back(value.narrow(0, to, (own + to) % 2));
+    for (const auto& part : replica.all_to_all(rows)) loss = loss + part.sum() * (own + 2);
+    std::vector<torch::Tensor> results{replica.all_to_all(numbers(ranks), 0, 1)};
+    if (ranks > 1) {
+      loss = loss + replica.send(value * 3, (own + 1) % ranks);
+      const auto got = replica.receive((own + ranks - 1) % ranks, value.sizes(),
+                                       torch::TensorOptions(torch::kDouble).requires_grad(true));
+      loss = loss + (got * (own + 1)).sum();
+    }
+    loss.backward();
+    results.push_back(value.grad());
+    results.push_back(loss.detach());
+    for (auto& result : results) result = result.cpu();
+    return results;
+  };
+  MirroredStrategy strategy(placement.devices, {.cross_device_ops = ops_named(placement.ops),
+                                                .replicas_per_device = placement.replicas_per_device});
+  MirroredStrategy on_cpus(cpu_devices(strategy.num_replicas_in_sync()));
+  const auto given = strategy.run(collectives).local_values();
+  const auto expected = on_cpus.run(collectives).local_values();
+  for (size_t replica = 0; replica < given.size(); ++replica) {
+    for (size_t i = 0; i < given[replica].size(); ++i)
+      EXPECT_TRUE(torch::equal(given[replica][i], expected[replica][i]))
+          << "result " << i << " of " << replica;
+  }
+  expect_no_races();
+}
+
 TEST_P(MirroredGpu, EqualsLibTorchAloneOnTheCpu) {
   const Placement& placement = GetParam();
   LOCKSTEP_NEEDS_GPUS(placement.devices.size() > 1 && placement.devices[1] != "cpu:0" ? 2 : 1);

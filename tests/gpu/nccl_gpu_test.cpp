@@ -32,7 +32,8 @@ class NcclGpu : public testing::Test {
   static torch::Tensor by_all_collectives(ReplicaContext& replica, const torch::Tensor& value) {
     const auto sum = replica.all_reduce(ReduceOp::kSum, value + value);
     const auto mean = replica.all_reduce(ReduceOp::kMean, sum * 3);
-    const auto all = replica.all_gather(mean - sum);
+    const auto part = replica.reduce_scatter(ReduceOp::kSum, mean - sum);
+    const auto all = replica.all_gather(replica.all_to_all(part));
     replica.broadcast_(all, 0);
     // Several tensors, one of them not contiguous, are packed.
     const auto matrix = torch::stack({all, all}).t();

@@ -237,6 +237,19 @@ TEST_P(Messages, OfAnEarlierRunAreMismatchesBetweenWorkers) {
             1);
 }
 
+TEST_P(Messages, AWorkerThatFailsInsteadOfSendingIsNamed) {
+  if (is_one_process()) GTEST_SKIP() << "there are no other workers";
+  const int last = num_ranks() - 1;
+  const auto errors = errors_of([&](int rank, const BackendPointer& backend) {
+    if (rank == 0) receive(backend, last, {4}, at::kFloat);
+    if (rank == last) throw std::domain_error("planted");
+  });
+  const std::string failed = "worker " + std::to_string(GetParam().size() - 1);
+  EXPECT_GE(count_errors<PeerLost>(errors, failed), 1);
+  EXPECT_GE(count_errors<PeerLost>(errors, "planted"), 1);
+  EXPECT_EQ(count_errors<std::domain_error>(errors, "planted"), 1);
+}
+
 TEST(MessageTimeouts, NameTheReplicaThatIsMissing) {
   ReplicaGroup group(2, LocalAlgorithm::kOneDevice, std::chrono::milliseconds(300));
   const auto errors = group.errors_of([&](int rank) {
