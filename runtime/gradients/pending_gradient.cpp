@@ -1,5 +1,6 @@
 #include "lockstep/runtime/gradients/pending_gradient.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 
 #include "lockstep/runtime/base/errors.h"
@@ -14,7 +15,11 @@ constexpr const char* kBegin = "[gradients] the gradient of ";
 at::Tensor pending_gradient(const at::Tensor& parameter, const std::string& name) {
   at::Tensor pending = at::empty({0}, parameter.options().requires_grad(false));
   auto* tensor = pending.unsafeGetTensorImpl();
-  tensor->unsafe_storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+  auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  // No memory has this size. Views of the tensor can be made, and throw when they are used.
+  storage->set_nbytes(
+      at::detail::computeStorageNbytes(parameter.sizes(), parameter.strides(), parameter.element_size()));
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       kBegin + name +
       " is being summed over the replicas, and cannot be read, changed or added to before the sum is there. "
       "To "
