@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(ClusterOptions, AreReadFromTheEnvironment) {
   const auto options = cluster_options(environment_of({{"LOCKSTEP_ADDRESS", "10.0.0.7"},
