@@ -250,3 +250,14 @@ endif()
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake)
 endfunction()
+
+# lockstep_repeat_test(name program FILTER tests ENVIRONMENT variables LABELS ...): some tests of a GoogleTest program once more, with
+# other variables.
+function(lockstep_repeat_test name program)
+  cmake_parse_arguments(arg "" "FILTER" "ENVIRONMENT;LABELS" ${ARGN})
+  cmake_path(GET PROJECT_BINARY_DIR FILENAME build)
+  add_test(NAME ${build}/${name} COMMAND ${program} --gtest_filter=${arg_FILTER})
+  set_tests_properties(${build}/${name} PROPERTIES
+    LABELS "${arg_LABELS}" TIMEOUT 1800 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
+    FAIL_REGULAR_EXPRESSION "PASSED  . 0 tests")
+endfunction()

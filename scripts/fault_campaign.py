@@ -15,9 +15,10 @@ import tempfile
 import time
 
 from fault_campaign_faults import FAULTS
-from fault_campaign_job import Job, run_quietly
+from fault_campaign_job import TRANSPORTS, WORKERS, Job, run_quietly
 
 MOST_STARTS_BY_HAND = 5
+SHARED_MEMORY = pathlib.Path("/dev/shm")
 
 
 @dataclasses.dataclass
@@ -67,6 +68,7 @@ class Campaign:
         begun = time.monotonic()
         for job in jobs:
             job.start()
+        num_sharing = jobs[0].most_sharing_memory()
         for job in jobs:
             code = job.end()
             self.seconds = max(self.seconds, time.monotonic() - begun)
@@ -77,6 +79,9 @@ class Campaign:
             if expected not in (None, state):
                 sys.exit("fault_campaign.py: undisturbed trainings came to different ends")
             expected = state
+        if num_sharing != (WORKERS if self.arguments.transport == "shared-memory" else 0):
+            sys.exit(f"fault_campaign.py: expected workers to exchange over {self.arguments.transport}, but {num_sharing} of "
+                     f"{WORKERS} shared memory")
         return expected
 
     def keep(self, job):
@@ -93,7 +98,8 @@ class Campaign:
             return f"ended with {code}"
         if job.state() != expected:
             return "came to another end"
-        return fault.complaint()
+        left = job.left_behind()
+        return f"left {', '.join(left)} behind" if left else fault.complaint()
 
     def try_fault(self, number, kind, num_kinds):
         """One training with one fault."""
@@ -146,6 +152,10 @@ class Campaign:
                 pool.shutdown(cancel_futures=True)
 
 
+def shared_memory_names():
+    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
+
+
 def print_table(tallies):
     print("| fault | trainings | hit while running | starts | same end, bit by bit | other ends |")
     print("|---|---|---|---|---|---|")
@@ -161,6 +171,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="seed of the times at which the faults happen (1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="the faults whose names hold it (all)")
     parser.add_argument("--jobs", type=int, default=2, help="how many trainings at once (2)")
+    parser.add_argument("--transport", choices=TRANSPORTS, default="shared-memory",
+                        help="how workers exchange values (shared-memory)")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_MNIST_DIR", "generated"),
                         help="as train_images's ($LOCKSTEP_MNIST_DIR, else generated digits)")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where trainings lie, and what failed stays")
@@ -182,6 +194,7 @@ def main():
         parser.error(f"--only: expected a part of one of {', '.join(FAULTS)}, but got '{arguments.only}'")
 
     os.makedirs(arguments.folder, exist_ok=True)
+    named_before = shared_memory_names()
     campaign = Campaign(arguments)
     campaign.measure()
     steps = campaign.expected[False][0]
@@ -195,9 +208,11 @@ def main():
             print(f"{done}/{arguments.faults} {trial.fault}: {trial.wrong or 'equal'}", file=sys.stderr, flush=True)
     finally:  # also of what an interrupted campaign has done
         failures = sum(len(tally.others) for tally in tallies.values())
+        left = sorted(shared_memory_names() - named_before)
         print_table(tallies)
-        print(f"\n{done} trainings of {steps} steps, {failures} other ends")
-    sys.exit(1 if failures else 0)
+        print(f"\n{done} trainings of {steps} steps over {arguments.transport}, {failures} other ends; "
+              f"left in {SHARED_MEMORY}: {', '.join(left) or 'nothing'}")
+    sys.exit(1 if failures or left else 0)
 
 
 if __name__ == "__main__":

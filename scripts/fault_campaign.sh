@@ -3,7 +3,8 @@
 #
 # Tests recovery from faults. Runs short trainings of two workers with two replicas each. Workers are
 # killed, stopped, terminated or cut off at random moments, lose their disk, or find damaged
-# checkpoints. Every training must end with the same bits as an undisturbed one.
+# checkpoints. Every training must end with the same bits as an undisturbed one, and leave no process,
+# file or shared memory behind. The workers exchange values over shared memory, or as --transport says.
 #
 # Installs missing packages, builds train_images and prints a table. --help lists the flags.
 set -euo pipefail

@@ -15,6 +15,11 @@ TRAINING = ["--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--threads
             "--limit-test", "64", "--epochs", "2", "--global-batch-size", "32", "--save-every", "3 steps", "--seed", "3"]
 JOIN_TIMEOUT = 20  # seconds that workers wait for one that has not come to their meeting place
 HANG = 180  # seconds; a training that takes longer is counted as hanging, and killed
+FAREWELL = 5  # seconds that processes of a training may outlive its launcher
+
+# How the workers exchange values: flags, and variables.
+TRANSPORTS = {"shared-memory": ([], {"LOCKSTEP_SHARED_MEMORY": "1"}), "tcp": ([], {"LOCKSTEP_SHARED_MEMORY": "0"}),
+              "ring": (["--communication", "ring"], {})}
 
 
 def send(process, number):
@@ -31,24 +36,37 @@ def run_quietly(*command):
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def shares_memory(process):
+    """Whether it has mapped memory of a link to another worker."""
+    try:
+        return "/memfd:lockstep" in pathlib.Path(f"/proc/{process}/maps").read_text(encoding="utf-8")
+    except OSError:
+        return False  # It has ended.
+
+
 class Job:
     """A training, as often as it has to be started."""
 
     def __init__(self, arguments, root, wrapper=(), is_sharded=False):
         self.root = pathlib.Path(root)
         self.folder = self.root / "backup"
+        self.scratch = self.root / "tmp"
+        self.scratch.mkdir()
         self.program = arguments.program
-        self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), arguments.program, *TRAINING, "--data",
-                        arguments.data, "--backup-dir", str(self.folder), *(["--shard-backup"] if is_sharded else [])]
+        flags, self.variables = TRANSPORTS[arguments.transport]
+        self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), arguments.program, *TRAINING, *flags,
+                        "--data", arguments.data, "--backup-dir", str(self.folder),
+                        *(["--shard-backup"] if is_sharded else [])]
         self.launcher = None
         self.output = ""
         self.starts = 0
 
     def start(self):
         self.log = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
+        variables = {**os.environ, **self.variables, "LOCKSTEP_JOIN_TIMEOUT": str(JOIN_TIMEOUT), "TMPDIR": str(self.scratch)}
         self.launcher = subprocess.Popen(  # pylint: disable=consider-using-with
-            self.command, env={**os.environ, "LOCKSTEP_JOIN_TIMEOUT": str(JOIN_TIMEOUT)}, stdin=subprocess.DEVNULL,
-            stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+            self.command, env=variables, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+            start_new_session=True)
 
     def workers(self):
         """The processes that the launcher has started and that run, in the order of their starts."""
@@ -70,6 +88,34 @@ class Job:
     def pick_worker(self, moments):
         workers = self.workers()
         return moments.choice(workers) if workers else None
+
+    def most_sharing_memory(self):
+        """Watches it to its end. Returns the most workers that had mapped memory shared with another one at a time."""
+        most = 0
+        deadline = time.monotonic() + HANG
+        while self.launcher.poll() is None and time.monotonic() < deadline:
+            most = max(most, sum(shares_memory(worker) for worker in self.workers()))
+            time.sleep(0.02)
+        return most
+
+    def left_behind(self):
+        """What is left of it after its end: processes, and files outside the checkpoints' folder. Neither sockets nor shared
+        memory of its workers outlive their processes, since they have no names in a file system."""
+        deadline = time.monotonic() + FAREWELL
+        while (processes := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [f"process {process}" for process in processes] + [str(path) for path in self.scratch.rglob("*")]
+
+    def processes(self):
+        """All processes that have its folder in their command lines."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if os.fsencode(self.root) in path.read_bytes():
+                    found.append(int(path.parent.name))
+            except OSError:
+                pass  # It has ended.
+        return found
 
     def kill(self):
         if self.launcher is None or self.launcher.poll() is not None:

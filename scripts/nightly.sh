@@ -9,7 +9,8 @@
 #   load       each test program 50 times, four at once on all cores. A failure here is a race
 #   embedding  Lockstep as a part of another project
 #   accuracy   accuracies that train_images must reach on MNIST, if LOCKSTEP_MNIST_DIR names it
-#   faults     scripts/fault_campaign.sh with 500 faults
+#   workers    64 worker processes train together, and one of them is killed
+#   faults     scripts/fault_campaign.sh with 500 faults over shared memory, and 500 over TCP
 #   fuzz       one hour of fuzzing for each of Lockstep's parsers, continued from the last night
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -94,15 +95,26 @@ part_accuracy() {
   train_to simple_cnn 0.96 5 0.98 --data "$LOCKSTEP_MNIST_DIR" --model simple_cnn
 }
 
+part_workers() {
+  configure release
+  build release parity_worker
+  LOCKSTEP_TEST_WORKERS=64 timed "Training with 64 workers" python3 -B tests/jobs/cluster_size_test.py
+}
+
 # Another seed each day, here and below.
-part_faults() { scripts/fault_campaign.sh --faults 500 --seed $(($(date +%s) / 86400)); }
+part_faults() {
+  local transport
+  for transport in shared-memory tcp; do
+    scripts/fault_campaign.sh --transport "$transport" --faults 500 --seed $(($(date +%s) / 86400))
+  done
+}
 
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests load embedding accuracy faults fuzz)
+((${#parts[@]})) || parts=(tests load embedding accuracy workers faults fuzz)
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || fail "expected tests, load, embedding, accuracy, faults or fuzz, but got '$part'" 2
+  declare -F "part_$part" >/dev/null || fail "expected tests, load, embedding, accuracy, workers, faults or fuzz, but got '$part'" 2
 done
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch

@@ -13,6 +13,8 @@ ClusterOptions cluster_options(const Environment& environment) {
   if (const auto timeout =
           variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
     options.join_timeout = std::chrono::seconds(*timeout);
+  if (const auto is_used = variables.find_integer("LOCKSTEP_SHARED_MEMORY", {.least = 0, .most = 1}))
+    options.uses_shared_memory = *is_used == 1;
   return options;
 }
 

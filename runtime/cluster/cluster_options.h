@@ -26,10 +26,12 @@ struct ClusterOptions {
   std::optional<int> listening_socket;
   /// How long a process waits for the others to join.
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
+  /// False: workers exchange values with this one over TCP even if they run on the same machine.
+  bool uses_shared_memory = true;
 };
 
-/// Reads LOCKSTEP_ADDRESS, LOCKSTEP_JOB_TOKEN, LOCKSTEP_LISTEN_FD and LOCKSTEP_JOIN_TIMEOUT (seconds). Throws
-/// InvalidArgument naming a malformed variable.
+/// Reads LOCKSTEP_ADDRESS, LOCKSTEP_JOB_TOKEN, LOCKSTEP_LISTEN_FD, LOCKSTEP_JOIN_TIMEOUT (seconds) and
+/// LOCKSTEP_SHARED_MEMORY (0 or 1). Throws InvalidArgument naming a malformed variable.
 ClusterOptions cluster_options(const Environment& environment);
 
 }  // namespace lockstep

@@ -54,6 +54,8 @@ struct JoinOptions {
   std::chrono::milliseconds join_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< for each collective
   WorkerTransport transport = WorkerTransport::kExchange;       ///< the same on all workers
+  /// False: exchanges with this worker go over TCP even on one machine.
+  bool uses_shared_memory = true;
   /// How long a worker waits in a collective before it reports for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
 };

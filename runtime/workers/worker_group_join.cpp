@@ -82,6 +82,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
                            .token = token_of(options),
                            .generation = static_cast<uint64_t>(restart_count_),
                            .host = address_,
+                           .uses_shared_memory = options.uses_shared_memory,
                            .log = [](const std::string& message) { TORCH_WARN(message); }});
     }
     connections_ = std::make_shared<Connections>(hub_);

@@ -60,7 +60,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .restart_count = resolver.restart_count(),
                    .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,
-                   .timeout = options.timeout};
+                   .timeout = options.timeout,
+                   .uses_shared_memory = cluster.uses_shared_memory};
   if (options.communication.implementation == CommunicationImplementation::kRing)
     join.transport = WorkerTransport::kGloo;
   const auto& compression = options.communication.gradient_compression;

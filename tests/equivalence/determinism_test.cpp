@@ -9,8 +9,11 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 #include <vector>
 
+#include "lockstep/tests/support/random_pauses.h"
 #include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {
@@ -59,16 +62,43 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBitsTenTimes) {
 
 INSTANTIATE_TEST_SUITE_P(Replicas, Determinism, ::testing::Values(1, 2, 4));
 
-TEST(DeterminismOfWorkers, TheSameStartGivesTheSameBitsTenTimes) {
+/// The replicas of each worker, and whether workers share memory.
+class DeterminismOfWorkers : public ::testing::TestWithParam<std::tuple<std::vector<int>, bool>> {};
+
+TEST_P(DeterminismOfWorkers, TheSameStartGivesTheSameBitsWhateverTheTiming) {
+  const auto& [layout, uses_shared_memory] = GetParam();
   const auto start = initial_values();
-  for (const std::vector<int>& layout : {std::vector<int>{2, 2}, {1, 1, 1}}) {
-    const auto train = [&] {
-      return trained_by_workers({.num_replicas = layout, .start = start, .epochs = 2});
-    };
-    const auto first = train();
-    for (int i = 1; i < kTrainings; ++i) EXPECT_TRUE(bit_equal(train(), first)) << layout.size() << ", " << i;
-  }
+  const auto train = [&, &layout = layout, shares = uses_shared_memory](int attempt) {
+    return trained_by_workers({.num_replicas = layout,
+                               .start = start,
+                               .change =
+                                   [&](int, WorkerSetUp& set_up) {
+                                     set_up.cluster.uses_shared_memory = shares;
+                                     // Several sums in a step.
+                                     set_up.options.buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128};
+                                   },
+                               .prepare =
+                                   [&](int replica, TanhNet& net) {
+                                     pause_before_gradients(*net,
+                                                            static_cast<unsigned>(100 * attempt + replica));
+                                   },
+                               .epochs = 2});
+  };
+  const auto first = train(0);
+  for (int i = 1; i < kTrainings; ++i) EXPECT_TRUE(bit_equal(train(i), first)) << i;
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DeterminismOfWorkers,
+                         ::testing::Combine(::testing::Values(std::vector{2, 2}, std::vector{1, 1, 1},
+                                                              std::vector{1, 1, 1, 1},
+                                                              std::vector{1, 1, 1, 1, 1}),
+                                            ::testing::Bool()),
+                         [](const auto& info) {
+                           std::string name = std::get<1>(info.param) ? "SharedMemory" : "Tcp";
+                           for (const int count : std::get<0>(info.param))
+                             name += "_" + std::to_string(count);
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lockstep

@@ -46,21 +46,42 @@ class Parity(unittest.TestCase):
 
 
 class ParityTest(Parity):
-    def launch_local(self, count, replicas):
-        path = self.folder / f"local-{count}x{replicas}"
+    def launch_local(self, count, replicas, **variables):
+        path = self.folder / "values"
         # Every worker writes the same values.
-        output = self.run_command([str(workers.ROOT / "scripts/launch_local.sh"), str(count), PROGRAM, str(replicas), str(path)])
+        output = self.run_command([str(workers.ROOT / "scripts/launch_local.sh"), str(count), PROGRAM, str(replicas), str(path)],
+                                  **variables)
         self.check(output, path, count * replicas)
         self.assertIn("TF_CONFIG", output)
+        return output, path.read_bytes()
+
+    def check_layout(self, count, replicas):
+        """Equals one device over each transport. The bits depend neither on the transport nor on times."""
+        bits = set()
+        for shares_memory in (1, 0):
+            for pauses in (1, 2):
+                with self.subTest(shares_memory=shares_memory, pauses=pauses):
+                    output, values = self.launch_local(count, replicas, LOCKSTEP_SHARED_MEMORY=str(shares_memory),
+                                                       LOCKSTEP_TEST_PAUSES=str(pauses))
+                    bits.add(values)
+                    self.assertEqual(output.count(", shared memory"), count if shares_memory else 0, output)
+        self.assertEqual(len(bits), 1)
 
     def test_one_worker_of_four_replicas(self):
-        self.launch_local(1, 4)
+        bits = {self.launch_local(1, 4, LOCKSTEP_TEST_PAUSES=str(pauses))[1] for pauses in (1, 2)}
+        self.assertEqual(len(bits), 1)
 
     def test_two_workers_of_two_replicas(self):
-        self.launch_local(2, 2)
+        self.check_layout(2, 2)
+
+    def test_three_workers_of_one_replica(self):
+        self.check_layout(3, 1)
 
     def test_four_workers_of_one_replica(self):
-        self.launch_local(4, 1)
+        self.check_layout(4, 1)
+
+    def test_five_workers_of_one_replica(self):
+        self.check_layout(5, 1)
 
     def test_workers_started_by_mpirun(self):
         if not shutil.which("mpirun"):

@@ -11,6 +11,7 @@
 
 #include "lockstep/runtime/backends/internal/hierarchical_backend.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/runtime/replicas/internal/replica_threads.h"
 #include "lockstep/runtime/workers/worker_group.h"
 
@@ -42,7 +43,8 @@ inline std::vector<std::exception_ptr> run_workers(
                           .num_replicas = num_replicas[rank],
                           .join_timeout = std::chrono::seconds(60),
                           .timeout = std::chrono::seconds(60),
-                          .transport = tested_transport()};
+                          .transport = tested_transport(),
+                          .uses_shared_memory = cluster_options(process_environment()).uses_shared_memory};
       if (rank == 0) options.listening_socket = descriptor;
       change(options);
       try {

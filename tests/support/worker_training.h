@@ -34,6 +34,7 @@ struct WorkersTraining {
   std::vector<torch::Tensor> start;
   std::function<DistributedDataset<Example>(Strategy&)> distribute;  ///< null: examples_of_three_classes()
   std::function<void(int rank, WorkerSetUp&)> change = [](int, WorkerSetUp&) {};
+  std::function<void(int replica, TanhNet&)> prepare = [](int, TanhNet&) {};  ///< changes a replica's model
   int epochs = kEpochs;
 };
 
@@ -43,7 +44,11 @@ inline std::vector<torch::Tensor> trained_by_workers(const WorkersTraining& trai
   std::vector<std::vector<torch::Tensor>> results(training.num_replicas.size());
   const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
     const int worker = strategy.cluster_resolver()->rank();
-    auto model = strategy.scope([&](ReplicaContext&) { return net_of_worker(training.start, worker); });
+    auto model = strategy.scope([&](ReplicaContext& replica) {
+      auto net = net_of_worker(training.start, worker);
+      training.prepare(replica.replica_id(), net);
+      return net;
+    });
     auto optimizer =
         strategy.scope([&](ReplicaContext& replica) { return momentum_sgd()(model[replica]->parameters()); });
     auto batches = training.distribute ? training.distribute(strategy)
