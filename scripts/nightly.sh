@@ -20,7 +20,7 @@ help_if_asked "$@"
 # All builds come before all tests: what does not compile is known first.
 part_tests() {
   local preset
-  configure release -DLOCKSTEP_LIST_TESTS=OFF -DLOCKSTEP_ANALYZE_SOURCES=ON
+  configure release -DLOCKSTEP_LIST_TESTS=OFF -DLOCKSTEP_ANALYZE_SOURCES=ON -DLOCKSTEP_NIGHTLY_TESTS=ON
   build release
   build release public_headers
   # Finds includes that a batch of sources takes from another source.
