@@ -10,21 +10,21 @@
 
 namespace lockstep {
 
-/// Costs between processes of one machine, through shared memory. See docs/performance_notes.md for how they
-/// were measured.
-inline constexpr LinkCosts kSharedMemoryCosts{.seconds_per_message = 1e-6,
-                                              .seconds_per_byte = 0.3e-9,
+/// Costs between processes of one machine, through shared memory: what the program link_costs measured on two
+/// cores of an AMD EPYC (docs/performance_notes.md). Other machines differ, but all ranks must use the same.
+inline constexpr LinkCosts kSharedMemoryCosts{.seconds_per_message = 11e-6,
+                                              .seconds_per_byte = 0.13e-9,
                                               .add_seconds_per_byte = 0.1e-9,
                                               .overhead_seconds = 0.5e-6,
-                                              .step_seconds_per_byte = 0.2e-9};
+                                              .step_seconds_per_byte = 0.12e-9};
 
-/// Costs between machines: those of the software, measured over TCP, and of a network with 10 Gbit/s and
-/// 25 us, which was not measured.
-inline constexpr LinkCosts kNetworkCosts{.seconds_per_message = 25e-6 + 15e-6,
+/// Costs between machines: the software's, measured over TCP by the same program, and those of a network with
+/// 25 us and 10 Gbit/s, which are assumed.
+inline constexpr LinkCosts kNetworkCosts{.seconds_per_message = 25e-6 + 17e-6,
                                          .seconds_per_byte = 0.8e-9,
                                          .add_seconds_per_byte = 0.1e-9,
-                                         .overhead_seconds = 5e-6,
-                                         .step_seconds_per_byte = 0.2e-9};
+                                         .overhead_seconds = 6e-6,
+                                         .step_seconds_per_byte = 0.12e-9};
 
 /// How the ranks of a job exchange. It must be the same on all ranks, since they make their plans by it.
 struct ExchangePolicy {

@@ -41,17 +41,17 @@ TEST(ExchangeModel, FindsWhatTheSamplesAreMadeOf) {
   EXPECT_NEAR(cost.cpu_seconds_per_sent_byte, 0.005, 1e-9);
 }
 
-// By hand, for 8 ranks: short messages are doubled in 3 rounds of all bytes. Long ones are halved and doubled
-// in 6 rounds, and 1.75 times their bytes are sent.
+// By hand, for 64 ranks: short messages are doubled in 6 rounds of all bytes. Long ones are halved and doubled
+// in 12 rounds, and 2 * 63 / 64 of their bytes are sent.
 TEST(ExchangeModel, SendsAsFastAsTheSlowerOfSoftwareAndLink) {
   const auto cost = synthetic_cost();
   const auto seconds = [&](double bytes, double bytes_per_second) {
-    return exchange_between_machines(cost, 8, bytes, {0.03, bytes_per_second}).seconds;
+    return exchange_between_machines(cost, 64, bytes, {0.03, bytes_per_second}).seconds;
   };
-  EXPECT_NEAR(seconds(80, 1e9), 0.2 + 3 * 0.13 + 240 * 0.01, 1e-9);
-  EXPECT_NEAR(seconds(80, 10), 0.2 + 3 * 0.13 + 240 / 10.0, 1e-9);
-  EXPECT_NEAR(seconds(8e6, 1e9), 0.2 + 6 * 0.13 + 14e6 * 0.01, 1e-3);
-  EXPECT_NEAR(seconds(8e6, 10), 0.2 + 6 * 0.13 + 14e6 / 10, 1e-3);
+  EXPECT_NEAR(seconds(80, 1e9), 0.2 + 6 * 0.13 + 480 * 0.01, 1e-9);
+  EXPECT_NEAR(seconds(80, 10), 0.2 + 6 * 0.13 + 480 / 10.0, 1e-9);
+  EXPECT_NEAR(seconds(6.4e6, 1e9), 0.2 + 12 * 0.13 + 12.6e6 * 0.01, 1e-3);
+  EXPECT_NEAR(seconds(6.4e6, 10), 0.2 + 12 * 0.13 + 12.6e6 / 10, 1e-3);
 }
 
 // Patarasuk and Yuan's bound for the bytes, and the logarithm of the number of ranks for the messages.
