@@ -88,7 +88,7 @@ std::vector<std::span<uint8_t>> ExchangeBackend::blocks_of(const ExchangePlan& p
 void ExchangeBackend::append_scratch(const ExchangePlan& plan, std::vector<std::span<uint8_t>>& blocks) {
   size_t bytes = 0;
   for (const int like : plan.scratch_like) bytes += blocks[static_cast<size_t>(like)].size();
-  scratch_.resize(bytes);
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
   auto left = std::span(scratch_);
   for (const int like : plan.scratch_like) {
     const size_t size = blocks[static_cast<size_t>(like)].size();
