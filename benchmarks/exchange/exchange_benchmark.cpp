@@ -71,7 +71,10 @@ class Exchanges {
                    .connect = [hub = hub_](int peer,
                                            auto deadline) { return hub->connect(peer, 0, deadline); }},
         .timeout = kTimeout,
-        .name_of = [](int rank) { return c10::str("rank ", rank); }});
+        .name_of = [](int rank) { return c10::str("rank ", rank); },
+        .policy = uses_shared_memory
+                      ? ExchangePolicy{.transport = "shared memory", .costs = kSharedMemoryCosts}
+                      : ExchangePolicy{}});
   }
 
   const c10::intrusive_ptr<ExchangeBackend>& backend() const { return backend_; }

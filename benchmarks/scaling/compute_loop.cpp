@@ -46,7 +46,7 @@ class ComputeLoop::Training {
 
   Times run(int steps, int64_t num_examples) {
     sums_ = {};
-    sums_.mean.buckets.resize(buckets_.size());
+    ready_sums_.assign(parameters_.size(), 0);
     for (int i = 0; i < steps; ++i) {
       arrivals_.clear();
       step(num_examples);
@@ -56,10 +56,9 @@ class ComputeLoop::Training {
                         &times.mean.optimizer_seconds, &times.copy_seconds}) {
       *sum /= steps;
     }
-    for (size_t i = 0; i < buckets_.size(); ++i) {
-      times.mean.buckets[i].ready_seconds /= steps;
-      times.mean.buckets[i].bytes = static_cast<double>(buckets_.flat(i).nbytes());
-    }
+    for (const size_t index : arrivals_)
+      times.mean.gradients.push_back(
+          {static_cast<double>(parameters_[index].nbytes()), ready_sums_[index] / steps});
     return times;
   }
 
@@ -71,7 +70,7 @@ class ComputeLoop::Training {
     hooks_.reset();
     optimizer_.zero_grad();
     buckets_.lay_out(parameters_, order, options_.buckets);
-    sums_.mean.buckets.resize(buckets_.size());
+    ready_sums_.assign(parameters_.size(), 0);
     hooks_.emplace(parameters_, [this](size_t index) { take_in(index); });
   }
 
@@ -83,13 +82,12 @@ class ComputeLoop::Training {
     parameters_[index].mutable_grad() = slot;
     arrivals_.push_back(index);
     sums_.copy_seconds += measurement::seconds_since(begin);
-    ready_[buckets_.bucket_of(index)] = measurement::seconds_since(backward_began_);
+    ready_sums_[index] += measurement::seconds_since(backward_began_);
   }
 
   void step(int64_t num_examples) {
     const auto data = batch_.data.narrow(0, 0, num_examples);
     const auto target = batch_.target.narrow(0, 0, num_examples);
-    ready_.assign(buckets_.size(), 0);
     const auto began = Clock::now();
     optimizer_.zero_grad();
     auto loss = torch::cross_entropy_loss(model_->forward(data), target);
@@ -97,7 +95,6 @@ class ComputeLoop::Training {
     backward_began_ = Clock::now();
     loss.backward();
     sums_.mean.backward_seconds += measurement::seconds_since(backward_began_);
-    for (size_t i = 0; i < ready_.size(); ++i) sums_.mean.buckets[i].ready_seconds += ready_[i];
     const auto backward_ended = Clock::now();
     optimizer_.step();
     sums_.mean.optimizer_seconds += measurement::seconds_since(backward_ended);
@@ -111,7 +108,7 @@ class ComputeLoop::Training {
   FusedAdam optimizer_;
   GradientBuckets buckets_;
   std::vector<size_t> arrivals_;
-  std::vector<double> ready_;  // by bucket, in this step
+  std::vector<double> ready_sums_;  // by parameter
   Clock::time_point backward_began_;
   Times sums_;
   std::optional<GradientHooks> hooks_;  // last: destroyed before all that take_in() uses

@@ -9,6 +9,7 @@
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/exchange_algorithm.h"
 #include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 
 namespace lockstep::benchmarks {
@@ -31,24 +32,27 @@ torch::Tensor gradients_of(int64_t bytes) {
   return torch::zeros({bytes / static_cast<int64_t>(sizeof(float))});
 }
 
-std::shared_ptr<WorkerGroup> join(const ClusterResolver& resolver, const ClusterOptions& options) {
-  auto master = open_master(resolver, options);
+std::shared_ptr<WorkerGroup> join(const ClusterResolver& resolver, const ClusterOptions& cluster,
+                                  const ExchangeLoop::Options& options) {
+  auto master = open_master(resolver, cluster);
   return WorkerGroup::join({.rank = resolver.rank(),
                             .size = resolver.world_size(),
                             .master_host = master.address.host,
                             .master_port = master.address.port,
                             .listening_socket = master.socket,
-                            .join_timeout = options.join_timeout,
-                            .timeout = kTimeout});
+                            .join_timeout = cluster.join_timeout,
+                            .timeout = kTimeout,
+                            .uses_shared_memory = !options.uses_tcp,
+                            .all_reduce_algorithm = parse_exchange_algorithm(options.algorithm)});
 }
 
 }  // namespace
 
 class ExchangeLoop::Channel {
  public:
-  Channel(const ClusterResolver& resolver, const ClusterOptions& options, const std::string& compression)
-      : compression_(make_gradient_compression(compression)),
-        workers_(join(resolver, options)),
+  Channel(const ClusterResolver& resolver, const ClusterOptions& cluster, const Options& options)
+      : compression_(make_gradient_compression(options.compression)),
+        workers_(join(resolver, cluster, options)),
         ops_(workers_),
         group_(ops_.make_gradient_channel(logical_cpus(1), kTimeout, compression_)) {
     group_->enter();
@@ -67,9 +71,9 @@ class ExchangeLoop::Channel {
   std::unique_ptr<CollectiveChannel> group_;
 };
 
-ExchangeLoop::ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& options,
-                           const std::string& compression)
-    : channel_(std::make_unique<Channel>(resolver, options, compression)) {}
+ExchangeLoop::ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& cluster,
+                           const Options& options)
+    : channel_(std::make_unique<Channel>(resolver, cluster, options)) {}
 
 ExchangeLoop::~ExchangeLoop() = default;
 

@@ -13,10 +13,14 @@ namespace lockstep::benchmarks {
 /// of MultiWorkerMirroredStrategy has, with nothing left out.
 class ExchangeLoop {
  public:
-  /// Blocks until all workers have joined. `compression` as make_gradient_compression() names it. Throws what
-  /// it and WorkerGroup::join() throw.
-  ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& options,
-               const std::string& compression);
+  struct Options {
+    std::string compression = "none";  ///< as make_gradient_compression() names it
+    std::string algorithm = "auto";    ///< as CommunicationOptions::exchange_algorithm names it
+    bool uses_tcp = false;             ///< between processes of one machine, too
+  };
+  /// Blocks until all workers have joined. Throws what make_gradient_compression() and WorkerGroup::join()
+  /// throw.
+  ExchangeLoop(const ClusterResolver& resolver, const ClusterOptions& cluster, const Options& options);
   ~ExchangeLoop();
   ExchangeLoop(const ExchangeLoop&) = delete;
   ExchangeLoop& operator=(const ExchangeLoop&) = delete;

@@ -5,49 +5,60 @@
 #include "lockstep/benchmarks/scaling/all_reduce_model.h"
 #include "lockstep/benchmarks/scaling/line_fit.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
+#include "lockstep/runtime/exchange/algorithm_choice.h"
 
 namespace lockstep::benchmarks {
 
-/// One measured exchange of the library: the small all-gather in which the workers compare their calls, and
-/// the sum of a bucket.
+/// One measured sum of a bucket by the library's exchanges.
 struct ExchangeSample {
   double bytes = 0;  ///< of gradients, before they are compressed
   double seconds = 0;
   double cpu_seconds = 0;  ///< of one process, all of its threads together
 };
 
-/// Exchanges between processes of this machine, over loopback, with one compression.
-struct LoopbackFit {
+/// Returns the plan by which rank 0 of the library sums `bytes` under a policy.
+ExchangePlan plan_of_library(const ExchangePolicy& policy, int num_ranks, double bytes);
+
+/// Returns the bytes that the plan sends from rank 0.
+double sent_bytes(const ExchangePolicy& policy, int num_ranks, double bytes);
+
+/// Exchanges between processes of this machine, with one compression.
+struct LocalFit {
   int num_ranks = 2;
-  Line seconds;      ///< over ring_bytes() of the gradients
-  Line cpu_seconds;  ///< likewise, of one process
+  ExchangePolicy policy;
+  double sent_share = 1;  ///< bytes exchanged, for each byte of gradients
+  Line seconds;           ///< over sent_bytes()
+  Line cpu_seconds;       ///< likewise, of one process
 };
 
-LoopbackFit fit_loopback(int num_ranks, const std::vector<ExchangeSample>& samples);
+/// Fits both lines of `fit`, whose other members are given.
+LocalFit fit_exchanges(LocalFit fit, const std::vector<ExchangeSample>& samples);
 
 /// An exchange among the processes that the fit is of. `cores_each` is how many cores a process has to
 /// itself, at most 1, since threads that share an operator wait for the one that is stopped.
-ExchangeTimes exchange_over_loopback(const LoopbackFit& fit, double bytes, double cores_each);
+ExchangeTimes local_exchange(const LocalFit& fit, double bytes, double cores_each);
 
-/// The processor time of an exchange, and the bytes that it sends.
+/// The cost of the software in an exchange between machines, and the bytes that it sends.
 struct ExchangeCost {
-  double fixed_seconds = 0;          ///< once an exchange
-  double message_seconds = 0;        ///< a step of a ring, besides the link's latency
-  double seconds_per_ring_byte = 0;  ///< of the gradients: as fast as the software can send and add up
-  double seconds_per_byte = 0;       ///< of the gradients: compressing and decompressing
-  double sent_share = 1;             ///< bytes sent, for each byte of gradients
-  double cpu_seconds_per_message = 0;
-  double cpu_seconds_per_ring_byte = 0;
+  double fixed_seconds = 0;  ///< once an exchange
+  /// A round, besides the link's latency, and a byte sent, with adding. The time of the software alone.
+  LinkCosts software;
+  double seconds_per_byte = 0;  ///< of the gradients: compressing and decompressing
+  double sent_share = 1;        ///< bytes sent, for each byte of gradients
+  double cpu_fixed_seconds = 0;
+  double cpu_seconds_per_round = 0;
+  double cpu_seconds_per_sent_byte = 0;
 };
 
-/// Out of fits for several numbers of ranks, the least number first, with the same compression: an exchange
-/// has 3 (n - 1) steps, n - 1 of the all-gather and 2 (n - 1) of the ring. Bytes count as the first fit has
-/// them. One fit cannot tell the fixed part from the steps: all counts as steps.
-ExchangeCost cost_of(const std::vector<LoopbackFit>& fits, double conversion_seconds_per_byte,
-                     double sent_share);
+/// Derives the cost from fits for 2 ranks over TCP with forced algorithms. Recursive doubling has one round
+/// and halving two, and both send as many bytes. A line over the rounds therefore separates the fixed part
+/// from that of a round. The cost of bytes is that of halving, which adds half of what it sends for any
+/// number of ranks. `bytes_fit`, by halving as well, may be of compressed gradients.
+ExchangeCost cost_of(const LocalFit& doubling, const LocalFit& halving, const LocalFit& bytes_fit,
+                     double conversion_seconds_per_byte);
 
-/// An exchange among `num_ranks` machines with a worker each. Sending takes as long as the slower of the
-/// software and the link.
+/// An exchange among `num_ranks` machines with a worker each, by the plan that the library would make.
+/// Sending takes as long as the slower of the software and the link.
 ExchangeTimes exchange_between_machines(const ExchangeCost& cost, int num_ranks, double bytes,
                                         const Link& link);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lockstep/benchmarks/scaling/prediction.h"
@@ -23,12 +24,22 @@ struct ComputeRow {
   ComputeSample sample;
 };
 
+/// A way to exchange between processes of this machine.
+struct ExchangeKind {
+  bool compressed = false;
+  std::optional<PlanAlgorithm> algorithm{};  ///< none: the library chooses
+  bool uses_tcp = false;                     ///< else shared memory
+
+  /// Returns the policy by which the library exchanges.
+  ExchangePolicy policy() const;
+};
+
 /// The exchanges of several sizes among so many processes; medians over the rounds.
 struct ExchangeRows {
   int num_processes = 2;
-  bool compressed = false;
+  ExchangeKind kind;
   std::vector<ExchangeSample> samples;
-  LoopbackFit fit;
+  LocalFit fit;
 };
 
 /// A measured step and the predicted one.
@@ -54,7 +65,7 @@ struct MeasuredScaling {
 
   /// Of one process that has the machine to itself.
   ComputeModel compute_model() const;
-  /// Out of the exchanges of processes that had a core each, as workers on machines of their own have.
+  /// Out of the exchanges of two processes over TCP. Throws std::logic_error if they are missing.
   ClusterModel cluster_model() const;
 };
 

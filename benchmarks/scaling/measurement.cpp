@@ -24,7 +24,7 @@ struct ComputeSeries {
 };
 
 struct ExchangeSeries {
-  bool compressed = false;
+  ExchangeKind kind;
   std::unique_ptr<ExchangeJobs> jobs;
   std::vector<std::vector<ExchangeSample>> samples;  // by size, then by round
 };
@@ -52,9 +52,9 @@ ComputeSample median_of_compute(const std::vector<ComputeSample>& samples) {
   result.times.optimizer_seconds = of(&ComputeTimes::optimizer_seconds);
   result.times.waiting_seconds = of(&ComputeTimes::waiting_seconds);
   result.copy_seconds = median_of(samples, [](const ComputeSample& sample) { return sample.copy_seconds; });
-  for (size_t i = 0; i < result.times.buckets.size(); ++i) {
-    result.times.buckets[i].ready_seconds = median_of(
-        samples, [i](const ComputeSample& sample) { return sample.times.buckets[i].ready_seconds; });
+  for (size_t i = 0; i < result.times.gradients.size(); ++i) {
+    result.times.gradients[i].ready_seconds = median_of(
+        samples, [i](const ComputeSample& sample) { return sample.times.gradients[i].ready_seconds; });
   }
   return result;
 }
@@ -81,10 +81,17 @@ class Processes {
                                                    communication.overlap);
     }
     if (count == 1) return;
-    for (const bool compressed : {false, true}) {
+    std::vector<ExchangeKind> kinds{{.compressed = false}, {.compressed = true}};
+    // The model of a cluster needs these.
+    if (count == 2) {
+      kinds.push_back({false, PlanAlgorithm::kRecursiveDoubling, /*uses_tcp=*/true});
+      kinds.push_back({false, PlanAlgorithm::kHalving, /*uses_tcp=*/true});
+      kinds.push_back({true, PlanAlgorithm::kHalving, /*uses_tcp=*/true});
+    }
+    for (const auto& kind : kinds) {
       auto& series = exchanges_.emplace_back();
-      series.compressed = compressed;
-      series.jobs = std::make_unique<ExchangeJobs>(options, count, compression(compressed));
+      series.kind = kind;
+      series.jobs = std::make_unique<ExchangeJobs>(options, count, compression(kind.compressed), kind);
       series.samples.resize(options.exchange_bytes.size());
     }
   }
@@ -113,19 +120,22 @@ class Processes {
     for (const auto& [num_examples, samples] : compute_)
       result.compute.push_back({count_, num_examples, median_of_compute(samples)});
     const ComputeSample& compute = result.compute.back().sample;  // the largest batch
-    std::vector<LoopbackFit> fits;
+    std::vector<LocalFit> fits;
     for (const auto& series : exchanges_) {
-      ExchangeRows rows{count_, series.compressed, medians_of(series), {}};
-      rows.fit = fit_loopback(count_, rows.samples);
+      ExchangeRows rows{count_, series.kind, medians_of(series), {}};
+      rows.fit = fit_exchanges({.num_ranks = count_,
+                                .policy = series.kind.policy(),
+                                .sent_share = series.kind.compressed ? kCompressedShare : 1},
+                               rows.samples);
       fits.push_back(rows.fit);
       result.exchanges.push_back(std::move(rows));
     }
     for (const auto& [communication, jobs, seconds] : training_) {
-      const double predicted =
-          count_ == 1
-              ? compute.times.seconds() - compute.copy_seconds
-              : predict_step_on_loopback(fits[0], fits[communication.compressed ? 1 : 0], compute.times,
-                                         result.num_tensors, result.num_cores, communication.overlap);
+      const double predicted = count_ == 1
+                                   ? compute.times.seconds() - compute.copy_seconds
+                                   : predict_local_step(fits[0], fits[communication.compressed ? 1 : 0],
+                                                        compute.times, result.num_tensors, result.num_cores,
+                                                        communication.overlap, options_.buckets());
       result.checks.push_back({count_, communication, predicted, median_with_interval(seconds)});
     }
     if (count_ == 2) result.conversion_seconds_per_byte = conversion_seconds_per_byte();

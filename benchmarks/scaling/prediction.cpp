@@ -7,9 +7,6 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Compressed gradients have half the bytes.
-constexpr double kCompressedShare = 0.5;
-
 double read_positive(const std::string& text, const std::string& whole) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -48,7 +45,8 @@ ComputeTimes ComputeModel::at(double num_examples) const {
   ComputeTimes times = most_;
   times.forward_seconds = forward_.at(num_examples);
   times.backward_seconds = backward_.at(num_examples);
-  for (auto& bucket : times.buckets) bucket.ready_seconds *= times.backward_seconds / most_.backward_seconds;
+  for (auto& gradient : times.gradients)
+    gradient.ready_seconds *= times.backward_seconds / most_.backward_seconds;
   return times;
 }
 
@@ -56,27 +54,33 @@ double agreement_bytes(int num_tensors, int num_replicas) {
   return 4.0 * (2 * num_tensors + num_replicas);
 }
 
+BucketOptions buckets_of_library(const BucketOptions& given, int num_workers, const ExchangePolicy& policy) {
+  return given.or_else({.first_bucket_bytes = kDefaultBuckets.first_bucket_bytes,
+                        .bucket_bytes = choose_bucket_bytes(num_workers, policy)});
+}
+
 double predict_step(const ClusterModel& cluster, const ComputeTimes& compute, int num_workers,
-                    const Link& link, const Communication& communication) {
+                    const Link& link, const Communication& communication, const BucketOptions& buckets) {
   if (num_workers == 1) return compute.seconds();
   const ExchangeCost& cost = communication.compressed ? cluster.compressed : cluster.plain;
+  const auto step = compute.in_buckets(buckets_of_library(buckets, num_workers, ExchangePolicy{}));
   std::vector<ExchangeTimes> exchanges;
-  for (const auto& bucket : compute.buckets)
+  for (const auto& bucket : step.buckets)
     exchanges.push_back(exchange_between_machines(cost, num_workers, bucket.bytes, link));
   exchanges.push_back(exchange_between_machines(cluster.plain, num_workers,
                                                 agreement_bytes(cluster.num_tensors, num_workers), link));
-  return step_seconds(compute, exchanges, communication.overlap);
+  return step_seconds(step, exchanges, communication.overlap);
 }
 
-double predict_step_on_loopback(const LoopbackFit& plain, const LoopbackFit& buckets,
-                                const ComputeTimes& compute, int num_tensors, int cores, Overlap overlap) {
+double predict_local_step(const LocalFit& plain, const LocalFit& in_buckets, const ComputeTimes& compute,
+                          int num_tensors, int cores, Overlap overlap, const BucketOptions& buckets) {
   const double cores_each = std::min(1.0, static_cast<double>(cores) / plain.num_ranks);
+  const auto step = compute.in_buckets(buckets_of_library(buckets, plain.num_ranks, plain.policy));
   std::vector<ExchangeTimes> exchanges;
-  for (const auto& bucket : compute.buckets)
-    exchanges.push_back(exchange_over_loopback(buckets, bucket.bytes, cores_each));
-  exchanges.push_back(
-      exchange_over_loopback(plain, agreement_bytes(num_tensors, plain.num_ranks), cores_each));
-  return step_seconds(compute, exchanges, overlap);
+  for (const auto& bucket : step.buckets)
+    exchanges.push_back(local_exchange(in_buckets, bucket.bytes, cores_each));
+  exchanges.push_back(local_exchange(plain, agreement_bytes(num_tensors, plain.num_ranks), cores_each));
+  return step_seconds(step, exchanges, overlap);
 }
 
 double predict_gpu_step(const GpuCluster& cluster, RingKind ring, const Communication& communication) {

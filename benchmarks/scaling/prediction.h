@@ -45,6 +45,9 @@ struct Communication {
 inline constexpr Communication kCommunications[] = {
     {Overlap::kBackward, false}, {Overlap::kNone, false}, {Overlap::kBackward, true}, {Overlap::kNone, true}};
 
+/// The share of bytes that is left of compressed gradients: 16 bits instead of 32.
+inline constexpr double kCompressedShare = 0.5;
+
 /// Machines with one worker of one replica each, all like the one that was measured.
 struct ClusterModel {
   ExchangeCost plain;
@@ -55,13 +58,19 @@ struct ClusterModel {
 /// At the end of a step the library sums two 32-bit flags a parameter tensor and one a replica.
 double agreement_bytes(int num_tensors, int num_replicas);
 
+/// Returns the sizes that buckets have under a policy: those of `given`, and where they are zero, those that
+/// the library chooses.
+BucketOptions buckets_of_library(const BucketOptions& given, int num_workers, const ExchangePolicy& policy);
+
+/// Zeros in `buckets` are chosen as the library does between machines.
 double predict_step(const ClusterModel& cluster, const ComputeTimes& compute, int num_workers,
-                    const Link& link, const Communication& communication);
+                    const Link& link, const Communication& communication, const BucketOptions& buckets);
 
 /// The step of one of `num_processes` processes that share this machine. `cores` are the machine's.
-/// `buckets` is how those are exchanged, `plain` what is not compressed.
-double predict_step_on_loopback(const LoopbackFit& plain, const LoopbackFit& buckets,
-                                const ComputeTimes& compute, int num_tensors, int cores, Overlap overlap);
+/// `in_buckets` is how buckets are exchanged, `plain` what is not compressed. Zeros in `buckets` are chosen
+/// as the library does.
+double predict_local_step(const LocalFit& plain, const LocalFit& in_buckets, const ComputeTimes& compute,
+                          int num_tensors, int cores, Overlap overlap, const BucketOptions& buckets);
 
 /// GPUs of which nothing is measured here: all of it is assumed.
 struct GpuCluster {

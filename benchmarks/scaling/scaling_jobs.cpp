@@ -32,6 +32,15 @@ Command with_overlap(Command job, Overlap overlap) {
   return job;
 }
 
+Command with_kind(Command job, const ExchangeKind& kind) {
+  if (kind.algorithm) {
+    job.arguments.emplace_back("--exchange-algorithm");
+    job.arguments.push_back(to_string(*kind.algorithm));
+  }
+  if (kind.uses_tcp) job.arguments.emplace_back("--tcp");
+  return job;
+}
+
 std::vector<double> read_numbers(ChildProcess& process, size_t least) {
   const std::string line = process.read_line(kJobTimeout);
   std::istringstream stream(line);
@@ -67,19 +76,19 @@ ComputeSample ComputeJobs::run(int steps, int64_t num_examples) {
   for (auto& process : processes_) process->write_line(request_of(steps, num_examples));
   ComputeSample sum;
   const auto count = static_cast<double>(processes_.size());
-  const auto first_bucket = 4 + static_cast<size_t>(steps);
+  const auto first_gradient = 4 + static_cast<size_t>(steps);
   std::vector<double> slowest(static_cast<size_t>(steps));
   for (auto& process : processes_) {
-    const auto numbers = read_numbers(*process, first_bucket);
+    const auto numbers = read_numbers(*process, first_gradient);
     sum.times.forward_seconds += numbers[0] / count;
     sum.times.backward_seconds += numbers[1] / count;
     sum.times.optimizer_seconds += numbers[2] / count;
     sum.copy_seconds += numbers[3] / count;
     for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[4 + i]);
-    sum.times.buckets.resize((numbers.size() - first_bucket) / 2);
-    for (size_t i = 0; i < sum.times.buckets.size(); ++i) {
-      sum.times.buckets[i].bytes = numbers[first_bucket + 2 * i];
-      sum.times.buckets[i].ready_seconds += numbers[first_bucket + 2 * i + 1] / count;
+    sum.times.gradients.resize((numbers.size() - first_gradient) / 2);
+    for (size_t i = 0; i < sum.times.gradients.size(); ++i) {
+      sum.times.gradients[i].bytes = numbers[first_gradient + 2 * i];
+      sum.times.gradients[i].ready_seconds += numbers[first_gradient + 2 * i + 1] / count;
     }
   }
   if (processes_.size() <= std::thread::hardware_concurrency()) {
@@ -89,8 +98,10 @@ ComputeSample ComputeJobs::run(int steps, int64_t num_examples) {
   return sum;
 }
 
-ExchangeJobs::ExchangeJobs(const ScalingOptions& options, int num_processes, const std::string& compression)
-    : first_(with_compression(scaling_job(options, "exchanges", num_processes), compression)) {
+ExchangeJobs::ExchangeJobs(const ScalingOptions& options, int num_processes, const std::string& compression,
+                           const ExchangeKind& kind)
+    : first_(
+          with_kind(with_compression(scaling_job(options, "exchanges", num_processes), compression), kind)) {
   wait_until_ready(first_);
 }
 

@@ -32,7 +32,8 @@ class ComputeJobs {
 /// Workers that sum gradients and do nothing else.
 class ExchangeJobs {
  public:
-  ExchangeJobs(const ScalingOptions& options, int num_processes, const std::string& compression);
+  ExchangeJobs(const ScalingOptions& options, int num_processes, const std::string& compression,
+               const ExchangeKind& kind);
 
   ExchangeSample run(int64_t bytes, int repetitions);
   double conversion_seconds(int64_t bytes, int repetitions);

@@ -29,7 +29,7 @@ cxxopts::Options describe_scaling_flags() {
     ("batch-size", "images of each worker in a step", number(defaults.batch_size))
     ("strong-batch-size", "images of all workers together, for the table of strong scaling", number(defaults.strong_batch_size))
     ("image-size", "height and width in pixels", number(defaults.image_size))
-    ("bucket-mebibytes", "gradient buckets of this size, but for the first one (default: the library's)", cxxopts::value<int64_t>())
+    ("bucket-mebibytes", "gradient buckets of this size, but for the first one (default: chosen by the library)", cxxopts::value<int64_t>())
     ("compression", "of the rows with compression: float16 or bfloat16", text("float16"))
     ("links", "links between machines, in Gbit/s, and their latency in microseconds", cxxopts::value<Strings>()->default_value("1:50,10:25,25:15,100:5,400:3"));
   flags.add_options("How it is checked")
@@ -53,6 +53,8 @@ cxxopts::Options describe_scaling_flags() {
     ("global-batch-size", "", number(1))
     ("bucket-bytes", "", cxxopts::value<int64_t>())
     ("gradient-compression", "", text("none"))
+    ("exchange-algorithm", "", text("auto"))
+    ("tcp", "")
     ("no-overlap", "");
   // clang-format on
   return flags;
@@ -157,6 +159,8 @@ std::optional<ScalingOptions> parse_scaling_options(int argc, char** argv) {
   options.job_batch_size = no_less<int64_t>(flags, "global-batch-size", 1);
   options.job_compression = flags["gradient-compression"].as<std::string>();
   options.job_overlaps = flags.count("no-overlap") == 0;
+  options.job_algorithm = flags["exchange-algorithm"].as<std::string>();
+  options.job_uses_tcp = flags.count("tcp") > 0;
   return options;
 }
 

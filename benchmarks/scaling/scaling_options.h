@@ -14,7 +14,7 @@ struct ScalingOptions {
   int64_t image_size = 64;
   int64_t batch_size = 32;                 ///< of each worker
   int64_t strong_batch_size = 256;         ///< of all workers, for strong scaling
-  std::optional<int64_t> bucket_bytes;     ///< none: the library's default
+  std::optional<int64_t> bucket_bytes;     ///< none: chosen by the library
   std::string compression = "float16";     ///< what the rows with compression have
   std::vector<int> processes = {1, 2, 4};  ///< that the prediction is checked with; ascending, with 1 and 2
   std::vector<int64_t> exchange_bytes;     ///< whose time is measured
@@ -30,7 +30,11 @@ struct ScalingOptions {
   int64_t job_batch_size = 1;  ///< over all processes
   std::string job_compression = "none";
   bool job_overlaps = true;
+  std::string job_algorithm = "auto";
+  bool job_uses_tcp = false;
 
+  /// Zeros: chosen by the library.
+  BucketOptions buckets() const { return {.bucket_bytes = bucket_bytes.value_or(0)}; }
   /// With this many images over all workers.
   Workload workload(int64_t global_batch_size) const;
 };

@@ -17,6 +17,7 @@ using measurement::MarkdownTable;
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostWorkers = 1024;
+constexpr int64_t kLeastBucketBytes = int64_t{128} << 10;
 constexpr size_t kNumCommunications = std::size(kCommunications);
 
 const char* name_of(Overlap overlap) {
@@ -26,6 +27,10 @@ const char* name_of(Overlap overlap) {
 std::string name_of(const Communication& communication, const std::string& compression) {
   return fmt::format("{}, {}", name_of(communication.overlap),
                      communication.compressed ? compression : std::string("float32"));
+}
+
+std::string name_of(const std::optional<PlanAlgorithm>& algorithm) {
+  return algorithm ? to_string(*algorithm) : "chosen";
 }
 
 std::string milliseconds(double seconds) {
@@ -61,10 +66,10 @@ std::vector<std::string> prediction_header(std::vector<std::string> cells, const
 
 MarkdownTable compute_table(const MeasuredScaling& measured) {
   MarkdownTable table({"processes", "images each", "forward", "backward", "of it copying", "optimizer",
-                       "for the slowest", "buckets ready at"});
+                       "for the slowest", "buckets of 1 and 25 MiB ready at"});
   for (const auto& [num_processes, num_examples, sample] : measured.compute) {
     std::string ready;
-    for (const auto& bucket : sample.times.buckets) {
+    for (const auto& bucket : sample.times.in_buckets(kDefaultBuckets).buckets) {
       ready += fmt::format("{}{:.2f} MB: {:.0f} %", ready.empty() ? "" : ", ", bucket.bytes * 1e-6,
                            100 * bucket.ready_seconds / sample.times.backward_seconds);
     }
@@ -81,15 +86,19 @@ std::string bandwidth(const Line& seconds) {
 }
 
 MarkdownTable exchange_table(const MeasuredScaling& measured, const std::string& compression) {
-  MarkdownTable table({"processes", "gradients sent as", "an exchange without bytes", "bandwidth on the ring",
-                       "processor's time for 1 MB on the ring", "largest error of the fit"});
+  MarkdownTable table({"processes", "over", "algorithm", "gradients sent as", "an exchange without bytes",
+                       "bandwidth of sent bytes", "processor's time for 1 MB sent",
+                       "largest error of the fit"});
   for (const auto& rows : measured.exchanges) {
+    const auto& fit = rows.fit;
     double worst = 0;
     for (const auto& sample : rows.samples) {
-      const double fitted = rows.fit.seconds.at(ring_bytes(rows.num_processes, sample.bytes));
+      const double fitted =
+          fit.seconds.at(sent_bytes(fit.policy, fit.num_ranks, fit.sent_share * sample.bytes));
       worst = std::max(worst, std::abs(fitted / sample.seconds - 1));
     }
-    table.add_row({std::to_string(rows.num_processes), rows.compressed ? compression : "float32",
+    table.add_row({std::to_string(rows.num_processes), fit.policy.transport, name_of(rows.kind.algorithm),
+                   rows.kind.compressed ? compression : "float32",
                    fmt::format("{:.0f} us", rows.fit.seconds.intercept * 1e6), bandwidth(rows.fit.seconds),
                    fmt::format("{:.2f} ms", rows.fit.cpu_seconds.slope * 1e9), percent(worst)});
   }
@@ -114,6 +123,7 @@ MarkdownTable check_table(const MeasuredScaling& measured, const std::string& co
 ScalingReport::ScalingReport(const ScalingOptions& options, MeasuredScaling measurement)
     : options_(options), measured_(std::move(measurement)) {
   predict_weak_scaling();
+  predict_bucket_sizes();
   predict_strong_scaling();
   predict_gpu_cluster();
 }
@@ -126,10 +136,38 @@ void ScalingReport::predict_weak_scaling() {
     for (int workers = 1; workers <= kMostWorkers; workers *= 2) {
       Row row{name, workers, num_examples};
       for (size_t i = 0; i < kNumCommunications; ++i) {
-        row.seconds[i] = predict_step(cluster, compute, workers, link, kCommunications[i]);
+        row.seconds[i] =
+            predict_step(cluster, compute, workers, link, kCommunications[i], options_.buckets());
         row.efficiency[i] = compute.seconds() / row.seconds[i];
       }
       weak_.push_back(row);
+    }
+  }
+}
+
+void ScalingReport::predict_bucket_sizes() {
+  const auto cluster = measured_.cluster_model();
+  const auto compute = measured_.compute_model().at(static_cast<double>(options_.batch_size));
+  for (const auto& [name, link] : options_.links) {
+    const auto seconds_with = [&, &link = link](int workers, int64_t bucket_bytes) {
+      return predict_step(cluster, compute, workers, link, {Overlap::kBackward, false},
+                          {.bucket_bytes = bucket_bytes});
+    };
+    for (int workers = 4; workers <= kMostWorkers; workers *= 4) {
+      BucketRow row{.link = name,
+                    .num_workers = workers,
+                    .chosen_bytes = choose_bucket_bytes(workers, ExchangePolicy{}),
+                    .best_bytes = kDefaultBuckets.bucket_bytes};
+      row.chosen_seconds = seconds_with(workers, row.chosen_bytes);
+      row.default_seconds = seconds_with(workers, kDefaultBuckets.bucket_bytes);
+      row.best_seconds = row.default_seconds;
+      for (int64_t bytes = kLeastBucketBytes; bytes <= kDefaultBuckets.bucket_bytes; bytes *= 2) {
+        const double seconds = seconds_with(workers, bytes);
+        if (seconds >= row.best_seconds) continue;
+        row.best_seconds = seconds;
+        row.best_bytes = bytes;
+      }
+      bucket_sizes_.push_back(row);
     }
   }
 }
@@ -144,7 +182,8 @@ void ScalingReport::predict_strong_scaling() {
          workers *= 2) {
       Row row{name, workers, all / workers};
       for (size_t i = 0; i < kNumCommunications; ++i) {
-        row.seconds[i] = predict_step(cluster, compute.at(all / workers), workers, link, kCommunications[i]);
+        row.seconds[i] = predict_step(cluster, compute.at(all / workers), workers, link, kCommunications[i],
+                                      options_.buckets());
         row.efficiency[i] = alone / (workers * row.seconds[i]);
       }
       strong_.push_back(row);
@@ -181,17 +220,19 @@ std::string ScalingReport::json() const {
                {"optimizer_seconds", sample.times.optimizer_seconds},
                {"waiting_seconds", sample.times.waiting_seconds},
                {"buckets", Json::array()}};
-    for (const auto& bucket : sample.times.buckets)
+    for (const auto& bucket : sample.times.in_buckets(options_.buckets()).buckets)
       entry["buckets"].push_back({{"bytes", bucket.bytes}, {"ready_seconds", bucket.ready_seconds}});
     json["compute"].push_back(std::move(entry));
   }
   for (const auto& rows : measured_.exchanges) {
     Json entry{{"processes", rows.num_processes},
-               {"compression", rows.compressed ? options_.compression : "none"},
+               {"compression", rows.kind.compressed ? options_.compression : "none"},
+               {"transport", rows.fit.policy.transport},
+               {"algorithm", name_of(rows.kind.algorithm)},
                {"seconds_without_bytes", rows.fit.seconds.intercept},
-               {"seconds_per_ring_byte", rows.fit.seconds.slope},
+               {"seconds_per_sent_byte", rows.fit.seconds.slope},
                {"cpu_seconds_without_bytes", rows.fit.cpu_seconds.intercept},
-               {"cpu_seconds_per_ring_byte", rows.fit.cpu_seconds.slope},
+               {"cpu_seconds_per_sent_byte", rows.fit.cpu_seconds.slope},
                {"samples", Json::array()}};
     for (const auto& sample : rows.samples) {
       entry["samples"].push_back(
@@ -219,6 +260,15 @@ std::string ScalingReport::json() const {
     }
   };
   add_rows("weak_scaling", weak_);
+  for (const auto& row : bucket_sizes_) {
+    json["bucket_sizes"].push_back({{"link", row.link},
+                                    {"workers", row.num_workers},
+                                    {"chosen_bytes", row.chosen_bytes},
+                                    {"chosen_seconds", row.chosen_seconds},
+                                    {"default_seconds", row.default_seconds},
+                                    {"best_bytes", row.best_bytes},
+                                    {"best_seconds", row.best_seconds}});
+  }
   add_rows("strong_scaling", strong_);
   for (const auto& row : gpu_) {
     Json entry{{"machines", options_.gpu_cluster.topology.num_machines},
@@ -235,7 +285,7 @@ std::ostream& operator<<(std::ostream& stream, const ScalingReport& report) {
   const auto& options = report.options_;
   const auto& measured = report.measured_;
   stream << "## Measured\n\nCompute of processes that do not communicate:\n\n"
-         << compute_table(measured) << "\nExchanges over loopback:\n\n"
+         << compute_table(measured) << "\nExchanges between processes of this machine:\n\n"
          << exchange_table(measured, options.compression)
          << fmt::format("\nTo {} and back: {:.2f} ms for 1 MB of gradients.\n", options.compression,
                         measured.conversion_seconds_per_byte * 1e9)
@@ -252,6 +302,17 @@ std::ostream& operator<<(std::ostream& stream, const ScalingReport& report) {
   };
   stream << fmt::format("\n## Predicted: weak scaling, {} images a worker\n\n", options.batch_size);
   add_rows(report.weak_);
+  stream << "\n## Predicted: sizes of buckets, with overlap and float32\n\n";
+  const double alone = report.measured_.compute_model().at(static_cast<double>(options.batch_size)).seconds();
+  MarkdownTable sizes({"link", "workers", "chosen by the library", "efficiency", "with 25 MiB",
+                       "best by the model", "efficiency "});
+  for (const auto& row : report.bucket_sizes_) {
+    const auto kibibytes = [](int64_t bytes) { return fmt::format("{} KiB", bytes >> 10); };
+    sizes.add_row({row.link, std::to_string(row.num_workers), kibibytes(row.chosen_bytes),
+                   percent(alone / row.chosen_seconds), percent(alone / row.default_seconds),
+                   kibibytes(row.best_bytes), percent(alone / row.best_seconds)});
+  }
+  stream << sizes;
   stream << fmt::format("\n## Predicted: strong scaling, {} images over all workers\n\n",
                         options.strong_batch_size);
   add_rows(report.strong_);

@@ -49,7 +49,7 @@ void serve_training(const ScalingOptions& options) {
 void serve_compute(const ScalingOptions& options) {
   ComputeLoopOptions loop_options{.num_processes = options.num_processes,
                                   .most_examples = options.job_batch_size / options.num_processes};
-  if (options.bucket_bytes) loop_options.buckets.bucket_bytes = *options.bucket_bytes;
+  loop_options.buckets = options.buckets();
   ComputeLoop loop(options.workload(options.job_batch_size), loop_options);
   std::cout << "ready " << loop.num_parameters() << ' ' << loop.num_tensors() << std::endl;
   respond_until_the_end([&](std::istream& request, std::ostream& answer) {
@@ -60,7 +60,8 @@ void serve_compute(const ScalingOptions& options) {
     answer << mean.forward_seconds << ' ' << mean.backward_seconds << ' ' << mean.optimizer_seconds << ' '
            << copy_seconds;
     for (const double seconds : step_seconds) answer << ' ' << seconds;
-    for (const auto& bucket : mean.buckets) answer << ' ' << bucket.bytes << ' ' << bucket.ready_seconds;
+    for (const auto& gradient : mean.gradients)
+      answer << ' ' << gradient.bytes << ' ' << gradient.ready_seconds;
   });
 }
 
@@ -69,12 +70,17 @@ void serve_exchange(const ScalingOptions& options) {
   const bool is_first = options.serve == "exchanges";
   if (is_first) {
     Command job = own_job("exchange", options.workload(options.job_batch_size), options.num_processes);
-    job.arguments.insert(job.arguments.end(), {"--gradient-compression", options.job_compression});
+    job.arguments.insert(job.arguments.end(), {"--gradient-compression", options.job_compression,
+                                               "--exchange-algorithm", options.job_algorithm});
+    if (options.job_uses_tcp) job.arguments.emplace_back("--tcp");
     cluster = start_local_cluster(job, options.num_processes);
   } else {
     cluster.resolver = cluster_of_job();
   }
-  ExchangeLoop loop(*cluster.resolver, cluster.options, options.job_compression);
+  ExchangeLoop loop(*cluster.resolver, cluster.options,
+                    {.compression = options.job_compression,
+                     .algorithm = options.job_algorithm,
+                     .uses_tcp = options.job_uses_tcp});
   cluster.read_lines();
   std::cout << "ready" << std::endl;
   respond_until_the_end([&](std::istream& request, std::ostream& answer) {

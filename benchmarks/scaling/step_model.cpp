@@ -1,8 +1,11 @@
 #include "lockstep/benchmarks/scaling/step_model.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+
+#include "lockstep/runtime/gradients/bucket_layout.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -32,10 +35,20 @@ class Backward {
 
 }  // namespace
 
-double ComputeTimes::bytes() const {
-  double sum = 0;
-  for (const auto& bucket : buckets) sum += bucket.bytes;
-  return sum;
+ComputeTimes ComputeTimes::in_buckets(const BucketOptions& options) const {
+  std::vector<BucketItem> items;
+  for (const auto& gradient : gradients)
+    items.push_back({static_cast<int64_t>(gradient.bytes), "float32 on the CPU"});
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  ComputeTimes result = *this;
+  result.buckets.clear();
+  for (const auto& members : assign_buckets(items, order, options)) {
+    auto& bucket = result.buckets.emplace_back();
+    for (const size_t member : members) bucket.bytes += gradients[member].bytes;
+    bucket.ready_seconds = gradients[members.back()].ready_seconds;
+  }
+  return result;
 }
 
 std::vector<ModelBucket> even_buckets(double bytes, double first_bytes, double bucket_bytes,

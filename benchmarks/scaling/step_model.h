@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/runtime/collectives/bucket_options.h"
+
 namespace lockstep::benchmarks {
 
 /// Gradients that are summed in one exchange.
@@ -11,16 +13,24 @@ struct ModelBucket {
   double ready_seconds = 0;  ///< since backward began: when the last of them has been computed
 };
 
+/// The gradient of one parameter tensor.
+struct ModelGradient {
+  double bytes = 0;
+  double ready_seconds = 0;  ///< since backward began: when it has been computed
+};
+
 /// A training step of one replica without any communication.
 struct ComputeTimes {
   double forward_seconds = 0;
   double backward_seconds = 0;  ///< with copying the gradients into their buckets
   double optimizer_seconds = 0;
   double waiting_seconds = 0;  ///< until the slowest of the replicas has come as far; no part of seconds()
-  std::vector<ModelBucket> buckets;  ///< in the order in which they leave
+  std::vector<ModelGradient> gradients{};  ///< in the order in which they become ready
+  std::vector<ModelBucket> buckets{};      ///< in the order in which they leave
 
   double seconds() const { return forward_seconds + backward_seconds + optimizer_seconds; }
-  double bytes() const;
+  /// Returns these times with the buckets that the library makes of the gradients.
+  ComputeTimes in_buckets(const BucketOptions& options) const;
 };
 
 /// Buckets of `bytes` where nothing is known of the layers: gradients come evenly through backward, the first

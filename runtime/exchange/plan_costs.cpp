@@ -29,15 +29,22 @@ double step_seconds(const ExchangePlan& plan, const PlanRound& round, const std:
   for (const auto& step : round.steps) {
     if (step.is_added)
       seconds +=
-          static_cast<double>(bytes_of(plan, {{step.into, 1}}, block_bytes)) * link.add_seconds_per_byte;
+          static_cast<double>(bytes_of(plan, {{step.into, 1}}, block_bytes)) * link.step_seconds_per_byte;
   }
   return seconds;
 }
 
 double receive_seconds(const ExchangePlan& plan, const PlanReceive& receive,
                        const std::vector<int64_t>& block_bytes, const LinkCosts& link) {
-  return static_cast<double>(bytes_of(plan, receive.blocks, block_bytes)) *
-         (link.seconds_per_byte + (receive.is_added ? link.add_seconds_per_byte : 0));
+  return link.overhead_seconds +
+         static_cast<double>(bytes_of(plan, receive.blocks, block_bytes)) *
+             (link.seconds_per_byte + (receive.is_added ? link.add_seconds_per_byte : 0));
+}
+
+double send_seconds(const ExchangePlan& plan, const PlanSend& send, const std::vector<int64_t>& block_bytes,
+                    const LinkCosts& link) {
+  return link.overhead_seconds +
+         static_cast<double>(bytes_of(plan, send.blocks, block_bytes)) * link.seconds_per_byte;
 }
 
 }  // namespace
@@ -67,8 +74,7 @@ double estimated_seconds(const ExchangePlan& plan, const std::vector<int64_t>& b
   double seconds = 0;
   for (const auto& round : plan.rounds) {
     double sending = 0;
-    for (const auto& send : round.sends)
-      sending += static_cast<double>(bytes_of(plan, send.blocks, block_bytes)) * link.seconds_per_byte;
+    for (const auto& send : round.sends) sending += send_seconds(plan, send, block_bytes, link);
     double receiving = 0;
     for (const auto& receive : round.receives) receiving += receive_seconds(plan, receive, block_bytes, link);
     if (!round.sends.empty() || !round.receives.empty()) seconds += link.seconds_per_message;
@@ -100,8 +106,7 @@ double simulated_seconds(const std::vector<ExchangePlan>& plans, const std::vect
         state.sent_at = state.at;
         for (const auto& send : round.sends) {
           arrivals[{rank, send.peer}].push_back(state.sent_at + link.seconds_per_message);
-          state.sent_at +=
-              static_cast<double>(bytes_of(plan, send.blocks, block_bytes)) * link.seconds_per_byte;
+          state.sent_at += send_seconds(plan, send, block_bytes, link);
           ready.push_back(send.peer);
         }
       }

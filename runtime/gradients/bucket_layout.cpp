@@ -14,6 +14,7 @@ std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& i
     bool first = true;
     size_t filled_at = 0;  // position in `order` of its last member
   };
+  const auto [first_bucket_bytes, bucket_bytes] = options.or_else(kDefaultBuckets);
   std::map<std::string, Open> open;
   std::vector<Open> closed;
   for (size_t position = 0; position < order.size(); ++position) {
@@ -22,7 +23,7 @@ std::vector<std::vector<size_t>> assign_buckets(const std::vector<BucketItem>& i
     bucket.members.push_back(order[position]);
     bucket.bytes += item.bytes;
     bucket.filled_at = position;
-    if (bucket.bytes >= (bucket.first ? options.first_bucket_bytes : options.bucket_bytes)) {
+    if (bucket.bytes >= (bucket.first ? first_bucket_bytes : bucket_bytes)) {
       closed.push_back(bucket);
       bucket = Open{.first = false};
     }

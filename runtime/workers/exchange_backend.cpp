@@ -66,6 +66,14 @@ const ExchangePlan& ExchangeBackend::plan_of(CollectiveKind kind, PlanAlgorithm 
   return plans_.emplace(key, make_plan(kind, algorithm, getRank(), getSize(), root)).first->second;
 }
 
+const ExchangePlan& ExchangeBackend::fastest_plan(CollectiveKind kind, size_t bytes, int root) {
+  if (kind == CollectiveKind::kAllReduce && options_.policy.all_reduce_algorithm)
+    return plan_of(kind, *options_.policy.all_reduce_algorithm, root);
+  auto& ranges = choices_[kind];
+  if (ranges.empty()) ranges = choose_algorithms(kind, getSize(), options_.policy.costs);
+  return plan_of(kind, algorithm_for(ranges, static_cast<int64_t>(bytes)), root);
+}
+
 std::vector<std::span<uint8_t>> ExchangeBackend::blocks_of(const ExchangePlan& plan,
                                                            const at::Tensor& tensor) const {
   auto bytes = bytes_of(tensor);
@@ -78,11 +86,24 @@ std::vector<std::span<uint8_t>> ExchangeBackend::blocks_of(const ExchangePlan& p
   return blocks;
 }
 
+void ExchangeBackend::append_scratch(const ExchangePlan& plan, std::vector<std::span<uint8_t>>& blocks) {
+  size_t bytes = 0;
+  for (const int like : plan.scratch_like) bytes += blocks[static_cast<size_t>(like)].size();
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  auto left = std::span(scratch_);
+  for (const int like : plan.scratch_like) {
+    const size_t size = blocks[static_cast<size_t>(like)].size();
+    blocks.push_back(left.first(size));
+    left = left.subspan(size);
+  }
+}
+
 void ExchangeBackend::run(ExchangeCall call) {
   // Collectives of one call are told apart, too.
   call.sequence = sequence_;
   call.description = description_;
   if (const int part = num_collectives_++; part > 0) call.description += c10::str(", part ", part + 1);
+  append_scratch(*call.plan, call.blocks);
   try {
     engine_.run(call, deadline_after(timeout_));
   } catch (const ExchangeError& error) {
@@ -108,9 +129,7 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::allreduce(std::vector<at::Tensor
   const at::Tensor tensor = only_one(tensors, "all_reduce");
   const auto combine = combine_function(options.reduceOp, tensor.scalar_type());
   return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLREDUCE, [this, tensor, combine] {
-    const bool is_short = static_cast<int64_t>(tensor.nbytes()) <= options_.most_short_bytes;
-    const auto& plan = plan_of(CollectiveKind::kAllReduce,
-                               is_short ? PlanAlgorithm::kRecursiveDoubling : PlanAlgorithm::kHalving);
+    const auto& plan = fastest_plan(CollectiveKind::kAllReduce, tensor.nbytes());
     run({.plan = &plan,
          .blocks = blocks_of(plan, tensor),
          .combine = combine,
@@ -125,9 +144,7 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::broadcast(std::vector<at::Tensor
   if (root < 0 || root >= getSize())
     throw InvalidArgument(c10::str("[broadcast] expected a rank below ", getSize(), ", but got ", root));
   return c10::make_intrusive<DeferredWork>(c10d::OpType::BROADCAST, [this, tensor, root] {
-    const bool is_short = static_cast<int64_t>(tensor.nbytes()) <= options_.most_short_bytes;
-    const auto& plan = plan_of(CollectiveKind::kBroadcast,
-                               is_short ? PlanAlgorithm::kTree : PlanAlgorithm::kScatterGather, root);
+    const auto& plan = fastest_plan(CollectiveKind::kBroadcast, tensor.nbytes(), root);
     run({.plan = &plan, .blocks = blocks_of(plan, tensor)});
   });
 }
@@ -143,7 +160,7 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::allgather(std::vector<std::vecto
       throw InvalidArgument("[all_gather] expected dense outputs of the input's size");
   }
   return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLGATHER, [this, input, all = outputs[0]] {
-    const auto& plan = plan_of(CollectiveKind::kAllGather, PlanAlgorithm::kDissemination);
+    const auto& plan = fastest_plan(CollectiveKind::kAllGather, input.nbytes() * all.size());
     ExchangeCall call{.plan = &plan};
     for (const auto& output : all) call.blocks.push_back(bytes_of(output));
     const auto own = call.blocks[static_cast<size_t>(getRank())];
@@ -174,7 +191,9 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::reduce_scatter(std::vector<at::T
   const auto combine = combine_function(options.reduceOp, output.scalar_type());
   return c10::make_intrusive<DeferredWork>(
       c10d::OpType::REDUCE_SCATTER, [this, output, all = inputs[0], combine] {
-        const auto& plan = plan_of(CollectiveKind::kReduceScatter, PlanAlgorithm::kHalving);
+        size_t bytes = 0;
+        for (const auto& input : all) bytes += input.nbytes();
+        const auto& plan = fastest_plan(CollectiveKind::kReduceScatter, bytes);
         ExchangeCall call{
             .plan = &plan, .combine = combine, .element_bytes = static_cast<size_t>(output.element_size())};
         for (const auto& input : all) call.blocks.push_back(bytes_of(input));

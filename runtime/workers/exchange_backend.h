@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lockstep/runtime/exchange/algorithm_choice.h"
 #include "lockstep/runtime/exchange/exchange_engine.h"
 #include "lockstep/runtime/exchange/make_plan.h"
 #include "lockstep/runtime/workers/comparing_backend.h"
@@ -19,7 +20,8 @@ namespace lockstep {
 
 /// c10d's collectives of CPU tensors by an ExchangeEngine, with one rank for each worker process.
 ///
-/// Sums are made in the order of sum_order(), which depends on the ranks alone. Work::wait() does the
+/// Sums are made in the order of sum_order(), which depends on the ranks alone, unless the policy asks for
+/// another algorithm. Work::wait() does the
 /// exchange, in the calling thread, so works must be waited for in the order in which they were launched. It
 /// throws CollectiveMismatch, which names both ranks and their calls, and otherwise BrokenExchange naming
 /// the rank. After an error the backend cannot be used again.
@@ -31,8 +33,7 @@ class ExchangeBackend : public ComparingBackend {
     std::chrono::milliseconds timeout{};  ///< of each collective
     /// Returns a rank's name for errors.
     std::function<std::string(int rank)> name_of;
-    /// Messages of more bytes are halved and doubled; shorter ones are exchanged whole.
-    int64_t most_short_bytes = 16 * 1024;
+    ExchangePolicy policy{};  ///< the same on all ranks
   };
 
   explicit ExchangeBackend(Options options);
@@ -72,16 +73,22 @@ class ExchangeBackend : public ComparingBackend {
 
  private:
   const ExchangePlan& plan_of(CollectiveKind kind, PlanAlgorithm algorithm, int root = 0);
+  /// Returns the plan of the algorithm that suits a result of `bytes`.
+  const ExchangePlan& fastest_plan(CollectiveKind kind, size_t bytes, int root = 0);
   void run(ExchangeCall call);
   /// Cuts contiguous memory into a plan's blocks.
   std::vector<std::span<uint8_t>> blocks_of(const ExchangePlan& plan, const at::Tensor& tensor) const;
   void check_list(const char* operation, const std::vector<at::Tensor>& tensors) const;
+  /// Appends memory for the plan's scratch.
+  void append_scratch(const ExchangePlan& plan, std::vector<std::span<uint8_t>>& blocks);
   [[noreturn]] void fail(const ExchangeError& error, const ExchangeCall& call) const;
 
   const Options options_;
   std::chrono::milliseconds timeout_;
   ExchangeEngine engine_;
+  std::map<CollectiveKind, std::vector<AlgorithmRange>> choices_;
   std::map<std::tuple<CollectiveKind, PlanAlgorithm, int>, ExchangePlan> plans_;
+  std::vector<uint8_t> scratch_;
   uint64_t sequence_ = 0;
   std::string description_;
   int num_collectives_ = 0;  // of the current call

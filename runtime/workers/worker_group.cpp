@@ -141,7 +141,8 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& 
                  .connect = [hub = hub_, channel](
                                 int peer, auto deadline) { return hub->connect(peer, channel, deadline); }},
       .timeout = timeout_,
-      .name_of = [failures = failures_](int worker) { return failures->name_of(worker); }});
+      .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
+      .policy = exchange_policy_});
 }
 
 /// Returns a function that reports a failure to the others in every possible way, without owning the group.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/exchange/algorithm_choice.h"
 #include "lockstep/runtime/exchange/link_hub.h"
 #include "lockstep/runtime/workers/heartbeat.h"
 #include "lockstep/runtime/workers/stall_detector.h"
@@ -56,6 +57,8 @@ struct JoinOptions {
   WorkerTransport transport = WorkerTransport::kExchange;       ///< the same on all workers
   /// False: exchanges with this worker go over TCP even on one machine.
   bool uses_shared_memory = true;
+  /// The algorithm of all-reduces by exchanges, the same on all workers. None: the fastest for each size.
+  std::optional<PlanAlgorithm> all_reduce_algorithm;
   /// How long a worker waits in a collective before it reports for whom.
   std::chrono::milliseconds report_stall_after{std::chrono::seconds(30)};
 };
@@ -79,6 +82,9 @@ class WorkerGroup {
 
   const std::shared_ptr<const WorkerLayout>& layout() const { return layout_; }
   WorkerTransport transport() const { return transport_; }
+  /// Returns how exchanges choose their algorithms: by the costs of shared memory if all workers are on one
+  /// machine, and of a network otherwise.
+  const ExchangePolicy& exchange_policy() const { return exchange_policy_; }
   /// Returns a worker's name, such as "worker 1 (node7)".
   const std::string& name_of(int worker) const { return failures_->name_of(worker); }
 
@@ -165,7 +171,8 @@ class WorkerGroup {
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
   std::shared_ptr<WorkerFailures> failures_;  // set once all have met
-  std::shared_ptr<LinkHub> hub_;              // null: Gloo makes the connections
+  ExchangePolicy exchange_policy_;
+  std::shared_ptr<LinkHub> hub_;  // null: Gloo makes the connections
   std::shared_ptr<Connections> connections_;
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   int num_key_spaces_ = 0;

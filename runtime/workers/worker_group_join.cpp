@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <optional>
@@ -53,6 +54,14 @@ std::string prefix_of(const JoinOptions& options) {
 
 JobToken token_of(const JoinOptions& options) {
   return JobToken::from_text(options.token.empty() ? "no token" : options.token);
+}
+
+/// The same on all workers, since all have the same information. If two machines have one name, exchanges
+/// between them are right, but perhaps not the fastest.
+bool are_on_one_machine(const std::vector<WorkerInfo>& workers) {
+  return std::all_of(workers.begin(), workers.end(), [&](const WorkerInfo& worker) {
+    return worker.host == workers.front().host && !worker.exchange_name.empty();
+  });
 }
 
 }  // namespace
@@ -181,6 +190,9 @@ void WorkerGroup::meet(const JoinOptions& options) {
     if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
   }
   if (hub_) hub_->set_peers(std::move(links));
+  if (are_on_one_machine(met->infos))
+    exchange_policy_ = {.transport = "shared memory", .costs = kSharedMemoryCosts};
+  exchange_policy_.all_reduce_algorithm = options.all_reduce_algorithm;
   CauseSearch search;
   // Failures may outlive the group.
   search.rounds = [heartbeat = std::weak_ptr(heartbeat_)] {

@@ -34,6 +34,11 @@ struct CommunicationOptions {
   /// process needs its own object. Null: no compression. NCCL takes only one with a wire_dtype(), and rounds
   /// gradients between the GPUs of one process, too. Sums in memory that replicas share are not compressed.
   std::shared_ptr<GradientCompression> gradient_compression;
+  /// How exchanges between workers sum: `recursive_doubling`, `halving`, `direct` or `ring`. `auto` takes
+  /// the one with the least estimated time for each size; describe() of the strategy tells which. All give
+  /// the same bits but `ring`, whose order of sums depends on the sizes of the buckets. Another value than
+  /// `auto` implies the implementation kExchange.
+  std::string exchange_algorithm = "auto";
 
   bool operator==(const CommunicationOptions&) const = default;
 
@@ -42,7 +47,8 @@ struct CommunicationOptions {
   /// Returns `buckets` with the pack size of these options, if they have one. The first bucket may be smaller
   /// still, so that the first sums start early.
   BucketOptions packed(BucketOptions buckets) const;
-  /// Throws InvalidArgument for negative bytes and for a timeout that is not positive.
+  /// Throws InvalidArgument for negative bytes, for a timeout that is not positive, for an unknown exchange
+  /// algorithm, and for one together with another implementation than kAuto and kExchange.
   void check() const;
 };
 

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/workers/worker_group.h"
+#include "lockstep/strategies/communication/internal/exchange_algorithm.h"
 #include "lockstep/strategies/communication/internal/worker_ops_choice.h"
 
 namespace lockstep {
@@ -64,6 +65,7 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .uses_shared_memory = cluster.uses_shared_memory};
   if (options.communication.implementation == CommunicationImplementation::kRing)
     join.transport = WorkerTransport::kGloo;
+  join.all_reduce_algorithm = parse_exchange_algorithm(options.communication.exchange_algorithm);
   const auto& compression = options.communication.gradient_compression;
   join.facts = {
       {"cluster", cluster_text(resolver.cluster_spec())},
@@ -72,7 +74,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
        c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                         : communication_name(options.communication.implementation),
                 ", buckets of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
-                " bytes, packs of ", options.communication.bytes_per_pack, " bytes, gradient compression ",
+                " bytes, packs of ", options.communication.bytes_per_pack, " bytes, exchange algorithm ",
+                options.communication.exchange_algorithm, ", gradient compression ",
                 compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;
@@ -109,6 +112,11 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
                                     std::move(config.cross_device_ops));
   config.cross_device_ops = std::move(choice.ops);
   config.cross_device_ops_reason = std::move(choice.reason);
+  if (choice.bucket_bytes) {
+    config.buckets = config.buckets.or_else(
+        {.first_bucket_bytes = kDefaultBuckets.first_bucket_bytes, .bucket_bytes = *choice.bucket_bytes});
+    config.cross_device_ops_reason += c10::str("; buckets of ", config.buckets.bucket_bytes / 1024, " KiB");
+  }
   return config;
 }
 

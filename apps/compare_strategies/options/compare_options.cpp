@@ -119,7 +119,8 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
   take_of_clicks(table.flags, ctr_training_flags(),
                  {"global-batch-size", "precision", "optimizer", "learning-rate", "seed"});
   take(table.flags, strategy_flags(strategies),
-       {"cross-device-ops", "communication-timeout", "threads", "communication", "gradient-compression"});
+       {"cross-device-ops", "communication-timeout", "threads", "communication", "exchange-algorithm",
+        "gradient-compression"});
   for (auto& flag : common_flags()) table.flags.push_back(flag);
   // The program passes these to its own processes; a group without a name is not listed.
   for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});

@@ -23,6 +23,7 @@ std::vector<Setting> settings_of_clicks(const CtrOptions& work) {
           {"communication-timeout", work.communication_timeout_seconds, {}},
           {"threads", int64_t{work.threads}, {}},
           {"communication", work.communication, {}},
+          {"exchange-algorithm", work.exchange_algorithm, {}},
           {"gradient-compression", work.gradient_compression, {}}};
 }
 

@@ -97,6 +97,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
         "workers by lockstep_launch_local, torchrun, srun or mpirun, or give --worker-hosts");
   }
   request.options.communication.implementation = parse_communication(choice.communication);
+  request.options.communication.exchange_algorithm = choice.exchange_algorithm;
   request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);
   std::string flags = "--strategy " + choice.strategy;
   if (!choice.devices.empty()) flags += " --devices " + c10::Join(",", choice.devices);

@@ -54,6 +54,10 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "How workers communicate: auto, exchange (shared memory on one machine, else TCP), ring (Gloo) or "
        "nccl",
        defaults.communication, FlagRole::kOperation},
+      {"Strategy", "exchange-algorithm", "NAME",
+       "How exchanges between workers sum: auto (the fastest for each size), recursive_doubling, halving, "
+       "direct or ring. ring changes the order of sums",
+       defaults.exchange_algorithm, FlagRole::kOperation},
       {"Strategy", "gradient-compression", "NAME",
        "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",
        defaults.gradient_compression},
@@ -81,6 +85,12 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.task_index = static_cast<int>(given.integer("task-index", kTasks, choice.task_index));
   choice.communication =
       given.name("communication", {"auto", "ring", "exchange", "nccl"}, choice.communication);
+  choice.exchange_algorithm =
+      given.name("exchange-algorithm", {"auto", "recursive_doubling", "halving", "direct", "ring"},
+                 choice.exchange_algorithm);
+  if (choice.exchange_algorithm != "auto" && choice.communication != "auto" &&
+      choice.communication != "exchange")
+    given.refuse_together("exchange-algorithm", "expected it with --communication auto or exchange only");
   choice.gradient_compression =
       given.name("gradient-compression", {"none", "float16", "bfloat16"}, choice.gradient_compression);
   choice.threads = static_cast<int>(given.integer("threads", kThreads, choice.threads));
@@ -98,6 +108,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"worker-hosts", settings::list(choice.worker_hosts)},
           {"task-index", where(choice.task_index >= 0, int64_t{choice.task_index})},
           {"communication", choice.communication},
+          {"exchange-algorithm", choice.exchange_algorithm},
           {"gradient-compression", choice.gradient_compression}};
 }
 

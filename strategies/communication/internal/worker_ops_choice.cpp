@@ -10,6 +10,7 @@
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/strategies/communication/internal/exchange_algorithm.h"
 #include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 #include "lockstep/strategies/communication/internal/worker_backend_all_reduce.h"
 
@@ -75,6 +76,11 @@ void check_over_workers(const std::string& strategy, const Devices& devices,
                                    "both: ",
                                    given->name(), " and ", communication_name(communication.implementation)));
   }
+  if (given && parse_exchange_algorithm(communication.exchange_algorithm)) {
+    throw InvalidArgument(c10::str(
+        "[", strategy, "] expected a cross-device op or an exchange algorithm, but got both: ", given->name(),
+        " and ", communication.exchange_algorithm));
+  }
   const auto backend = asked_backend(communication, given);
   if (given && !backend) {
     throw InvalidArgument(
@@ -99,12 +105,20 @@ WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers,
     return WorkerOpsChoice{std::make_shared<WorkerBackendAllReduce>(std::move(backend), workers), reason};
   };
   const auto on_host = [&](const std::string& reason) {
-    return WorkerOpsChoice{std::make_shared<WorkerAllReduce>(workers), reason};
+    WorkerOpsChoice choice{std::make_shared<WorkerAllReduce>(workers), reason};
+    if (workers->transport() == WorkerTransport::kExchange) {
+      const auto& policy = workers->exchange_policy();
+      const int num_workers = workers->layout()->num_workers();
+      choice.bucket_bytes = choose_bucket_bytes(num_workers, policy);
+      choice.reason += "; " + describe(policy, num_workers);
+    }
+    return choice;
   };
   if (auto backend = asked_backend(communication, given))
     return over_workers(std::move(backend), "as asked for");
   if (communication.implementation == CommunicationImplementation::kRing ||
-      communication.implementation == CommunicationImplementation::kExchange)
+      communication.implementation == CommunicationImplementation::kExchange ||
+      parse_exchange_algorithm(communication.exchange_algorithm))
     return on_host("as asked for");
   if (!rounds_only(compression))
     return on_host(c10::str("the gradient compression ", compression->name(), " works on the host"));

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/runtime/workers/worker_group.h"
@@ -13,6 +15,8 @@ namespace lockstep {
 struct WorkerOpsChoice {
   std::shared_ptr<CrossDeviceOps> ops;
   std::string reason;
+  /// The size of gradient buckets that suits the op. None: the default.
+  std::optional<int64_t> bucket_bytes{};
 };
 
 /// Throws InvalidArgument if `given`, the user's op or null, supports only one process or contradicts the

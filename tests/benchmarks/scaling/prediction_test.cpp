@@ -18,12 +18,15 @@ ComputeTimes small_step() {
   return {.forward_seconds = 1,
           .backward_seconds = 2,
           .optimizer_seconds = 0.5,
-          .buckets = {{4e6, 0.5}, {8e6, 2}}};
+          .gradients = {{4e6, 0.5}, {8e6, 2}}};
 }
 
-/// Software that costs 1 ms a message and nothing else.
+/// Each gradient is a bucket.
+constexpr BucketOptions kSmall{.first_bucket_bytes = 1, .bucket_bytes = 1};
+
+/// Software that costs 1 ms a round and nothing else.
 ClusterModel small_cluster() {
-  const ExchangeCost plain{.message_seconds = 1e-3};
+  const ExchangeCost plain{.software = {.seconds_per_message = 1e-3}};
   ExchangeCost compressed = plain;
   compressed.sent_share = 0.5;
   return {plain, compressed, 100};
@@ -49,45 +52,47 @@ TEST(ComputeModel, IsALineOverTheImages) {
     return ComputeTimes{.forward_seconds = 1 + 0.1 * images,
                         .backward_seconds = backward,
                         .optimizer_seconds = 0.5,
-                        .buckets = {{100, backward / 4}, {200, backward}}};
+                        .gradients = {{100, backward / 4}, {200, backward}}};
   };
   const auto compute = ComputeModel({{8, times(8)}, {32, times(32)}}).at(100);
   EXPECT_NEAR(compute.forward_seconds, 11, 1e-9);
   EXPECT_NEAR(compute.backward_seconds, 22, 1e-9);
-  EXPECT_NEAR(compute.buckets[0].ready_seconds, 5.5, 1e-9);
-  EXPECT_NEAR(compute.buckets[1].ready_seconds, 22, 1e-9);
+  EXPECT_NEAR(compute.gradients[0].ready_seconds, 5.5, 1e-9);
+  EXPECT_NEAR(compute.gradients[1].ready_seconds, 22, 1e-9);
   EXPECT_THROW(ComputeModel({}), std::invalid_argument);
 }
 
 TEST(PredictStep, OfOneWorkerIsTheCompute) {
   for (const auto& communication : kCommunications)
-    EXPECT_EQ(predict_step(small_cluster(), small_step(), 1, {1, 1}, communication), 3.5);
+    EXPECT_EQ(predict_step(small_cluster(), small_step(), 1, {1, 1}, communication, kSmall), 3.5);
 }
 
 TEST(PredictStep, IsTheComputeWhereLinkAndSoftwareAreFree) {
   for (const auto& communication : kCommunications)
-    EXPECT_EQ(predict_step({{}, {}, 100}, small_step(), 1024, kPerfect, communication), 3.5);
+    EXPECT_EQ(predict_step({{}, {}, 100}, small_step(), 1024, kPerfect, communication, kSmall), 3.5);
 }
 
-// By hand, for 2 workers: each of three exchanges has 3 messages of 1 ms. The first 4 MB take 40 ms at 100
-// MB/s within backward, the other 8 MB 80 ms after it, the flags (100 tensors, 2 replicas) 808 bytes.
+// By hand, for 2 workers: the first 4 MB take 40 ms at 100 MB/s within backward, the other 8 MB 80 ms after
+// it, each in two rounds of 1 ms; the flags (100 tensors, 2 replicas) have 808 bytes and one round.
 TEST(PredictStep, AddsWhatIsNotHidden) {
   const Link link{0, 1e8};
-  const double flags = 3e-3 + 808 / 1e8;
-  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kBackward, false}),
-              3.5 + 0.083 + flags, 1e-9);
-  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kNone, false}),
-              3.5 + 0.043 + 0.083 + flags, 1e-9);
-  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kNone, true}),
-              3.5 + 0.023 + 0.043 + flags, 1e-9);
+  const double flags = 1e-3 + 808 / 1e8;
+  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kBackward, false}, kSmall),
+              3.5 + 0.082 + flags, 1e-9);
+  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kNone, false}, kSmall),
+              3.5 + 0.042 + 0.082 + flags, 1e-9);
+  EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kNone, true}, kSmall),
+              3.5 + 0.022 + 0.042 + flags, 1e-9);
 }
 
 TEST(PredictStep, TakesLongerWithMoreWorkersAndSlowerLinks) {
   for (const auto& communication : kCommunications) {
     double before = 0;
     for (int workers = 1; workers <= 1024; workers *= 2) {
-      const double slow = predict_step(small_cluster(), small_step(), workers, {50e-6, 1e8}, communication);
-      const double fast = predict_step(small_cluster(), small_step(), workers, {5e-6, 1e10}, communication);
+      const double slow =
+          predict_step(small_cluster(), small_step(), workers, {50e-6, 1e8}, communication, kSmall);
+      const double fast =
+          predict_step(small_cluster(), small_step(), workers, {5e-6, 1e10}, communication, kSmall);
       EXPECT_GT(slow, before);
       EXPECT_LE(fast, slow);
       before = slow;
@@ -95,11 +100,19 @@ TEST(PredictStep, TakesLongerWithMoreWorkersAndSlowerLinks) {
   }
 }
 
-TEST(PredictStepOnLoopback, HidesNothingWhereProcessesShareTheCores) {
+TEST(BucketsOfLibrary, AreChosenUnlessGiven) {
+  const ExchangePolicy policy;
+  const auto chosen = buckets_of_library({}, 1024, policy);
+  EXPECT_EQ(chosen.first_bucket_bytes, 1 << 20);
+  EXPECT_EQ(chosen.bucket_bytes, choose_bucket_bytes(1024, policy));
+  EXPECT_EQ(buckets_of_library({.bucket_bytes = 7}, 1024, policy).bucket_bytes, 7);
+}
+
+TEST(PredictLocalStep, HidesNothingWhereProcessesShareTheCores) {
   // An exchange of any size takes 1 s, half of it on a process's share of the processor.
-  const LoopbackFit busy{.num_ranks = 4, .seconds = {1, 0}, .cpu_seconds = {0.5, 0}};
+  const LocalFit busy{.num_ranks = 4, .seconds = {1, 0}, .cpu_seconds = {0.5, 0}};
   const auto predict = [&](int cores, Overlap overlap) {
-    return predict_step_on_loopback(busy, busy, small_step(), 100, cores, overlap);
+    return predict_local_step(busy, busy, small_step(), 100, cores, overlap, kSmall);
   };
   EXPECT_DOUBLE_EQ(predict(2, Overlap::kNone), 3.5 + 3);
   EXPECT_DOUBLE_EQ(predict(2, Overlap::kBackward), 3.5 + 3);

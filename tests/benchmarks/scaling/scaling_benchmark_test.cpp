@@ -97,7 +97,8 @@ TEST_F(ScalingBenchmark, MeasuresPredictsAndChecks) {
     }
     EXPECT_EQ(bytes, 4 * 2236682) << row;  // torchvision's mobilenet_v2 with num_classes=10
   }
-  EXPECT_EQ(json["exchanges"].size(), 2);
+  // With and without compression, and three kinds over TCP.
+  EXPECT_EQ(json["exchanges"].size(), 5);
   std::set<std::tuple<int, bool, std::string>> checked;
   for (const auto& row : json["checks"]) {
     checked.emplace(row["processes"], row["overlap"], row["compression"]);
@@ -121,7 +122,12 @@ TEST_F(ScalingBenchmark, MeasuresPredictsAndChecks) {
       EXPECT_GT(prediction["efficiency"], 0) << row;
     }
   }
-  EXPECT_EQ(predicted.size(), 2 * 11);  // 1 to 1024 workers over each link
+  EXPECT_EQ(predicted.size(), 2 * 11);            // 1 to 1024 workers over each link
+  EXPECT_EQ(json["bucket_sizes"].size(), 2 * 5);  // 4 to 1024 workers
+  for (const auto& row : json["bucket_sizes"]) {
+    EXPECT_LE(row["best_seconds"].get<double>(), row["chosen_seconds"].get<double>() * (1 + 1e-9)) << row;
+    EXPECT_LE(row["best_seconds"].get<double>(), row["default_seconds"].get<double>() * (1 + 1e-9)) << row;
+  }
   EXPECT_EQ(json["strong_scaling"].size(), 2 * 4);
   ASSERT_EQ(json["gpu_cluster"].size(), 2);
   EXPECT_EQ(json["gpu_cluster"][0]["is_measured"], false);

@@ -76,6 +76,18 @@ TEST(StepModel, RefusesABucketWithoutExchange) {
   EXPECT_THROW(step_seconds(three_buckets(), {{1}, {1}}, Overlap::kNone), std::invalid_argument);
 }
 
+// Gradients are taken as they come: a bucket closes with the one that fills it, and is ready with it.
+TEST(StepModel, MakesTheBucketsOfTheLibrary) {
+  const ComputeTimes compute{.backward_seconds = 6, .gradients = {{8, 1}, {4, 2}, {4, 3}, {16, 4}, {4, 6}}};
+  const auto buckets = compute.in_buckets({.first_bucket_bytes = 12, .bucket_bytes = 18}).buckets;
+  ASSERT_EQ(buckets.size(), 3);
+  const std::vector<std::pair<double, double>> expected{{12, 2}, {20, 4}, {4, 6}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(buckets[i].bytes, expected[i].first);
+    EXPECT_EQ(buckets[i].ready_seconds, expected[i].second);
+  }
+}
+
 // 10 bytes: 2, then 5, then the rest, ready in proportion to the bytes so far.
 TEST(EvenBuckets, CloseAtTheirSizes) {
   const auto buckets = even_buckets(10, 2, 5, 20);

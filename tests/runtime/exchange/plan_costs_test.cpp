@@ -110,8 +110,21 @@ TEST(PlanCosts, OfATreeAreThoseOfTheFormula) {
 
 TEST(PlanCosts, AdditionsTakeTime) {
   const auto plans = plans_of(CollectiveKind::kReduceScatter, PlanAlgorithm::kDirect, 4);
-  const LinkCosts only_additions{.add_seconds_per_byte = 1};
+  const LinkCosts only_additions{.step_seconds_per_byte = 1};
   EXPECT_DOUBLE_EQ(simulated_seconds(plans, even_blocks(400, 4), only_additions), 300);
+  // By halving, values are added as they arrive: 200 bytes of the first partner, and 100 of the second.
+  const auto halving = plans_of(CollectiveKind::kReduceScatter, PlanAlgorithm::kHalving, 4);
+  const LinkCosts only_arriving{.add_seconds_per_byte = 1};
+  EXPECT_DOUBLE_EQ(simulated_seconds(halving, even_blocks(400, 4), only_arriving), 300);
+  EXPECT_DOUBLE_EQ(simulated_seconds(plans, even_blocks(400, 4), only_arriving), 0);
+}
+
+// LogP, by hand: the last of n - 1 messages leaves once the others have.
+TEST(PlanCosts, MessagesOfARoundOccupyARankOneAfterAnother) {
+  constexpr LinkCosts kBusy{.seconds_per_message = 100, .seconds_per_byte = 1, .overhead_seconds = 10};
+  const auto plans = plans_of(CollectiveKind::kBroadcast, PlanAlgorithm::kDirect, 8);
+  EXPECT_DOUBLE_EQ(simulated_seconds(plans, {3}, kBusy), 100 + 7 * (10 + 3));
+  EXPECT_DOUBLE_EQ(estimated_seconds(plans[0], {3}, kBusy), 100 + 7 * (10 + 3));
 }
 
 TEST(PlanCosts, ARankThatWaitsForEverIsAnError) {

@@ -22,11 +22,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// Runs a call on each worker's own channel over exchanges, and rethrows the first error.
-void over_exchanges(int size, const std::function<void(int rank, WorkerChannel& channel)>& function) {
+void over_exchanges(
+    int size, const std::function<void(int rank, WorkerChannel& channel)>& function,
+    const std::function<void(JoinOptions&)>& change = [](JoinOptions&) {}) {
   const auto errors = run_workers(
       std::vector<int>(static_cast<size_t>(size), 1),
       [&](WorkerGroup& group) { function(group.layout()->worker(), *group.open_channel("test")); },
-      [](JoinOptions& options) { options.transport = WorkerTransport::kExchange; });
+      [&](JoinOptions& options) {
+        options.transport = WorkerTransport::kExchange;
+        change(options);
+      });
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }
@@ -76,6 +81,45 @@ TEST(ExchangeBackend, HasTheBitsOfATenForAllDtypesAndReductions) {
         }
       }
     });
+  }
+}
+
+// The ring's order depends on the size of the message, so its sums are only close.
+TEST(ExchangeBackend, HasTheSameBitsByEveryAlgorithmButTheRing) {
+  for (const int size : {2, 3, 4}) {
+    for (const auto algorithm : algorithms_for(CollectiveKind::kAllReduce)) {
+      over_exchanges(
+          size,
+          [&](int rank, WorkerChannel& channel) {
+            for (const int64_t count : {0, 1, 7, 30'000}) {
+              const auto result = reduced(channel, values_of(rank, count, at::kFloat), c10d::ReduceOp::SUM);
+              const auto expected = expected_of(size, count, at::kFloat, c10d::ReduceOp::SUM);
+              const bool is_right = has_fixed_order(CollectiveKind::kAllReduce, algorithm)
+                                        ? result.equal(expected)
+                                        : result.allclose(expected, 1e-5, 1e-4);
+              EXPECT_TRUE(is_right) << to_string(algorithm) << " of " << count << " values over " << size;
+            }
+          },
+          [algorithm](JoinOptions& options) { options.all_reduce_algorithm = algorithm; });
+    }
+  }
+}
+
+TEST(ExchangeBackend, KnowsWhetherAllWorkersAreOnOneMachine) {
+  for (const bool uses_shared_memory : {false, true}) {
+    const auto errors = run_workers(
+        {1, 1},
+        [&](WorkerGroup& group) {
+          const auto& policy = group.exchange_policy();
+          EXPECT_EQ(policy.transport, uses_shared_memory ? "shared memory" : "TCP");
+          EXPECT_EQ(policy.costs.seconds_per_message,
+                    (uses_shared_memory ? kSharedMemoryCosts : kNetworkCosts).seconds_per_message);
+        },
+        [&](JoinOptions& options) {
+          options.transport = WorkerTransport::kExchange;
+          options.uses_shared_memory = uses_shared_memory;
+        });
+    for (const auto& error : errors) EXPECT_EQ(message_of<std::exception>(error), "no error");
   }
 }
 

@@ -23,6 +23,7 @@ TEST(CommunicationOptions, TakesOfAnOverrideOnlyWhatIsNotItsDefault) {
       own.merge({.bytes_per_pack = 7, .implementation = CommunicationImplementation::kRing});
   EXPECT_EQ(merged, (CommunicationOptions{7, seconds(5), CommunicationImplementation::kRing}));
   EXPECT_EQ(CommunicationOptions().merge(own), own);
+  EXPECT_EQ(own.merge({.exchange_algorithm = "ring"}).exchange_algorithm, "ring");
 }
 
 /// Returns the packs of gradients of these sizes, the first of which arrives first.
@@ -49,6 +50,7 @@ TEST(CommunicationOptions, PacksAsTensorFlowDoes) {
 TEST(CommunicationOptions, LeaveTheFirstBucketSmallIfPacksAreLarger) {
   const BucketOptions buckets{.first_bucket_bytes = 10, .bucket_bytes = 100};
   EXPECT_EQ(CommunicationOptions{}.packed(buckets).bucket_bytes, 100);
+  EXPECT_EQ(CommunicationOptions{}.packed({}).bucket_bytes, 0) << "is left to the strategy";
   const auto packed = CommunicationOptions{.bytes_per_pack = 50}.packed(buckets);
   EXPECT_EQ(packed.first_bucket_bytes, 10);
   EXPECT_EQ(packed.bucket_bytes, 51);
@@ -60,6 +62,23 @@ TEST(CommunicationOptions, RefusesNegativeBytesAndTimeoutsThatAreNotPositive) {
   EXPECT_THAT(message_of<InvalidArgument>([] { CommunicationOptions{.timeout = seconds(0)}.check(); }),
               HasSubstr("but got 0 ms"));
   CommunicationOptions{.bytes_per_pack = 1, .timeout = seconds(1)}.check();
+}
+
+TEST(CommunicationOptions, RefusesExchangeAlgorithmsThatCannotSum) {
+  EXPECT_THAT(
+      message_of<InvalidArgument>([] { CommunicationOptions{.exchange_algorithm = "tree"}.check(); }),
+      HasSubstr("expected an exchange algorithm out of auto, recursive_doubling, halving, direct, ring, "
+                "but got 'tree'"));
+  EXPECT_THAT(
+      message_of<InvalidArgument>([] {
+        CommunicationOptions{.implementation = CommunicationImplementation::kRing,
+                             .exchange_algorithm = "halving"}
+            .check();
+      }),
+      HasSubstr("expected the communication auto or exchange with the halving exchange algorithm, but "
+                "got ring"));
+  for (const char* name : {"auto", "recursive_doubling", "halving", "direct", "ring"})
+    CommunicationOptions{.exchange_algorithm = name}.check();
 }
 
 TEST(CommunicationOptions, HasNamesForImplementations) {

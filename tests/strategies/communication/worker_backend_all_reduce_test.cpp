@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/exchange/algorithm_choice.h"
 #include "lockstep/tests/support/fake_nccl.h"
 #include "lockstep/tests/support/worker_training.h"
 
@@ -261,11 +262,39 @@ TEST(MultiWorkerMirroredStrategy, NcclIsRefusedForCpusBeforeTheWorkersMeet) {
   }
 }
 
-TEST(MultiWorkerMirroredStrategy, TakesTheRingOnCpusAndSaysWhy) {
+TEST(MultiWorkerMirroredStrategy, TakesExchangesOnCpusAndSaysWhyAndHow) {
   const auto errors = run_strategies({1, 1}, [](MultiWorkerMirroredStrategy& strategy) {
-    EXPECT_THAT(strategy.describe(), HasSubstr("ExchangeAllReduce (replicas are in several processes)"));
+    const ExchangePolicy policy{.transport = "shared memory", .costs = kSharedMemoryCosts};
+    EXPECT_THAT(strategy.describe(),
+                HasSubstr("ExchangeAllReduce (replicas are in several processes; " + describe(policy, 2) +
+                          "; buckets of " + std::to_string(choose_bucket_bytes(2, policy) / 1024) + " KiB)"));
   });
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
+}
+
+TEST(MultiWorkerMirroredStrategy, TakesTheAlgorithmAndTheBucketsThatTheUserAsksFor) {
+  const auto errors = run_strategies(
+      {1, 1},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        EXPECT_THAT(strategy.describe(),
+                    AllOf(HasSubstr("ExchangeAllReduce (as asked for; over shared memory, ring; "),
+                          HasSubstr("; buckets of 5120 KiB)")));
+      },
+      [](int, WorkerSetUp& set_up) {
+        set_up.options.communication.exchange_algorithm = "ring";
+        set_up.options.buckets.bucket_bytes = 5 << 20;
+      });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
+}
+
+TEST(MultiWorkerMirroredStrategy, RefusesDifferentExchangeAlgorithms) {
+  const auto errors = run_strategies(
+      {1, 1}, [](MultiWorkerMirroredStrategy&) {},
+      [](int worker, WorkerSetUp& set_up) {
+        set_up.options.communication.exchange_algorithm = worker == 0 ? "halving" : "ring";
+      });
+  for (const auto& error : errors)
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("algorithm halving"), HasSubstr("algorithm ring")));
 }
 
 }  // namespace

@@ -83,14 +83,17 @@ TEST(CommandLine, ReadsEveryStrategyFlag) {
 }
 
 TEST(CommandLine, ReadsEveryFlagOfWorkers) {
-  const auto options = options_of({"--worker-hosts", "a:1,b:2", "--task-index", "1", "--communication",
-                                   "ring", "--gradient-compression", "bfloat16"});
+  const auto options =
+      options_of({"--worker-hosts", "a:1,b:2", "--task-index", "1", "--communication", "exchange",
+                  "--exchange-algorithm", "halving", "--gradient-compression", "bfloat16"});
   EXPECT_THAT(options.worker_hosts, ElementsAre("a:1", "b:2"));
   EXPECT_EQ(options.task_index, 1);
-  EXPECT_EQ(options.communication, "ring");
+  EXPECT_EQ(options.communication, "exchange");
+  EXPECT_EQ(options.exchange_algorithm, "halving");
   EXPECT_EQ(options.gradient_compression, "bfloat16");
   EXPECT_TRUE(options_of({}).worker_hosts.empty());
   EXPECT_EQ(options_of({}).communication, "auto");
+  EXPECT_EQ(options_of({}).exchange_algorithm, "auto");
   EXPECT_EQ(options_of({}).gradient_compression, "none");
 }
 
@@ -100,6 +103,13 @@ TEST(CommandLine, RefusesOnlyOneOfTheFlagsThatNameAWorker) {
   EXPECT_EQ(refusal({"--task-index", "0"}),
             "--task-index 0: expected --worker-hosts and --task-index together");
   EXPECT_THAT(refusal({"--worker-hosts", "a:1", "--task-index", "-1"}), HasSubstr("--task-index"));
+}
+
+TEST(CommandLine, RefusesAnExchangeAlgorithmForOtherCommunication) {
+  EXPECT_EQ(refusal({"--exchange-algorithm", "halving", "--communication", "ring"}),
+            "--exchange-algorithm halving: expected it with --communication auto or exchange only");
+  EXPECT_THAT(refusal({"--exchange-algorithm", "tree"}),
+              AllOf(HasSubstr("--exchange-algorithm"), HasSubstr("recursive_doubling"), HasSubstr("tree")));
 }
 
 TEST(CommandLine, ReadsEveryDataFlag) {
@@ -446,6 +456,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--worker-hosts",
                                  "--task-index",
                                  "--communication",
+                                 "--exchange-algorithm",
                                  "--gradient-compression",
                                  "--list-devices",
                                  "--data",
