@@ -15,10 +15,14 @@ namespace {
 /// Lacks that end by themselves, or on another machine.
 bool may_pass(const std::error_code& error) {
   constexpr std::array kPassing = {
-      std::errc::no_space_on_device,         std::errc::io_error,
-      std::errc::not_enough_memory,          std::errc::too_many_files_open,
-      std::errc::too_many_files_open_in_system, std::errc::timed_out,
-      std::errc::device_or_resource_busy,    std::errc::resource_unavailable_try_again,
+      std::errc::no_space_on_device,
+      std::errc::io_error,
+      std::errc::not_enough_memory,
+      std::errc::too_many_files_open,
+      std::errc::too_many_files_open_in_system,
+      std::errc::timed_out,
+      std::errc::device_or_resource_busy,
+      std::errc::resource_unavailable_try_again,
   };
   return std::any_of(kPassing.begin(), kPassing.end(), [&](std::errc passing) { return error == passing; });
 }
@@ -35,8 +39,8 @@ void require_writable_folder(const std::string& flag, const std::string& folder)
     ::unlink(probe.c_str());
   } catch (const std::system_error& error) {
     if (may_pass(error.code())) throw std::system_error(error.code(), place);
-    throw FolderError(place + ": expected a folder that can be written, but the system says: " +
-                      error.code().message());
+    throw FolderError(
+        place + ": expected a folder that can be written, but the system says: " + error.code().message());
   }
 }
 

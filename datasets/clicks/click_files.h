@@ -42,7 +42,8 @@ class ClickFiles {
   /// Returns the rows in the order of `indices`. Throws as ClickFile::get_batch().
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
-  /// Returns a checksum of the labels and categories of up to 256 rows, which it reads. Throws as get_batch().
+  /// Returns a checksum of the labels and categories of up to 256 rows, which it reads. Throws as
+  /// get_batch().
   std::string identity() const;
 
   /// Returns the files in the order of their rows.

@@ -193,7 +193,8 @@ std::vector<std::string> SlurmClusterResolver::missing_variables(const Environme
   const auto num_tasks = environment(num_tasks_variable(variables));
   if (variables.has("SLURM_STEP_ID") || !num_tasks || *num_tasks == "0" || *num_tasks == "1") return {};
   std::vector<std::string> missing;
-  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"}) {
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"}) {
     if (!variables.has(name)) missing.emplace_back(name);
   }
   for (const auto& names : {node_list_variables(), task_count_variables()}) {

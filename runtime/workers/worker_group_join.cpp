@@ -61,9 +61,10 @@ TcpListener listen_as_coordinator(const JoinOptions& options) {
   try {
     return {options.master_host, options.master_port};
   } catch (const ClusterError& error) {
-    throw ClusterError(std::string(error.what()) +
-                       "; worker 0 listens there: it must be an address of this machine, and no other process "
-                       "may be worker 0 or use the port");
+    throw ClusterError(
+        std::string(error.what()) +
+        "; worker 0 listens there: it must be an address of this machine, and no other process "
+        "may be worker 0 or use the port");
   }
 }
 
@@ -172,15 +173,14 @@ void WorkerGroup::meet(const JoinOptions& options) {
     met = call_with_timeout(
         join_timeout_ + kMeetSlack,
         [store = store_, own,
-         meeting =
-             WorkerRendezvousOptions{.rank = rank_,
-                                     .size = size_,
-                                     .address = address_of(options),
-                                     .timeout = join_timeout_,
-                                     .has_other_token =
-                                         [server = server_, key = token_key(), own_prefix = bytes_of(prefix_)] {
-                                           return server->check({key}) && server->get(key) != own_prefix;
-                                         }}] {
+         meeting = WorkerRendezvousOptions{
+             .rank = rank_,
+             .size = size_,
+             .address = address_of(options),
+             .timeout = join_timeout_,
+             .has_other_token = [server = server_, key = token_key(), own_prefix = bytes_of(prefix_)] {
+               return server->check({key}) && server->get(key) != own_prefix;
+             }}] {
           auto infos = meet_workers(*store, own, meeting);
           return Met{std::move(infos), store->clone(), store->clone(), store->clone()};
         });

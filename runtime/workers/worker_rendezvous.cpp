@@ -46,7 +46,7 @@ class Meeting {
   void show(const WorkerInfo& own) {
     const std::string key = key_of(options_.rank);
     if (store_.add(key + "/claims", 1) > 1) {
-      throw ClusterError(c10::str("[join] another process has come to ", options_.address, " as worker ",
+      throw ClusterError(c10::str("[join] another process has joined at ", options_.address, " as worker ",
                                   options_.rank, " already: each needs a task index, or rank, of its own"));
     }
     store_.set(key, own.text());

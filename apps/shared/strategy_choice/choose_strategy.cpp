@@ -67,9 +67,10 @@ void refuse_servers(const StrategyRequest& request, const std::string& program) 
 void refuse_part_of_slurm() {
   const auto missing = SlurmClusterResolver::missing_variables(process_environment());
   if (missing.empty()) return;
-  throw UsageError(c10::str("--strategy multi_worker: this is a Slurm job with several tasks, but ",
-                            c10::Join(", ", missing), missing.size() == 1 ? " is" : " are",
-                            " not set; start the program by srun, and pass srun's variables on to containers"));
+  throw UsageError(
+      c10::str("--strategy multi_worker: this is a Slurm job with several tasks, but ",
+               c10::Join(", ", missing), missing.size() == 1 ? " is" : " are",
+               " not set; start the program by srun, and pass srun's variables on to containers"));
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ TEST(WorkerGroup, NamesThePortThatIsInUse) {
     FAIL() << "joined";
   } catch (const ClusterError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(c10::str("127.0.0.1:", port)), HasSubstr("in use"),
-                                     HasSubstr("no other process may be worker 0")));
+                                    HasSubstr("no other process may be worker 0")));
   }
   ::close(descriptor);
 }

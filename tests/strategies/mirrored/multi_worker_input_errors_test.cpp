@@ -153,9 +153,9 @@ TensorDataset labelled(const torch::Tensor& labels) {
 TEST(MultiWorkerDatasets, ThatDifferInTheirExamplesAreNamedByBothWorkers) {
   for (const auto& error : errors_of_datasets(labelled(torch::arange(16)), labelled(torch::arange(16) + 1))) {
     EXPECT_TRUE(is_a<ClusterError>(error));
-    EXPECT_THAT(text_of(error), AllOf(HasSubstr("[dataset] expected the same on all workers"),
-                                      HasSubstr("worker 0 ("), HasSubstr("worker 1 ("),
-                                      HasSubstr("(checksum ")));
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("[dataset] expected the same on all workers"), HasSubstr("worker 0 ("),
+                      HasSubstr("worker 1 ("), HasSubstr("(checksum ")));
   }
 }
 
