@@ -105,8 +105,10 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     refuse_part_of_slurm();
     log_line(
         needs.program,
-        "warning: --strategy multi_worker: no cluster was found, so this process trains alone; start the "
-        "workers by lockstep_launch_local, torchrun, srun or mpirun, or give --worker-hosts or TF_CONFIG");
+        "warning: --strategy multi_worker: no cluster was found, so this process trains alone; a cluster is "
+        "given by --worker-hosts, by TF_CONFIG, or by the variables that torchrun, Kubeflow (RANK, "
+        "WORLD_SIZE), srun (SLURM_STEP_ID, SLURM_PROCID) or mpirun (OMPI_COMM_WORLD_RANK) sets; "
+        "lockstep_launch_local starts workers on this machine");
   }
   request.options.communication.implementation = parse_communication(choice.communication);
   request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);
