@@ -28,7 +28,7 @@ TEST(WritableFolder, KeepsTheFilesInIt) {
   const lockstep::testing::TemporaryFolder folder;
   folder.write("checkpoint", "bytes");
   require_writable_folder("--backup-dir", folder.path());
-  EXPECT_EQ(folder.num_files(), 1);
+  EXPECT_EQ(folder.num_files(), 1U);
 }
 
 TEST(WritableFolder, IsNotAskedForWithoutAName) {
