@@ -3,7 +3,7 @@
 #     docker build -t lockstep .
 #     docker run --rm -v "$PWD/data:/data:ro" lockstep train_images --data /data/mnist --replicas 2
 #
-# For GPUs build by hand (docs/building.md): that takes CUDA's toolkit, and GPU machines bring their own.
+# For GPUs, build on the machine itself (docs/building.md#cuda): it needs NVIDIA's driver and no CUDA toolkit.
 
 FROM debian:12-slim AS build
 ENV LOCKSTEP_CACHE=/opt LOCKSTEP_CUDA=OFF

@@ -24,6 +24,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/torch_program.h"
+#include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/make_strategy.h"
@@ -76,6 +77,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
                          .is_cancelled = [&] { return interruption.signal() != 0; }};
   std::optional<ComparisonBackup> backup;
   if (!options.backup_dir.empty()) {
+    require_writable_folder("--backup-dir", options.backup_dir);
     backup.emplace(options, comparison_identity(options, facts_of(options)), log);
     request.find_result = [&](int64_t round, int strategy) { return backup->find(round, strategy); };
     request.on_result = [&](int64_t round, int strategy, const TrialResult& result) {

@@ -51,6 +51,11 @@ ClickBatch Clicks::get_batch(c10::ArrayRef<size_t> indices) const {
   return std::visit([&](const auto& source) { return source.get_batch(moved); }, source_);
 }
 
+std::string Clicks::identity() const {
+  const std::string of_source = std::visit([](const auto& source) { return source.identity(); }, source_);
+  return of_source + ", from row " + std::to_string(first_);
+}
+
 std::optional<double> Clicks::best_probability(size_t index) const {
   const auto* generated = std::get_if<GeneratedClicks>(&source_);
   return generated ? std::optional(generated->probability(first_ + index)) : std::nullopt;

@@ -26,6 +26,8 @@ class Clicks {
 
   std::optional<size_t> size() const { return count_; }
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
+  /// Says which rows these are, as the source's identity() does.
+  std::string identity() const;
   /// Returns the true probability of a click in a row; none unless the rows are generated.
   std::optional<double> best_probability(size_t index) const;
 

@@ -32,11 +32,10 @@ constexpr const char* kCtrExamples =
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server\n"
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
     "    --max-staleness 0                                      # all workers compute each step together\n"
-    "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder, 5 lost "
+    "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or folder, 5 lost "
     "connection to\n"
-    "another process, 6 loss not finite, 7 out of memory, threads or a GPU, 130 stopped by SIGINT, 143 "
-    "stopped\n"
-    "by SIGTERM.\n";
+    "another process, 6 loss not finite, 7 no memory, disk space, thread or device, 130 stopped by SIGINT,\n"
+    "143 stopped by SIGTERM.\n";
 
 template <typename Value>
 std::string default_text(Value value) {

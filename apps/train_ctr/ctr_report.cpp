@@ -26,14 +26,12 @@ std::string line(const std::string& name, const std::string& value) {
   return fmt::format("{:<17}{}\n", name, value);
 }
 
-/// 500 million rows a day.
-constexpr double kManyRows = 500e6 / 86'400;
+constexpr double kSecondsOfDay = 86'400;
 
 std::string speed_text(const CtrResult& result) {
   const double speed = result.seconds > 0 ? static_cast<double>(result.rows) / result.seconds : 0;
-  return fmt::format("{} ({:.1f} times the {} that make 500 million a day), {} steps in {:.1f} s",
-                     grouped(speed), speed / kManyRows, grouped(kManyRows), grouped(result.steps),
-                     result.seconds);
+  return fmt::format("{} ({:.0f} million a day), {} steps in {:.1f} s", grouped(speed),
+                     speed * kSecondsOfDay / 1e6, grouped(result.steps), result.seconds);
 }
 
 /// The count of a range of values. Larger values are binned by powers of two, since long tails have many.
@@ -69,7 +67,7 @@ std::string serving_text(const CtrServing& serving) {
   }
   for (const auto& bin : bins) most = std::max(most, bin.count);
   std::string text = line(
-      "updates", fmt::format("{} applied once, {} came again, {} were of values that are lost",
+      "updates", fmt::format("{} applied, {} repeats ignored, {} dropped as a server had lost their values",
                              grouped(updates), grouped(serving.num_repeated), grouped(serving.num_outdated)));
   const double total = serving.computing + serving.waiting + serving.idle;
   const auto share = [&](double seconds) { return total > 0 ? 100 * seconds / total : 0; };

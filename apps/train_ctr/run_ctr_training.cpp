@@ -15,6 +15,7 @@
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/apps/train_ctr/click_data.h"
 #include "lockstep/apps/train_ctr/ctr_session.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
@@ -80,6 +81,10 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                            : nullptr;
   const bool is_recorded = is_recorded_by_chief(strategy, options);
   std::vector<std::string> hosts;
+  if (is_chief) {
+    require_writable_folder("--backup-dir", options.backup_dir);
+    require_writable_folder("--mlflow-dir", options.mlflow_dir);
+  }
   if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
   const auto directory = make_run_directory(strategy, line.options, is_recorded);
   decide_strategy(line, strategy);
@@ -120,6 +125,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
 /// Despite a signal, the server serves while anyone is connected: the chief may be about to save.
 void serve_as_ps(const std::shared_ptr<const ClusterResolver>& cluster, const CtrOptions& options) {
   const InterruptionGuard interruption;
+  require_writable_folder("--backup-dir", options.backup_dir);
   serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log_of_ctr, .is_leaving = [&] {
                                return interruption.signal() != 0;
                              }});

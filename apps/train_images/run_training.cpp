@@ -13,6 +13,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/apps/train_images/data/data_warnings.h"
 #include "lockstep/apps/train_images/data/image_data.h"
@@ -29,7 +30,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// Decides the role together with the other workers, by collectives.
+/// Decides the role together with the other workers, by collectives. Throws FolderError if this worker cannot
+/// write a folder that it has to write.
 WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   WorkerRole role;
   role.is_chief = is_chief_of(strategy);
@@ -37,6 +39,8 @@ WorkerRole role_of(Strategy& strategy, const TrainOptions& options) {
   role.is_recorded = is_given_to_chief(strategy, "--run-dir", options.run_dir, role.is_chief);
   role.is_saved = is_given_to_chief(strategy, "--backup-dir", options.backup_dir, role.is_chief);
   is_given_to_chief(strategy, "--mlflow-dir", options.mlflow_dir, role.is_chief);
+  if (role.is_chief || options.shard_backup) require_writable_folder("--backup-dir", options.backup_dir);
+  if (role.is_chief) require_writable_folder("--mlflow-dir", options.mlflow_dir);
   if (role.is_recorded) role.hosts = hosts_of_workers(strategy);
   return role;
 }

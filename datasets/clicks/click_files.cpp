@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/files/internal/find_files.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
@@ -33,6 +34,19 @@ ClickBatch ClickFiles::get_batch(c10::ArrayRef<size_t> indices) const {
     i += count;
   }
   return click_batch(rows);
+}
+
+std::string ClickFiles::identity() const {
+  constexpr size_t kMostRows = 256;
+  const size_t count = std::min(firsts_.back(), kMostRows);
+  std::vector<size_t> sampled;
+  for (size_t i = 0; i < count; ++i) sampled.push_back(i * firsts_.back() / count);
+  const ClickBatch rows = get_batch(sampled);
+  DataChecksum checksum;
+  // Not the numbers: their logarithms may differ in the last bit between machines.
+  for (const auto& tensor : {std::get<1>(rows.data), rows.target})
+    checksum.add(tensor.const_data_ptr(), tensor.nbytes());
+  return "click logs of " + std::to_string(firsts_.back()) + " rows (checksum " + checksum.text() + ")";
 }
 
 int64_t ClickFiles::num_malformed() const {

@@ -42,6 +42,10 @@ class ClickFiles {
   /// Returns the rows in the order of `indices`. Throws as ClickFile::get_batch().
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
+  /// Returns a checksum of the labels and categories of up to 256 rows, which it reads. Throws as
+  /// get_batch().
+  std::string identity() const;
+
   /// Returns the files in the order of their rows.
   const std::vector<std::string>& paths() const { return paths_; }
   int64_t num_malformed() const;

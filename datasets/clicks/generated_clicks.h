@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/datasets/clicks/click_batch.h"
@@ -37,6 +38,8 @@ class GeneratedClicks {
   std::optional<size_t> size() const { return static_cast<size_t>(options_.count); }
   /// Throws std::invalid_argument if an index is not below size().
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
+
+  std::string identity() const { return "generated clicks of seed " + std::to_string(options_.seed); }
 
   ClickRow row(size_t index) const;
   /// Returns the probability that the row is a click: the best possible prediction, and the score with the

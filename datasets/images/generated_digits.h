@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/datasets/images/image_transform.h"
@@ -40,6 +41,7 @@ class GeneratedDigits {
   std::optional<size_t> size() const { return count_; }
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
   torch::data::Example<> device_transform(torch::data::Example<> batch) const;
+  std::string identity() const { return "generated digits of seed " + std::to_string(seed_); }
 
  private:
   size_t count_;

@@ -4,10 +4,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 #include <stdexcept>
 #include <utility>
 
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/internal/device_images.h"
 #include "lockstep/datasets/images/internal/image_store.h"
@@ -19,6 +21,8 @@ namespace lockstep {
 static_assert(CollatedDataset<ImageFolder>);
 
 namespace {
+
+namespace fs = std::filesystem;
 
 void check_not_negative(const char* field, int64_t value) {
   if (value < 0) {
@@ -68,6 +72,24 @@ std::shared_ptr<const ImageStore> open_store(const std::string& path, const Imag
                                            .must_fit = is_on_devices(options)});
 }
 
+/// Reads the sampled files now, because they may be gone when the identity is asked for.
+std::string identity_of(const ClassFolder& folder) {
+  DataChecksum checksum;
+  for (const auto& name : folder.classes) checksum.add(name);
+  for (const auto& file : folder.files) {
+    checksum.add(&file.label, sizeof file.label);
+    checksum.add(fs::path(file.entry.name).filename().string());
+  }
+  if (folder.files.empty()) return "no images";
+  ClassFolderReader reader(folder);
+  const size_t last = folder.files.size() - 1;
+  for (const size_t sampled : {size_t{0}, last / 2, last}) {
+    const auto bytes = reader.read(folder.files[sampled]);
+    checksum.add(bytes.data(), bytes.size());
+  }
+  return "images in " + std::to_string(folder.classes.size()) + " classes (checksum " + checksum.text() + ")";
+}
+
 at::Tensor labels_of(const ImageStore& store, c10::ArrayRef<size_t> indices) {
   at::Tensor labels = torch::empty({static_cast<int64_t>(indices.size())}, torch::kLong);
   auto* label = labels.mutable_data_ptr<int64_t>();
@@ -80,7 +102,8 @@ at::Tensor labels_of(const ImageStore& store, c10::ArrayRef<size_t> indices) {
 ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options)
     : transform_(make_transform(options)),
       store_(open_store(path, options)),
-      on_devices_(is_on_devices(options) ? std::make_shared<DeviceImages>(store_) : nullptr) {}
+      on_devices_(is_on_devices(options) ? std::make_shared<DeviceImages>(store_) : nullptr),
+      identity_(identity_of(store_->folder())) {}
 
 std::optional<size_t> ImageFolder::size() const {
   return store_->folder().files.size();

@@ -109,6 +109,10 @@ class ImageFolder {
   /// cache. Blocks and throws as get_batch().
   torch::data::Example<> get_images(c10::ArrayRef<size_t> indices) const;
 
+  /// Returns the number of classes, and a checksum of the classes' names, of all files' names and of the
+  /// contents of the first, middle and last file. A folder and a zip archive of it have the same identity.
+  std::string identity() const { return identity_; }
+
   /// Returns the sorted names of the classes; a target is an index into them.
   const std::vector<std::string>& classes() const;
 
@@ -122,6 +126,7 @@ class ImageFolder {
   ImageTransform transform_;
   std::shared_ptr<const ImageStore> store_;
   std::shared_ptr<DeviceImages> on_devices_;  // null with ImageCache::kHost
+  std::string identity_;
 };
 
 }  // namespace lockstep

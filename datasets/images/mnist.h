@@ -46,6 +46,7 @@ class Mnist {
   std::optional<size_t> size() const { return examples_.size(); }
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
   torch::data::Example<> device_transform(torch::data::Example<> batch) const;
+  std::string identity() const { return "MNIST's files: " + examples_.identity(); }
 
  private:
   ImageTransform transform_;

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <optional>
+#include <string>
 
 namespace lockstep {
 
@@ -25,6 +26,11 @@ namespace lockstep {
 ///         Finishes a batch on the training device, wherever `batch.data` is: images become float32, resized
 ///         and normalized (ImageTransform). This way only uint8 is copied to the device. Thread-safe.
 ///
+///     std::string identity() const;
+///         Says which examples these are: the same text on every machine that has the same ones, without
+///         paths. It covers everything cheap to read, not every value. Workers that step together compare it
+///         before they train.
+///
 /// Datasets are values: a copy is cheap and shares the images.
 template <typename T>
 concept CollatedDataset = std::copy_constructible<T> &&
@@ -32,6 +38,7 @@ concept CollatedDataset = std::copy_constructible<T> &&
   { dataset.size() } -> std::same_as<std::optional<size_t>>;
   { dataset.get_batch(indices) } -> std::same_as<torch::data::Example<>>;
   { dataset.device_transform(batch) } -> std::same_as<torch::data::Example<>>;
+  { dataset.identity() } -> std::same_as<std::string>;
 };
 
 }  // namespace lockstep

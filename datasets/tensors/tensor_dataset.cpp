@@ -3,6 +3,8 @@
 #include <torch/data/example.h>
 #include <torch/types.h>
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 
 namespace lockstep {
@@ -43,6 +46,26 @@ void check_rows(const at::Tensor& tensor, const std::string& name) {
                               (tensor.defined() ? "a scalar" : "an undefined tensor"));
 }
 
+/// Returns positions spread over `size` rows: all of them if there are few.
+std::vector<size_t> sampled_rows(size_t size) {
+  constexpr size_t kMostRows = 256;
+  const size_t count = std::min(size, kMostRows);
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < count; ++i) rows.push_back(i * size / count);
+  return rows;
+}
+
+/// Returns a text such as "Byte [60000, 1, 28, 28] (checksum 5f3a91c2)".
+std::string describe_tensor(const at::Tensor& tensor) {
+  const std::string text = c10::str(tensor.scalar_type(), " ", tensor.sizes());
+  if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) return text;
+  const at::Tensor rows =
+      gather_rows(tensor, sampled_rows(static_cast<size_t>(tensor.size(0)))).to(torch::kCPU).contiguous();
+  DataChecksum checksum;
+  checksum.add(rows.const_data_ptr(), rows.nbytes());
+  return text + " (checksum " + checksum.text() + ")";
+}
+
 }  // namespace
 
 TensorDataset::TensorDataset(at::Tensor data) : data_(std::move(data)) {
@@ -67,6 +90,12 @@ std::optional<size_t> TensorDataset::size() const {
 torch::data::Example<> TensorDataset::get_batch(c10::ArrayRef<size_t> indices) const {
   check_indices(indices, *size(), "TensorDataset");
   return {gather_rows(data_, indices), target_.defined() ? gather_rows(target_, indices) : target_};
+}
+
+std::string TensorDataset::identity() const {
+  std::string text = describe_tensor(data_);
+  if (target_.defined()) text += " with targets " + describe_tensor(target_);
+  return text;
 }
 
 torch::data::Example<> TensorDataset::device_transform(torch::data::Example<> batch) const {

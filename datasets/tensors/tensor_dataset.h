@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 namespace lockstep {
 
@@ -28,6 +29,11 @@ class TensorDataset {
 
   /// Returns copies of the rows, on the tensors' device.
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) const;
+
+  /// Returns the tensors' types and sizes, and a checksum of up to 256 rows of those with whole numbers.
+  /// Floating-point values are left out, because processors may round the arithmetic that made them
+  /// differently. Copies these rows to the CPU.
+  std::string identity() const;
 
   /// Returns the batch unchanged.
   torch::data::Example<> device_transform(torch::data::Example<> batch) const;

@@ -25,6 +25,14 @@ std::string first_set(const LauncherVariables& variables, const std::vector<std:
   return found == names.end() ? names.front() : *found;
 }
 
+// The step's variable first, then the job's.
+std::vector<std::string> node_list_variables() {
+  return {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+}
+std::vector<std::string> task_count_variables() {
+  return {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
+}
+
 std::string num_tasks_variable(const LauncherVariables& variables) {
   return first_set(variables, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
 }
@@ -63,11 +71,9 @@ class SlurmStep {
   explicit SlurmStep(const LauncherVariables& variables) : variables_(variables) {
     const std::string tasks_name = num_tasks_variable(variables_);
     num_tasks_ = variables_.integer(tasks_name, {.least = 1, .most = kMaxSlurmTasks});
-    const std::string list_name =
-        first_set(variables_, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+    const std::string list_name = first_set(variables_, node_list_variables());
     nodes_ = expand_slurm_nodes(variables_.text(list_name), {.source = kSlurm, .name = list_name});
-    const std::string counts_name =
-        first_set(variables_, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+    const std::string counts_name = first_set(variables_, task_count_variables());
     tasks_per_node_ =
         expand_slurm_counts(variables_.text(counts_name), {.source = kSlurm, .name = counts_name});
 
@@ -180,6 +186,21 @@ bool SlurmClusterResolver::detects(const Environment& environment) {
   const auto mpi_rank = environment("OMPI_COMM_WORLD_RANK");
   const auto mpi_size = environment("OMPI_COMM_WORLD_SIZE");
   return !mpi_rank || (mpi_rank == rank && mpi_size == num_tasks);
+}
+
+std::vector<std::string> SlurmClusterResolver::missing_variables(const Environment& environment) {
+  const LauncherVariables variables(environment, kSlurm);
+  const auto num_tasks = environment(num_tasks_variable(variables));
+  if (variables.has("SLURM_STEP_ID") || !num_tasks || *num_tasks == "0" || *num_tasks == "1") return {};
+  std::vector<std::string> missing;
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"}) {
+    if (!variables.has(name)) missing.emplace_back(name);
+  }
+  for (const auto& names : {node_list_variables(), task_count_variables()}) {
+    if (!variables.has(first_set(variables, names))) missing.push_back(names.front());
+  }
+  return missing;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/runtime/cluster/environment.h"
 
@@ -30,6 +33,11 @@ class SlurmClusterResolver : public FixedClusterResolver {
   /// mpirun whose daemons srun started, because their SLURM_PROCID and SLURM_NTASKS are not their own. A
   /// terminal with one task (srun --pty) counts as a shell.
   static bool detects(const Environment& environment);
+
+  /// Returns the variables that are missing from the environment of one of several tasks of Slurm, in which
+  /// detects() is false because SLURM_STEP_ID is not set: a script of sbatch that starts the program without
+  /// srun, or a container that does not get all variables. Empty in every other environment.
+  static std::vector<std::string> missing_variables(const Environment& environment);
 };
 
 }  // namespace lockstep

@@ -142,6 +142,8 @@ class WorkerGroup {
   explicit WorkerGroup(const JoinOptions& options);
 
   void open_store(const JoinOptions& options);
+  /// Returns the key of worker 0's prefix, which all can read: it differs between workers with other tokens.
+  std::string token_key() const { return "lockstep/" + std::to_string(restart_count_) + "/token"; }
   void meet(const JoinOptions& options);
   c10::intrusive_ptr<c10d::Backend> connect_gloo();
   c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel);

@@ -52,6 +52,23 @@ std::string prefix_of(const JoinOptions& options) {
   return prefix;
 }
 
+std::vector<uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+/// Throws ClusterError if worker 0 cannot listen at its address.
+TcpListener listen_as_coordinator(const JoinOptions& options) {
+  if (options.listening_socket) return TcpListener::adopt(*options.listening_socket, options.master_port);
+  try {
+    return {options.master_host, options.master_port};
+  } catch (const ClusterError& error) {
+    throw ClusterError(
+        std::string(error.what()) +
+        "; worker 0 listens there: it must be an address of this machine, and no other process "
+        "may be worker 0 or use the port");
+  }
+}
+
 JobToken token_of(const JoinOptions& options) {
   return JobToken::from_text(options.token.empty() ? "no token" : options.token);
 }
@@ -120,10 +137,7 @@ void WorkerGroup::open_store(const JoinOptions& options) {
   store.isServer = rank_ == 0 && !options.is_master_served;
   if (store.isServer) {
     // Our own socket: TCPStore's would listen on every address of the machine.
-    auto listener = options.listening_socket
-                        ? TcpListener::adopt(*options.listening_socket, options.master_port)
-                        : TcpListener(options.master_host, options.master_port);
-    store.masterListenFd = listener.release();
+    store.masterListenFd = listen_as_coordinator(options).release();
   }
   const auto no_coordinator = [&](const std::string& why) {
     return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", address_of(options),
@@ -142,6 +156,8 @@ void WorkerGroup::open_store(const JoinOptions& options) {
   if (!opened) throw no_coordinator("it does not answer");
   server_ = std::move(*opened);
   store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
+  // Others whose token differs look for worker 0 in vain. The prefix does not reveal the token.
+  if (rank_ == 0) server_->set(token_key(), bytes_of(prefix_));
 }
 
 void WorkerGroup::meet(const JoinOptions& options) {
@@ -167,7 +183,14 @@ void WorkerGroup::meet(const JoinOptions& options) {
     met = call_with_timeout(
         join_timeout_ + kMeetSlack,
         [store = store_, own,
-         meeting = WorkerRendezvousOptions{rank_, size_, address_of(options), join_timeout_}] {
+         meeting = WorkerRendezvousOptions{
+             .rank = rank_,
+             .size = size_,
+             .address = address_of(options),
+             .timeout = join_timeout_,
+             .has_other_token = [server = server_, key = token_key(), own_prefix = bytes_of(prefix_)] {
+               return server->check({key}) && server->get(key) != own_prefix;
+             }}] {
           auto infos = meet_workers(*store, own, meeting);
           return Met{std::move(infos), store->clone(), store->clone(), store->clone()};
         });

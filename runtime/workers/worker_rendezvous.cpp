@@ -46,7 +46,7 @@ class Meeting {
   void show(const WorkerInfo& own) {
     const std::string key = key_of(options_.rank);
     if (store_.add(key + "/claims", 1) > 1) {
-      throw ClusterError(c10::str("[join] another process has come to ", options_.address, " as worker ",
+      throw ClusterError(c10::str("[join] another process has joined at ", options_.address, " as worker ",
                                   options_.rank, " already: each needs a task index, or rank, of its own"));
     }
     store_.set(key, own.text());
@@ -56,6 +56,11 @@ class Meeting {
   void wait_for(int worker) {
     while (!store_.check({key_of(worker)})) {
       if (store_.check({kGivenUp})) leave(read(kGivenUp));
+      if (worker == 0 && options_.has_other_token && options_.has_other_token()) {
+        throw ClusterError(c10::str("[join] worker ", options_.rank, " came to ", options_.address,
+                                    " with another job token than worker 0: all processes of a job need the "
+                                    "same LOCKSTEP_JOB_TOKEN, or the same LOCKSTEP_JOB_ID without a token"));
+      }
       if (Clock::now() >= deadline_) {
         const std::string text =
             c10::str("[join] worker ", worker, " of ", options_.size, " did not come to ", options_.address,

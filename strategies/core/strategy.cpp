@@ -126,6 +126,10 @@ void Strategy::report_failure(const std::exception_ptr& error) const {
   if (const auto& workers = core_->config.workers) workers->report(error);
 }
 
+void Strategy::check_same(const std::string& what, const std::vector<std::string>& lines) const {
+  if (const auto& workers = core_->config.workers) workers->check_same(what, lines);
+}
+
 InputPlacement Strategy::placement() const {
   InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
   if (const auto& workers = core_->config.workers) {

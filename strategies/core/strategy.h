@@ -205,6 +205,11 @@ class Strategy : public GradientHandler, public InputDistributor {
   /// nothing if there are no other workers.
   void report_failure(const std::exception_ptr& error) const;
 
+  /// Throws ClusterError on every worker if a worker's `lines` differ from worker 0's, naming both workers
+  /// and the first line that differs. `what` names what the lines describe, such as "fit". A collective of
+  /// the workers; does nothing if there is only one.
+  void check_same(const std::string& what, const std::vector<std::string>& lines) const;
+
   /// Serves another process until the job ends and returns true, on workers of parameter servers. Returns
   /// false at once on all other processes, which run the training loop themselves.
   virtual bool serve() { return false; }

@@ -54,6 +54,16 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
            (options_.shuffle_seed ? ", shuffled with seed " + std::to_string(*options_.shuffle_seed)
                                   : ", not shuffled");
   }
+  /// Returns the dataset's own description of its examples; empty if it has no identity().
+  std::string identity() const {
+    if constexpr (requires {
+                    { dataset_.identity() } -> std::convertible_to<std::string>;
+                  }) {
+      return dataset_.identity();
+    } else {
+      return {};
+    }
+  }
   std::optional<int64_t> num_steps() const override {
     const int64_t batch = options_.global_batch_size;
     return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
@@ -165,7 +175,7 @@ template <IndexedDataset D>
 auto make_distributed_dataset(D dataset, const DistributeOptions& options, InputPlacement placement) {
   const auto check_same = placement.check_same;
   auto source = make_indexed_source(std::move(dataset), options, std::move(placement));
-  if (check_same) check_same("dataset", {source->describe()});
+  if (check_same) check_same("dataset", {source->describe(), source->identity()});
   return DistributedDataset<BatchOf<D>>(std::move(source), options.prefetch, options.num_workers);
 }
 

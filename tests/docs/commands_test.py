@@ -21,7 +21,7 @@ TIMEOUT_S = 120
 # (pattern of the command, why it does not run)
 EXCEPTIONS = [
     (r"<[^>]+>", "has a placeholder"),
-    (r"^(CMAKE_PREFIX_PATH=\S+ )?scripts/(train|test|setup|gpu_check|fuzz|benchmark|fault_campaign|compare)\.sh",
+    (r"^((CMAKE_PREFIX_PATH|LOCKSTEP_CACHE)=\S+ )?scripts/(train|test|setup|gpu_check|fuzz|benchmark|fault_campaign|compare)\.sh",
      "sets up and builds, or takes hours; CI or a test of its own runs it"),
     (r"^(cmake|ctest)\b|build/develop", "builds; the install tests do the same"),
     (r"own_module/build/own_module|\./my_program|^MALLOC_CONF|train\.py|\./train\b", "needs your own program"),

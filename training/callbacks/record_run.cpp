@@ -57,6 +57,8 @@ void RecordRun::on_epoch_begin(FitState& state) {
 }
 
 void RecordRun::on_step_end(FitState& state) {
+  record_.totals.images += state.examples - examples_before_;
+  examples_before_ = state.examples;
   if (!json_lines_ || state.global_step % options_.log_every != 0) return;
   record_.steps.push_back(steps_.next(state));
   json_lines_->write(with_kind("step", metric_row(record_.steps.back())));
@@ -64,7 +66,6 @@ void RecordRun::on_step_end(FitState& state) {
 }
 
 void RecordRun::on_epoch_end(FitState& state) {
-  record_.totals.images += state.examples - examples_before_;
   record_.totals.epochs = state.epoch;
   if (!csv_) return;
   record_.epochs.push_back(epoch_record(state, steps_.seconds()));

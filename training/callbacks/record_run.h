@@ -84,7 +84,7 @@ class RecordRun : public Callback {
   std::optional<JsonLinesLog> json_lines_;
   TensorBoard tensorboard_;
   StepRecorder steps_;
-  int64_t examples_before_ = 0;  // of this epoch, in an earlier process
+  int64_t examples_before_ = 0;  // of this epoch, counted already or in an earlier process
 };
 
 }  // namespace lockstep

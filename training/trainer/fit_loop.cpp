@@ -84,6 +84,7 @@ FitLoop::~FitLoop() = default;
 History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
   callbacks_ = &callbacks;
   epochs_done_ = epoch = first_epoch - 1;
+  check_same_on_workers();
   for (const auto& callback : callbacks) callback->on_fit_begin(*this);
   if (resumed()) resume(callbacks);
   const int64_t steps_before = global_step;
@@ -103,6 +104,13 @@ History FitLoop::run(int64_t first_epoch, const Callbacks& callbacks) {
   if (stop_reason() && history_.epochs.size() < all_epochs) history_.stop_reason = *stop_reason();
   for (const auto& callback : callbacks) callback->on_fit_end(*this);
   return std::move(history_);
+}
+
+void FitLoop::check_same_on_workers() const {
+  // Workers that make different numbers of steps would wait for each other for ever.
+  const std::string steps = steps_per_epoch ? std::to_string(*steps_per_epoch) : "as many as there are";
+  strategy().check_same("fit", {"epochs: " + std::to_string(epochs), "steps per epoch: " + steps,
+                                has_validation() ? "validation" : "no validation"});
 }
 
 void FitLoop::call_save_point(const Callbacks& callbacks) {

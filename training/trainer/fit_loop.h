@@ -76,6 +76,8 @@ class FitLoop : public FitState {
   bool train_epoch(const Callbacks& callbacks);
   bool run_steps(const Callbacks& callbacks);
   bool finish_epoch(const Callbacks& callbacks);
+  /// A collective. Throws ClusterError if the workers would make different steps.
+  void check_same_on_workers() const;
   void call_save_point(const Callbacks& callbacks);
   void resume(const Callbacks& callbacks);
   void log_training();

@@ -8,6 +8,7 @@
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/exit_code.h"
+#include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
@@ -32,6 +33,13 @@ Failure failure(ExitCode code, const std::string& message) {
 
 Failure out_of_memory(const std::string& detail) {
   return failure(ExitCode::kResources, "out of memory; a smaller batch or image size needs less" + detail);
+}
+
+/// Errors of a file or folder that the program may not write: a restart would find the same.
+bool is_refused_for_good(const std::error_code& error) {
+  return error == std::errc::permission_denied || error == std::errc::read_only_file_system ||
+         error == std::errc::not_a_directory || error == std::errc::is_a_directory ||
+         error == std::errc::filename_too_long || error == std::errc::too_many_symbolic_link_levels;
 }
 
 /// Describes errors without a specific class.
@@ -60,6 +68,8 @@ Failure describe_failure(const std::exception_ptr& error) {
     return failure(ExitCode::kCheckpoint, directory.what());
   } catch (const FolderInUse& folder) {
     return failure(ExitCode::kCheckpoint, folder.what());
+  } catch (const FolderError& folder) {
+    return failure(ExitCode::kCheckpoint, folder.what());
   } catch (const NumbersError& numbers) {
     return failure(ExitCode::kNumbers, numbers.what());
   } catch (const NotFinite& loss) {
@@ -83,7 +93,8 @@ Failure describe_failure(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::system_error& system) {
-    return failure(ExitCode::kResources, std::string("the system refused: ") + system.what());
+    const ExitCode code = is_refused_for_good(system.code()) ? ExitCode::kCheckpoint : ExitCode::kResources;
+    return failure(code, std::string("the system refused: ") + system.what());
   } catch (const c10::OutOfMemoryError& memory) {
     return out_of_memory(": " + memory.msg());
   } catch (const c10::AcceleratorError& device) {

@@ -8,6 +8,7 @@
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/runtime/cluster/slurm_cluster_resolver.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/device.h"
 
@@ -62,6 +63,16 @@ void refuse_servers(const StrategyRequest& request, const std::string& program) 
                               " trains without parameter servers; train_ctr trains by them"));
 }
 
+/// Refuses a job of several Slurm tasks in which this process cannot find the others.
+void refuse_part_of_slurm() {
+  const auto missing = SlurmClusterResolver::missing_variables(process_environment());
+  if (missing.empty()) return;
+  throw UsageError(
+      c10::str("--strategy multi_worker: this is a Slurm job with several tasks, but ",
+               c10::Join(", ", missing), missing.size() == 1 ? " is" : " are",
+               " not set; start the program by srun, and pass srun's variables on to containers"));
+}
+
 }  // namespace
 
 std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& choice) {
@@ -91,10 +102,13 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   request.cluster_resolver = requested_cluster(choice);
   if (!needs.parameters) refuse_servers(request, needs.program);
   if (choice.strategy == "multi_worker" && request.cluster_resolver == nullptr) {
+    refuse_part_of_slurm();
     log_line(
         needs.program,
-        "warning: --strategy multi_worker: no cluster was found, so this process trains alone; start the "
-        "workers by lockstep_launch_local, torchrun, srun or mpirun, or give --worker-hosts");
+        "warning: --strategy multi_worker: no cluster was found, so this process trains alone; a cluster is "
+        "given by --worker-hosts, by TF_CONFIG, or by the variables that torchrun, Kubeflow (RANK, "
+        "WORLD_SIZE), srun (SLURM_STEP_ID, SLURM_PROCID) or mpirun (OMPI_COMM_WORLD_RANK) sets; "
+        "lockstep_launch_local starts workers on this machine");
   }
   request.options.communication.implementation = parse_communication(choice.communication);
   request.options.communication.exchange_algorithm = choice.exchange_algorithm;

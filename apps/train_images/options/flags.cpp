@@ -211,10 +211,10 @@ constexpr const char* kExamples =
     "                                                         # the same with another seed\n"
     "  train_images --backup-dir b --save-every '500 steps'   # run it again to resume\n"
     "  lockstep_launch_local 2 train_images                   # two worker processes\n"
-    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint or run folder,\n"
+    "\nExit codes: 0 done, 1 any other error, 2 usage, 3 data, 4 checkpoint or folder,\n"
     "5 replicas or workers that lost each other, 6 loss not finite or replicas that differ,\n"
-    "7 out of memory, threads or a GPU. 130 and 143: stopped by SIGINT or SIGTERM, after finishing the\n"
-    "step.\n";
+    "7 no memory, disk space, thread or device. 130 and 143: stopped by SIGINT or SIGTERM, after\n"
+    "finishing the step.\n";
 
 void append(std::vector<Flag>& flags, std::vector<Flag> more) {
   for (auto& flag : more) flags.push_back(std::move(flag));

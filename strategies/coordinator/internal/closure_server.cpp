@@ -74,7 +74,7 @@ void ClosureServer::note(uint64_t session, const std::string& name) {
   if (worker.name == name) return;
   worker.name = name;
   lock.unlock();
-  log(name + " has come");
+  log(name + " has joined");
 }
 
 RpcMessage ClosureServer::answer(const ReportEnd& request) {

@@ -22,13 +22,13 @@ CtrResult result_of(const CtrServing& serving) {
   return result;
 }
 
-TEST(CtrReport, TellsScoresAndSpeedBesideTheManyRowsOfADay) {
+TEST(CtrReport, TellsScoresAndSpeed) {
   auto result = result_of({});
   result.serving.reset();
   EXPECT_EQ(
       ctr_result_text(result, {.num_test = 100'000}),
       "test             AUC 0.8123, log loss 0.4321 on 100,000 rows\n"
-      "rows/s           51,200 (8.8 times the 5,787 that make 500 million a day), 2,000 steps in 40.0 s\n");
+      "rows/s           51,200 (4424 million a day), 2,000 steps in 40.0 s\n");
   result.best = CtrScores{.auc = 0.9, .log_loss = 0.4};
   EXPECT_THAT(ctr_result_text(result, {.num_test = 1}),
               HasSubstr("on 1 rows; the best that there can be: AUC 0.9000, log loss 0.4000\n"));
@@ -45,7 +45,7 @@ TEST(CtrReport, TellsWhatBecameOfUpdatesAndWorkers) {
                                     {});
   EXPECT_THAT(
       text,
-      AllOf(HasSubstr("40 applied once, 3 came again, 4 were of values that are lost\n"),
+      AllOf(HasSubstr("40 applied, 3 repeats ignored, 4 dropped as a server had lost their values\n"),
             HasSubstr("60 % of their time computing, 30 % waiting for batches and servers, 10 % without a "
                       "step; 2 lost\n"),
             HasSubstr("1.50 on average, 2 at most")));

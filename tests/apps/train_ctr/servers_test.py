@@ -44,7 +44,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
     def test_workers_that_step_by_themselves_tell_staleness_and_speed(self):
         text = self.expect_end(self.start_job(*WORK, "--steps", 300))
         self.assertGreater(self.auc(text), 0.8)
-        self.assertRegex(text, r"updates +300 applied once, 0 came again, 0 were of values that are lost")
+        self.assertRegex(text, r"updates +300 applied, 0 repeats ignored, 0 dropped as a server had lost their values")
         counts = re.findall(r"^\[chief\] +[\d-]+  #+ +([\d,]+)$", text, re.MULTILINE)
         self.assertEqual(sum(int(count.replace(",", "")) for count in counts), 300)
         self.assertGreater(self.number(r"rows/s +([\d,]+)", text), 0)
@@ -64,8 +64,8 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         job.wait_for(r"\[ps 0\] train_ctr: ps 0 serves at .*, from checkpoint-")
         text = self.expect_end(job)
         self.assertIn("worker 1 killed by SIGKILL: it is started again", text)
-        # Of some of the updates that were on their way the values are lost, and only of these.
-        self.assertLess(self.number(r"came again, ([\d,]+) were of values that are lost", text), 30)
+        # Only updates that were on their way are dropped.
+        self.assertLess(self.number(r"repeats ignored, ([\d,]+) dropped as a server", text), 30)
         restored = re.search(r"ps 0 serves at .*, from checkpoint-0*(\d+)", text)
         # How many steps go by while a checkpoint is written depends on the disk; one that was whole is not passed over.
         self.assertGreaterEqual(int(restored.group(1)), saved)
@@ -93,7 +93,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         self.assertLessEqual(job.text().count("step "), told + 1)
         job.send("ps", 1, CONTINUE)
         text = self.expect_end(job)
-        self.assertRegex(text, r"updates +600 applied once, 0 came again, 0 were of values that are lost")
+        self.assertRegex(text, r"updates +600 applied, 0 repeats ignored, 0 dropped as a server had lost their values")
 
     def test_a_job_that_is_asked_to_end_saves_and_goes_on_where_it_was(self):
         for staleness in ([], ["--max-staleness", 0]):
@@ -117,7 +117,7 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         job.wait_for("worker 1 has left")
         text = self.expect_end(job)
         self.assertIn("worker 1 exit code 143: the job continues without it", text)
-        self.assertRegex(text, r"updates +600 applied once, 0 came again")
+        self.assertRegex(text, r"updates +600 applied, 0 repeats ignored")
         self.assertRegex(text, r"; 0 lost")
 
     def test_who_is_missing_at_the_start_is_named(self):

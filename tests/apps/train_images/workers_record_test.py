@@ -2,24 +2,14 @@
 """Workers that train together record one run: that of worker 0's --run-dir."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TRAIN_IMAGES"]
-TRAINING = ["--data", "generated", "--limit-train", "320", "--limit-test", "100", "--epochs", "2", "--threads", "1",
-            "--strategy", "multi_worker"]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+from worker_trainings import train
 
 
 def on_host(name):
@@ -31,21 +21,6 @@ def can_name_hosts():
     if not shutil.which("unshare") or not shutil.which("hostname"):
         return False
     return subprocess.run([*on_host("node1"), "true"], capture_output=True, check=False).returncode == 0
-
-
-def train(*arguments_of_workers, prefixes=((), ())):
-    """Each worker's exit code, and what it has printed."""
-    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in arguments_of_workers)
-    workers = [
-        subprocess.Popen([*prefixes[rank], PROGRAM, *TRAINING, "--worker-hosts", hosts, "--task-index", str(rank), *arguments],
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank, arguments in enumerate(arguments_of_workers)]
-    try:
-        outputs = [worker.communicate(timeout=200)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    return [(worker.returncode, output) for worker, output in zip(workers, outputs)]
 
 
 class WorkersRecordTest(unittest.TestCase):

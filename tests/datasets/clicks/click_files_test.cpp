@@ -40,6 +40,19 @@ class ClickFilesTest : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
+TEST_F(ClickFilesTest, HasTheIdentityOfItsRowsHoweverTheyAreStored) {
+  folder_.write("whole", rows(0, 500));
+  folder_.write("parts/1", rows(0, 200));
+  folder_.write("parts/2.gz", testing::gzip_of(rows(200, 300)));
+  folder_.write("others", rows(1, 500));
+  const auto identity = [&](const std::string& name) {
+    return ClickFiles({.paths = {folder_.file(name)}}).identity();
+  };
+  EXPECT_THAT(identity("whole"), HasSubstr("click logs of 500 rows (checksum "));
+  EXPECT_EQ(identity("whole"), identity("parts"));
+  EXPECT_NE(identity("whole"), identity("others"));
+}
+
 TEST_F(ClickFilesTest, GivesTheRowsOfAllFilesOneAfterAnother) {
   folder_.write("day_10", rows(700, 300));
   folder_.write("day_9.gz", testing::gzip_of(rows(100, 600)));

@@ -64,6 +64,22 @@ TEST_F(ImageFolderTest, ReadsColoursInTheirOrder) {
   EXPECT_TRUE(batch.data[0].equal(to_tensor(make_image(6, 5, 3, 1))));
 }
 
+TEST_F(ImageFolderTest, HasTheIdentityOfItsFilesInAFolderAndInAnArchive) {
+  auto files = make_files(2, 3);
+  write(files);
+  const std::string identity = ImageFolder(root()).identity();
+  EXPECT_THAT(identity, HasSubstr("images in 2 classes (checksum "));
+  const auto archive_of = [&](const std::vector<testing::ArchiveFile>& of) {
+    return ImageFolder(folder_.write("images.zip", testing::make_zip(of))).identity();
+  };
+  EXPECT_EQ(archive_of(files), identity);
+  files.front().bytes = encode_png(make_image(6, 5, 1, 77));
+  EXPECT_NE(archive_of(files), identity) << "another picture";
+  files = make_files(2, 3);
+  files.front().name = "0/099.png";
+  EXPECT_NE(archive_of(files), identity) << "another name";
+}
+
 TEST_F(ImageFolderTest, GivesEmptyTensorsForNoIndices) {
   write(make_files(2, 1));
   const ImageFolder dataset(root(), {.image_size = 16});

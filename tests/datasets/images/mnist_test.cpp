@@ -61,6 +61,18 @@ TEST(Mnist, PairsImagesWithLabels) {
   EXPECT_THROW(Mnist(folder.path(), {.limit = 2}).get_batch({2}), std::invalid_argument);
 }
 
+TEST(Mnist, HasAnIdentityOfItsImagesAndLabels) {
+  const auto identity = [](const Bytes& labels) {
+    const TemporaryFolder folder;
+    folder.write(kImages, make_images(3));
+    folder.write(kLabels, make_labels(labels));
+    return Mnist(folder.path()).identity();
+  };
+  EXPECT_THAT(identity({9, 0, 5}), HasSubstr("MNIST's files: Byte [3, 1, 2, 3] (checksum "));
+  EXPECT_EQ(identity({9, 0, 5}), identity({9, 0, 5})) << "in another folder";
+  EXPECT_NE(identity({9, 0, 5}), identity({9, 0, 4}));
+}
+
 TEST(Mnist, RefusesImagesAndLabelsOfDifferentCounts) {
   const TemporaryFolder folder;
   folder.write(kImages, make_images(3));

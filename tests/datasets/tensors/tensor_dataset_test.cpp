@@ -32,6 +32,25 @@ TEST(TensorDataset, GivesAnEmptyBatchForNoIndices) {
   EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{0, 10}));
 }
 
+TEST(TensorDataset, HasAnIdentityOfItsSizesTypesAndWholeNumbers) {
+  const torch::Tensor data = torch::arange(4000, torch::kByte).view({1000, 4});
+  const torch::Tensor target = torch::arange(1000) % 10;
+  const auto identity = [](const torch::Tensor& rows, const torch::Tensor& labels) {
+    return TensorDataset(rows, labels).identity();
+  };
+  const std::string first = identity(data, target);
+  EXPECT_EQ(first, identity(data.clone(), target.clone()));
+  EXPECT_EQ(first, identity(data.t().contiguous().t(), target)) << "the same values in another layout";
+  EXPECT_NE(first, identity(data + 1, target));
+  EXPECT_NE(first, identity(data, target.flip(0)));
+  EXPECT_NE(first, identity(data.view({1000, 2, 2}), target));
+  EXPECT_NE(first, identity(data.to(torch::kInt), target));
+  EXPECT_NE(first, TensorDataset(data).identity());
+  // Machines may round differently.
+  const torch::Tensor images = torch::rand({1000, 4});
+  EXPECT_EQ(identity(images, target), identity(images * 1.0001, target));
+}
+
 TEST(TensorDataset, LeavesTheTargetsOfExamplesWithoutTargetsUndefined) {
   const TensorDataset dataset(torch::arange(12, torch::kFloat).view({4, 3}));
   EXPECT_EQ(dataset.size(), 4U);

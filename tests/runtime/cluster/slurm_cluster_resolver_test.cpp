@@ -14,7 +14,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 /// Variables as srun sets them for the fourth of five tasks on two of a job's three nodes.
 const Variables kSlurm = {{"SLURM_JOB_ID", "4711"},
@@ -181,6 +183,21 @@ TEST(SlurmClusterResolver, LeavesProcessesOfMpirunToOpenMpi) {
   EXPECT_TRUE(detects("3", "5"));
   EXPECT_FALSE(detects("3", "8"));
   EXPECT_FALSE(detects("4", "5"));
+}
+
+TEST(SlurmClusterResolver, ListsWhatOneOfSeveralTasksLacks) {
+  const auto missing = [](Variables variables) {
+    return SlurmClusterResolver::missing_variables(environment_of(variables));
+  };
+  EXPECT_THAT(missing(kSlurm), IsEmpty());
+  EXPECT_THAT(missing({}), IsEmpty());
+  EXPECT_THAT(missing({{"SLURM_JOB_ID", "4711"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}), IsEmpty());
+  EXPECT_THAT(missing({{"SLURM_JOB_ID", "4711"},
+                       {"SLURM_PROCID", "1"},
+                       {"SLURM_LOCALID", "1"},
+                       {"SLURM_NTASKS", "2"},
+                       {"SLURM_JOB_NODELIST", "n1"}}),
+              ElementsAre("SLURM_STEP_ID", "SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE"));
 }
 
 }  // namespace

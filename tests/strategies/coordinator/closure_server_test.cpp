@@ -41,7 +41,7 @@ TEST(ClosureServer, EachResultIsThatOfItsClosure) {
   server.end();
   for (auto& worker : workers) worker->get();
   EXPECT_EQ(server.num_lost_workers(), 0);
-  EXPECT_THAT(lines.all(), Each(HasSubstr("has come")));
+  EXPECT_THAT(lines.all(), Each(HasSubstr("has joined")));
 }
 
 TEST(ClosureServer, ClosuresComeWithTheirNumberNameAndTensors) {

@@ -117,7 +117,7 @@ TEST(ClosureWorker, GoesOnceWhatItHasIsDone) {
   result_of(server, submitted[0]);
   is_leaving = true;
   worker.get();
-  EXPECT_THAT(lines.all(), ElementsAre("worker 0 has come", "worker 0 has left"));
+  EXPECT_THAT(lines.all(), ElementsAre("worker 0 has joined", "worker 0 has left"));
   EXPECT_EQ(server.num_lost_workers(), 0);
   EXPECT_TRUE(server.workers().empty());
   // Every closure that it began is done; the others are still open.

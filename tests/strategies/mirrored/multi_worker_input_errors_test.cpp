@@ -137,5 +137,47 @@ TEST(MultiWorkerInputError, OfAProgramIsToldByReportFailure) {
   expect_all_know(errors, begin);
 }
 
+/// Throws what the workers get if worker 1 reads another dataset than worker 0.
+template <typename D>
+std::vector<std::exception_ptr> errors_of_datasets(const D& first, const D& second) {
+  return run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const bool is_second = strategy.cluster_resolver()->rank() == 1;
+    strategy.distribute_dataset(is_second ? second : first, {.global_batch_size = 4});
+  });
+}
+
+TensorDataset labelled(const torch::Tensor& labels) {
+  return {torch::ones({labels.size(0), 1}), labels};
+}
+
+TEST(MultiWorkerDatasets, ThatDifferInTheirExamplesAreNamedByBothWorkers) {
+  for (const auto& error : errors_of_datasets(labelled(torch::arange(16)), labelled(torch::arange(16) + 1))) {
+    EXPECT_TRUE(is_a<ClusterError>(error));
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("[dataset] expected the same on all workers"), HasSubstr("worker 0 ("),
+                      HasSubstr("worker 1 ("), HasSubstr("(checksum ")));
+  }
+}
+
+TEST(MultiWorkerDatasets, WithTheSameExamplesOrWithoutAnIdentityAreAccepted) {
+  for (const auto& error : errors_of_datasets(labelled(torch::arange(16)), labelled(torch::arange(16))))
+    EXPECT_EQ(error, nullptr);
+  for (const auto& error : errors_of_datasets(WithAMissingFile(), WithAMissingFile(1)))
+    EXPECT_EQ(error, nullptr);
+}
+
+TEST(MultiWorkerChecks, OfAProgramsOwnValuesNameTheFirstDifference) {
+  const auto errors = run_strategies({1, 1}, [](MultiWorkerMirroredStrategy& strategy) {
+    const bool is_second = strategy.cluster_resolver()->rank() == 1;
+    strategy.check_same("plan", {"the same"});
+    strategy.check_same("plan", {"the same", is_second ? "rounds: 2" : "rounds: 1"});
+  });
+  for (const auto& error : errors) {
+    EXPECT_TRUE(is_a<ClusterError>(error));
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("[plan] expected the same on all workers"),
+                                      HasSubstr("has rounds: 1"), HasSubstr("has rounds: 2")));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -104,6 +104,16 @@ TEST_F(RecordedFit, TellsItsStartUpFromItsTraining) {
   EXPECT_FALSE(end.contains("steps_before"));
 }
 
+TEST_F(RecordedFit, CountsTheExamplesOfAnEpochThatWasCut) {
+  const auto record = std::make_shared<RecordRun>(directory_.paths());
+  fit_with({record, testing::interrupt_after(2)});
+  record->finish(RunStatus::kInterrupted, "SIGTERM");
+  const auto end = json_lines_of(directory_.paths().metrics_jsonl()).back();
+  EXPECT_EQ(end["epochs"], 0);
+  EXPECT_EQ(end["steps"], 2);
+  EXPECT_EQ(end["images"], 2 * kBatchSize);
+}
+
 TEST_F(RecordedFit, CountsItsOwnShareOfAResumedFit) {
   const auto backup = std::make_shared<BackupAndRestore>(
       BackupOptions{.folder = folder_.path() + "/backup", .on_message = [](const std::string&) {}});

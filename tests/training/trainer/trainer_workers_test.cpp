@@ -1,6 +1,10 @@
 // Trainers over several workers in threads.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+
+#include <functional>
+#include <string>
 
 #include "lockstep/tests/support/test_files.h"
 #include "lockstep/tests/support/worker_training.h"
@@ -53,6 +57,34 @@ TEST(TrainerOverWorkers, FitsAndEvaluatesAsOneDevice) {
     };
     expect_no_worker_failed(run_strategies(layout, train, [](int, WorkerSetUp&) {}));
   }
+}
+
+// Otherwise the worker with fewer epochs would leave the other one waiting.
+TEST(TrainerOverWorkers, RefusesFitsOfDifferentLengths) {
+  const auto data = examples_of_three_classes();
+  const auto start = initial_values();
+  const FitOptions<> options{.epochs = 2, .batches = {.global_batch_size = kBatchSize}};
+  const auto expect_refused = [&](const std::string& first, const std::string& second,
+                                  const std::function<void(FitOptions<>&)>& change) {
+    const auto train = [&](MultiWorkerMirroredStrategy& strategy) {
+      auto trainer = trainer_from(strategy, start);
+      FitOptions<> own = options;
+      if (strategy.cluster_resolver()->rank() == 1) change(own);
+      try {
+        trainer.fit(data.data, data.target, own);
+        ADD_FAILURE() << "was not refused";
+      } catch (const ClusterError& error) {
+        EXPECT_THAT(error.what(),
+                    ::testing::AllOf(::testing::HasSubstr("[fit] expected the same on all workers"),
+                                     ::testing::HasSubstr("has " + first + " where worker 1"),
+                                     ::testing::HasSubstr("has " + second)));
+      }
+    };
+    run_strategies({1, 1}, train, [](int, WorkerSetUp&) {});
+  };
+  expect_refused("epochs: 2", "epochs: 1", [](FitOptions<>& own) { own.epochs = 1; });
+  expect_refused("steps per epoch: 3", "steps per epoch: 2",
+                 [](FitOptions<>& own) { own.steps_per_epoch = 2; });
 }
 
 /// A net whose output in evaluation depends on BatchNorm's running statistics.

@@ -11,6 +11,7 @@
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
@@ -54,6 +55,10 @@ TEST(Failure, SortsErrorsIntoTheExitCodes) {
   EXPECT_EQ(of(std::bad_alloc()).exit_code, 7);
   EXPECT_EQ(of(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))).exit_code,
             7);
+  EXPECT_EQ(of(std::system_error(std::make_error_code(std::errc::no_space_on_device))).exit_code, 7);
+  EXPECT_EQ(of(std::system_error(std::make_error_code(std::errc::permission_denied))).exit_code, 4);
+  EXPECT_EQ(of(std::system_error(std::make_error_code(std::errc::read_only_file_system))).exit_code, 4);
+  EXPECT_EQ(of(FolderError("x")).exit_code, 4);
   EXPECT_EQ(of(std::runtime_error("x")).exit_code, 1);
 }
 

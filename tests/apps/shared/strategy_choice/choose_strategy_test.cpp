@@ -16,6 +16,7 @@
 namespace lockstep::apps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
@@ -52,6 +53,27 @@ TEST(StrategyChoice, WarnsOfAWorkerWithoutACluster) {
   EXPECT_THAT(errors_of({.strategy = "multi_worker", .devices = {"cpu:0"}}),
               HasSubstr("a_program: warning: --strategy multi_worker: no cluster was found"));
   EXPECT_THAT(errors_of({.strategy = "auto", .devices = {"cpu:0"}}), Not(HasSubstr("warning")));
+}
+
+/// Sets a variable of this process while it exists.
+class VariableSet {
+ public:
+  VariableSet(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~VariableSet() { unsetenv(name_); }
+  VariableSet(const VariableSet&) = delete;
+  VariableSet& operator=(const VariableSet&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(StrategyChoice, RefusesAWorkerThatSlurmTellsTooLittle) {
+  const VariableSet tasks("SLURM_NTASKS", "2"), rank("SLURM_PROCID", "1"), job("SLURM_JOB_ID", "7");
+  EXPECT_THAT(refusal({.strategy = "multi_worker", .devices = {"cpu:0"}}),
+              AllOf(HasSubstr("--strategy multi_worker: this is a Slurm job with several tasks, but "
+                              "SLURM_STEP_ID, SLURM_NODEID, SLURM_LOCALID"),
+                    HasSubstr("start the program by srun")));
+  EXPECT_EQ(refusal({.strategy = "auto", .devices = {"cpu:0"}}), "not refused");
 }
 
 TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {

@@ -514,7 +514,7 @@ TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
   const std::string codes = help.substr(help.find("Exit codes: "));
   for (const std::string code :
        {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 4 checkpoint", "\n5 replicas",
-        " 6 loss not finite", "\n7 out of memory", " 130 and 143: stopped"}) {
+        " 6 loss not finite", "\n7 no memory, disk space, thread or device", " 130 and 143: stopped"}) {
     EXPECT_THAT(codes, HasSubstr(code));
   }
 }

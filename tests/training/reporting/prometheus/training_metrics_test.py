@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Python scrapes TrainingMetrics over HTTP and reads the text by the format's rules; promtool checks it; the Grafana dashboard
-in docs/ asks for no metric that is not served."""
+and the alerts in docs/ ask for no metric that is not served; docs/monitoring.md lists all that are."""
 
 import json
 import math
@@ -18,7 +18,9 @@ sys.path.insert(0, str(ROOT / "tests/support/prometheus"))
 from exposition_format import Metrics, scrape
 
 SERVER = os.environ["LOCKSTEP_SERVE_METRICS"]
+PAGE = ROOT / "docs/monitoring.md"
 DASHBOARD = ROOT / "docs/monitoring/grafana_dashboard.json"
+ALERTS = ROOT / "docs/monitoring/alerts.yaml"
 
 
 class TrainingMetricsTest(unittest.TestCase):
@@ -96,6 +98,21 @@ class TrainingMetricsTest(unittest.TestCase):
         # And everything that is served is shown, but for the process's own times.
         self.assertEqual(self.metrics.names() - asked, {"process_start_time_seconds"})
 
+    def test_the_page_lists_what_is_served_with_its_type_and_labels(self):
+        text = PAGE.read_text(encoding="utf-8")
+        listed = {name: (kind, set(re.findall(r"`(\w+)`", labels)))
+                  for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)}
+        served = {name: (self.metrics.types[name], set()) for name in self.metrics.names()}
+        for name, labels in re.findall(r"^(\w+)\{(.*)\} ", self.metrics.text, re.MULTILINE):
+            if name in served:
+                served[name][1].update(set(re.findall(r'(\w+)="', labels)) - {"rank"})
+        self.assertEqual(listed, served)
+
+    def test_the_alerts_ask_only_for_what_is_served(self):
+        asked = set(re.findall(r"\blockstep_\w+", ALERTS.read_text(encoding="utf-8")))
+        self.assertGreater(len(asked), 3)
+        self.assertEqual(asked - self.metrics.names(), set())
+
     def test_promtool_understands_the_dashboards_queries(self):
         promtool = shutil.which("promtool")
         if promtool is None:
@@ -123,6 +140,75 @@ class TrainingMetricsTest(unittest.TestCase):
             cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
             self.assertFalse(cells & seen, panel["title"])
             seen |= cells
+
+
+@unittest.skipUnless(shutil.which("promtool"), "needs promtool (Debian: prometheus)")
+class RulesTest(unittest.TestCase):
+    """promtool computes the dashboard's and the alerts' queries from made-up series."""
+
+    def check(self, command, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                pathlib.Path(folder, name).write_text(content, encoding="utf-8")
+            checked = subprocess.run([*command.split(), next(iter(files))], cwd=folder, capture_output=True, text=True,
+                                     timeout=60, check=False)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+    def check_series(self, series, **expected):
+        """`expected` holds promql_expr_test or alert_rule_test. `series` are sampled once a minute."""
+        tests = {"rule_files": ["alerts.yaml"], "evaluation_interval": "1m",
+                 "tests": [{"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series],
+                            **expected}]}
+        self.check("promtool test rules", {"tests.yaml": json.dumps(tests), "alerts.yaml": ALERTS.read_text(encoding="utf-8")})
+
+    def test_the_dashboard_counts_a_fault_that_all_workers_count_once(self):
+        panels = {panel["title"]: panel for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]}
+        query = re.sub(r"\$job", ".*", panels["Faults"]["targets"][0]["expr"]).replace("$__range", "30m")
+        series = []
+        for rank in (0, 1):
+            name = f'lockstep_faults_total{{job="a",rank="{rank}",kind='
+            series.append((name + '"restart"}', "0x9 0 1x19"))  # of its second start, which first served a 0
+            series.append((name + '"not_finite"}', "0x4 3x25"))
+            series.append((name + '"bad_example"}', "0x30"))
+        # increase() extrapolates the 3 to the range's ends.
+        self.check_series(series, promql_expr_test=[{"expr": f"round({query})", "eval_time": "30m",
+                                                     "exp_samples": [{"labels": "{}", "value": 4}]}])
+
+    def test_alerts_fire(self):
+        restart = 'lockstep_faults_total{job="a",rank="0",kind="restart"}'
+        steps = 'lockstep_steps_total{job="a",rank="0"}'
+        annotated = "has made no step for 15 minutes"
+        self.check_series([(restart, "0x4 3x30"), (steps, "0+10x5 50x40")], alert_rule_test=[
+            {"eval_time": "3m", "alertname": "LockstepRestartedOften", "exp_alerts": []},
+            {"eval_time": "6m", "alertname": "LockstepRestartedOften", "exp_alerts": [
+                {"exp_labels": {"job": "a"}, "exp_annotations": {"summary": "a has been restarted 3 times"}}]},
+            {"eval_time": "15m", "alertname": "LockstepNoSteps", "exp_alerts": []},
+            {"eval_time": "30m", "alertname": "LockstepNoSteps", "exp_alerts": [
+                {"exp_labels": {"job": "a"}, "exp_annotations": {"summary": f"a {annotated}"}}]}])
+        waiting = 'lockstep_input_wait_seconds_total{job="a",rank="0"}', "0+30x40"
+        training = 'lockstep_training_seconds_total{job="a",rank="0"}', "0+60x40"
+        undone = 'lockstep_faults_total{job="a",rank="0",kind="not_finite"}', "0x20 1x20"
+        self.check_series([waiting, training, undone], alert_rule_test=[
+            {"eval_time": "10m", "alertname": "LockstepWaitsForInput", "exp_alerts": []},
+            {"eval_time": "20m", "alertname": "LockstepNotFinite", "exp_alerts": []},
+            {"eval_time": "22m", "alertname": "LockstepNotFinite", "exp_alerts": [
+                {"exp_labels": {"job": "a"},
+                 "exp_annotations": {"summary": "a has undone steps whose loss or gradients were not finite"}}]},
+            {"eval_time": "30m", "alertname": "LockstepWaitsForInput", "exp_alerts": [
+                {"exp_labels": {"job": "a"},
+                 "exp_annotations": {"summary": "a spends 50% of its steps waiting for data"}}]}])
+
+    def test_the_configuration_is_valid(self):
+        text = (ALERTS.parent / "prometheus.yaml").read_text(encoding="utf-8")
+        # Debian's promtool knows no Kubernetes.
+        static, count = re.subn(r"kubernetes_sd_configs:\n +- role: pod", 'static_configs: [{targets: ["pod"]}]', text)
+        self.assertEqual(count, 1)
+        self.check("promtool check config", {"prometheus.yaml": static, "alerts.yaml": ALERTS.read_text(encoding="utf-8")})
+
+    def test_the_page_shows_the_alerts_names(self):
+        names = re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
+        shown = re.findall(r"^\| `(Lockstep\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertEqual(names, shown)
 
 
 class ExpositionFormatTest(unittest.TestCase):
