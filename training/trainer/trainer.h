@@ -94,7 +94,8 @@ class Trainer {
   /// says.
   template <IndexedDataset D>
   requires std::same_as<BatchOf<D>, Batch> History fit(D dataset, const FitOptions<Batch>& options = {}) {
-    return fit(strategy_.distribute_dataset(std::move(dataset), options.batches), options);
+    return fit(strategy_.distribute_dataset(std::move(dataset), detail::training_batches(options.batches)),
+               options);
   }
   /// Trains on the rows of `x` as examples, with their targets in `y`. Throws InvalidArgument if `x` and `y`
   /// have different numbers of rows.
