@@ -88,15 +88,19 @@ void BackupAndRestore::on_save_point(FitState& state) {
   }
 }
 
-void BackupAndRestore::on_fit_end(FitState& state) {
-  if (had_finished(state) && state.is_chief() && !options_.on_message) {
-    std::cerr << "this run had already finished: epoch " << state.epochs_done() << " of " << state.epochs;
-    if (state.epochs_done() < state.epochs) std::cerr << ", as it stopped early: " << *state.stop_reason();
-    std::cerr
-        << "; to train on, raise FitOptions::epochs or the patience; to train anew, name another folder "
-           "than "
-        << options_.folder << std::endl;
+void BackupAndRestore::say_finished(const FitState& state) const {
+  std::cerr << "this run had already finished: epoch " << state.epochs_done() << " of " << state.epochs;
+  if (state.epochs_done() < state.epochs) {
+    std::cerr << ", as it stopped early: " << *state.stop_reason() << "; to train on, give the callback that "
+              << "stopped it another limit";
+  } else {
+    std::cerr << "; to train on, raise FitOptions::epochs";
   }
+  std::cerr << "; to train anew, name another folder than " << options_.folder << std::endl;
+}
+
+void BackupAndRestore::on_fit_end(FitState& state) {
+  if (had_finished(state) && state.is_chief() && !options_.on_message) say_finished(state);
   if (!state.is_interrupted()) backup_->finish();
   backup_.reset();
 }

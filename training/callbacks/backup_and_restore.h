@@ -54,6 +54,7 @@ class BackupAndRestore : public Callback {
 
   bool has_improved(const FitState& state);
   bool had_finished(const FitState& state) const;
+  void say_finished(const FitState& state) const;
 
   BackupOptions options_;
   std::optional<Monitor> best_;

@@ -2,9 +2,10 @@
 
 #include <torch/types.h>
 
+#include <concepts>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
