@@ -15,6 +15,7 @@
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/graphs/capturable_step.h"
 #include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/runtime/precision/grad_scaler.h"

@@ -162,12 +162,7 @@ void TrainingSession::train_and_finish() {
              was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
              was_stopped ? signal_name(stopper_->signal()) : history.stop_reason);
   if (stopper_->signal() != 0) stop(stopper_->signal());
-  if (run_.role.is_silent) return;
-  if (has_resumed_ && history.steps == 0) {
-    log_(already_finished(history));
-  } else if (!history.stop_reason.empty()) {
-    print("stopped early: " + history.stop_reason + "\n");
-  }
+  if (!run_.role.is_silent && has_resumed_ && history.steps == 0) log_(already_finished(history));
 }
 
 std::string TrainingSession::already_finished(const History& history) const {

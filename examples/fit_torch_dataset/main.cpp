@@ -1,7 +1,7 @@
 // Trains by Trainer's fit() on a dataset in the style of torch::data: which of three waves a noisy signal is.
 //
-//     fit_torch_dataset                        # what is there: the cluster of the environment, GPUs, else
-//     the CPU fit_torch_dataset mirrored cpu:0 cpu:1   # a strategy by its name, on these devices
+//     fit_torch_dataset                        # on the environment's cluster, else all GPUs, else the CPU
+//     fit_torch_dataset mirrored cpu:0 cpu:1   # by a strategy of this name, on these devices
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -94,7 +94,7 @@ int main(int argc, char** argv) try {
     // Python's safetensors reads it.
     save_safetensors("waves.safetensors", state_dict(*trainer.model().primary()));
   }
-} catch (const std::exception& error) {
-  std::cerr << "error: " << error.what() << '\n';
+} catch (const std::exception&) {
+  std::cerr << "error: " << error_text(std::current_exception()) << '\n';
   return 1;
 }

@@ -82,7 +82,7 @@ int main(int argc, char** argv) try {
 
   // All replicas hold the same values. Python reads this file with safetensors.torch.load_file().
   save_weights("spiral_net.safetensors", state_dict(*model.primary()));
-} catch (const std::exception& error) {
-  std::cerr << "error: " << error.what() << '\n';
+} catch (const std::exception&) {
+  std::cerr << "error: " << error_text(std::current_exception()) << '\n';
   return 1;
 }

@@ -109,7 +109,7 @@ int main(int argc, char** argv) try {
   }
   std::cout << "test accuracy " << static_cast<double>(right) / static_cast<double>(all) << '\n';
   save_weights("digit_net.safetensors", state_dict(*model.primary()));
-} catch (const std::exception& error) {
-  std::cerr << "error: " << error.what() << '\n';
+} catch (const std::exception&) {
+  std::cerr << "error: " << error_text(std::current_exception()) << '\n';
   return 1;
 }

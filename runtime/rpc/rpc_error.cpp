@@ -8,7 +8,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/little_endian.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 
 namespace lockstep {
 namespace {

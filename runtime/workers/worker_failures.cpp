@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 
 namespace lockstep {
 namespace {

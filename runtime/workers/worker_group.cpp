@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/workers/exchange_backend.h"
 #include "lockstep/runtime/workers/gloo_backend.h"
 #include "lockstep/runtime/workers/interruptible_store.h"

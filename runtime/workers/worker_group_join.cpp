@@ -12,7 +12,7 @@
 #include "lockstep/runtime/base/internal/call_with_timeout.h"
 #include "lockstep/runtime/base/internal/signal_guard.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/workers/coordinator_store.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/runtime/workers/worker_info.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "lockstep/runtime/collectives/collectives.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/graphs/capturable_step.h"
 #include "lockstep/runtime/graphs/capture_gate.h"
 #include "lockstep/runtime/graphs/device_graph.h"

@@ -127,6 +127,28 @@ TEST(Pages, FromKerasFitsOnAnyNumberOfReplicasAndServesWhatItLearnt) {
   EXPECT_NEAR(losses[1], losses[0], 1e-3);
 }
 
+TEST(Pages, FromKerasCallbacksKeepTheBestWeightsAndWriteLogs) {
+  const lockstep::testing::TemporaryFolder folder;
+  const InFolder inside(folder.path());
+  const Examples examples;
+  const auto strategy = lockstep::make_strategy("default").strategy;
+  lockstep::Trainer trainer(
+      *strategy, [](lockstep::ReplicaContext&) { return torch::nn::Linear(8, 10); },
+      [](auto parameters) { return lockstep::FusedSgd(parameters, 0.1); }, lockstep::cross_entropy,
+      {{"accuracy", lockstep::CategoricalAccuracy()}});
+  const lockstep::InterruptionGuard interruption;
+  auto callbacks = from_keras::make_callbacks(interruption);
+  callbacks.push_back(from_keras::reduce_on_plateau());
+  const auto history =
+      trainer.fit(examples.data, examples.target,
+                  {.epochs = 2, .validation = {examples.data, examples.target}, .callbacks = callbacks});
+  EXPECT_EQ(history.epochs.size(), 2U);
+  EXPECT_TRUE(std::filesystem::exists("checkpoints/best.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists("checkpoints/last.safetensors"));
+  EXPECT_FALSE(std::filesystem::is_empty("logs/validation"));
+  EXPECT_TRUE(lockstep::list_checkpoints("backup").empty());  // removed after success
+}
+
 TEST(Pages, FromKerasModelHasItsInitialValues) {
   const auto layer = from_keras::dense(300, 100);
   const double limit = std::sqrt(6.0 / 400);  // Glorot and Bengio, 2010

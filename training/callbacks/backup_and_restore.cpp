@@ -1,9 +1,11 @@
 #include "lockstep/training/callbacks/backup_and_restore.h"
 
+#include <iostream>
 #include <utility>
 
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/callbacks/internal/finite_states.h"
+#include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/formats/state_view.h"
 
 namespace lockstep {
@@ -36,7 +38,15 @@ bool BackupAndRestore::has_improved(const FitState& state) {
   return true;
 }
 
+/// Returns whether the fit that was resumed had nothing left to do.
+bool BackupAndRestore::had_finished(const FitState& state) const {
+  if (!resumed_ || state.is_interrupted()) return false;
+  const bool ends = state.epochs_done() == state.epochs || state.stop_reason();
+  return ends && state.global_step == resumed_->step && state.epochs_done() == resumed_->epochs;
+}
+
 void BackupAndRestore::on_fit_begin(FitState& state) {
+  if (best_) check_monitor(*best_, state);
   state.check_resumable();
   backup_.emplace(state.strategy(), options_);
   const auto& objects = state.objects();
@@ -45,9 +55,11 @@ void BackupAndRestore::on_fit_begin(FitState& state) {
   if (!objects.scalers.empty()) backup_->state().add_scaler(objects.scalers);
   epochs_seen_ = state.epochs_done();
   best_step_ = -1;
+  resumed_.reset();
   if (best_ && state.global_step == 0) best_->restore(std::nullopt);
   if (auto found = backup_->restore()) {
     epochs_seen_ = found->progress.epoch;
+    resumed_ = {.epochs = found->progress.epoch, .step = found->progress.step};
     state.resume_from(std::move(found->progress), std::move(found->more),
                       found->path + "/state.pt: ['more']");
   }
@@ -76,7 +88,19 @@ void BackupAndRestore::on_save_point(FitState& state) {
   }
 }
 
+void BackupAndRestore::say_finished(const FitState& state) const {
+  std::cerr << "this run had already finished: epoch " << state.epochs_done() << " of " << state.epochs;
+  if (state.epochs_done() < state.epochs) {
+    std::cerr << ", as it stopped early: " << *state.stop_reason() << "; to train on, give the callback that "
+              << "stopped it another limit";
+  } else {
+    std::cerr << "; to train on, raise FitOptions::epochs";
+  }
+  std::cerr << "; to train anew, name another folder than " << options_.folder << std::endl;
+}
+
 void BackupAndRestore::on_fit_end(FitState& state) {
+  if (had_finished(state) && state.is_chief() && !options_.on_message) say_finished(state);
   if (!state.is_interrupted()) backup_->finish();
   backup_.reset();
 }

@@ -21,6 +21,9 @@ namespace lockstep {
 /// NotFinite or InconsistentReplicas ends the fit. Throws InvalidArgument when the fit begins if a metric has
 /// no restore().
 ///
+/// A finished fit that is started again trains nothing: History::steps is 0. Worker 0 then says so on
+/// standard error, unless the program takes the messages by BackupOptions::on_message.
+///
 /// Example:
 ///
 ///     auto backup = std::make_shared<BackupAndRestore>(
@@ -43,12 +46,21 @@ class BackupAndRestore : public Callback {
   void on_fit_end(FitState& state) override;
 
  private:
+  /// Position at which this fit resumed an earlier one.
+  struct Position {
+    int64_t epochs;
+    int64_t step;
+  };
+
   bool has_improved(const FitState& state);
+  bool had_finished(const FitState& state) const;
+  void say_finished(const FitState& state) const;
 
   BackupOptions options_;
   std::optional<Monitor> best_;
-  int64_t best_step_ = -1;        // step of the best checkpoint
-  int64_t epochs_seen_ = 0;       // epochs that best_ has seen
+  int64_t best_step_ = -1;   // step of the best checkpoint
+  int64_t epochs_seen_ = 0;  // epochs that best_ has seen
+  std::optional<Position> resumed_;
   std::optional<Backup> backup_;  // while the fit runs
 };
 

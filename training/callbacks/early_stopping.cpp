@@ -8,6 +8,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/replica_states.h"
 
@@ -16,12 +17,14 @@ namespace lockstep {
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
     : options_(options), monitor_("EarlyStopping", options.monitor) {
   if (options.patience < 1) {
-    throw InvalidArgument(
-        c10::str("[EarlyStopping] expected a patience of 1 or more epochs, but got ", options.patience));
+    throw InvalidArgument(c10::str("[EarlyStopping] expected a patience of 1 or more epochs, but got ",
+                                   options.patience,
+                                   "; 1 stops after the first epoch that is not better, as Keras's 0 does"));
   }
 }
 
 void EarlyStopping::on_fit_begin(FitState& state) {
+  check_monitor(monitor_, state);
   if (state.global_step > 0) return;  // a resumed run
   monitor_ = Monitor("EarlyStopping", options_.monitor);
   best_epoch_ = epochs_without_ = 0;

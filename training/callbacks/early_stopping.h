@@ -10,7 +10,8 @@ namespace lockstep {
 
 struct EarlyStoppingOptions {
   MonitorOptions monitor{};
-  int64_t patience = 3;  ///< stops after this many epochs in a row without a better value
+  /// Stops after this many epochs in a row without a better value. 1 or more; Keras's 0 is 1 here.
+  int64_t patience = 3;
   /// Restores the parameters and buffers of the best epoch at the end of fit().
   bool restore_best = false;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/formats/state_view.h"
 
 namespace lockstep {
@@ -110,6 +111,7 @@ ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)
 }
 
 void ReduceOnPlateau::on_fit_begin(FitState& state) {
+  check_monitor(monitor_, state);
   if (state.global_step > 0) return;  // a resumed run
   monitor_ = Monitor("ReduceOnPlateau", options_.monitor);
   epochs_without_ = cooldown_left_ = 0;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/formats/state_view.h"
 
@@ -20,6 +21,7 @@ ModelCheckpoint::ModelCheckpoint(const ModelCheckpointOptions& options) : option
 }
 
 void ModelCheckpoint::on_fit_begin(FitState& state) {
+  if (options_.save_best && options_.monitor) check_monitor(Monitor(name(), *options_.monitor), state);
   if (state.is_chief()) std::filesystem::create_directories(options_.folder);
   if (state.global_step == 0) {  // else the run is resumed
     monitor_.reset();

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/training/reporting/records/logs.h"
 
@@ -30,7 +31,12 @@ class Monitor {
   /// `who` starts the error messages. Throws InvalidArgument if min_delta is negative.
   Monitor(std::string who, MonitorOptions options);
 
+  const std::string& who() const { return who_; }
   const std::string& name() const { return options_.name; }
+  /// Returns whether the monitored name is in `names`, the logs that are known before the first epoch. Throws
+  /// InvalidArgument if it belongs to a validation that does not take place, and if it is spelled as Keras
+  /// does, val_loss for validation_loss. Other names may still be added by a callback.
+  bool is_known(const std::vector<std::string>& names) const;
   /// Returns the best value so far.
   std::optional<double> best() const { return best_; }
   /// Returns whether the epoch's value is better than all before, and remembers it if so. NaN is never
@@ -40,6 +46,8 @@ class Monitor {
   void restore(std::optional<double> best) { best_ = best; }
 
  private:
+  [[noreturn]] void refuse(const std::vector<std::string>& names) const;
+
   std::string who_;
   MonitorOptions options_;
   bool larger_is_better_;

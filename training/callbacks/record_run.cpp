@@ -49,6 +49,7 @@ void RecordRun::on_fit_begin(FitState& state) {
 }
 
 void RecordRun::on_epoch_begin(FitState& state) {
+  if (csv_) tensorboard_.on_epoch_begin(state);
   steps_.begin_epoch(state);
   examples_before_ = state.examples;
   if (training_began_) return;

@@ -25,9 +25,8 @@ ShowProgress::ShowProgress(std::ostream& bar, std::ostream& lines, DisplayOption
                            const ShowProgressOptions& options)
     : lines_(lines), options_(options), display_(bar, std::move(display)) {}
 
-void ShowProgress::on_fit_begin(FitState& state) {
-  epochs_.clear();
-  first_epoch_ = state.epoch;
+void ShowProgress::on_fit_begin(FitState&) {
+  has_trained_ = has_ended_epoch_ = false;
 }
 
 Logs ShowProgress::shown_values(const FitState& state) const {
@@ -41,6 +40,7 @@ Logs ShowProgress::shown_values(const FitState& state) const {
 }
 
 void ShowProgress::on_step_end(FitState& state) {
+  has_trained_ = true;
   if (!state.is_chief() || !display_.is_due()) return;
   display_.show({.label = epoch_label(state),
                  .step = state.step,
@@ -68,16 +68,21 @@ void ShowProgress::on_test_step_end(FitState& state) {
 void ShowProgress::on_epoch_end(FitState& state) {
   if (!state.is_chief()) return;
   display_.clear();
-  if (epochs_.empty()) first_epoch_ = state.epoch;
-  epochs_.push_back(state.logs);
+  has_ended_epoch_ = true;
   lines_ << epoch_line(state.epoch, state.epochs, state.logs, options_.text) << std::endl;
 }
 
 void ShowProgress::on_fit_end(FitState& state) {
   if (!state.is_chief()) return;
   display_.clear();
-  if (options_.table && !epochs_.empty())
-    lines_ << '\n' << fit_table(first_epoch_, epochs_, options_.text) << std::flush;
+  if (options_.table && has_ended_epoch_) {
+    const auto epochs = state.finished_epochs();
+    const int64_t first_epoch = state.epochs_done() - static_cast<int64_t>(epochs.size()) + 1;
+    lines_ << '\n' << fit_table(first_epoch, epochs, options_.text) << std::flush;
+  }
+  const bool is_early = state.epochs_done() < state.epochs && !state.is_interrupted();
+  if (state.stop_reason() && is_early && has_trained_)
+    lines_ << "stopped early: " << *state.stop_reason() << std::endl;
 }
 
 }  // namespace lockstep

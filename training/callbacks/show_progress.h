@@ -12,12 +12,13 @@ struct ShowProgressOptions {
   FitTextOptions text{};
   /// Names of the values that the bar shows; empty: all.
   std::vector<std::string> bar_names{};
-  /// Prints a table of all epochs at the end.
+  /// Prints a table of all epochs at the end, including those before the fit was resumed.
   bool table = true;
 };
 
 /// Shows the progress of a fit: a bar on standard error if that is a terminal, otherwise an occasional line
-/// there; a line on standard output after every epoch; and a table at the end. Only worker 0 prints.
+/// there; a line on standard output after every epoch; and at the end a table, and the reason if a callback
+/// such as EarlyStopping has stopped the fit. Only worker 0 prints.
 ///
 /// Example:
 ///
@@ -45,8 +46,8 @@ class ShowProgress : public Callback {
   std::ostream& lines_;
   ShowProgressOptions options_;
   ProgressDisplay display_;
-  std::vector<Logs> epochs_;
-  int64_t first_epoch_ = 1;
+  bool has_trained_ = false;      // in this fit and process
+  bool has_ended_epoch_ = false;  // likewise
   double test_began_ = 0;
 };
 

@@ -34,8 +34,14 @@ TensorBoard::TensorBoard(const TensorBoardOptions& options) : options_(options) 
   }
 }
 
-void TensorBoard::on_fit_begin(FitState& state) {
-  if (!state.is_chief()) return;
+void TensorBoard::on_fit_begin(FitState&) {
+  training_.reset();
+  validation_.reset();
+}
+
+/// Opens the files with the first epoch, so that a finished fit that is started again leaves none.
+void TensorBoard::begin_session(const FitState& state) {
+  if (training_ || !state.is_chief()) return;
   training_.emplace(options_.folder + "/train");
   validation_.emplace(options_.folder + "/validation");
   HyperparameterSession session{.values = options_.hyperparameters};
@@ -48,6 +54,7 @@ void TensorBoard::on_fit_begin(FitState& state) {
 }
 
 void TensorBoard::on_epoch_begin(FitState& state) {
+  begin_session(state);
   steps_.begin_epoch(state);
 }
 

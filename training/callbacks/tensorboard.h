@@ -49,6 +49,7 @@ class TensorBoard : public Callback {
   void keep_session() { ends_session_ = false; }
 
  private:
+  void begin_session(const FitState& state);
   void write_histograms(const FitState& state);
 
   TensorBoardOptions options_;

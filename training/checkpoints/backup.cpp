@@ -161,13 +161,26 @@ Backup::Loaded Backup::read_from_chief() {
   return loaded;
 }
 
+/// Adds the way out to errors of a checkpoint that is whole, so that it must be of another training.
+TrainingProgress Backup::restore_state(const StateValue& state, const std::string& source) {
+  try {
+    return training_.restore(state, source);
+  } catch (const CheckpointUnreadable&) {
+    throw;
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(c10::str(error.what(),
+                                   "; the checkpoint is of another model or optimizer than this "
+                                   "one: to train anew, name another folder for the backup"));
+  }
+}
+
 std::optional<Backup::Restored> Backup::restore() {
   Loaded loaded = read_from_chief();
   if (loaded.path.empty()) return std::nullopt;
   const std::string source = loaded.files.front().path;
   const StateValue state = parse_checkpoint(loaded.files);
   loaded.files.clear();
-  Restored restored{.progress = training_.restore(state, source), .path = loaded.path, .more = {}};
+  Restored restored{.progress = restore_state(state, source), .path = loaded.path, .more = {}};
   const StateView saved(state, source);
   if (const auto more = saved.find("more")) restored.more = more->value();
   note(restored.progress);

@@ -136,6 +136,7 @@ class Backup {
   void take_folder();
   void log(const std::string& line) const;
   Loaded find_checkpoint();
+  TrainingProgress restore_state(const StateValue& state, const std::string& source);
   Loaded read_from_chief();
   void note(const TrainingProgress& progress);
   StateValue::Dict take(const TrainingProgress& progress, StateValue more);

@@ -22,19 +22,49 @@ std::optional<int64_t> allocated_bytes(torch::Device device) {
   return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
 }
 
-}  // namespace
-
-PrometheusMetrics::PrometheusMetrics(std::shared_ptr<TrainingMetrics> metrics,
-                                     const PrometheusMetricsOptions& options)
-    : metrics_(std::move(metrics)), options_(options) {
-  if (!metrics_) throw InvalidArgument("[PrometheusMetrics] expected TrainingMetrics, but got null");
+void check_log_every(const PrometheusMetricsOptions& options) {
   if (options.log_every < 1) {
     throw InvalidArgument(
         c10::str("[PrometheusMetrics] expected log_every of 1 or more steps, but got ", options.log_every));
   }
 }
 
+/// Returns the options of a worker's own server. All workers of a machine have the same options otherwise.
+TrainingMetricsOptions options_of_worker(const PrometheusMetricsOptions& options, const Strategy& strategy) {
+  TrainingMetricsOptions of_worker{.port = *options.port, .address = options.address};
+  if (const ClusterResolver* cluster = strategy.cluster_resolver()) {
+    of_worker.rank = cluster->rank();
+    if (of_worker.port != 0) of_worker.port += cluster->local_rank();
+  }
+  return of_worker;
+}
+
+}  // namespace
+
+PrometheusMetrics::PrometheusMetrics(const PrometheusMetricsOptions& options) : options_(options) {
+  if (!options.port) {
+    throw InvalidArgument(
+        "[PrometheusMetrics] expected a port in PrometheusMetricsOptions, such as .port = 9400, or "
+        "TrainingMetrics, but got neither");
+  }
+  check_log_every(options);
+}
+
+PrometheusMetrics::PrometheusMetrics(std::shared_ptr<TrainingMetrics> metrics,
+                                     const PrometheusMetricsOptions& options)
+    : metrics_(std::move(metrics)), options_(options) {
+  if (!metrics_) throw InvalidArgument("[PrometheusMetrics] expected TrainingMetrics, but got null");
+  if (options.port) {
+    throw InvalidArgument(
+        c10::str("[PrometheusMetrics] expected a port or TrainingMetrics, which have a port already, but got "
+                 "both, with port ",
+                 *options.port));
+  }
+  check_log_every(options);
+}
+
 void PrometheusMetrics::on_fit_begin(FitState& state) {
+  if (!metrics_) metrics_ = std::make_shared<TrainingMetrics>(options_of_worker(options_, state.strategy()));
   metrics_->set_planned_epochs(state.epochs);
   const ClusterResolver* cluster = state.strategy().cluster_resolver();
   if (cluster != nullptr && !std::exchange(has_counted_restarts_, true))

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/training/callbacks/fit_records.h"
@@ -11,6 +13,11 @@
 namespace lockstep {
 
 struct PrometheusMetricsOptions {
+  /// Port of the first worker of a machine. Its next workers take the ports that follow, since each serves
+  /// its own metrics. If 0, the system chooses a port for each worker; see PrometheusMetrics::metrics().
+  std::optional<int> port{};
+  /// As TrainingMetricsOptions::address.
+  std::string address = "127.0.0.1";
   /// Steps between two readings of loss, learning rate and device memory. Reading the loss waits for the
   /// devices.
   int64_t log_every = 10;
@@ -23,13 +30,23 @@ struct PrometheusMetricsOptions {
 ///
 /// Example:
 ///
-///     auto metrics = std::make_shared<TrainingMetrics>(TrainingMetricsOptions{.port = 9400});
-///     trainer.fit(batches, {.epochs = 5, .callbacks = {std::make_shared<PrometheusMetrics>(metrics)}});
+///     auto metrics = std::make_shared<PrometheusMetrics>(PrometheusMetricsOptions{.port = 9400});
+///     trainer.fit(batches, {.epochs = 5, .callbacks = {metrics}});
 class PrometheusMetrics : public Callback {
  public:
-  /// Throws InvalidArgument if `metrics` is null or log_every is below 1.
+  /// Serves the metrics from the first fit's begin until this object is destroyed. The strategy of that fit
+  /// gives the worker's rank and its place on the machine, which is added to the port. fit() throws
+  /// InvalidArgument if it cannot listen, see TrainingMetrics. Throws InvalidArgument if the port is not set
+  /// or log_every is below 1.
+  explicit PrometheusMetrics(const PrometheusMetricsOptions& options);
+  /// Fills metrics that the program serves already. Throws InvalidArgument if `metrics` is null, the options
+  /// have a port, or log_every is below 1.
   explicit PrometheusMetrics(std::shared_ptr<TrainingMetrics> metrics,
                              const PrometheusMetricsOptions& options = {});
+
+  /// Returns the metrics that are served, for their port() and url(); null before the first fit begins if
+  /// this object makes them.
+  const std::shared_ptr<TrainingMetrics>& metrics() const { return metrics_; }
 
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override;
@@ -50,7 +67,7 @@ class PrometheusMetrics : public Callback {
   void count_roll_backs(const FitState& state);
   void read_devices(const FitState& state);
 
-  const std::shared_ptr<TrainingMetrics> metrics_;
+  std::shared_ptr<TrainingMetrics> metrics_;
   const PrometheusMetricsOptions options_;
   StepRecorder steps_;
   Counted counted_;

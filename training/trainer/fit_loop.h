@@ -37,6 +37,7 @@ class FitLoop : public FitState {
   History run(int64_t first_epoch, const Callbacks& callbacks);
 
   int64_t epochs_done() const override { return epochs_done_; }
+  std::vector<Logs> finished_epochs() const override { return history_.epochs; }
   void check_resumable() override;
   StateValue::Dict resume_state() override;
   void keep_state() override;

@@ -102,6 +102,12 @@ struct FitState {
   /// continue. If null, the fit ends. NanGuard sets it.
   std::function<bool(const NotFinite&)> on_not_finite;
 
+  /// Returns the names of the logs that this fit sets in every epoch; callbacks may add others. Empty if they
+  /// are not known.
+  virtual std::vector<std::string> log_names() const { return {}; }
+  /// Returns the logs of all finished epochs, including those of the processes that this fit resumes.
+  virtual std::vector<Logs> finished_epochs() const { return {}; }
+
   /// Returns the position of the next batch in the training data.
   virtual DatasetPosition position() const = 0;
 

@@ -5,6 +5,11 @@
 #include <set>
 
 namespace lockstep::detail {
+namespace {
+
+constexpr int64_t kUsualBatchSize = 32;
+
+}  // namespace
 
 void check_fit_options(const FitNumbers& numbers) {
   const auto check_count = [](const char* what, int64_t count, int64_t least) {
@@ -25,6 +30,30 @@ void check_fit_options(const FitNumbers& numbers) {
   }
   if (numbers.is_endless && !numbers.steps_per_epoch)
     throw InvalidArgument("[fit] expected steps_per_epoch for an endless dataset, but got none");
+}
+
+DistributeOptions training_batches(DistributeOptions options) {
+  if (options.global_batch_size == 0) options.global_batch_size = kUsualBatchSize;
+  return options;
+}
+
+DistributeOptions validation_batches(const DistributeOptions& options) {
+  DistributeOptions whole = training_batches(options);
+  whole.shuffle_seed.reset();
+  whole.drop_remainder = false;
+  return whole;
+}
+
+std::vector<std::string> log_names(const MetricList& training, const MetricList* validation,
+                                   bool has_gradient_norm) {
+  std::vector<std::string> names{"loss"};
+  for (const auto& [name, metric] : training) names.push_back(name);
+  if (has_gradient_norm) names.emplace_back("gradient_norm");
+  names.insert(names.end(), {"learning_rate", "examples_per_second", "data_wait"});
+  if (validation == nullptr) return names;
+  names.emplace_back("validation_loss");
+  for (const auto& [name, metric] : *validation) names.push_back("validation_" + name);
+  return names;
 }
 
 void check_metrics(const MetricList& metrics, bool cuda_graph) {

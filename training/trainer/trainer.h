@@ -75,8 +75,9 @@ class Trainer {
   Strategy& strategy() { return strategy_; }
 
   /// Trains on `batches`. Blocks until all epochs are done or a callback has stopped the fit. Leaves the
-  /// model in training mode. Throws the errors of the steps, the dataset and the callbacks, and
-  /// InvalidArgument if an option is out of range or the dataset has no batches.
+  /// model in training mode. Throws the errors of the steps (StepError if LibTorch refuses an operation), the
+  /// dataset and the callbacks, and InvalidArgument if an option is out of range, the dataset has no batches,
+  /// or a callback monitors a value that the logs cannot have.
   History fit(Batches& batches, const FitOptions<Batch>& options = {}) {
     detail::check_fit_options({.epochs = options.epochs,
                                .steps_per_epoch = options.steps_per_epoch,
@@ -91,10 +92,11 @@ class Trainer {
   }
   History fit(Batches&& batches, const FitOptions<Batch>& options = {}) { return fit(batches, options); }
   /// Trains on a dataset with size() and get_batch(), such as LibTorch's, distributed as `options.batches`
-  /// says.
+  /// says; 32 examples a step if that has no batch size.
   template <IndexedDataset D>
   requires std::same_as<BatchOf<D>, Batch> History fit(D dataset, const FitOptions<Batch>& options = {}) {
-    return fit(strategy_.distribute_dataset(std::move(dataset), options.batches), options);
+    return fit(strategy_.distribute_dataset(std::move(dataset), detail::training_batches(options.batches)),
+               options);
   }
   /// Trains on the rows of `x` as examples, with their targets in `y`. Throws InvalidArgument if `x` and `y`
   /// have different numbers of rows.

@@ -21,7 +21,11 @@ template <typename Model, typename Batch>
 class Trainer<Model, Batch>::Loop : public FitLoop {
  public:
   Loop(Trainer& trainer, Batches& batches, const FitOptions<Batch>& options)
-      : FitLoop(objects_of(trainer)), trainer_(trainer), batches_(batches), validation_(options.validation) {
+      : FitLoop(objects_of(trainer)),
+        trainer_(trainer),
+        batches_(batches),
+        validation_(
+            options.validation.distribute(trainer.strategy_, detail::validation_batches(options.batches))) {
     epochs = options.epochs_done + options.epochs;
     global_step = options.steps_done;
     goes_on_ = options.steps_per_epoch.has_value();
@@ -60,6 +64,12 @@ class Trainer<Model, Batch>::Loop : public FitLoop {
                                  detail::statistics_step(replica, model, trainer_.train_state_[replica],
                                                          settings_, shard);
                                });
+  }
+  std::vector<std::string> log_names() const override {
+    const auto& test_metrics = trainer_.test_state_.primary().meters.metrics;
+    return detail::log_names(trainer_.train_state_.primary().meters.metrics,
+                             validation_ ? &test_metrics : nullptr,
+                             settings_.clip_norm && !trainer_.options_.train_step);
   }
   DatasetPosition position() const override {
     const auto position = batches_.position();

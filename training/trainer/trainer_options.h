@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/metrics/metric_list.h"
 #include "lockstep/training/trainer/fit_loop.h"
 #include "lockstep/training/trainer/trainer_step.h"
+#include "lockstep/training/trainer/validation_data.h"
 
 namespace lockstep {
 
@@ -35,10 +38,12 @@ struct FitOptions {
   /// Steps of an epoch; the next epoch starts in the dataset where this one stopped. If empty, an epoch is
   /// one pass over the dataset.
   std::optional<int64_t> steps_per_epoch;
-  /// Dataset to evaluate after every epoch.
-  std::optional<DistributedDataset<Batch>> validation;
-  Callbacks callbacks;
-  /// How to distribute tensors and datasets that are not distributed yet.
+  /// Data to evaluate after every epoch: a dataset, distributed or not, or `{x, y}`. If it is not distributed
+  /// yet, its batches are as large as `batches` says, in the data's order.
+  ValidationData<Batch> validation{};
+  Callbacks callbacks{};
+  /// How to distribute tensors and datasets that are not distributed yet. If you set other fields only, the
+  /// global batch size is still 32; the examples are shuffled only if you set a seed.
   DistributeOptions batches = {.global_batch_size = 32, .shuffle_seed = 1};
   /// Scales the summed gradients so that their common L2 norm is at most this value.
   std::optional<double> clip_norm;
@@ -67,6 +72,14 @@ struct FitNumbers {
 
 /// Throws InvalidArgument if a number is out of range or does not fit the others.
 void check_fit_options(const FitNumbers& numbers);
+/// Returns options for the training data, with fit()'s default where the caller gave no batch size.
+DistributeOptions training_batches(DistributeOptions options);
+/// Returns the same for the validation data, in its own order and whole.
+DistributeOptions validation_batches(const DistributeOptions& options);
+/// Returns the names of the logs of each epoch. `validation` are the metrics of the validation, null if there
+/// is none.
+std::vector<std::string> log_names(const MetricList& training, const MetricList* validation,
+                                   bool has_gradient_norm);
 /// Throws InvalidArgument if two metrics have the same name, if one has a name that the logs use themselves,
 /// and if a CUDA graph cannot capture one.
 void check_metrics(const MetricList& metrics, bool cuda_graph);

@@ -16,6 +16,7 @@
 #include "lockstep/runtime/replicas/replica_context.h"
 #include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/nn/losses.h"
+#include "lockstep/training/trainer/step_error.h"
 #include "lockstep/training/trainer/step_meters.h"
 #include "lockstep/training/trainer/step_outputs.h"
 
@@ -55,12 +56,6 @@ struct StepState {
   }
 };
 
-template <typename Batch>
-concept HasDataAndTarget = requires(const Batch& batch) {
-  { batch.data } -> std::convertible_to<torch::Tensor>;
-  { batch.target } -> std::convertible_to<torch::Tensor>;
-};
-
 /// Returns the model's outputs for a batch's data, or for the batch itself if it is a tensor.
 template <typename Model, typename Batch>
 torch::Tensor forward(Model& model, const Batch& batch) {
@@ -82,7 +77,7 @@ Batch micro_batch(const Batch& shard, int64_t index, int64_t count) {
 }
 
 template <typename Model, typename Batch>
-void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::optim::Optimizer>& optimizer,
+void train_on(ReplicaContext& replica, Model& model, std::unique_ptr<torch::optim::Optimizer>& optimizer,
               GradScaler& scaler, StepState<Model, Batch>& state, const StepSettings& settings,
               const Batch& shard) {
   if (state.train_step) {
@@ -127,10 +122,20 @@ void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
 }
 
 template <typename Model, typename Batch>
+void fit_step(ReplicaContext& replica, Model& model, std::unique_ptr<torch::optim::Optimizer>& optimizer,
+              GradScaler& scaler, StepState<Model, Batch>& state, const StepSettings& settings,
+              const Batch& shard) {
+  with_step_errors("a training step", replica, shard,
+                   [&] { train_on(replica, model, optimizer, scaler, state, settings, shard); });
+}
+
+template <typename Model, typename Batch>
 void test_step(ReplicaContext& replica, Model& model, StepState<Model, Batch>& state,
                const StepSettings& settings, const Batch& shard) {
-  const auto cast = replica.autocast(settings.autocast);
-  state.meters.update(state.compute(replica, model, shard));
+  with_step_errors("an evaluation step", replica, shard, [&] {
+    const auto cast = replica.autocast(settings.autocast);
+    state.meters.update(state.compute(replica, model, shard));
+  });
 }
 
 /// Lets the model see a shard, for the statistics that it keeps while training.
@@ -148,8 +153,10 @@ void statistics_step(ReplicaContext& replica, Model& model, StepState<Model, Bat
 template <typename Model, typename Batch>
 torch::Tensor predict_step(ReplicaContext& replica, Model& model, const StepSettings& settings,
                            const Batch& shard) {
-  const auto cast = replica.autocast(settings.autocast);
-  return forward(model, shard);
+  return with_step_errors("a prediction", replica, shard, [&] {
+    const auto cast = replica.autocast(settings.autocast);
+    return forward(model, shard);
+  });
 }
 
 }  // namespace detail

@@ -9,7 +9,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/call_at_once.h"
 #include "lockstep/runtime/base/internal/deadline.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/workers/interruptible_store.h"
 
 namespace lockstep {

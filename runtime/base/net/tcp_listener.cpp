@@ -19,9 +19,9 @@ std::string errno_text() {
   return std::system_category().message(errno);
 }
 
-AddressList addresses_of(const AddressQuery& query) {
+AddressList addresses_of(const AddressQuery& query, const std::string& who) {
   try {
-    return look_up_addresses(query, "[join] no address is known for");
+    return look_up_addresses(query, "[" + who + "] no address is known for");
   } catch (const std::system_error& error) {
     throw ClusterError(error.what());
   }
@@ -39,10 +39,10 @@ int port_of(int descriptor) {
 
 }  // namespace
 
-TcpListener::TcpListener(const std::string& host, int port) {
-  const auto addresses = addresses_of({.host = host, .port = port});
+TcpListener::TcpListener(const std::string& host, int port, const std::string& who) {
+  const auto addresses = addresses_of({.host = host, .port = port}, who);
   const auto fail = [&] {
-    throw ClusterError("[join] expected an address and a port to listen on, but got " +
+    throw ClusterError("[" + who + "] expected an address and a port to listen on, but got " +
                        endpoint_text(host, port) + ": " + errno_text());
   };
   socket_ = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -88,7 +88,7 @@ int TcpListener::release() {
 }
 
 std::string address_towards(const std::string& host, int port) {
-  const auto addresses = addresses_of({.host = host, .port = port, .type = SOCK_DGRAM});
+  const auto addresses = addresses_of({.host = host, .port = port, .type = SOCK_DGRAM}, "join");
   // Connecting a datagram socket sends nothing, but makes the system choose the address that it would use.
   const int probe = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage own{};

@@ -8,8 +8,9 @@ namespace lockstep {
 class TcpListener {
  public:
   /// Binds to `host` only, an address or a name (which may ask a name server). If `port` is 0, the system
-  /// chooses one. Throws ClusterError naming host:port, for example if the port is in use.
-  TcpListener(const std::string& host, int port);
+  /// chooses one. Throws ClusterError naming host:port, for example if the port is in use; `who` starts its
+  /// message.
+  TcpListener(const std::string& host, int port, const std::string& who = "join");
   /// Takes ownership of a bound socket that this process was started with. Throws ClusterError if
   /// `descriptor` is not a TCP socket or is bound to another port.
   static TcpListener adopt(int descriptor, int port);

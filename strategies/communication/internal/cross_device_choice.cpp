@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/devices/internal/error_text.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/strategies/communication/internal/exchange_algorithm.h"
 #include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 #include "lockstep/strategies/communication/internal/worker_backend_all_reduce.h"

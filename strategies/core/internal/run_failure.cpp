@@ -4,6 +4,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
+#include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/gradients/pending_gradient.h"
 
 namespace lockstep {
@@ -19,18 +20,6 @@ int weight_of(const std::exception_ptr& error) {
     return 1;
   } catch (...) {
     return 2;
-  }
-}
-
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& caught) {
-    return caught.what_without_backtrace();
-  } catch (const std::exception& caught) {
-    return caught.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
   }
 }
 
@@ -66,8 +55,8 @@ bool RunFailure::happened() const {
 
 std::string RunFailure::reason() const {
   MutexLock lock(mutex_);
-  if (replica_ < 0) return c10::str("the run failed: ", message_of(error_));
-  return c10::str("replica ", first_replica_ + replica_, " failed: ", message_of(error_));
+  if (replica_ < 0) return c10::str("the run failed: ", error_text(error_));
+  return c10::str("replica ", first_replica_ + replica_, " failed: ", error_text(error_));
 }
 
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
@@ -83,7 +72,7 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
     throw std::runtime_error(
         c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (", devices[replica].str(),
                  ") failed on a shard of ", sizes->local[replica], " of the ", sizes->global,
-                 " examples in its global batch: ", message_of(error_), "\n", way_out(message_of(error_))));
+                 " examples in its global batch: ", error_text(error_), "\n", way_out(error_text(error_))));
   } catch (const CollectiveMismatch& error) {
     throw CollectiveMismatch(c10::str("[", strategy, "] run #", run_, ": ", error.what()));
   }

@@ -5,16 +5,23 @@
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/after_step.h"
+#include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/temporary_folder.h"
+#include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/callbacks/early_stopping.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
+#include "lockstep/training/callbacks/model_checkpoint.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/trainer/trainer.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// Records its calls.
 class CallRecorder : public Callback {
@@ -196,20 +203,53 @@ TEST_F(FitCallbacks, EarlyStoppingStopsAfterItsPatienceAndPutsTheBestBack) {
     EXPECT_TRUE(bit_equal(values_of(model->parameters()), keeper->kept[1]));
 }
 
-TEST_F(FitCallbacks, MonitorsWhatIsThereOnly) {
-  try {
-    fit(1, {std::make_shared<EarlyStopping>()});
-    FAIL() << "nothing was thrown";
-  } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "[EarlyStopping] expected one of loss, learning_rate, examples_per_second, data_wait to monitor, "
-        "but got 'validation_loss'");
-  }
+TEST_F(FitCallbacks, AWrongMonitorIsRefusedBeforeTheFirstEpoch) {
+  const auto message_for = [&](const std::shared_ptr<Callback>& callback) {
+    const auto recorder = std::make_shared<CallRecorder>();
+    const auto message = message_of<InvalidArgument>([&] { fit(1, {recorder, callback}); });
+    EXPECT_THAT(recorder->calls, ElementsAre("fit begin"));
+    return message;
+  };
+  EXPECT_EQ(message_for(std::make_shared<EarlyStopping>()),
+            "[EarlyStopping] expected one of loss, learning_rate, examples_per_second, data_wait to monitor, "
+            "but got 'validation_loss'; to validate after every epoch, set FitOptions::validation");
+  const MonitorOptions of_keras{.name = "val_loss"};
+  EXPECT_THAT(message_for(std::make_shared<ReduceOnPlateau>(ReduceOnPlateauOptions{.monitor = of_keras})),
+              AllOf(StartsWith("[ReduceOnPlateau] "), HasSubstr("set FitOptions::validation")));
+  options_.validation = {data_.data, data_.target};
+  EXPECT_EQ(message_for(std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = of_keras})),
+            "[EarlyStopping] expected one of loss, learning_rate, examples_per_second, data_wait, "
+            "validation_loss to monitor, but got 'val_loss'; the validation's value is called "
+            "'validation_loss'");
+  const testing::TemporaryFolder folder;
+  EXPECT_THAT(message_for(std::make_shared<ModelCheckpoint>(
+                  ModelCheckpointOptions{.folder = folder.path(), .monitor = of_keras})),
+              StartsWith("[ModelCheckpoint] "));
+  EXPECT_THAT(
+      message_for(std::make_shared<BackupAndRestore>(BackupOptions{.folder = folder.path()}, of_keras)),
+      StartsWith("[BackupAndRestore] "));
+}
+
+TEST_F(FitCallbacks, AMonitorMayWatchAValueThatACallbackAdds) {
+  /// Adds a value of its own after each epoch.
+  class AddScore : public Callback {
+   public:
+    void on_epoch_end(FitState& state) override { state.logs.set("score", 1); }
+  };
+  const auto stopping =
+      std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = {.name = "score"}, .patience = 2});
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(fit(5, {std::make_shared<AddScore>(), stopping}).epochs.size(), 3U);
+  // It might be a mistake, which would cost an epoch.
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("[EarlyStopping] no value is called 'score' among loss, learning_rate, "));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { fit(1, {stopping}); }), HasSubstr("but got 'score'"));
 }
 
 TEST(FitCallbackOptions, AreCheckedWhereTheyAreGiven) {
-  EXPECT_THROW(EarlyStopping({.patience = 0}), InvalidArgument);
+  EXPECT_EQ(message_of<InvalidArgument>([] { EarlyStopping stopping({.patience = 0}); }),
+            "[EarlyStopping] expected a patience of 1 or more epochs, but got 0; 1 stops after the first epoch "
+            "that is not better, as Keras's 0 does");
   EXPECT_THROW(EarlyStopping({.monitor = {.min_delta = -1}}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.factor = 1}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.patience = 0}), InvalidArgument);

@@ -6,7 +6,10 @@
 #include <sstream>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/support/after_step.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/temporary_folder.h"
+#include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/trainer/trainer.h"
 
@@ -58,6 +61,42 @@ TEST_F(ShowProgressTest, WritesNoControlCharactersWhereThereIsNoTerminal) {
   fit({.bar = false}, {.table = false});
   EXPECT_EQ((bar_.str() + lines_.str()).find_first_of("\r\033"), std::string::npos);
   EXPECT_THAT(lines_.str(), Not(HasSubstr("best")));
+}
+
+TEST_F(ShowProgressTest, TheTableOfAResumedFitHasTheEarlierEpochs) {
+  const testing::TemporaryFolder folder;
+  const detail::TensorPairs pairs(data_.data, data_.target);
+  const auto fit_until = [&](const std::shared_ptr<Callback>& callback) {
+    lines_.str("");
+    torch::manual_seed(17);
+    Trainer<TanhNet> trainer(
+        strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
+    const ShowProgressOptions options{.text = {.names = {"loss", "validation_loss"}}};
+    return trainer.fit(
+        pairs,
+        {.epochs = 4,
+         .validation = pairs,
+         .callbacks = {callback,
+                       std::make_shared<ShowProgress>(bar_, lines_, DisplayOptions{.is_silent = true},
+                                                      options),
+                       std::make_shared<BackupAndRestore>(BackupOptions{
+                           .folder = folder.path() + "/backup", .on_message = [](const std::string&) {}})},
+         .batches = {.global_batch_size = kBatchSize}});
+  };
+  fit_until(testing::interrupt_after(8));  // in the third epoch of 3 steps
+  EXPECT_THAT(lines_.str(), Not(HasSubstr("stopped early")));
+  const auto history = fit_until(std::make_shared<Callback>());
+  ASSERT_EQ(history.epochs.size(), 4U);
+  EXPECT_THAT(lines_.str(), ::testing::EndsWith("\n\n" + fit_table(1, history.epochs,
+                                                                   {.names = {"loss", "validation_loss"}})));
+}
+
+TEST_F(ShowProgressTest, SaysWhyAFitStoppedEarly) {
+  const auto progress = std::make_shared<ShowProgress>(bar_, lines_, DisplayOptions{.is_silent = true});
+  const auto stop = testing::after_step(4, [](FitState& state) { state.stop("that is enough"); });
+  trainer_.fit(data_.data, data_.target,
+               {.epochs = 5, .callbacks = {stop, progress}, .batches = {.global_batch_size = kBatchSize}});
+  EXPECT_THAT(lines_.str(), ::testing::EndsWith("\nstopped early: that is enough\n"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
+#include "lockstep/training/callbacks/backup_and_restore.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/trainer/trainer.h"
 
@@ -49,6 +50,27 @@ TEST(TensorBoardCallback, WritesOfAStepTheValuesThatItHas) {
   EXPECT_THAT(only_loss, HasSubstr("step/loss"));
   EXPECT_THAT(only_loss, Not(HasSubstr("step/learning_rate")));
   EXPECT_THAT(only_loss, Not(HasSubstr("step/images_per_second")));
+}
+
+TEST(TensorBoardCallback, LeavesNoFileOfAFinishedFitThatIsStartedAgain) {
+  const testing::TemporaryFolder folder;
+  const auto fit = [&] {
+    MirroredStrategy strategy(cpu_devices(1), {.intra_op_threads = 1});
+    Trainer<TanhNet> trainer(
+        strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
+    const Example data = examples_of_three_classes();
+    return trainer.fit(
+        data.data, data.target,
+        {.callbacks = {std::make_shared<TensorBoard>(TensorBoardOptions{.folder = folder.path() + "/tb"}),
+                       std::make_shared<BackupAndRestore>(BackupOptions{
+                           .folder = folder.path() + "/backup", .on_message = [](const std::string&) {}})},
+         .batches = {.global_batch_size = kBatchSize}});
+  };
+  EXPECT_EQ(fit().steps, 3);
+  const auto files = names_in(folder.path() + "/tb/train");
+  EXPECT_EQ(files.size(), 1U);
+  EXPECT_EQ(fit().steps, 0);
+  EXPECT_EQ(names_in(folder.path() + "/tb/train"), files);
 }
 
 }  // namespace

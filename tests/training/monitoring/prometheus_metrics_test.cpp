@@ -224,7 +224,44 @@ TEST_F(PrometheusMetricsTest, AreServedByEveryWorkerWithItsRankAndTheJobsRestart
   }
 }
 
+TEST_F(PrometheusMetricsTest, AreServedAtTheWorkersOwnPortIfOnlyAPortIsGiven) {
+  // The second worker's port is the first one's successor, which the system must have free.
+  int port = 0;
+  for (int tries = 0; tries < 100 && port == 0; ++tries) {
+    const TrainingMetrics first;
+    try {
+      const TrainingMetrics second({.port = first.port() + 1});
+      port = first.port();
+    } catch (const InvalidArgument&) {
+      // in use
+    }
+  }
+  ASSERT_NE(port, 0);
+  std::array<Samples, 2> of_workers;
+  std::array<int, 2> local_ranks{-1, -1};
+  const auto errors = run_strategies({1, 1}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto rank = static_cast<size_t>(strategy.cluster_resolver()->rank());
+    local_ranks[rank] = strategy.cluster_resolver()->local_rank();
+    const auto callback = std::make_shared<PrometheusMetrics>(PrometheusMetricsOptions{.port = port});
+    EXPECT_EQ(callback->metrics(), nullptr);
+    Trainer<TanhNet> trainer(
+        strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
+    trainer.fit(data_.data, data_.target,
+                {.callbacks = {callback}, .batches = {.global_batch_size = kBatchSize}});
+    EXPECT_EQ(callback->metrics()->port(), port + local_ranks[rank]);
+    of_workers[rank] = scrape(port + local_ranks[rank]);
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
+  EXPECT_THAT(local_ranks, ::testing::ElementsAre(0, 1));
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(of_workers[static_cast<size_t>(rank)].at(of_rank("lockstep_examples_total", rank)), kExamples);
+}
+
 TEST_F(PrometheusMetricsTest, RefuseWrongOptions) {
+  EXPECT_THAT(message_of<InvalidArgument>([] { PrometheusMetrics callback(PrometheusMetricsOptions{}); }),
+              HasSubstr("expected a port in PrometheusMetricsOptions"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { PrometheusMetrics callback(metrics_, {.port = 9400}); }),
+              HasSubstr("both, with port 9400"));
   EXPECT_THAT(message_of<InvalidArgument>([] { PrometheusMetrics callback(nullptr); }), HasSubstr("null"));
   EXPECT_THAT(message_of<InvalidArgument>([&] { PrometheusMetrics callback(metrics_, {.log_every = 0}); }),
               HasSubstr("log_every of 1 or more steps, but got 0"));

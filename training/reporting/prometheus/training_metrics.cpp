@@ -23,11 +23,6 @@ using prometheus::Gauge;
 /// Below this, a speed would be noise.
 constexpr double kSpeedWindowSeconds = 1;
 
-[[noreturn]] void refuse(const TrainingMetricsOptions& options, const std::string& reason) {
-  throw InvalidArgument("[TrainingMetrics] expected a free port of this machine, but cannot listen on " +
-                        options.address + ":" + std::to_string(options.port) + ": " + reason);
-}
-
 /// Returns the address as the server's options take it.
 std::string bind_address(const TrainingMetricsOptions& options) {
   const bool is_ipv6 = options.address.find(':') != std::string::npos;
@@ -41,19 +36,19 @@ std::unique_ptr<prometheus::Exposer> listen(const TrainingMetricsOptions& option
   }
   try {
     // The server below gives no reason if it cannot listen.
-    const TcpListener probe(options.address, options.port);
-  } catch (const std::exception& error) {
-    refuse(options, error.what());
+    const TcpListener probe(options.address, options.port, "TrainingMetrics");
+  } catch (const ClusterError& error) {
+    throw InvalidArgument(error.what());
   }
+  std::string reason = "the server chose no port";
   try {
     auto exposer = std::make_unique<prometheus::Exposer>(bind_address(options));
-    if (exposer->GetListeningPorts().empty()) refuse(options, "the server chose no port");
-    return exposer;
-  } catch (const InvalidArgument&) {
-    throw;
+    if (!exposer->GetListeningPorts().empty()) return exposer;
   } catch (const std::exception& error) {
-    refuse(options, error.what());
+    reason = error.what();
   }
+  throw InvalidArgument("[TrainingMetrics] expected a free port of this machine, but cannot listen on " +
+                        bind_address(options) + ": " + reason);
 }
 
 const char* fault_name(TrainingFault fault) {
