@@ -76,6 +76,8 @@ struct BackupOptions {
 ///         progress.position = batches.position().step;
 ///         backup.step_done(progress);
 ///       }
+///       ++progress.dataset_epoch;  // the next epoch begins with its first batch
+///       progress.position = 0;
 ///     }
 ///     backup.finish(progress);
 class Backup {
