@@ -39,9 +39,10 @@ class OpenmpWaitsTest(unittest.TestCase):
         self.assertEqual(start("--version", GOMP_SPINCOUNT="1234")[1], ["1234"])
 
     def test_arguments_and_exit_code_are_those_of_the_program(self):
-        run, _ = start("--epochs", "two words", "")
-        self.assertEqual(run.returncode, 2)
-        self.assertIn("two words", run.stderr)
+        for arguments in (["--epochs", "two words"], [""]):
+            run, _ = start(*arguments)
+            self.assertEqual(run.returncode, 2)
+            self.assertIn(f"'{arguments[-1]}'", run.stderr.splitlines()[-1])
 
 
 if __name__ == "__main__":
