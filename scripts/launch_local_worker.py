@@ -51,6 +51,9 @@ def job_environment():
         environment["LOCKSTEP_JOB_TOKEN"] = secrets.token_hex(32)
     # Never one that was set before: who finds the name in a lock may take it for that of an earlier start of this job.
     environment["LOCKSTEP_JOB_ID"] = secrets.token_hex(16)
+    # The workers share the cores: OpenMP's threads should sleep while they wait, instead of spinning.
+    if "GOMP_SPINCOUNT" not in environment:
+        environment.setdefault("OMP_WAIT_POLICY", "passive")
     return environment
 
 

@@ -21,6 +21,7 @@
 #include "lockstep/apps/compare_strategies/trials/measured_training.h"
 #include "lockstep/apps/compare_strategies/trials/trial.h"
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/openmp_waits.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/stopped.h"
 #include "lockstep/apps/shared/torch_program.h"
@@ -127,5 +128,6 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
+  lockstep::apps::let_openmp_threads_sleep(argv);
   return lockstep::apps::run_torch_program("compare_strategies", argc, argv, lockstep::apps::run_action);
 }

@@ -34,10 +34,7 @@ class ReplicasBackup : public CtrBackup {
   }
   int64_t first_step() const override { return first_step_; }
   void steps_done(int64_t steps) override { backup_.step_done(progress(steps)); }
-  void finish(int64_t steps) override {
-    backup_.save_and_wait(progress(steps));
-    backup_.finish();
-  }
+  void finish(int64_t steps) override { backup_.finish(progress(steps)); }
 
  private:
   /// Steps are numbered over all epochs, so their batches need no other position.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/openmp_waits.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/torch_program.h"
@@ -38,5 +39,6 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
+  lockstep::apps::let_openmp_threads_sleep(argv);
   return lockstep::apps::run_torch_program("train_ctr", argc, argv, lockstep::apps::run_action);
 }

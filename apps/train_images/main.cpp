@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
+#include "lockstep/apps/shared/openmp_waits.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
@@ -39,5 +40,6 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
+  lockstep::apps::let_openmp_threads_sleep(argv);
   return lockstep::apps::run_torch_program("train_images", argc, argv, lockstep::apps::run_action);
 }

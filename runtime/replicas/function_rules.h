@@ -50,11 +50,18 @@ inline constexpr bool has_length<std::tuple<P...>, count> = sizeof...(P) == coun
 template <typename...>
 inline constexpr bool is_allowed = false;
 
+/// Whether an argument is a module or an optimizer that all replicas would share.
+template <typename T>
+inline constexpr bool is_shared_object =
+    !is_per_replica<std::remove_cvref_t<T>> && StatefulTorchObject<std::remove_cvref_t<T>>;
+
 /// Does not compile. States the first rule of ReplicaFunction that `Fn` breaks.
 template <typename Fn, typename... Args>
 auto refuse_replica_function() {
   using Given = typename Parameters<Fn>::Types;
-  if constexpr (std::invocable<Fn&, ReplicaContext&, ReplicaView<Args>...>) {
+  if constexpr ((is_shared_object<Args> || ...)) {
+    // replica_view() has stated the rule.
+  } else if constexpr (std::invocable<Fn&, ReplicaContext&, ReplicaView<Args>...>) {
     static_assert(
         is_allowed<Fn>,
         "all replicas call one function at the same time, so it cannot be a mutable lambda: keep what it "
@@ -89,10 +96,14 @@ auto refuse_factory() {
         is_allowed<Factory>,
         "a factory for scope() returns a new object by value: through a reference, all replicas would share "
         "one object");
+  } else if constexpr (std::invocable<Factory&, ReplicaContext&>) {
+    static_assert(is_allowed<Factory>,
+                  "a factory for scope() cannot be a mutable lambda: it returns what it makes for a replica, "
+                  "and changes nothing of its own");
   } else {
     static_assert(is_allowed<Factory>,
-                  "a factory for scope() takes ReplicaContext& and is not a mutable lambda, such as "
-                  "[](ReplicaContext& replica) { return Model(); }");
+                  "a factory for scope() takes ReplicaContext&, such as [](ReplicaContext& replica) { return "
+                  "Model(); }");
   }
 }
 

@@ -3,13 +3,13 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
+#include "lockstep/runtime/devices/threads_per_replica.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/communication/internal/cross_device_choice.h"
@@ -74,10 +74,8 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     });
     core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_));
   }
-  // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
-                                                  : std::max(1, cores / (count * config.num_processes_here));
+                                                  : threads_per_replica(count * config.num_processes_here);
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->threads =
       std::make_unique<ReplicaThreads>(count, threads, core_->streams, cpus_of_replicas(config, threads));

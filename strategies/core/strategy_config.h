@@ -20,7 +20,7 @@ struct StrategyConfig {
   Devices devices;   ///< Device of each local replica; at least one.
   std::shared_ptr<CrossDeviceOps> cross_device_ops;      ///< Null: chosen for the devices.
   std::string cross_device_ops_reason = "as asked for";  ///< Why this op was chosen, if one is set.
-  /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
+  /// Threads inside each replica's operators. 0: threads_per_replica().
   int intra_op_threads = 0;
   /// Seed of the replicas' random streams. None: the seed of torch::manual_seed().
   std::optional<uint64_t> seed;

@@ -21,7 +21,7 @@ namespace lockstep {
 ///     MirroredStrategy strategy({"gpu:0", "gpu:1"}, {.seed = 1, .timeout = std::chrono::minutes(5)});
 struct StrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;  ///< Null: chosen for the devices.
-  /// Threads inside each replica's operators. 0: the machine's cores divided by its replicas.
+  /// Threads inside each replica's operators. 0: OMP_NUM_THREADS, or else the cores divided by the replicas.
   int intra_op_threads = 0;
   /// Seed of the replicas' random streams, which dropout and other random operators draw from. None: the seed
   /// of torch::manual_seed() at the time the strategy is made.

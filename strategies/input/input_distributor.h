@@ -19,6 +19,18 @@ namespace detail {
 template <typename>
 inline constexpr bool is_dataset = false;
 
+/// A data loader as LibTorch's, or a pointer to one, which torch::data::make_data_loader() returns.
+template <typename T>
+concept DataLoader = requires(T& loader) {
+  loader.begin();
+  loader.end();
+  loader.options();
+};
+template <typename T>
+concept DataLoaderOrPointer = DataLoader<T> || requires(T& pointer) {
+  requires DataLoader<std::remove_reference_t<decltype(*pointer)>>;
+};
+
 }  // namespace detail
 
 /// Distributes datasets and values over a strategy's replicas: the part of every Strategy that depends on
@@ -73,10 +85,17 @@ class InputDistributor {
   template <typename D>
   requires(!IndexedDataset<D> && !std::invocable<const D&, const InputContext&>) auto distribute_dataset(
       const D&, const DistributeOptions&) const {
-    static_assert(
-        detail::is_dataset<D>,
-        "distribute_dataset() takes a dataset with size() and get_batch(indices), such as "
-        "TensorDataset(data, target) for tensors, or a function of const InputContext& that makes a stream");
+    if constexpr (detail::DataLoaderOrPointer<D>) {
+      static_assert(
+          detail::is_dataset<D>,
+          "distribute_dataset() takes a dataset, not a data loader: pass the dataset, and the batch size as "
+          ".global_batch_size; distribute_datasets_from_function() takes a function that makes a loader");
+    } else {
+      static_assert(detail::is_dataset<D>,
+                    "distribute_dataset() takes a dataset with size() and get_batch(indices), such as "
+                    "TensorDataset(data, target) for tensors, or a function of const InputContext& that "
+                    "makes a stream");
+    }
   }
 
   /// `make(InputContext)` returns this process's pipeline, once per epoch: a callable

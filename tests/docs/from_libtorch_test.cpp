@@ -71,6 +71,39 @@ TEST(FromLibtorch, ATrainingThatASignalEndsResumesAndEndsInTheSameFile) {
   EXPECT_TRUE(content(interrupted / "model.safetensors") == expected);
 }
 
+TEST(FromLibtorch, AFinishedTrainingStartedAgainTrainsNoStep) {
+  const lockstep::testing::TemporaryFolder folder;
+  const auto start = [&](int64_t epochs) {
+    auto strategy = replicas(2);
+    const InterruptionGuard interruption;
+    EXPECT_EQ(train(strategy, Quadrants(100), epochs, folder.path(), interruption), 0);
+    return content(folder.file("model.safetensors"));
+  };
+  const std::string trained = start(2);
+  const auto checkpoints = list_checkpoints(folder.file("backup"));
+  ASSERT_EQ(checkpoints.size(), 1U);  // only the end was saved: none is due within 10 minutes
+  EXPECT_TRUE(start(2) == trained);
+  EXPECT_EQ(list_checkpoints(folder.file("backup")), checkpoints);
+  EXPECT_FALSE(start(3) == trained);
+}
+
+TEST(FromLibtorch, AnEvaluationCountsEveryExampleOnceOnAnyNumberOfReplicas) {
+  const Quadrants dataset(1001);
+  for (const int count : {1, 3}) {
+    auto strategy = replicas(count);
+    torch::manual_seed(1);
+    auto model = strategy.scope([](ReplicaContext&) { return Net(); });
+    int right = 0;
+    for (size_t i = 0; i < 1001; ++i) {
+      const auto example = Quadrants(dataset).get(i);
+      right += static_cast<int>(model.primary()(example.data.unsqueeze(0)).argmax().item<int64_t>() ==
+                                example.target.item<int64_t>());
+    }
+    EXPECT_DOUBLE_EQ(evaluate(strategy, model, dataset), right / 1001.0) << count;
+    EXPECT_TRUE(model.primary()->is_training());
+  }
+}
+
 TEST(FromLibtorch, TheWholeProgramWritesWeightsThatClassify) {
   const lockstep::testing::TemporaryFolder folder;
   std::array<std::string, 3> words{"my_program", folder.path(), "3"};

@@ -102,6 +102,15 @@ class LaunchLocalTest(launch_local_case.LaunchLocalCase):
     def test_threads_are_left_to_the_program(self):
         self.assertNotIn("OMP_NUM_THREADS", self.tell_all()[0]["environment"])
 
+    def test_threads_of_workers_sleep_while_they_wait_unless_the_user_chose_otherwise(self):
+        def told(**chosen):
+            environment = self.tell_all(**chosen)[0]["environment"]
+            return environment.get("OMP_WAIT_POLICY"), environment.get("GOMP_SPINCOUNT")
+
+        self.assertEqual(told(), ("passive", None))
+        self.assertEqual(told(OMP_WAIT_POLICY="active"), ("active", None))
+        self.assertEqual(told(GOMP_SPINCOUNT="1000"), (None, "1000"))
+
     def test_many_workers_start_with_the_users_limit_of_open_files(self):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)

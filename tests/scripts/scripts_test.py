@@ -14,7 +14,7 @@ class ScriptsTest(scripts_case.ScriptsCase):
     # Help
 
     def test_help_is_the_comment_that_a_script_begins_with_and_does_nothing_else(self):
-        for name in ["test", "setup", "nightly", "format", "fuzz", "gpu_check"]:
+        for name in ["test", "setup", "nightly", "format", "fuzz", "gpu_check", "train"]:
             for flag in ["--help", "-h"]:
                 with self.subTest(script=name, flag=flag):
                     process = self.expect_success(subprocess.run(
@@ -23,6 +23,17 @@ class ScriptsTest(scripts_case.ScriptsCase):
                     self.assertTrue(process.stdout.startswith(f"scripts/{name}.sh ["), process.stdout)
                     self.assertLessEqual(max(map(len, process.stdout.splitlines())), 100)
                     self.assertNotIn("set -euo", process.stdout)
+        self.assertEqual(list(self.calls.iterdir()), [])
+
+    def test_help_of_train_is_that_of_the_program_once_it_is_built(self):
+        program = self.project / "build/release/bin/train_images"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/usr/bin/env bash\necho "the program got: $*"\n', encoding="utf-8")
+        program.chmod(0o755)
+        process = self.expect_success(subprocess.run(
+            ["bash", str(self.project / "scripts/train.sh"), "--epochs", "3", "--help"], env=self.environment, cwd=self.root,
+            capture_output=True, text=True, check=False, timeout=60))
+        self.assertEqual(process.stdout, "the program got: --help\n")
         self.assertEqual(list(self.calls.iterdir()), [])
 
     # Debian packages

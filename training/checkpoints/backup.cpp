@@ -184,6 +184,7 @@ std::optional<Backup::Restored> Backup::restore() {
   const StateView saved(state, source);
   if (const auto more = saved.find("more")) restored.more = more->value();
   note(restored.progress);
+  is_restored_ = true;
   if (store_) {
     log(c10::str("resumes after step ", restored.progress.step, " from ", restored.path));
     const int64_t aside = store_->set_aside_after(restored.progress.step);
@@ -231,6 +232,7 @@ StateValue::Dict Backup::take(const TrainingProgress& progress, StateValue more)
   StateValue::Dict state =
       training_.snapshot(progress, is_sharded_ ? shard_of_worker(strategy_) : StateShard());
   note(progress);
+  is_restored_ = false;
   if (!store_) return state;
   state.add("more", std::move(more));
   state.add("configuration", options_.configuration);
@@ -299,6 +301,12 @@ void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bo
 void Backup::await_writing() {
   if (writing_.valid()) writing_.get();
   commit_shards(true);
+}
+
+void Backup::finish(const TrainingProgress& progress) {
+  const bool is_saved = is_restored_ && progress.step == saved_step_ && progress.epoch == saved_epoch_;
+  if (!is_saved && !options_.delete_on_success) save_and_wait(progress);
+  finish();
 }
 
 void Backup::finish() {

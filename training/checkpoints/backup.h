@@ -49,8 +49,8 @@ struct BackupOptions {
   std::function<void(const std::string&)> on_message{};
 };
 
-/// Lets training survive the end of its process, with two calls: restore() before the first step, and
-/// step_done() after each step.
+/// Lets training survive the end of its process, with three calls: restore() before the first step,
+/// step_done() after each step, and finish() with the progress at the end.
 ///
 /// A restored state equals, bit for bit, the state of uninterrupted training after the same step; resumed
 /// with the same number of replicas, training ends with the same result.
@@ -68,12 +68,18 @@ struct BackupOptions {
 ///     TrainingProgress progress;
 ///     if (auto restored = backup.restore()) progress = restored->progress;
 ///     batches.restore({progress.dataset_epoch, progress.position});
-///     for (const auto& batch : batches) {
-///       strategy.run(train_step, model, optimizer, batch);
-///       ++progress.step;
-///       backup.step_done(progress);
+///     for (; progress.epoch < epochs; ++progress.epoch) {
+///       for (const auto& batch : batches) {
+///         strategy.run(train_step, model, optimizer, batch);
+///         ++progress.step;
+///         progress.dataset_epoch = batches.position().epoch;
+///         progress.position = batches.position().step;
+///         backup.step_done(progress);
+///       }
+///       ++progress.dataset_epoch;  // the next epoch begins with its first batch
+///       progress.position = 0;
 ///     }
-///     backup.finish();
+///     backup.finish(progress);
 class Backup {
  public:
   /// Takes ownership of the folder. A collective.
@@ -123,8 +129,12 @@ class Backup {
   /// written.
   void save_and_wait(const TrainingProgress& progress, StateValue more = {}, bool is_best = false);
 
-  /// Ends the backup: waits for a checkpoint that is being written, and removes all checkpoints if
-  /// `delete_on_success` is set. A collective if checkpoints are sharded.
+  /// Ends a training that is done: saves its last state, so that a later start of the same program repeats
+  /// no step, and then does what finish() does. Saves nothing if the training has not moved since restore(),
+  /// or if `delete_on_success` is set. Blocks, and throws, as save_and_wait().
+  void finish(const TrainingProgress& progress);
+  /// Waits for a checkpoint that is being written, and removes all checkpoints if `delete_on_success` is set.
+  /// Saves nothing. A collective if checkpoints are sharded.
   void finish();
 
  private:
@@ -154,6 +164,7 @@ class Backup {
   std::unique_ptr<CheckpointStore> store_;  // worker 0's
   int64_t saved_step_ = 0;
   int64_t saved_epoch_ = 0;
+  bool is_restored_ = false;  // whether the newest checkpoint is the one that restore() read
   std::chrono::steady_clock::time_point saved_at_;
   std::future<void> writing_;
   bool is_chief_ = false;

@@ -42,7 +42,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "Seconds that a replica waits for the others. Then it fails with an error that names them",
        fmt::format("{}", defaults.communication_timeout_seconds), FlagRole::kOperation},
       {"Strategy", "threads", "N",
-       "Threads that the operators of each replica use (default: cores / replicas)", "",
+       "Threads that the operators of each replica use (default: OMP_NUM_THREADS, else cores / replicas)", "",
        FlagRole::kOperation},
       {"Strategy", "worker-hosts", "LIST",
        "host:port of each worker process, with --task-index (default: the cluster of TF_CONFIG, "

@@ -48,10 +48,10 @@ def main():
     compiles, output = compile_source([*command, f"-DLOCKSTEP_MUST_NOT_COMPILE={offence}"], build)
     if compiles:
         sys.exit("expected the offence to be refused, but it compiles")
-    first = next((line for line in output.splitlines() if "error:" in line), "")
-    if not re.search(expected, first):
+    errors = [line for line in output.splitlines() if "error:" in line]
+    if not errors or not re.search(expected, errors[0]):
         sys.exit(f"expected a first error that matches {expected!r}, but got:\n{output}")
-    print(first)
+    print("\n".join(errors))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 // compiler's error states the rule.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 
@@ -13,6 +15,11 @@ struct Rows {
   Example get_batch(c10::ArrayRef<size_t> rows) const {
     return {torch::zeros({static_cast<int64_t>(rows.size()), 2}), torch::zeros({})};
   }
+};
+
+struct Numbers : torch::data::datasets::Dataset<Numbers> {
+  Example get(size_t) override { return {}; }
+  std::optional<size_t> size() const override { return 4; }
 };
 
 struct Result {
@@ -54,5 +61,11 @@ void train(MirroredStrategy& strategy, [[maybe_unused]] const torch::Tensor& ten
   strategy.distribute_datasets_from_function([] { return [] { return std::optional(Example()); }; });
 #elif LOCKSTEP_MUST_NOT_COMPILE == 12
   strategy.distribute_datasets_from_function([&](const InputContext&) { return tensor; });
+#elif LOCKSTEP_MUST_NOT_COMPILE == 13
+  strategy.distribute_dataset(torch::data::make_data_loader(Numbers()), {.global_batch_size = 4});
+#elif LOCKSTEP_MUST_NOT_COMPILE == 14
+  strategy.distribute_dataset(*torch::data::make_data_loader(Numbers()), {.global_batch_size = 4});
+#elif LOCKSTEP_MUST_NOT_COMPILE == 15
+  auto other = strategy.scope([made = 0](ReplicaContext&) mutable { return Linear(2, ++made); });
 #endif
 }

@@ -75,6 +75,16 @@ TEST(MirroredStrategyOptions, SetTheThreadsOfEachReplicasOperators) {
   EXPECT_EQ(threads.local_values(), (std::vector<int>{3, 3}));
 }
 
+TEST(MirroredStrategyOptions, DefaultToTheThreadsOfTheEnvironment) {
+  setenv("OMP_NUM_THREADS", "3", 1);
+  MirroredStrategy strategy(cpu_devices(2));
+  MirroredStrategy with_option(cpu_devices(2), {.intra_op_threads = 2});
+  unsetenv("OMP_NUM_THREADS");
+  const auto threads = [](ReplicaContext&) { return at::get_num_threads(); };
+  EXPECT_EQ(strategy.run(threads).local_values(), (std::vector<int>{3, 3}));
+  EXPECT_EQ(with_option.run(threads).local_values(), (std::vector<int>{2, 2}));
+}
+
 TEST(OneDeviceStrategy, HasOneReplicaOnTheDeviceNamed) {
   OneDeviceStrategy strategy("cpu:3");
   EXPECT_EQ(names_of_devices(strategy), (std::vector<std::string>{"cpu:3"}));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,49 @@ TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
     EXPECT_EQ(resumed.progress.step, step);
     EXPECT_TRUE(bit_equal(resumed.run_to(8), whole)) << step;
   }
+}
+
+TEST(BackupTest, AFinishedTrainingStartedAgainRepeatsNoStep) {
+  const TemporaryFolder folder;
+  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  auto options = every_step(folder.file("backup"));
+  options.save_every = SaveInterval::steps(100);  // none is due before the end
+  std::vector<torch::Tensor> trained;
+  {
+    LoopByHand loop(strategy, options);
+    trained = loop.run_to(5);
+    ++loop.progress.epoch;
+    loop.backup.finish(loop.progress);
+  }
+  const auto checkpoints = list_checkpoints(options.folder);
+  ASSERT_EQ(checkpoints.size(), 1U);
+  const auto written_at = std::filesystem::last_write_time(checkpoints.front() + "/state.pt");
+
+  LoopByHand again(strategy, options);
+  ASSERT_TRUE(again.restored);
+  EXPECT_EQ(again.progress.step, 5);
+  EXPECT_EQ(again.progress.epoch, 1);
+  EXPECT_TRUE(bit_equal(again.run_to(5), trained));
+  again.backup.finish(again.progress);
+  EXPECT_EQ(list_checkpoints(options.folder), checkpoints);
+  EXPECT_EQ(std::filesystem::last_write_time(checkpoints.front() + "/state.pt"), written_at);
+
+  again.run_to(7);
+  again.backup.finish(again.progress);
+  EXPECT_THAT(list_checkpoints(options.folder).front(), HasSubstr("000007"));
+}
+
+TEST(BackupTest, AFinishedTrainingThatIsToLeaveNothingSavesNothing) {
+  const TemporaryFolder folder;
+  MirroredStrategy strategy({"cpu:0"});
+  auto options = every_step(folder.file("backup"));
+  options.save_every = SaveInterval::steps(100);
+  options.delete_on_success = true;
+  LoopByHand loop(strategy, options);
+  loop.run_to(2);
+  const testing::FileSizeLimit limit(1000);  // a save would throw
+  loop.backup.finish(loop.progress);
+  EXPECT_TRUE(list_checkpoints(options.folder).empty());
 }
 
 TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {

@@ -104,23 +104,30 @@ struct TrainingMetrics::Server {
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   const std::shared_ptr<ProcessMetrics> process;
 
-  Counter& steps = counters("lockstep_steps_total", "Training steps made by this process.").Add({});
+  Counter& steps =
+      counters("lockstep_steps_total", "Training steps since this process began. Equal on all workers.")
+          .Add({});
   Counter& examples =
-      counters("lockstep_examples_total", "Examples trained on, over all workers, since this process began.")
+      counters(
+          "lockstep_examples_total",
+          "Examples of all workers trained on since this process began. Equal on all workers: do not sum.")
           .Add({});
-  Counter& seconds =
-      counters("lockstep_training_seconds_total", "Seconds spent in training steps, waits included.").Add({});
-  Counter& input_wait =
-      counters("lockstep_input_wait_seconds_total", "Seconds of training steps spent waiting for batches.")
+  Counter& seconds = counters("lockstep_training_seconds_total",
+                              "Seconds this worker spent in training steps, waits included.")
+                         .Add({});
+  Counter& input_wait = counters("lockstep_input_wait_seconds_total",
+                                 "Seconds of training steps this worker waited for batches.")
+                            .Add({});
+  Gauge& speed =
+      gauges("lockstep_examples_per_second",
+             "Examples per second of all workers in recent training steps. Do not sum over workers.")
           .Add({});
-  Gauge& speed = gauges("lockstep_examples_per_second",
-                        "Examples per second of recent training steps, over all workers.")
-                     .Add({});
   // These families have no sample before the first value: 0 would be a wrong one.
   Family<Gauge>& epoch = gauges("lockstep_epoch", "Current epoch, counted from 1.");
   Family<Gauge>& planned_epochs = gauges("lockstep_planned_epochs", "Number of the last epoch to train.");
   Family<Gauge>& loss =
-      gauges("lockstep_loss", "Mean loss of recent training steps on this worker's replicas.");
+      gauges("lockstep_loss",
+             "Mean loss of recent training steps, as this worker reports it. Average over workers.");
   Family<Gauge>& learning_rate =
       gauges("lockstep_learning_rate", "Learning rate of the first parameter group.");
   Family<Gauge>& logs =
@@ -134,10 +141,10 @@ struct TrainingMetrics::Server {
       "lockstep_worker_seconds_total",
       "Seconds of parameter servers' workers by state: computing, waiting for batches or servers, or "
       "idle between steps.");
-  Family<Counter>& faults =
-      counters("lockstep_faults_total",
-               "Faults that the training survived by kind: not_finite (undone steps), restart (of the job), "
-               "bad_example (left out).");
+  Family<Counter>& faults = counters(
+      "lockstep_faults_total",
+      "Faults that the training survived by kind: not_finite (undone steps) and restart (of the job), "
+      "which all workers count, and bad_example (left out of the data that this worker reads).");
 
   Mutex mutex;
   struct Window {

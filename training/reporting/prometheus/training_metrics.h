@@ -20,7 +20,7 @@ struct TrainingMetricsOptions {
 /// Measures of one or more training steps.
 struct StepMeasures {
   int64_t steps = 1;
-  int64_t examples = 0;           ///< over all workers
+  int64_t examples = 0;           ///< of all workers together
   double seconds = 0;             ///< duration of the steps, waits included
   double input_wait_seconds = 0;  ///< part of `seconds` spent waiting for batches
 };
@@ -43,15 +43,21 @@ enum class TrainingFault {
 /// text format. The names begin with lockstep_, and process_ for the process's memory and time; each has a
 /// help text. docs/monitoring/grafana_dashboard.json shows them.
 ///
+/// Every worker serves metrics of its own, with its rank as a label. Steps, examples, their speed, the epoch
+/// and the learning rate are those of the whole training, and equal on all workers: take their maximum, not
+/// their sum. Times, memory and faults are the worker's own.
+///
 /// The calls do not block and do not wait for a scrape. Thread-safe.
 ///
 /// Example:
 ///
-///     TrainingMetrics metrics({.port = 9400});
+///     TrainingMetrics metrics({.port = 9400, .rank = rank});
 ///     for (const auto& batch : batches) {
-///       const auto loss = strategy.reduce(ReduceOp::kSum, strategy.run(train_step, model, optimizer,
-///       batch)); metrics.add_steps({.examples = batch.batch_sizes()->global, .seconds = timer.seconds()});
-///       metrics.set_loss(loss.item<double>());
+///       const auto begin = std::chrono::steady_clock::now();
+///       const auto losses = strategy.run(train_step, model, optimizer, batch);
+///       metrics.set_loss(strategy.reduce(ReduceOp::kSum, losses).item<double>());
+///       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+///       metrics.add_steps({.examples = batch.batch_sizes()->global, .seconds = took.count()});
 ///     }
 class TrainingMetrics {
  public:
@@ -79,7 +85,8 @@ class TrainingMetrics {
   void set_epoch(int64_t epoch);
   /// Sets lockstep_planned_epochs.
   void set_planned_epochs(int64_t epochs);
-  /// Sets lockstep_loss, the mean loss of recent steps.
+  /// Sets lockstep_loss, the mean loss of recent steps: of the global batches, or of this worker's replicas
+  /// only, as PrometheusMetrics does, which spares a reduction. The mean over the workers is then the loss.
   void set_loss(double loss);
   void set_learning_rate(double learning_rate);
   /// Sets a value of lockstep_log for each of the logs, with its name as a label.

@@ -1,0 +1,35 @@
+#include "lockstep/runtime/devices/threads_per_replica.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+/// Returns the first number of OMP_NUM_THREADS, a list with one for each level of nested parallelism. OpenMP
+/// itself warns about other values.
+std::optional<int> openmp_threads() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  if (text == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (count < 1 || count > std::numeric_limits<int>::max()) return std::nullopt;
+  if (*end != '\0' && *end != ',' && *end != ' ') return std::nullopt;
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+int threads_per_replica(int num_replicas) {
+  const auto asked = openmp_threads();
+  const bool is_from_torchrun = asked == 1 && std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  if (asked && !is_from_torchrun) return *asked;
+  // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / num_replicas);
+}
+
+}  // namespace lockstep
