@@ -181,10 +181,23 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::alltoall(std::vector<at::Tenso
                                                            const c10d::AllToAllOptions&) {
   check_all_to_all(outputs, inputs, getRank(), getSize());
   // The ranks agree on the dtype only.
-  std::string description = c10::str("all_to_all ", c10::toString(inputs[0].scalar_type()));
+  return exchange(c10::str("all_to_all ", c10::toString(inputs[0].scalar_type())), outputs, inputs);
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                                std::vector<int64_t>& output_sizes,
+                                                                std::vector<int64_t>& input_sizes,
+                                                                const c10d::AllToAllOptions&) {
+  check_equal_all_to_all(output, input, output_sizes, input_sizes, getSize());
+  return exchange(describe("all_to_all", {input}), output.unbind(0), input.unbind(0));
+}
+
+c10::intrusive_ptr<c10d::Work> RendezvousBackend::exchange(std::string description,
+                                                           std::vector<at::Tensor> outputs,
+                                                           std::vector<at::Tensor> inputs) {
   const auto make_work = exchanging(description);
-  return launch(c10d::OpType::ALLTOALL, {std::move(description), inputs, outputs, nullptr, nullptr},
-                make_work);
+  return launch(c10d::OpType::ALLTOALL,
+                {std::move(description), std::move(inputs), std::move(outputs), nullptr, nullptr}, make_work);
 }
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::barrier(const c10d::BarrierOptions&) {
@@ -244,14 +257,7 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::send(std::vector<at::Tensor>& 
   check_peer("send", tensors, destination);
   const uint64_t number = tag == 1 ? num_sent_[destination]++ : 0;
   const Route route{.from = getRank(), .to = destination, .tag = tag == 1 ? 0 : tag};
-  const auto send = [this, route, text = describe_message(tensors[0], tag), value = tensors[0]] {
-    put(route, text, value);
-  };
-  if (recording_ != nullptr && recording_->is_capturing() && are_on_device(tensors)) {
-    recording_->interrupt(send);
-  } else {
-    send();
-  }
+  put(route, describe_message(tensors[0], tag), tensors[0]);
   return c10::make_intrusive<MessageWork>(getRank(), c10d::OpType::SEND, number, tensors, nullptr);
 }
 
@@ -264,8 +270,6 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::recv(std::vector<at::Tensor>& 
                                   value = tensors[0]](std::optional<std::chrono::milliseconds> timeout) {
     take(route, text, value, timeout);
   };
-  if (recording_ != nullptr && recording_->is_capturing() && are_on_device(tensors))
-    recording_->interrupt([receive = std::exchange(receive, nullptr)] { receive(std::nullopt); });
   return c10::make_intrusive<MessageWork>(getRank(), c10d::OpType::RECV, number, tensors, std::move(receive));
 }
 

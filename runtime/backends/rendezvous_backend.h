@@ -57,6 +57,12 @@ class RendezvousBackend : public c10d::Backend {
   /// Work::wait() throws CollectiveMismatch if those of the two ends do. Inputs and outputs must not overlap.
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options = {}) override;
+  /// The same for equal parts of contiguous tensors. Sizes must be the same on all ranks, and the lists of
+  /// sizes empty.
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_sizes,
+                                               std::vector<int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options = {}) override;
   /// Sends a copy of `tensors[0]` to another rank, and does not wait until that has received it. Messages of
   /// tag 0 and 1 are received in the order in which they were sent, those of other tags independently of
   /// them. Tag 1 promises a reply: the works at both ends have the same getSequencenumber(), a number of that
@@ -109,6 +115,8 @@ class RendezvousBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> arrive(c10d::OpType type, ReplicaRendezvous::Arrival arrival,
                                         const ReplicaRendezvous::MakeWork& make_work);
 
+  c10::intrusive_ptr<c10d::Work> exchange(std::string description, std::vector<at::Tensor> outputs,
+                                          std::vector<at::Tensor> inputs);
   void check_peer(const char* operation, const std::vector<at::Tensor>& tensors, int peer) const;
   bool is_away(int rank) const;
   void put(const Route& route, const std::string& description, const at::Tensor& value);

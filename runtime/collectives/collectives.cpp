@@ -13,12 +13,25 @@
 namespace lockstep {
 namespace {
 
-/// Throws InvalidArgument if an output's memory overlaps with an input's, other than by being the same.
+/// Refuses outputs whose memory has not the values that they show, and lets autograd notice that they change.
+void prepare_output(const char* operation, const at::Tensor& output) {
+  if (output.is_conj() || output.is_neg()) {
+    throw InvalidArgument(
+        std::string("[") + operation +
+        "] expected outputs with values of their own, but got the conjugate or negative view of "
+        "other ones");
+  }
+  output.unsafeGetTensorImpl()->bump_version();
+}
+
+/// Throws InvalidArgument if an output's memory overlaps with an input's, other than by being the same, or
+/// may do so.
 void check_separate(const char* operation, const at::Tensor& output, const at::Tensor& input,
                     bool may_be_same = false) {
   const auto overlap = at::get_overlap_status(output, input);
   const bool is_same = overlap == at::MemOverlapStatus::Full;
-  if (overlap == at::MemOverlapStatus::Partial || (is_same && !may_be_same))
+  const bool is_unknown = overlap == at::MemOverlapStatus::TooHard && output.is_alias_of(input);
+  if (overlap == at::MemOverlapStatus::Partial || is_unknown || (is_same && !may_be_same))
     throw InvalidArgument(std::string("[") + operation +
                           "] expected outputs that share no memory with inputs");
 }
@@ -50,8 +63,9 @@ void reduce_scatter_(c10d::Backend& backend, ReduceOp op, const at::Tensor& outp
   c10d::ReduceScatterOptions options;
   options.reduceOp = reduction_of(op);
   check_mean("reduce_scatter", options.reduceOp, {tensor});
+  prepare_output("reduce_scatter", output);
   at::Tensor to = output.detach();
-  at::Tensor from = tensor.detach();
+  at::Tensor from = tensor.detach().resolve_conj().resolve_neg();
   backend._reduce_scatter_base(to, from, options)->wait();
 }
 
@@ -60,8 +74,9 @@ void all_gather_(c10d::Backend& backend, const at::Tensor& output, const at::Ten
   const auto parts = equal_parts("all_gather", output, tensor, backend.getSize());
   for (int rank = 0; rank < backend.getSize(); ++rank)
     check_separate("all_gather", parts[static_cast<size_t>(rank)], tensor, rank == backend.getRank());
+  prepare_output("all_gather", output);
   at::Tensor to = output.detach();
-  at::Tensor from = tensor.detach();
+  at::Tensor from = tensor.detach().resolve_conj().resolve_neg();
   backend._allgather_base(to, from)->wait();
 }
 
@@ -69,7 +84,9 @@ void all_to_all_(c10d::Backend& backend, std::vector<at::Tensor> outputs, std::v
   const at::NoGradGuard no_grad;
   for (const auto& output : outputs) {
     for (const auto& input : inputs) check_separate("all_to_all", output, input);
+    prepare_output("all_to_all", output);
   }
+  for (auto& input : inputs) input = input.resolve_conj().resolve_neg();
   backend.alltoall(outputs, inputs)->wait();
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
+#include "lockstep/runtime/exchange/exchange_message.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,7 @@ at::Tensor gather_parts(const BackendPointer& backend, const at::Tensor& part, i
 at::Tensor scatter_parts(const BackendPointer& backend, ReduceOp op, const at::Tensor& tensor, int64_t axis,
                          const Sizes& sizes);
 variable_list exchange(const BackendPointer& backend, const variable_list& tensors, const Sizes& rows);
+at::Tensor exchange_equal(const BackendPointer& backend, const at::Tensor& parts);
 
 /// Other ranks may have a gradient for a result for which this rank has none.
 void fill_in_zeros(const Node& node, variable_list& gradients) {
@@ -109,6 +111,21 @@ class AllToAllBackward final : public Node {
   Sizes rows_;  // of what the rank has sent to each rank
 };
 
+class EqualAllToAllBackward final : public Node {
+ public:
+  explicit EqualAllToAllBackward(BackendPointer backend) : backend_(std::move(backend)) {}
+
+  std::string name() const override { return "EqualAllToAllBackward"; }
+
+  variable_list apply(variable_list&& gradients) override {
+    fill_in_zeros(*this, gradients);
+    return {exchange_equal(backend_, gradients[0])};
+  }
+
+ private:
+  BackendPointer backend_;
+};
+
 /// Whether a gradient flows from the results of an operation on `tensors` back to them.
 bool is_recorded(const variable_list& tensors) {
   return at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(tensors);
@@ -155,7 +172,7 @@ at::Tensor gather_parts(const BackendPointer& backend, const at::Tensor& part, i
   {
     const at::NoGradGuard no_grad;
     std::vector<variable_list> outputs{parts_of(results[0], axis, sizes)};
-    variable_list inputs{part.detach().contiguous()};
+    variable_list inputs{part.detach().resolve_conj().resolve_neg().contiguous()};
     backend->allgather(outputs, inputs)->wait();
   }
   if (is_recorded({part})) record<AllGatherBackward>({part}, results, backend, axis, sizes);
@@ -168,7 +185,8 @@ at::Tensor scatter_parts(const BackendPointer& backend, ReduceOp op, const at::T
   variable_list results{empty_with(tensor, axis, sizes[static_cast<size_t>(backend->getRank())])};
   {
     const at::NoGradGuard no_grad;
-    std::vector<variable_list> inputs{parts_of(tensor.detach(), axis, sizes)};
+    const at::Tensor values = tensor.detach().resolve_conj().resolve_neg();
+    std::vector<variable_list> inputs{parts_of(values, axis, sizes)};
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction_of(op);
     backend->reduce_scatter(results, inputs, options)->wait();
@@ -188,11 +206,24 @@ variable_list exchange(const BackendPointer& backend, const variable_list& tenso
   {
     const at::NoGradGuard no_grad;
     variable_list inputs;
-    for (const auto& tensor : tensors) inputs.push_back(tensor.detach());
+    for (const auto& tensor : tensors) inputs.push_back(tensor.detach().resolve_conj().resolve_neg());
     backend->alltoall(results, inputs)->wait();
   }
   if (is_recorded(tensors)) record<AllToAllBackward>(tensors, results, backend, sent);
   return results;
+}
+
+/// Sends row r of `parts` to rank r. Row s of the result is rank s's.
+at::Tensor exchange_equal(const BackendPointer& backend, const at::Tensor& parts) {
+  variable_list results{at::empty(parts.sizes(), parts.options())};
+  {
+    const at::NoGradGuard no_grad;
+    at::Tensor sent = parts.detach().resolve_conj().resolve_neg().contiguous();
+    Sizes equal;
+    backend->alltoall_base(results[0], sent, equal, equal)->wait();
+  }
+  if (is_recorded({parts})) record<EqualAllToAllBackward>({parts}, results, backend);
+  return results[0];
 }
 
 /// Gathers numbers on the host. This waits for the other ranks, but for no device.
@@ -256,9 +287,19 @@ std::vector<at::Tensor> all_to_all(const ReplicaBackends& channel, const std::ve
     own.push_back(tensor.size(0));
   }
   if (channel.announce) channel.announce("all_to_all");
+  // All tensors of all ranks must agree but for their rows.
+  const at::Tensor like = tensors[0].slice(0, 0, 0);
+  own.push_back(static_cast<int64_t>(fingerprint_of(describe("", {like}))));
   Sizes rows;
-  for (const auto& sizes : numbers_of_all(channel, own))
-    rows.push_back(sizes[channel.device->getRank()].item<int64_t>());
+  for (const auto& numbers : numbers_of_all(channel, own)) {
+    if (numbers[ranks].item<int64_t>() != own.back()) {
+      throw CollectiveMismatch(
+          "[all_to_all] replica " + std::to_string(rows.size()) +
+          "'s tensors have another dtype or other dimensions after the first than replica " +
+          std::to_string(channel.device->getRank()) + "'s:" + describe("", {tensors[0]}));
+    }
+    rows.push_back(numbers[channel.device->getRank()].item<int64_t>());
+  }
   return exchange(channel.device, tensors, rows);
 }
 
@@ -273,12 +314,11 @@ at::Tensor all_to_all(const BackendPointer& backend, const at::Tensor& tensor, i
                           " along the split axis, one part for each replica, but got" +
                           describe("", {tensor}));
   }
-  // The parts' rows are their first dimension, so the parts keep their shape if that is neither axis.
-  variable_list parts;
-  for (const auto& part : tensor.split(std::max<int64_t>(1, size / ranks), split_axis)) parts.push_back(part);
-  while (static_cast<int64_t>(parts.size()) < ranks) parts.push_back(tensor);  // all parts are empty
-  const Sizes rows(parts.size(), parts[0].size(0));
-  return at::cat(exchange(backend, parts, rows), concat_axis);
+  auto shape = tensor.sizes().vec();
+  shape[static_cast<size_t>(split_axis)] = size / ranks;
+  shape.insert(shape.begin() + split_axis, ranks);
+  const at::Tensor parts = tensor.reshape(shape).movedim(split_axis, 0);
+  return at::cat(exchange_equal(backend, parts).unbind(0), concat_axis);
 }
 
 at::Tensor gather_rows(const ReplicaBackends& channel, const at::Tensor& tensor) {

@@ -44,11 +44,11 @@ uint64_t receive_value(const BackendPointer& backend, const at::Tensor& value, i
 /// Receives the gradient of what was sent.
 class SendBackward final : public Node {
  public:
-  // The engine runs ready nodes with higher numbers first. So this replica sends all gradients that it can
-  // before it waits for one.
+  // It has the usual sequence number: the engine then runs all nodes in the reverse order of forward, on each
+  // replica, and collectives stay in one order. In reverse, sends wait and receives do not, so backward has
+  // no circle of waits if forward had none.
   SendBackward(BackendPointer backend, int destination, uint64_t number, const at::Tensor& value)
-      : Node(/*sequence_nr=*/0),
-        backend_(std::move(backend)),
+      : backend_(std::move(backend)),
         destination_(destination),
         number_(number),
         sizes_(value.sizes().vec()),

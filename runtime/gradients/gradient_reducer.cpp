@@ -24,6 +24,13 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, ReplicaBack
   lay_out();
 }
 
+GradientReducer::~GradientReducer() {
+  hooks_.reset();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].grad().is_same(pending_[i])) parameters_[i].mutable_grad().reset();
+  }
+}
+
 void GradientReducer::lay_out() {
   ++statistics_.rebuilds;
   settling_steps_ = options_.settling_steps;
@@ -69,7 +76,9 @@ void GradientReducer::refuse_old_sum(size_t index) const {
 }
 
 void GradientReducer::on_gradient(size_t index) {
-  if (!parameters_[index].grad().defined()) return;  // backward passed without a gradient
+  // Backward passed without a gradient.
+  if (!parameters_[index].grad().defined() || parameters_[index].grad().is_same(pending_[index])) return;
+  check_single_owner(index);
   if (at::GradMode::is_enabled()) {
     throw InvalidArgument(
         "[gradients] backward with create_graph is not supported for parameters whose gradients are "
@@ -99,6 +108,14 @@ void GradientReducer::on_gradient(size_t index) {
   take_in(index);
   if (is_recording() || settling_steps_ > 0) return all_reduce_.fill_full();
   statistics_.launched_in_backward += all_reduce_.launch_full();
+}
+
+/// Another optimizer's reducer has taken the gradient before this one.
+void GradientReducer::check_single_owner(size_t index) const {
+  if (!is_pending(parameters_[index].grad())) return;
+  throw InvalidArgument(c10::str("[gradients] ", options_.name_of(index),
+                                 " belongs to two optimizers that scope() has made, which would both sum its "
+                                 "gradient: destroy the one that you do not use"));
 }
 
 /// Copies the gradient into the parameter's slot in its bucket, on GPUs once the bucket is filled. What the

@@ -56,6 +56,8 @@ class GradientReducer {
   /// Installs the hooks. Construct it in the replica's thread, on the stream that backward will use: gradient
   /// accumulators keep the stream they are created on.
   GradientReducer(std::vector<at::Tensor> parameters, ReplicaBackends channel, Options options);
+  /// Gradients that are still pending become undefined.
+  ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
@@ -105,6 +107,7 @@ class GradientReducer {
   void on_gradient(size_t index);
   void begin_step();
   void take_in(size_t index);
+  void check_single_owner(size_t index) const;
   void fill(size_t bucket);
   bool was_zeroed(std::optional<size_t> newcomer) const;
   void drain();

@@ -32,6 +32,12 @@ at::Tensor pending_gradient(const at::Tensor& parameter, const std::string& name
   return pending;
 }
 
+bool is_pending(const at::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.has_storage()) return false;
+  auto* storage = gradient.storage().unsafeGetStorageImpl();
+  return storage->nbytes() > 0 && storage->_mutable_data_ptr_no_checks().get() == nullptr;
+}
+
 void rethrow_pending(const std::string& message) {
   if (message.starts_with(kBegin)) throw InvalidArgument(message);
 }

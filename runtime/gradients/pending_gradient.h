@@ -13,6 +13,9 @@ namespace lockstep {
 /// `name` is the parameter's name in the error, which rethrow_pending() recognizes.
 at::Tensor pending_gradient(const at::Tensor& parameter, const std::string& name);
 
+/// Whether a gradient is one of these.
+bool is_pending(const at::Tensor& gradient);
+
 /// Throws InvalidArgument if `message`, of an error of LibTorch's, is that of a pending gradient.
 void rethrow_pending(const std::string& message);
 

@@ -1,10 +1,12 @@
 #include "lockstep/runtime/replicas/replica_context.h"
 
 #include <algorithm>
+#include <string>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
+#include "lockstep/runtime/graphs/graph_recording.h"
 
 namespace lockstep {
 
@@ -93,19 +95,28 @@ void ReplicaContext::all_to_all_(const std::vector<torch::Tensor>& outputs,
   lockstep::all_to_all_(*collectives().device, outputs, values);
 }
 
+void ReplicaContext::refuse_capture(const char* operation) const {
+  if (state_.recording == nullptr || !state_.recording->is_capturing()) return;
+  throw InvalidArgument(std::string("[") + operation +
+                        "] messages cannot be part of a CudaGraph: call the function without one");
+}
+
 torch::Tensor ReplicaContext::send(const torch::Tensor& value, int destination) {
   const WaitClock::Wait wait(state_.waits);
+  refuse_capture("send");
   return lockstep::send(collectives(), value, destination);
 }
 
 torch::Tensor ReplicaContext::receive(int source, at::IntArrayRef sizes,
                                       const torch::TensorOptions& options) {
   const WaitClock::Wait wait(state_.waits);
+  refuse_capture("receive");
   return lockstep::receive(collectives(), source, sizes, options.device(device()));
 }
 
 void ReplicaContext::receive_(const torch::Tensor& value, int source) {
   const WaitClock::Wait wait(state_.waits);
+  refuse_capture("receive");
   lockstep::receive_(collectives(), value, source);
 }
 

@@ -167,20 +167,25 @@ class ReplicaContext {
   /// if the parts cannot be equal.
   torch::Tensor all_to_all(const torch::Tensor& value, int64_t split_axis = 0, int64_t concat_axis = 0);
   /// Copies values[r] into outputs[s] of replica r, if this is replica s, without gradients and without
-  /// waiting for sizes. Throws CollectiveMismatch if shapes do not fit, and InvalidArgument if outputs
-  /// overlap with values.
+  /// waiting for sizes. Throws InvalidArgument if outputs overlap with values, and CollectiveMismatch if
+  /// shapes do not fit. NCCL does not compare shapes, so there they must fit.
   void all_to_all_(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& values);
-  /// Sends a copy of `value` to another replica, which calls receive() for it. Does not wait for that.
-  /// Messages from one replica to another are received in the order in which they were sent, within the same
-  /// run. Other replicas take no part. Throws InvalidArgument if `destination` is not another replica.
+  /// Sends a copy of `value` to another replica, which calls receive() for it within the timeout. Does not
+  /// wait for that. Messages from one replica to another are received in the order in which they were sent,
+  /// within the same run. Other replicas take no part. Throws InvalidArgument if `destination` is not another
+  /// replica, in a CudaGraph, and between worker processes over Gloo.
   ///
-  /// Returns a zero. If `value` has history, so has the zero. Run backward through it, with backward() or by
-  /// adding it to the loss: it waits for the gradient that the other replica sends back.
+  /// Returns a zero. If `value` has history, run backward through the zero, with backward() or by adding it
+  /// to the loss: it waits for the gradient that the other replica sends back. Run one backward through all
+  /// that a replica has sent and received, so that replicas do not wait for each other in a circle.
   torch::Tensor send(const torch::Tensor& value, int destination);
   /// Returns what replica `source` sends, which has this shape, and the dtype of `options`. Blocks until it
   /// is there. The result is on this replica's device. If `options` require a gradient, backward sends it to
-  /// `source`, which must have sent a value with history. Can be differentiated once. Throws
-  /// CollectiveMismatch if the message is another one, or if `source` has returned without sending one.
+  /// `source`, which must have sent a value with history. Can be differentiated once.
+  ///
+  /// Throws CollectiveMismatch if the message is another one, and if `source` has returned without sending
+  /// one. If `source` is in another worker process, the timeout or the end of its program tells the latter.
+  /// Throws InvalidArgument as send() does.
   torch::Tensor receive(int source, at::IntArrayRef sizes, const torch::TensorOptions& options = {});
   /// Receives into `value`, without gradients.
   void receive_(const torch::Tensor& value, int source);
@@ -231,6 +236,7 @@ class ReplicaContext {
 
  private:
   const ReplicaBackends& collectives() const;
+  void refuse_capture(const char* operation) const;
 
   ReplicaState& state_;
   GradientHandler& gradients_;

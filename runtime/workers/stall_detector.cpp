@@ -108,6 +108,7 @@ struct StallDetector::State {
   // Used only by the thread.
   int64_t answered = 0;
   std::map<int, std::vector<uint64_t>> ended;  // how many collectives each ended rank completed, by channel
+  std::map<int, Clock::time_point> ended_at;   // when that was read
   int num_reports = 0;
   CollectivePosition reported;
 
@@ -154,7 +155,10 @@ struct StallDetector::State {
     std::vector<int> without;
     for (const auto& [rank, completed] : ended) {
       if (position.peer) {
-        if (rank == *position.peer && position.time > kLastMessage) without.push_back(rank);
+        // A message that it sent before may still be on its way.
+        const auto known_for = Clock::now() - ended_at.at(rank);
+        if (rank == *position.peer && position.time > kLastMessage && known_for > kLastMessage)
+          without.push_back(rank);
         continue;
       }
       const auto channel = static_cast<size_t>(position.channel);
@@ -174,6 +178,7 @@ struct StallDetector::State {
       const auto bytes = options.store->get(ended_key(rank));
       std::istringstream counts(std::string(bytes.begin(), bytes.end()));
       auto& completed = ended[rank];
+      ended_at[rank] = Clock::now();
       for (uint64_t count = 0; counts >> count;) completed.push_back(count);
     }
   }

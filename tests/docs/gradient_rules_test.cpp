@@ -111,6 +111,34 @@ TEST_F(GradientRules, AGradientThatIsBeingSummedCannotBeChangedClippedReadOrStep
   }
 }
 
+TEST_F(GradientRules, GradientsThatNobodyAskedForAreUndefinedOnceTheirOptimizerIsGone) {
+  Net kept = nullptr;
+  {
+    MirroredStrategy short_lived({"cpu:0", "cpu:1"});
+    auto nets = short_lived.scope([](ReplicaContext&) { return Net(torch::nn::Linear(1, 1)); });
+    auto sgds = short_lived.scope(
+        [&](ReplicaContext& replica) { return torch::optim::SGD(nets[replica]->parameters(), 1.0); });
+    short_lived.run([](ReplicaContext&, Net& net, torch::optim::SGD&) { loss_of(net).backward(); }, nets,
+                    sgds);
+    kept = nets.primary();
+    EXPECT_TRUE(kept->parameters()[0].grad().defined());
+  }
+  EXPECT_FALSE(kept->parameters()[0].grad().defined());
+  loss_of(kept).backward();
+  EXPECT_EQ(kept->parameters()[1].grad().item<double>(), 1);
+}
+
+TEST_F(GradientRules, AParameterOfTwoOptimizersIsRefusedByName) {
+  const auto other = strategy.scope(
+      [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 1.0); });
+  EXPECT_THAT(refusal_of([](ReplicaContext& replica, Net& net, torch::optim::SGD& sgd) {
+                sgd.zero_grad();
+                loss_of(net).backward();
+                replica.apply_gradients(sgd);
+              }),
+              AllOf(HasSubstr("weight'"), HasSubstr("belongs to two optimizers")));
+}
+
 TEST_F(GradientRules, RequiresGradChangesBetweenRuns) {
   const auto step = [](ReplicaContext& replica, Net& net, torch::optim::SGD& sgd) {
     sgd.zero_grad();

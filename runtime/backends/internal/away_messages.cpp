@@ -63,8 +63,7 @@ Head decode(const at::Tensor& bytes) {
 
 AwayMessages::Channel& AwayMessages::channel_between(int from, int to) {
   if (error_) std::rethrow_exception(error_);
-  Channel& between = channels_[{from, to}];
-  if (between.channel) return between;
+  if (const auto known = channels_.find({from, to}); known != channels_.end()) return known->second;
   const int sender = layout_->worker_of(from);
   const int receiver = layout_->worker_of(to);
   const int from_local = from - layout_->first_replica_of(sender);
@@ -77,8 +76,8 @@ AwayMessages::Channel& AwayMessages::channel_between(int from, int to) {
   const bool is_upward = from < to;
   const int number = is_upward ? from_local * kMostLocal + to_local : to_local * kMostLocal + from_local;
   const int peer = sender == layout_->worker() ? receiver : sender;
-  between.channel = channel_->open_pair(peer, 2 * number + (is_upward ? 0 : 1));
-  return between;
+  auto channel = channel_->open_pair(peer, 2 * number + (is_upward ? 0 : 1));
+  return channels_.emplace(std::pair(from, to), Channel{std::move(channel)}).first->second;
 }
 
 /// Takes a place in the channel for the next message.
@@ -135,6 +134,13 @@ void AwayMessages::drain() {
     for (const auto& [pair, between] : channels_) open.push_back(between.channel);
   }
   for (const auto& channel : open) channel->drain();
+}
+
+void AwayMessages::close() {
+  std::map<std::pair<int, int>, Channel> closed;
+  MutexLock lock(mutex_);
+  if (!error_) error_ = std::make_exception_ptr(CollectiveAborted("[send] the strategy has been destroyed"));
+  closed.swap(channels_);
 }
 
 void AwayMessages::fail(const std::exception_ptr& error) {

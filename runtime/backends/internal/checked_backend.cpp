@@ -269,6 +269,22 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::alltoall(std::vector<at::Tensor>&
                                                         std::vector<at::Tensor>& inputs,
                                                         const c10d::AllToAllOptions& options) {
   check_all_to_all(outputs, inputs, getRank(), getSize());
+  // The ranks agree on the dtype only.
+  return exchange(c10::str("all_to_all ", c10::toString(inputs[0].scalar_type())), outputs, inputs, options);
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                             std::vector<int64_t>& output_sizes,
+                                                             std::vector<int64_t>& input_sizes,
+                                                             const c10d::AllToAllOptions& options) {
+  check_equal_all_to_all(output, input, output_sizes, input_sizes, getSize());
+  return exchange(describe("all_to_all", {input}), output.unbind(0), input.unbind(0), options);
+}
+
+c10::intrusive_ptr<c10d::Work> CheckedBackend::exchange(std::string description,
+                                                        const std::vector<at::Tensor>& outputs,
+                                                        const std::vector<at::Tensor>& inputs,
+                                                        const c10d::AllToAllOptions& options) {
   check_tensors("all_to_all", inputs);
   check_tensors("all_to_all", outputs);
   std::vector<at::Tensor> sent;
@@ -278,7 +294,7 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::alltoall(std::vector<at::Tensor>&
     received.push_back(output.is_contiguous() ? row_major_elements(output)
                                               : at::empty_like(row_major_elements(output)));
   }
-  return launch({c10d::OpType::ALLTOALL, c10::str("all_to_all ", c10::toString(inputs[0].scalar_type())),
+  return launch({c10d::OpType::ALLTOALL, std::move(description),
                  [sent, received, options](c10d::Backend& inner) {
                    auto to = received;
                    auto from = sent;

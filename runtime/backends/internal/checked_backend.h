@@ -83,12 +83,19 @@ class CheckedBackend : public c10d::Backend {
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options = {}) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_sizes,
+                                               std::vector<int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options = {}) override;
 
  private:
   using Works = CheckedWork::Works;
   using Launch = CheckedWork::Launch;
 
   c10::intrusive_ptr<c10d::Work> launch(Launch launch);
+  c10::intrusive_ptr<c10d::Work> exchange(std::string description, const std::vector<at::Tensor>& outputs,
+                                          const std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options);
   c10::intrusive_ptr<CheckedWork> join(Launch launch, bool is_watched);
   void check_tensors(const char* operation, const std::vector<at::Tensor>& tensors) const;
   /// Throws CollectiveAborted if there is no inner backend.

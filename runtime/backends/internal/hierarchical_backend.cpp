@@ -219,6 +219,10 @@ HierarchicalChannel::HierarchicalChannel(std::shared_ptr<const WorkerLayout> lay
   }
 }
 
+HierarchicalChannel::~HierarchicalChannel() {
+  messages_->close();
+}
+
 void HierarchicalChannel::check_usable() const {
   channel_->check_usable();
 }

@@ -61,6 +61,10 @@ class HierarchicalChannel : public RendezvousChannel {
                       std::chrono::milliseconds timeout,
                       const std::shared_ptr<GradientCompression>& compression = nullptr);
 
+  ~HierarchicalChannel() override;
+  HierarchicalChannel(const HierarchicalChannel&) = delete;
+  HierarchicalChannel& operator=(const HierarchicalChannel&) = delete;
+
   void check_usable() const override;
   void enter() override;
   /// Also blocks until all messages to other workers have been handed over.

@@ -25,7 +25,7 @@ using Arrivals = std::vector<Arrival>;
 using Works = WorkerChannel::Works;
 
 at::Tensor as_real(const at::Tensor& tensor) {
-  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
 }
 
 bool can_be_cut(const at::Tensor& tensor) {

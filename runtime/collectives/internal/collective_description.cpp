@@ -137,6 +137,17 @@ void check_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<
   }
 }
 
+void check_equal_all_to_all(const at::Tensor& output, const at::Tensor& input,
+                            const std::vector<int64_t>& output_sizes, const std::vector<int64_t>& input_sizes,
+                            int size) {
+  const bool is_equal = output_sizes.empty() && input_sizes.empty() && output.sizes() == input.sizes() &&
+                        output.scalar_type() == input.scalar_type() && input.dim() > 0 &&
+                        input.size(0) == size;
+  if (is_equal && output.is_contiguous() && input.is_contiguous()) return;
+  throw InvalidArgument(c10::str("[all_to_all] expected contiguous tensors of one shape with ", size,
+                                 " rows, and no sizes, but got", describe("", {input, output})));
+}
+
 std::string differing_calls(const CollectiveCall& call, int rank, const std::string& description) {
   return c10::str("collective #", call.sequence, ": replica ", call.first_rank, " called ", call.description,
                   ", but replica ", rank, " called ", description,

@@ -50,6 +50,12 @@ void check_reduce_scatter(const std::vector<at::Tensor>& outputs,
 void check_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, int rank,
                       int size);
 
+/// Throws InvalidArgument unless both tensors are contiguous, have one shape and dtype, and one row for each
+/// rank, and no sizes are given.
+void check_equal_all_to_all(const at::Tensor& output, const at::Tensor& input,
+                            const std::vector<int64_t>& output_sizes, const std::vector<int64_t>& input_sizes,
+                            int size);
+
 /// A collective as the ranks see it: its position in the order, and what the first rank to arrive called.
 struct CollectiveCall {
   uint64_t sequence = 0;

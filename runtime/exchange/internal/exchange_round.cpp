@@ -114,6 +114,14 @@ void ReceivedMessage::check(const MessageHeader& header) const {
         header.sequence == expected_.sequence ? "" : " as collective #" + std::to_string(header.sequence);
     throw ExchangeError(ExchangeError::Kind::kMismatch, peer_, "called " + call + number);
   }
+  // All ranks made this call, but some have other sizes, as an all-to-all may.
+  constexpr uint64_t kMostBelieved = uint64_t{1} << 40;
+  if (header.number == expected_.number && header.payload_bytes != expected_.payload_bytes &&
+      header.payload_bytes < kMostBelieved) {
+    throw ExchangeError(ExchangeError::Kind::kMismatch, peer_,
+                        "sent " + std::to_string(header.payload_bytes) + " bytes, where " +
+                            std::to_string(expected_.payload_bytes) + " were expected");
+  }
   if (header.number != expected_.number || header.payload_bytes != expected_.payload_bytes)
     throw ExchangeError(ExchangeError::Kind::kBadMessage, peer_,
                         "sent message " + std::to_string(header.number) + " of " +

@@ -118,6 +118,52 @@ TEST_P(Messages, InACircleHaveTheGradientsOfDifferences) {
   });
 }
 
+// Two stages on each replica: 0, 1, 0, 1. Oracle: the chain on one thread.
+TEST_P(Messages, BringGradientsBackThroughInterleavedStages) {
+  const auto stage = [](const at::Tensor& x, int number) { return (x * (0.3 + 0.1 * number)).sin() + x; };
+  auto start = value_of(0).requires_grad_();
+  at::Tensor end = start;
+  for (int number = 0; number < 4; ++number) end = stage(end, number);
+  end.pow(2).sum().backward();
+
+  for (const bool is_reversed : {false, true}) {
+    run([&](int rank, const BackendPointer& backend) {
+      const auto next = [&](int from) { return receive(backend, from, {2, 3}, kDouble.requires_grad(true)); };
+      if (rank == 0) {
+        auto input = value_of(0).requires_grad_();
+        const auto first = send(backend, stage(input, 0), 1);
+        const auto second = send(backend, stage(next(1), 2), 1);
+        (is_reversed ? second + first : first + second).backward();
+        EXPECT_TRUE(torch::allclose(input.grad(), start.grad(), 1e-12));
+      } else if (rank == 1) {
+        const auto token = send(backend, stage(next(0), 1), 0);
+        const auto loss = stage(next(0), 3).pow(2).sum();
+        (is_reversed ? loss + token : token + loss).backward();
+      }
+    });
+  }
+}
+
+// Collectives keep their order in backward, though only one replica has sent something of a later one.
+TEST_P(Messages, BesideCollectivesLeaveTheGradientsOfThoseInOrder) {
+  const int ranks = num_ranks();
+  run([&](int rank, const BackendPointer& backend) {
+    auto a = value_of(rank).requires_grad_();
+    auto c = value_of(rank).requires_grad_();
+    const auto first = all_reduce(backend, ReduceOp::kSum, {c})[0];
+    const auto second = all_reduce(backend, ReduceOp::kSum, {a})[0];
+    at::Tensor loss = first.sum() * 5;
+    if (rank == 0) loss = loss + send(backend, second, 1);
+    if (rank == 1) loss = loss + receive(backend, 0, {2, 3}, kDouble.requires_grad(true)).sum();
+    if (rank > 0) loss = loss + second.sum() * 7;
+    loss.backward();
+    // Each replica's `first` counts 5. `second` counts 7 on all but replica 0, where it counts 1 on
+    // replica 1.
+    EXPECT_TRUE(c.grad().eq(5 * ranks).all().item<bool>());
+    EXPECT_TRUE(a.grad().eq(7 * (ranks - 1) + 1).all().item<bool>());
+  });
+}
+
 // The receiver's gradients become ready in another order than the values came.
 TEST_P(Messages, GradientsFindTheValuesThatTheyBelongTo) {
   run([&](int rank, const BackendPointer& backend) {

@@ -158,6 +158,31 @@ TEST_P(ReduceScatter, InPlaceWritesThePartAndAllGatherRestoresTheWhole) {
   });
 }
 
+TEST_P(ReduceScatter, TakesConjugateViews) {
+  run([&](int rank, const BackendPointer& backend) {
+    const auto own = torch::complex(values_of(rank, {6, 2}), values_of(rank + 1, {6, 2})).conj();
+    const auto sum = all_reduce(backend, ReduceOp::kSum, {own})[0];
+    const auto part = reduce_scatter(backend, ReduceOp::kSum, own, 0);
+    EXPECT_TRUE(torch::allclose(part, part_of(sum, rank, num_ranks(), 0)));
+    EXPECT_TRUE(torch::allclose(all_gather(backend, part.conj(), 0), sum.conj()));
+    const auto output = torch::empty({2}, at::kComplexDouble).conj();
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  all_gather_(*backend, torch::empty({num_ranks(), 2}, at::kComplexDouble).conj(), output);
+                }),
+                HasSubstr("[all_gather] expected outputs with values of their own"));
+  });
+}
+
+TEST_P(ReduceScatter, InPlaceIsNoticedByAutograd) {
+  run([&](int, const BackendPointer& backend) {
+    const auto whole = torch::ones({num_ranks(), 2}, at::kDouble);
+    auto weight = torch::ones({num_ranks(), 2}, at::kDouble).requires_grad_();
+    const auto product = whole * weight;
+    all_gather_(*backend, whole, torch::full({2}, 3.0, at::kDouble));
+    EXPECT_THROW(product.sum().backward(), c10::Error);
+  });
+}
+
 TEST_P(ReduceScatter, RefusesWhatItCannotDo) {
   const int ranks = num_ranks();
   run([&](int, const BackendPointer& backend) {
