@@ -247,9 +247,10 @@ TEST_F(FitCallbacks, AMonitorMayWatchAValueThatACallbackAdds) {
 }
 
 TEST(FitCallbackOptions, AreCheckedWhereTheyAreGiven) {
-  EXPECT_EQ(message_of<InvalidArgument>([] { EarlyStopping stopping({.patience = 0}); }),
-            "[EarlyStopping] expected a patience of 1 or more epochs, but got 0; 1 stops after the first epoch "
-            "that is not better, as Keras's 0 does");
+  EXPECT_EQ(
+      message_of<InvalidArgument>([] { EarlyStopping stopping({.patience = 0}); }),
+      "[EarlyStopping] expected a patience of 1 or more epochs, but got 0; 1 stops after the first epoch "
+      "that is not better, as Keras's 0 does");
   EXPECT_THROW(EarlyStopping({.monitor = {.min_delta = -1}}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.factor = 1}), InvalidArgument);
   EXPECT_THROW(ReduceOnPlateau({.patience = 0}), InvalidArgument);
