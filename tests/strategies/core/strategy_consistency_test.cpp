@@ -116,10 +116,13 @@ TEST_F(RestoreConsistency, AFailureThatStoppedEveryReplicaNeedsNoRepair) {
 
 TEST_F(RestoreConsistency, AnOptimizerThatIsGoneNoLongerCounts) {
   {
-    auto other = strategy_.scope([this](ReplicaContext& replica) { return make_optimizer(model_[replica]); });
+    auto model = strategy_.scope([](ReplicaContext&) { return TanhNet(); });
+    auto other = strategy_.scope([&](ReplicaContext& replica) { return make_optimizer(model[replica]); });
+    std::swap(model, model_);
     std::swap(other, optimizer_);
     fail_one_step();
     std::swap(other, optimizer_);
+    std::swap(model, model_);
   }
   EXPECT_NO_THROW(strategy_.run([](ReplicaContext&) {}));
 }
