@@ -41,8 +41,8 @@ TEST(ExchangeModel, FindsWhatTheSamplesAreMadeOf) {
   EXPECT_NEAR(cost.cpu_seconds_per_sent_byte, 0.005, 1e-9);
 }
 
-// By hand, for 64 ranks: short messages are doubled in 6 rounds of all bytes. Long ones are halved and doubled
-// in 12 rounds, and 2 * 63 / 64 of their bytes are sent.
+// By hand, for 64 ranks: short messages are doubled in 6 rounds of all bytes. Long ones are halved and
+// doubled in 12 rounds, and 2 * 63 / 64 of their bytes are sent.
 TEST(ExchangeModel, SendsAsFastAsTheSlowerOfSoftwareAndLink) {
   const auto cost = synthetic_cost();
   const auto seconds = [&](double bytes, double bytes_per_second) {

@@ -32,8 +32,8 @@ double simulated(CollectiveKind kind, PlanAlgorithm algorithm, int size, int64_t
   return simulated_seconds(plans, blocks, costs);
 }
 
-// The simulation of all ranks is the oracle. The choice looks at rank 0 only, which is not exact if the number
-// of ranks is no power of two.
+// The simulation of all ranks is the oracle. The choice looks at rank 0 only, which is not exact if the
+// number of ranks is no power of two.
 TEST(AlgorithmChoice, IsTheFastestInASimulationOfAllRanks) {
   for (const auto& costs : {kSharedMemoryCosts, kNetworkCosts}) {
     for (const auto kind : kKinds) {
