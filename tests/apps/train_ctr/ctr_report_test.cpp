@@ -25,10 +25,9 @@ CtrResult result_of(const CtrServing& serving) {
 TEST(CtrReport, TellsScoresAndSpeed) {
   auto result = result_of({});
   result.serving.reset();
-  EXPECT_EQ(
-      ctr_result_text(result, {.num_test = 100'000}),
-      "test             AUC 0.8123, log loss 0.4321 on 100,000 rows\n"
-      "rows/s           51,200 (4424 million a day), 2,000 steps in 40.0 s\n");
+  EXPECT_EQ(ctr_result_text(result, {.num_test = 100'000}),
+            "test             AUC 0.8123, log loss 0.4321 on 100,000 rows\n"
+            "rows/s           51,200 (4424 million a day), 2,000 steps in 40.0 s\n");
   result.best = CtrScores{.auc = 0.9, .log_loss = 0.4};
   EXPECT_THAT(ctr_result_text(result, {.num_test = 1}),
               HasSubstr("on 1 rows; the best that there can be: AUC 0.9000, log loss 0.4000\n"));
