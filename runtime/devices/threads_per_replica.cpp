@@ -9,10 +9,14 @@
 namespace lockstep {
 namespace {
 
+const char* variable(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
+}
+
 /// Returns the first number of OMP_NUM_THREADS, a list with one for each level of nested parallelism. OpenMP
 /// itself warns about other values.
 std::optional<int> openmp_threads() {
-  const char* text = std::getenv("OMP_NUM_THREADS");
+  const char* text = variable("OMP_NUM_THREADS");
   if (text == nullptr) return std::nullopt;
   char* end = nullptr;
   const long count = std::strtol(text, &end, 10);
@@ -25,7 +29,7 @@ std::optional<int> openmp_threads() {
 
 int threads_per_replica(int num_replicas) {
   const auto asked = openmp_threads();
-  const bool is_from_torchrun = asked == 1 && std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  const bool is_from_torchrun = asked == 1 && variable("TORCHELASTIC_RUN_ID") != nullptr;
   if (asked && !is_from_torchrun) return *asked;
   // More threads than cores makes LibTorch's operators slower, sometimes by ten times.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/tests/support/random_pauses.h"
+#include "lockstep/tests/equivalence/random_pauses.h"
 #include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {

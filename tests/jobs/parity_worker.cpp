@@ -16,7 +16,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
-#include "lockstep/tests/support/random_pauses.h"
+#include "lockstep/tests/equivalence/random_pauses.h"
 #include "lockstep/tests/support/tanh_net.h"
 
 namespace lockstep {
