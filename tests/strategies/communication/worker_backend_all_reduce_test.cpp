@@ -262,9 +262,16 @@ TEST(MultiWorkerMirroredStrategy, NcclIsRefusedForCpusBeforeTheWorkersMeet) {
   }
 }
 
+/// How workers exchange in these tests, which may run with LOCKSTEP_SHARED_MEMORY=0.
+ExchangePolicy tested_policy() {
+  return WorkerSetUp().cluster.uses_shared_memory
+             ? ExchangePolicy{.transport = "shared memory", .costs = kSharedMemoryCosts}
+             : ExchangePolicy{.transport = "TCP", .costs = kNetworkCosts};
+}
+
 TEST(MultiWorkerMirroredStrategy, TakesExchangesOnCpusAndSaysWhyAndHow) {
   const auto errors = run_strategies({1, 1}, [](MultiWorkerMirroredStrategy& strategy) {
-    const ExchangePolicy policy{.transport = "shared memory", .costs = kSharedMemoryCosts};
+    const ExchangePolicy policy = tested_policy();
     EXPECT_THAT(strategy.describe(),
                 HasSubstr("ExchangeAllReduce (replicas are in several processes; " + describe(policy, 2) +
                           "; buckets of " + std::to_string(choose_bucket_bytes(2, policy) / 1024) + " KiB)"));
@@ -276,9 +283,9 @@ TEST(MultiWorkerMirroredStrategy, TakesTheAlgorithmAndTheBucketsThatTheUserAsksF
   const auto errors = run_strategies(
       {1, 1},
       [](MultiWorkerMirroredStrategy& strategy) {
-        EXPECT_THAT(strategy.describe(),
-                    AllOf(HasSubstr("ExchangeAllReduce (as asked for; over shared memory, ring; "),
-                          HasSubstr("; buckets of 5120 KiB)")));
+        EXPECT_THAT(strategy.describe(), AllOf(HasSubstr("ExchangeAllReduce (as asked for; over " +
+                                                         tested_policy().transport + ", ring; "),
+                                               HasSubstr("; buckets of 5120 KiB)")));
       },
       [](int, WorkerSetUp& set_up) {
         set_up.options.communication.exchange_algorithm = "ring";
