@@ -101,7 +101,7 @@ class TrainingMetricsTest(unittest.TestCase):
     def test_the_page_lists_what_is_served_with_its_type_and_labels(self):
         text = PAGE.read_text(encoding="utf-8")
         listed = {name: (kind, set(re.findall(r"`(\w+)`", labels)))
-                  for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)}
+                  for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", text, re.MULTILINE)}
         served = {name: (self.metrics.types[name], set()) for name in self.metrics.names()}
         for name, labels in re.findall(r"^(\w+)\{(.*)\} ", self.metrics.text, re.MULTILINE):
             if name in served:
