@@ -22,7 +22,7 @@ constexpr IntegerRange kEmbeddingDims{.least = 1, .most = 4096};
 constexpr const char* kCtrExamples =
     "\nExamples:\n"
     "  train_ctr                                                # on generated clicks\n"
-    "  train_ctr --data train.txt --skip-bad --model dlrm       # on Criteo's, and tests on the last tenth\n"
+    "  train_ctr --data train.txt --skip-bad --model dlrm       # on Criteo's, tests on the last tenth\n"
     "  train_ctr --data 'logs/day_*.gz' --test-data logs/test   # on several files, and tests on a folder\n"
     "  train_ctr --strategy mirrored --replicas 2 --optimizer adam\n"
     "  train_ctr --run-dir runs/a --test-every 500              # recorded; open runs/a/report.html\n"
@@ -32,10 +32,9 @@ constexpr const char* kCtrExamples =
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server\n"
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
     "    --max-staleness 0                                      # all workers compute each step together\n"
-    "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or folder, 5 lost "
-    "connection to\n"
-    "another process, 6 loss not finite, 7 no memory, disk space, thread or device, 130 stopped by SIGINT,\n"
-    "143 stopped by SIGTERM.\n";
+    "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or folder, 5 lost\n"
+    "connection to another process, 6 loss not finite, 7 no memory, disk space, thread or device,\n"
+    "130 stopped by SIGINT, 143 stopped by SIGTERM.\n";
 
 template <typename Value>
 std::string default_text(Value value) {

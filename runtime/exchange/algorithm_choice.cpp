@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -36,7 +37,7 @@ struct Candidate {
 std::vector<Candidate> candidates_of(CollectiveKind kind, int num_ranks, const LinkCosts& costs) {
   std::vector<Candidate> candidates;
   for (const auto algorithm : algorithms_for(kind)) {
-    if (!has_fixed_order(kind, algorithm)) continue;
+    if (!has_fixed_order(kind, algorithm) || !has_few_messages(kind, algorithm, num_ranks)) continue;
     const auto plan = make_plan(kind, algorithm, 0, num_ranks);
     const double none = estimated_seconds(plan, block_bytes_of(kind, plan, 0), costs);
     const double many = estimated_seconds(plan, block_bytes_of(kind, plan, kManyBytes), costs);
@@ -68,6 +69,15 @@ std::string ranges_text(const std::vector<AlgorithmRange>& ranges) {
 }
 
 }  // namespace
+
+bool has_few_messages(CollectiveKind kind, PlanAlgorithm algorithm, int num_ranks) {
+  const auto plan = make_plan(kind, algorithm, 0, num_ranks);
+  size_t sent = 0;
+  for (const auto& round : plan.rounds) sent += round.sends.size();
+  const auto ranks = static_cast<unsigned>(num_ranks);
+  const size_t few = 2 * static_cast<size_t>(std::bit_width(ranks - 1)) + 2;  // the width is ceil(log2 n)
+  return sent <= (kind == CollectiveKind::kAllToAll ? std::max<size_t>(few, ranks) : few);
+}
 
 double algorithm_seconds(CollectiveKind kind, PlanAlgorithm algorithm, int num_ranks, int64_t bytes,
                          const LinkCosts& costs) {

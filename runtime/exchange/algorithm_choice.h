@@ -47,7 +47,12 @@ struct AlgorithmRange {
 double algorithm_seconds(CollectiveKind kind, PlanAlgorithm algorithm, int num_ranks, int64_t bytes,
                          const LinkCosts& costs);
 
-/// Chooses the algorithms with the least algorithm_seconds(), among those with a fixed order of sums. Returns
+/// Whether no rank sends more messages in the algorithm than may be chosen: 2 ceil(log2 n) + 2, or n - 1 in
+/// an all-to-all. More would need a link, with its memory, to each of many ranks.
+bool has_few_messages(CollectiveKind kind, PlanAlgorithm algorithm, int num_ranks);
+
+/// Chooses the algorithms with the least algorithm_seconds(), among those with a fixed order of sums and
+/// has_few_messages(). Returns
 /// them with ascending sizes; the last one has no limit. The time of an algorithm is a line over the bytes,
 /// so the choice is the lower envelope of these lines.
 std::vector<AlgorithmRange> choose_algorithms(CollectiveKind kind, int num_ranks, const LinkCosts& costs);

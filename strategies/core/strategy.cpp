@@ -9,7 +9,7 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
-#include "lockstep/runtime/devices/threads_per_replica.h"
+#include "lockstep/runtime/devices/internal/threads_per_replica.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/communication/internal/cross_device_choice.h"

@@ -39,9 +39,9 @@ constexpr const char* kExamples =
     "    --model wide_deep                               # workers that step alone, or together\n"
     "\ndocs/comparing.md explains the table and the files.\n"
     "\nExit codes: 0 done, 2 usage, 4 --backup-dir belongs to another comparison or process or cannot be\n"
-    "written, 7 no memory, disk space, thread or device, 130 and 143 stopped by SIGINT or SIGTERM. If a "
-    "strategy fails, the others are compared\n"
-    "anyway, and the exit code is that of the first one that failed.\n";
+    "written, 7 no memory, disk space, thread or device, 130 and 143 stopped by SIGINT or SIGTERM. If a\n"
+    "strategy fails, the others are compared anyway, and the exit code is that of the first one that\n"
+    "failed.\n";
 
 /// Appends the flags of `from` that `names` lists.
 void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {

@@ -1,4 +1,4 @@
-#include "lockstep/runtime/devices/threads_per_replica.h"
+#include "lockstep/runtime/devices/internal/threads_per_replica.h"
 
 #include <gtest/gtest.h>
 
