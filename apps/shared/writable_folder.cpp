@@ -10,24 +10,19 @@
 #include "lockstep/runtime/base/files/output_file.h"
 
 namespace lockstep::apps {
-namespace {
 
-/// Lacks that end by themselves, or on another machine.
-bool may_pass(const std::error_code& error) {
-  constexpr std::array kPassing = {
-      std::errc::no_space_on_device,
-      std::errc::io_error,
-      std::errc::not_enough_memory,
-      std::errc::too_many_files_open,
-      std::errc::too_many_files_open_in_system,
-      std::errc::timed_out,
-      std::errc::device_or_resource_busy,
-      std::errc::resource_unavailable_try_again,
+bool is_refused_for_good(const std::error_code& error) {
+  constexpr std::array kLasting = {
+      std::errc::permission_denied,
+      std::errc::operation_not_permitted,
+      std::errc::read_only_file_system,
+      std::errc::not_a_directory,
+      std::errc::is_a_directory,
+      std::errc::filename_too_long,
+      std::errc::too_many_symbolic_link_levels,
   };
-  return std::any_of(kPassing.begin(), kPassing.end(), [&](std::errc passing) { return error == passing; });
+  return std::any_of(kLasting.begin(), kLasting.end(), [&](std::errc lasting) { return error == lasting; });
 }
-
-}  // namespace
 
 void require_writable_folder(const std::string& flag, const std::string& folder) {
   if (folder.empty()) return;
@@ -38,7 +33,7 @@ void require_writable_folder(const std::string& flag, const std::string& folder)
     const OutputFile file(probe);
     ::unlink(probe.c_str());
   } catch (const std::system_error& error) {
-    if (may_pass(error.code())) throw std::system_error(error.code(), place);
+    if (!is_refused_for_good(error.code())) throw std::system_error(error.code(), place);
     throw FolderError(
         place + ": expected a folder that can be written, but the system says: " + error.code().message());
   }

@@ -135,7 +135,7 @@ LinkCosts measure(Rank& rank) {
     added.push_back(rank.seconds_of(kLongBytes, true));
     step.push_back(rank.seconds_of_step(kLongBytes));
   }
-  // Whatever disturbs a round only makes it longer.
+  // Disturbances only make a round longer.
   const auto least = [](const std::vector<double>& seconds) {
     return *std::min_element(seconds.begin(), seconds.end());
   };

@@ -58,8 +58,8 @@ struct ClusterModel {
 /// At the end of a step the library sums two 32-bit flags a parameter tensor and one a replica.
 double agreement_bytes(int num_tensors, int num_replicas);
 
-/// Returns the sizes that buckets have under a policy: those of `given`, and where they are zero, those that
-/// the library chooses.
+/// Returns the sizes that buckets have under a policy: those of `given`, with the library's choice in place
+/// of zeros.
 BucketOptions buckets_of_library(const BucketOptions& given, int num_workers, const ExchangePolicy& policy);
 
 /// Zeros in `buckets` are chosen as the library does between machines.

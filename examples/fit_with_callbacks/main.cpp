@@ -38,8 +38,8 @@ int main(int argc, char** argv) try {
   Trainer trainer(strategy, make_model, [](auto parameters) { return FusedAdam(parameters, 0.003); },
                   cross_entropy, {{"accuracy", CategoricalAccuracy()}});
 
-  const InterruptionGuard
-      interruption;  // from here on, Ctrl-C and SIGTERM end the fit after its current step
+  // From here on, Ctrl-C and SIGTERM end the fit after its current step.
+  const InterruptionGuard interruption;
   const auto stop_on_signal = std::make_shared<StopOnSignal>(interruption);
   const MonitorOptions monitor{.name = "validation_accuracy"};
   const Callbacks callbacks{std::make_shared<EarlyStopping>(EarlyStoppingOptions{

@@ -36,7 +36,7 @@ int64_t elements_of_a_part(const std::vector<Arrival>& arrivals, size_t index, L
     on_cpu = on_cpu && device.is_cpu();
     on_one_gpu = on_one_gpu && device == first.device();
   }
-  if (on_cpu) return std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first.element_size()));
+  if (on_cpu) return slice_elements(first, /*is_cut=*/true);
   // Each GPU sums a share. On a single GPU, shares would only launch more kernels.
   const auto ranks = static_cast<int64_t>(arrivals.size());
   return on_one_gpu ? all : (all + ranks - 1) / ranks;
@@ -96,24 +96,17 @@ struct ScatteredSlice {
   int64_t begin;  // in elements
   int64_t count;
 
-  at::Tensor of(const at::Tensor& tensor) const {
-    return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
-  }
+  at::Tensor of(const at::Tensor& tensor) const { return slice_of(tensor, begin, count); }
 };
 
 std::vector<ScatteredSlice> scattered_slices(const std::vector<Arrival>& arrivals) {
   std::vector<ScatteredSlice> slices;
   for (size_t rank = 0; rank < arrivals.size(); ++rank) {
     const at::Tensor& output = arrivals[rank].outputs[0];
-    const auto can_be_cut = [](const at::Tensor& tensor) {
-      return tensor.is_cpu() && tensor.is_contiguous();
-    };
     const bool is_cut = can_be_cut(output) &&
                         std::all_of(arrivals.begin(), arrivals.end(),
                                     [&](const Arrival& arrival) { return can_be_cut(arrival.inputs[rank]); });
-    const int64_t most =
-        is_cut ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(output.element_size()))
-               : output.numel();
+    const int64_t most = slice_elements(output, is_cut);
     for (int64_t begin = 0; begin < output.numel(); begin += most)
       slices.push_back({rank, begin, std::min(most, output.numel() - begin)});
   }

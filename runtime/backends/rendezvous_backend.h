@@ -172,8 +172,8 @@ class RendezvousChannel : public CollectiveChannel {
 std::vector<c10::Stream> streams_of(const std::vector<ReplicaRendezvous::Arrival>& arrivals,
                                     DeviceStreams& streams);
 
-/// Throws CollectiveMismatch if what one of the local ranks sends to another in an all-to-all has not the
-/// shape that the other expects. `first_rank` is the number of the first arrival's rank.
+/// Throws CollectiveMismatch if a local rank sends another one a tensor of another shape than that one
+/// expects in an all-to-all. `first_rank` is the number of the first arrival's rank.
 void check_pairs(const std::vector<ReplicaRendezvous::Arrival>& arrivals, int first_rank);
 
 /// Calls `body` without gradients once all ranks' inputs are ready on their devices, and records when the

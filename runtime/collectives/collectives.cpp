@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-/// Refuses outputs whose memory has not the values that they show, and lets autograd notice that they change.
+/// Refuses outputs whose memory does not hold the values that they show, and lets autograd notice that they
+/// change.
 void prepare_output(const char* operation, const at::Tensor& output) {
   if (output.is_conj() || output.is_neg()) {
     throw InvalidArgument(

@@ -27,8 +27,8 @@ void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> te
 void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tensors);
 /// Sums or averages all ranks' `tensor`, and writes this rank's part to `output`, without gradients: `tensor`
 /// has an equal part for each rank, one after another in memory. `output` may be this rank's part itself.
-/// Throws InvalidArgument if `tensor` is not contiguous or has not the elements of as many outputs as there
-/// are ranks, if the memory of `output` overlaps it in another way, and for a mean of integers.
+/// Throws InvalidArgument if `tensor` is not contiguous or does not have as many elements as the outputs of
+/// all ranks, if the memory of `output` overlaps it in another way, and for a mean of integers.
 void reduce_scatter_(c10d::Backend& backend, ReduceOp op, const at::Tensor& output, const at::Tensor& tensor);
 /// Copies rank r's `tensor` into part number r of all ranks' `output`, without gradients: the inverse of
 /// reduce_scatter_(), with the same parts.

@@ -52,9 +52,8 @@ double algorithm_seconds(CollectiveKind kind, PlanAlgorithm algorithm, int num_r
 bool has_few_messages(CollectiveKind kind, PlanAlgorithm algorithm, int num_ranks);
 
 /// Chooses the algorithms with the least algorithm_seconds(), among those with a fixed order of sums and
-/// has_few_messages(). Returns
-/// them with ascending sizes; the last one has no limit. The time of an algorithm is a line over the bytes,
-/// so the choice is the lower envelope of these lines.
+/// has_few_messages(). Returns them with ascending sizes; the last one has no limit. The time of an algorithm
+/// is a line over the bytes, so the choice is the lower envelope of these lines.
 std::vector<AlgorithmRange> choose_algorithms(CollectiveKind kind, int num_ranks, const LinkCosts& costs);
 
 /// Returns the algorithm for a result of `bytes`.

@@ -118,8 +118,8 @@ void GradientReducer::check_single_owner(size_t index) const {
                                  "gradient: destroy the one that you do not use"));
 }
 
-/// Copies the gradient into the parameter's slot in its bucket, on GPUs once the bucket is filled. What the
-/// parameter has meanwhile cannot be used.
+/// Copies the gradient into the parameter's slot in its bucket, on GPUs once the bucket is filled. Until the
+/// sum is there, grad() cannot be used.
 void GradientReducer::take_in(size_t index) {
   const at::Tensor& gradient = parameters_[index].grad();
   old_sums_.forget(index);

@@ -22,12 +22,11 @@ at::Tensor pending_gradient(const at::Tensor& parameter, const std::string& name
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       kBegin + name +
       " is being summed over the replicas, and cannot be read, changed or added to before the sum is there. "
-      "To "
-      "clip it, pass {.clip_norm = ...} to replica.apply_gradients(optimizer), which also steps: do not call "
+      "To clip it, pass {.clip_norm = ...} to replica.apply_gradients(optimizer), which also steps: do not "
+      "call "
       "optimizer.step(). To look at it or change it, call replica.reduce_gradients(optimizer) first. To run "
       "backward again, hold the earlier one's gradients with `auto hold = replica.accumulate();`, or drop "
-      "them by "
-      "zero_grad(), which must leave them undefined");
+      "them by zero_grad(), which must leave them undefined");
   tensor->set_sizes_and_strides(parameter.sizes(), parameter.strides());
   return pending;
 }

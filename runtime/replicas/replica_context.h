@@ -144,8 +144,8 @@ class ReplicaContext {
   /// not have the axis.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
   /// Copies replica r's `value` into part number r of `output` on all replicas, without gradients. Throws
-  /// InvalidArgument if `output` is not contiguous or has not as many parts like `value` as there are
-  /// replicas, and if `value` overlaps with it other than by being this replica's part.
+  /// InvalidArgument if `output` is not contiguous or does not have one part like `value` for each replica,
+  /// and if `value` overlaps with it other than by being this replica's part.
   void all_gather_(const torch::Tensor& output, const torch::Tensor& value);
   /// Sums or averages `value` over the replicas, and returns this replica's part along `axis` (negative: from
   /// the end). The parts are those of torch::tensor_split(): if they cannot be equal, the first replicas get
@@ -184,8 +184,8 @@ class ReplicaContext {
   /// `source`, which must have sent a value with history. Can be differentiated once.
   ///
   /// Throws CollectiveMismatch if the message is another one, and if `source` has returned without sending
-  /// one. If `source` is in another worker process, the timeout or the end of its program tells the latter.
-  /// Throws InvalidArgument as send() does.
+  /// one. If `source` is in another worker process, the latter is only noticed at the timeout, or when its
+  /// program ends. Throws InvalidArgument as send() does.
   torch::Tensor receive(int source, at::IntArrayRef sizes, const torch::TensorOptions& options = {});
   /// Receives into `value`, without gradients.
   void receive_(const torch::Tensor& value, int source);
@@ -219,7 +219,7 @@ class ReplicaContext {
   /// Only waits for the sums, so that you can look at them or change them. A collective.
   ///
   /// With several replicas, gradients cannot be used between backward and this call, or apply_gradients():
-  /// they are being summed. Whatever reads or changes one meanwhile, such as
+  /// they are being summed. Code that reads or changes one meanwhile, such as
   /// torch::nn::utils::clip_grad_norm_() or the optimizer's step(), throws an error that names the parameter,
   /// which run() throws as InvalidArgument.
   ///

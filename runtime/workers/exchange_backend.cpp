@@ -213,6 +213,7 @@ c10::intrusive_ptr<c10d::Work> ExchangeBackend::alltoall(std::vector<at::Tensor>
   if (outputs[self].nbytes() != inputs[self].nbytes())
     throw InvalidArgument("[all_to_all] expected this rank's own output to have the size of its input");
   return c10::make_intrusive<DeferredWork>(c10d::OpType::ALLTOALL, [this, outputs, inputs] {
+    // The ranks know different sizes, so they might choose different algorithms by them.
     const auto& plan = plan_of(CollectiveKind::kAllToAll, PlanAlgorithm::kPairwise);
     ExchangeCall call{.plan = &plan};
     for (const auto& input : inputs) call.blocks.push_back(bytes_of(input));

@@ -60,7 +60,7 @@ class ExchangeBackend : public ComparingBackend {
   c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
                                                 std::vector<std::vector<at::Tensor>>& inputs,
                                                 const c10d::ReduceScatterOptions& options = {}) override;
-  /// Sizes may differ from pair to pair. Work::wait() throws BrokenExchange if those of both ends differ.
+  /// Sizes may differ from pair to pair. Work::wait() throws CollectiveMismatch if those of both ends differ.
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options = {}) override;
   /// Sends one tensor to a rank, which calls recv() as the same collective of the channel. The others take no

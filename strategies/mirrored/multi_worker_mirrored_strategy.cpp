@@ -51,6 +51,11 @@ std::string cluster_text(const ClusterSpec& spec) {
   return text;
 }
 
+/// 0 stands for what the strategy chooses.
+std::string size_text(int64_t bytes) {
+  return bytes == 0 ? "as chosen" : c10::str("of ", bytes, " bytes");
+}
+
 std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const ClusterOptions& cluster,
                                           const StrategyOptions& options, const StrategyConfig& config) {
   JoinOptions join{.rank = resolver.rank(),
@@ -67,16 +72,16 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
     join.transport = WorkerTransport::kGloo;
   join.all_reduce_algorithm = parse_exchange_algorithm(options.communication.exchange_algorithm);
   const auto& compression = options.communication.gradient_compression;
-  join.facts = {
-      {"cluster", cluster_text(resolver.cluster_spec())},
-      {"Lockstep version", LOCKSTEP_VERSION},
-      {"communication",
-       c10::str(config.cross_device_ops ? config.cross_device_ops->name()
-                                        : communication_name(options.communication.implementation),
-                ", buckets of ", options.buckets.first_bucket_bytes, " and ", options.buckets.bucket_bytes,
-                " bytes, packs of ", options.communication.bytes_per_pack, " bytes, exchange algorithm ",
-                options.communication.exchange_algorithm, ", gradient compression ",
-                compression ? compression->name() : "none")}};
+  join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
+                {"Lockstep version", LOCKSTEP_VERSION},
+                {"communication",
+                 c10::str(config.cross_device_ops ? config.cross_device_ops->name()
+                                                  : communication_name(options.communication.implementation),
+                          ", first bucket ", size_text(options.buckets.first_bucket_bytes), ", buckets ",
+                          size_text(options.buckets.bucket_bytes), ", packs ",
+                          size_text(options.communication.bytes_per_pack), ", exchange algorithm ",
+                          options.communication.exchange_algorithm, ", gradient compression ",
+                          compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;
   join.master_port = master.address.port;

@@ -56,7 +56,6 @@ class Reducers {
     for (const auto& error : errors_of(function)) EXPECT_EQ(message_of<std::exception>(error), "no error");
   }
 
-  /// The first error that is not a consequence of another replica's.
   static std::exception_ptr as_the_strategies_tell_it(const std::exception_ptr& error) {
     try {
       std::rethrow_exception(error);
@@ -70,6 +69,7 @@ class Reducers {
     }
     return error;
   }
+  /// The first error that is not a consequence of another replica's.
   std::string cause_of(const std::function<void(int)>& function) {
     for (const auto& error : errors_of(function)) {
       if (message_of<CollectiveAborted>(error) == "another replica failed") continue;

@@ -34,8 +34,8 @@ class Monitor {
   const std::string& who() const { return who_; }
   const std::string& name() const { return options_.name; }
   /// Returns whether the monitored name is in `names`, the logs that are known before the first epoch. Throws
-  /// InvalidArgument if it belongs to a validation that does not take place, and if it is spelled as Keras
-  /// does, val_loss for validation_loss. Other names may still be added by a callback.
+  /// InvalidArgument if it belongs to a validation that does not take place, or is spelled as in Keras:
+  /// val_loss for validation_loss. Other names may still be added by a callback.
   bool is_known(const std::vector<std::string>& names) const;
   /// Returns the best value so far.
   std::optional<double> best() const { return best_; }

@@ -34,8 +34,8 @@ struct PrometheusMetricsOptions {
 ///     trainer.fit(batches, {.epochs = 5, .callbacks = {metrics}});
 class PrometheusMetrics : public Callback {
  public:
-  /// Serves the metrics from the first fit's begin until this object is destroyed. The strategy of that fit
-  /// gives the worker's rank and its place on the machine, which is added to the port. fit() throws
+  /// Serves the metrics from the start of the first fit until this object is destroyed. The strategy of that
+  /// fit gives the worker's rank and its place on the machine, which is added to the port. fit() throws
   /// InvalidArgument if it cannot listen, see TrainingMetrics. Throws InvalidArgument if the port is not set
   /// or log_every is below 1.
   explicit PrometheusMetrics(const PrometheusMetricsOptions& options);

@@ -72,7 +72,7 @@ struct FitNumbers {
 
 /// Throws InvalidArgument if a number is out of range or does not fit the others.
 void check_fit_options(const FitNumbers& numbers);
-/// Returns options for the training data, with fit()'s default where the caller gave no batch size.
+/// Returns options for the training data, with fit()'s default if the caller gave no batch size.
 DistributeOptions training_batches(DistributeOptions options);
 /// Returns the same for the validation data, in its own order and whole.
 DistributeOptions validation_batches(const DistributeOptions& options);

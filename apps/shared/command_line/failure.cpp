@@ -35,13 +35,6 @@ Failure out_of_memory(const std::string& detail) {
   return failure(ExitCode::kResources, "out of memory; a smaller batch or image size needs less" + detail);
 }
 
-/// Errors of a file or folder that the program may not write: a restart would find the same.
-bool is_refused_for_good(const std::error_code& error) {
-  return error == std::errc::permission_denied || error == std::errc::read_only_file_system ||
-         error == std::errc::not_a_directory || error == std::errc::is_a_directory ||
-         error == std::errc::filename_too_long || error == std::errc::too_many_symbolic_link_levels;
-}
-
 /// Describes errors without a specific class.
 Failure describe_other(const std::string& message) {
   // LibTorch's CPU allocator reports a lack of memory only in its message.

@@ -26,6 +26,7 @@ static_assert(2 * kMostLocal * kMostLocal <= WorkerChannel::kMostPairChannels);
 constexpr int64_t kHeadBytes = 1024;
 constexpr int64_t kMostDimensions = 64;  // as in LibTorch
 constexpr int64_t kNumbers = 3 + kMostDimensions;
+constexpr size_t kText = kHeadBytes - kNumbers * sizeof(int64_t) - 1;
 
 struct Head {
   int64_t tag = 0;
@@ -41,7 +42,6 @@ at::Tensor encode(int64_t tag, const std::string& description, const at::Tensor&
   numbers[1] = static_cast<int64_t>(value.scalar_type());
   numbers[2] = value.dim();
   for (int64_t i = 0; i < value.dim(); ++i) numbers[3 + i] = value.size(i);
-  constexpr size_t kText = kHeadBytes - kNumbers * sizeof(int64_t) - 1;
   std::memcpy(numbers + kNumbers, description.data(), std::min(description.size(), kText));
   return head;
 }
@@ -52,10 +52,13 @@ Head decode(const at::Tensor& bytes) {
   Head head{.tag = numbers[0]};
   const bool is_valid = numbers[1] >= 0 && numbers[1] < static_cast<int64_t>(at::ScalarType::Undefined) &&
                         numbers[2] >= 0 && numbers[2] <= kMostDimensions;
-  if (!is_valid) throw BrokenExchange("sent a message without a valid head");
+  if (is_valid) head.sizes.assign(numbers + 3, numbers + 3 + numbers[2]);
+  const bool has_sizes =
+      std::all_of(head.sizes.begin(), head.sizes.end(), [](int64_t size) { return size >= 0; });
+  if (!is_valid || !has_sizes) throw BrokenExchange("sent a message without a valid head");
   head.dtype = static_cast<at::ScalarType>(numbers[1]);
-  head.sizes.assign(numbers + 3, numbers + 3 + numbers[2]);
-  head.description = reinterpret_cast<const char*>(numbers + kNumbers);
+  const auto* text = reinterpret_cast<const char*>(numbers + kNumbers);
+  head.description.assign(text, strnlen(text, kText));
   return head;
 }
 

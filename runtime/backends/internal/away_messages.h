@@ -37,7 +37,7 @@ class AwayMessages {
   void begin_run();
   /// Blocks until all messages of the run have been handed over. Throws the error of one that was not.
   void drain();
-  /// Refuses further messages. Whoever uses a message's history may outlive the workers' connections.
+  /// Refuses further messages. A message's history may outlive the workers' connections.
   void close();
   /// Ends all messages with the error.
   void fail(const std::exception_ptr& error);

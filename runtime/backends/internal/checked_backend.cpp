@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -291,8 +290,9 @@ c10::intrusive_ptr<c10d::Work> CheckedBackend::exchange(std::string description,
   std::vector<at::Tensor> received;
   for (const auto& input : inputs) sent.push_back(row_major_elements(input));
   for (const auto& output : outputs) {
-    received.push_back(output.is_contiguous() ? row_major_elements(output)
-                                              : at::empty_like(row_major_elements(output)));
+    received.push_back(output.is_contiguous()
+                           ? row_major_elements(output)
+                           : row_major_elements(at::empty(output.sizes(), output.options())));
   }
   return launch({c10d::OpType::ALLTOALL, std::move(description),
                  [sent, received, options](c10d::Backend& inner) {

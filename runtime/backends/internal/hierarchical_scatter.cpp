@@ -2,7 +2,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
 
@@ -25,11 +24,7 @@ using Arrivals = std::vector<Arrival>;
 using Works = WorkerChannel::Works;
 
 at::Tensor as_real(const at::Tensor& tensor) {
-  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-}
-
-bool can_be_cut(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.is_contiguous();
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }
 
 /// Some elements of the sum for one replica.
@@ -64,16 +59,14 @@ std::shared_ptr<ScatterLayout> lay_out(const Arrivals& arrivals) {
   auto sums = std::make_shared<ScatterLayout>();
   for (const auto& arrival : arrivals) {
     auto& inputs = sums->inputs.emplace_back();
-    for (const auto& input : arrival.inputs) inputs.push_back(as_real(input));
+    for (const auto& input : arrival.inputs) inputs.push_back(as_real(input.resolve_conj()));
   }
   int64_t total = 0;
   for (size_t replica = 0; replica < sums->inputs[0].size(); ++replica) {
     const at::Tensor& first = sums->inputs[0][replica];
     const bool is_cut = std::all_of(sums->inputs.begin(), sums->inputs.end(),
                                     [&](const auto& inputs) { return can_be_cut(inputs[replica]); });
-    const int64_t most =
-        is_cut ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first.element_size()))
-               : first.numel();
+    const int64_t most = slice_elements(first, is_cut);
     for (int64_t begin = 0; begin < first.numel(); begin += most)
       sums->slices.push_back({replica, begin, std::min(most, first.numel() - begin)});
     sums->begins.push_back(total);
@@ -107,7 +100,7 @@ class Block {
   at::Tensor buffer_;
 };
 
-/// What the replicas of a worker give each other is copied directly, without a block.
+/// Replicas of one worker copy from each other directly, without a block.
 struct ExchangeLayout {
   std::vector<Block> sent;      // to each worker
   std::vector<Block> received;  // from each worker
@@ -145,8 +138,8 @@ bool has_lists(const c10d::Backend& backend) {
   return dynamic_cast<const ComparingBackend*>(&backend) != nullptr;
 }
 
-/// For backends that exchange parts of one tensor only, such as Gloo. What `outputs` are to
-/// have comes into `received`, in their order.
+/// For backends that exchange parts of one tensor only, such as Gloo. The values for `outputs` arrive in
+/// `received`, in that order.
 c10::intrusive_ptr<c10d::Work> exchange_joined(c10d::Backend& backend, const at::Tensor& received,
                                                const std::vector<at::Tensor>& outputs,
                                                const std::vector<at::Tensor>& inputs) {
@@ -173,9 +166,7 @@ HierarchicalStages scatter_stages(const Arrivals& arrivals, c10d::ReduceOp::RedO
   stages.num_before = static_cast<int>(sums->slices.size());
   stages.before = [sums, op](Arrivals&, int part) {
     const Slice& slice = sums->slices[static_cast<size_t>(part)];
-    const auto of = [&](const at::Tensor& tensor) {
-      return slice.count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, slice.begin, slice.count);
-    };
+    const auto of = [&](const at::Tensor& tensor) { return slice_of(tensor, slice.begin, slice.count); };
     at::Tensor sum = of(sums->sum_for(slice.replica));
     sum.copy_(of(sums->inputs[0][slice.replica]));
     for (size_t local = 1; local < sums->inputs.size(); ++local)
@@ -232,7 +223,9 @@ HierarchicalStages exchange_stages(const Arrivals& arrivals, std::shared_ptr<con
     auto outputs = buffers_of(blocks->received);
     auto inputs = buffers_of(blocks->sent);
     if (has_lists(backend)) return Works{backend.alltoall(outputs, inputs)};
-    *joined = at::empty_like(at::cat(outputs));
+    int64_t total = 0;
+    for (const auto& output : outputs) total += output.numel();
+    *joined = at::empty({total}, at::kByte);
     return Works{exchange_joined(backend, *joined, outputs, inputs)};
   };
   stages.complete = [blocks, joined, layout] {

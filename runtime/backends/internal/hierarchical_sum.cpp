@@ -20,9 +20,7 @@ struct SumSlice {
   int64_t count;
   at::Tensor sum;
 
-  at::Tensor of(const at::Tensor& tensor) const {
-    return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
-  }
+  at::Tensor of(const at::Tensor& tensor) const { return slice_of(tensor, begin, count); }
 };
 
 /// A sum of a list of tensors. The workers add up its CPU buffers, one for each dtype.
@@ -39,10 +37,9 @@ std::vector<at::Tensor> as_real(const std::vector<at::Tensor>& tensors) {
   return real;
 }
 
-bool can_be_cut(const SumLayout& sum, size_t index) {
-  return std::all_of(sum.tensors.begin(), sum.tensors.end(), [&](const auto& tensors) {
-    return tensors[index].is_cpu() && tensors[index].is_contiguous();
-  });
+bool are_cut(const SumLayout& sum, size_t index) {
+  return std::all_of(sum.tensors.begin(), sum.tensors.end(),
+                     [&](const auto& tensors) { return can_be_cut(tensors[index]); });
 }
 
 std::shared_ptr<SumLayout> lay_out_sum(const Arrivals& arrivals, int first_replica) {
@@ -50,9 +47,9 @@ std::shared_ptr<SumLayout> lay_out_sum(const Arrivals& arrivals, int first_repli
   for (const auto& arrival : arrivals) sum->tensors.push_back(as_real(arrival.outputs));
   const auto& first = sum->tensors[0];
   for (size_t index = 0; index < first.size(); ++index) {
-    if (first[index].numel() > 0) check_own_memory(arrivals, index, first_replica);
+    check_own_memory(arrivals, index, first_replica);
   }
-  if (arrivals.size() == 1 && first.size() == 1 && can_be_cut(*sum, 0) &&
+  if (arrivals.size() == 1 && first.size() == 1 && are_cut(*sum, 0) &&
       summable_dtype(first[0].scalar_type()) == first[0].scalar_type()) {
     sum->is_in_place = true;
     sum->buffers = {first[0].view({-1})};
@@ -70,10 +67,7 @@ std::shared_ptr<SumLayout> lay_out_sum(const Arrivals& arrivals, int first_repli
   for (size_t index = 0; index < first.size(); ++index) {
     const int64_t all = first[index].numel();
     const auto dtype = summable_dtype(first[index].scalar_type());
-    const int64_t most =
-        can_be_cut(*sum, index)
-            ? std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(first[index].element_size()))
-            : all;
+    const int64_t most = slice_elements(first[index], are_cut(*sum, index));
     for (int64_t begin = 0; begin < all; begin += most) {
       const int64_t count = std::min(most, all - begin);
       at::Tensor place = buffers[dtype].narrow(0, totals[dtype] + begin, count);

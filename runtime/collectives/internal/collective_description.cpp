@@ -123,8 +123,8 @@ void check_all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<
                                    inputs.size(), " inputs and ", outputs.size(), " outputs"));
   }
   const auto dtype = inputs[0].scalar_type();
-  for (const auto& tensors : {inputs, outputs}) {
-    for (const auto& tensor : tensors) {
+  for (const auto* tensors : {&inputs, &outputs}) {
+    for (const auto& tensor : *tensors) {
       if (tensor.scalar_type() == dtype) continue;
       throw InvalidArgument(c10::str("[all_to_all] expected tensors of one dtype, but got ",
                                      c10::toString(dtype), " and ", c10::toString(tensor.scalar_type())));

@@ -18,8 +18,8 @@ namespace lockstep {
 /// Returns the operation with the dtypes and shapes of its tensors. Ranks whose descriptions differ have
 /// called different collectives.
 std::string describe(const std::string& operation, const std::vector<at::Tensor>& tensors);
-/// The same for the parts that an operation deals with, one for each rank. Parts that are all alike are told
-/// once.
+/// The same for the parts that an operation deals with, one for each rank. If all parts are alike, only one
+/// is described.
 std::string describe_parts(const std::string& operation, const std::vector<at::Tensor>& parts);
 /// Returns the backends' name of a reduction.
 c10d::ReduceOp reduction_of(ReduceOp op);

@@ -4,9 +4,24 @@
 #include <ATen/ops/minimum.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
+
+bool can_be_cut(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous();
+}
+
+int64_t slice_elements(const at::Tensor& like, bool is_cut) {
+  if (!is_cut) return like.numel();
+  return std::max<int64_t>(1, kSumPartBytes / static_cast<int64_t>(like.element_size()));
+}
+
+at::Tensor slice_of(const at::Tensor& tensor, int64_t begin, int64_t count) {
+  return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, count);
+}
 
 at::ScalarType summable_dtype(at::ScalarType dtype) {
   const bool is_short = dtype == at::kBool || dtype == at::kByte || dtype == at::kChar || dtype == at::kShort;

@@ -15,6 +15,16 @@ namespace lockstep {
 /// Chosen so that all replicas' slices of a part stay in a core's L2 cache between the sum and the copies.
 constexpr int64_t kSumPartBytes = 128 * 1024;
 
+/// Whether the tensor's elements can be summed in slices: it is contiguous, on the CPU.
+bool can_be_cut(const at::Tensor& tensor);
+
+/// Returns how many elements each slice of a sum of tensors like this one has: all, unless the tensors are
+/// cut.
+int64_t slice_elements(const at::Tensor& like, bool is_cut);
+
+/// Returns `count` elements from `begin` on in memory order, or the tensor itself if these are all.
+at::Tensor slice_of(const at::Tensor& tensor, int64_t begin, int64_t count);
+
 /// Returns the dtype in which the backends between processes can sum values of `dtype`.
 at::ScalarType summable_dtype(at::ScalarType dtype);
 

@@ -141,10 +141,10 @@ struct TrainingMetrics::Server {
       "lockstep_worker_seconds_total",
       "Seconds of parameter servers' workers by state: computing, waiting for batches or servers, or "
       "idle between steps.");
-  Family<Counter>& faults = counters(
-      "lockstep_faults_total",
-      "Faults that the training survived by kind: not_finite (undone steps) and restart (of the job), "
-      "which all workers count, and bad_example (left out of the data that this worker reads).");
+  Family<Counter>& faults =
+      counters("lockstep_faults_total",
+               "Faults that the training survived by kind: not_finite (undone steps), restart (of the job), "
+               "bad_example (left out). All workers count the same ones: do not sum.");
 
   Mutex mutex;
   struct Window {

@@ -45,7 +45,7 @@ enum class TrainingFault {
 ///
 /// Every worker serves metrics of its own, with its rank as a label. Steps, examples, their speed, the epoch
 /// and the learning rate are those of the whole training, and equal on all workers: take their maximum, not
-/// their sum. Times, memory and faults are the worker's own.
+/// their sum. Faults are those of the job: take their maximum, too. Times and memory are the worker's own.
 ///
 /// The calls do not block and do not wait for a scrape. Thread-safe.
 ///
