@@ -33,7 +33,9 @@ void require_writable_folder(const std::string& flag, const std::string& folder)
     const OutputFile file(probe);
     ::unlink(probe.c_str());
   } catch (const std::system_error& error) {
-    if (!is_refused_for_good(error.code())) throw std::system_error(error.code(), place);
+    // A file that is missing may still come, but a folder that is being made lacks a place, as in /proc.
+    const bool has_no_place = error.code() == std::errc::no_such_file_or_directory;
+    if (!has_no_place && !is_refused_for_good(error.code())) throw std::system_error(error.code(), place);
     throw FolderError(
         place + ": expected a folder that can be written, but the system says: " + error.code().message());
   }
