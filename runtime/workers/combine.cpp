@@ -3,6 +3,9 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <c10/util/StringUtil.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <cmath>
 #include <cstring>
@@ -90,6 +93,45 @@ void combine(uint8_t* into, const uint8_t* from, size_t count) {
   }
 }
 
+#if defined(__x86_64__)
+
+/// Combines 4 elements.
+template <typename Operation>
+__attribute__((target("f16c"))) void combine_4_halves(uint8_t* into, const uint8_t* from) {
+  const __m128 a = _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(into)));
+  const __m128 b = _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  const __m128i result = _mm_cvtps_ph(Operation::of(a, b), _MM_FROUND_TO_NEAREST_INT);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(into), result);
+}
+
+/// As combine<Operation, c10::Half, float>, by the processor's conversions: c10::Half's take 20 times as
+/// long.
+template <typename Operation>
+__attribute__((target("f16c"))) void combine_halves(uint8_t* into, const uint8_t* from, size_t count) {
+  constexpr size_t kTogether = 4;
+  constexpr size_t kBytes = kTogether * sizeof(c10::Half);
+  for (; count >= kTogether; count -= kTogether, into += kBytes, from += kBytes)
+    combine_4_halves<Operation>(into, from);
+  uint8_t last_into[kBytes] = {};
+  uint8_t last_from[kBytes] = {};
+  std::memcpy(last_into, into, count * sizeof(c10::Half));
+  std::memcpy(last_from, from, count * sizeof(c10::Half));
+  combine_4_halves<Operation>(last_into, last_from);
+  std::memcpy(into, last_into, count * sizeof(c10::Half));
+}
+
+#endif
+
+template <typename Operation>
+CombineFunction half_function() {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<Operation, Sum> || std::is_same_v<Operation, Product>) {
+    if (__builtin_cpu_supports("f16c")) return combine_halves<Operation>;
+  }
+#endif
+  return combine<Operation, c10::Half, float>;
+}
+
 template <typename Operation>
 CombineFunction function_for(at::ScalarType dtype) {
   switch (dtype) {
@@ -98,7 +140,7 @@ CombineFunction function_for(at::ScalarType dtype) {
     case at::kDouble:
       return combine<Operation, double>;
     case at::kHalf:
-      return combine<Operation, c10::Half, float>;
+      return half_function<Operation>();
     case at::kBFloat16:
       return combine<Operation, c10::BFloat16, float>;
     case at::kInt:
