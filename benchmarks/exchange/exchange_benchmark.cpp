@@ -50,12 +50,15 @@ std::string text_of(const std::vector<uint8_t>& bytes) {
 /// Exchanges that make their links as WorkerGroup does.
 class Exchanges {
  public:
-  Exchanges(const Ranks& ranks, c10d::Store& store, bool uses_shared_memory)
+  enum class Over { kSharedMemory, kTcp, kEncryptedTcp };
+
+  Exchanges(const Ranks& ranks, c10d::Store& store, Over over)
       : hub_(std::make_shared<LinkHub>(LinkHub::Options{.rank = ranks.rank,
                                                         .token = JobToken::from_text("benchmark"),
                                                         .host = "127.0.0.1",
-                                                        .uses_shared_memory = uses_shared_memory})) {
-    const std::string prefix = uses_shared_memory ? "shared/" : "tcp/";
+                                                        .uses_shared_memory = over == Over::kSharedMemory,
+                                                        .encrypts = over == Over::kEncryptedTcp})) {
+    const auto prefix = c10::str("over ", static_cast<int>(over), "/");
     const auto own = hub_->address();
     store.set(c10::str(prefix, ranks.rank), c10::str(own.port, " ", own.local_name));
     std::vector<LinkAddress> addresses;
@@ -72,7 +75,7 @@ class Exchanges {
                                            auto deadline) { return hub->connect(peer, 0, deadline); }},
         .timeout = kTimeout,
         .name_of = [](int rank) { return c10::str("rank ", rank); },
-        .policy = uses_shared_memory
+        .policy = over == Over::kSharedMemory
                       ? ExchangePolicy{.transport = "shared memory", .costs = kSharedMemoryCosts}
                       : ExchangePolicy{}});
   }
@@ -89,8 +92,9 @@ class Process {
  public:
   Process(const Ranks& ranks, c10::intrusive_ptr<c10d::Store> store)
       : ranks_(ranks),
-        shared_(ranks, *store, /*uses_shared_memory=*/true),
-        tcp_(ranks, *store, /*uses_shared_memory=*/false),
+        shared_(ranks, *store, Exchanges::Over::kSharedMemory),
+        tcp_(ranks, *store, Exchanges::Over::kTcp),
+        encrypted_(ranks, *store, Exchanges::Over::kEncryptedTcp),
         gloo_(make_gloo_backend(store, {ranks.rank, ranks.size, "127.0.0.1", kTimeout})) {}
 
   /// Measures one size, and prints a row on rank 0.
@@ -98,26 +102,31 @@ class Process {
     const at::Tensor values = at::full({bytes / 4}, 1.0F);
     const auto in_shared = [&] { return seconds_of(*shared_.backend(), values); };
     const auto in_tcp = [&] { return seconds_of(*tcp_.backend(), values); };
+    const auto in_encrypted = [&] { return seconds_of(*encrypted_.backend(), values); };
     const auto in_gloo = [&] { return seconds_of(*gloo_, values); };
     repetitions_ = 3;
-    for (const auto& warm_up : std::vector<std::function<double()>>{in_shared, in_tcp}) warm_up();
+    for (const auto& warm_up : std::vector<std::function<double()>>{in_shared, in_tcp, in_encrypted})
+      warm_up();
     // All ranks repeat as often as rank 0 says.
     at::Tensor repetitions = at::full({1}, std::max(1.0, std::round(kSecondsPerMeasurement / in_gloo())));
     std::vector<at::Tensor> one{repetitions};
     gloo_->broadcast(one)->wait();
     repetitions_ = static_cast<int>(repetitions.item<double>());
 
-    std::vector<double> shared_ratios, tcp_ratios, gloo_seconds;
+    std::vector<double> shared_ratios, tcp_ratios, encrypted_ratios, gloo_seconds;
     for (int i = 0; i < pairs; ++i) {
-      double shared = 0, tcp = 0, gloo = 0;
+      double shared = 0, tcp = 0, encrypted = 0, gloo = 0;
       // Who begins changes from round to round, so that none always runs in another's wake.
-      for (int turn = 0; turn < 3; ++turn) {
-        switch ((i + turn) % 3) {
+      for (int turn = 0; turn < 4; ++turn) {
+        switch ((i + turn) % 4) {
           case 0:
             shared = in_shared();
             break;
           case 1:
             tcp = in_tcp();
+            break;
+          case 2:
+            encrypted = in_encrypted();
             break;
           default:
             gloo = in_gloo();
@@ -125,6 +134,7 @@ class Process {
       }
       shared_ratios.push_back(gloo / shared);
       tcp_ratios.push_back(gloo / tcp);
+      encrypted_ratios.push_back(tcp / encrypted);
       gloo_seconds.push_back(gloo);
     }
     if (ranks_.rank != 0) return;
@@ -137,7 +147,8 @@ class Process {
     };
     std::cout << "| " << ranks_.size << " | " << bytes / 1024 << " KiB | "
               << std::lround(1e6 * measurement::median(gloo_seconds)) << " us | "
-              << cell(shared_ratios, {.value = 2}) << " | " << cell(tcp_ratios, {.value = 1}) << " |\n"
+              << cell(shared_ratios, {.value = 2}) << " | " << cell(tcp_ratios, {.value = 1}) << " | "
+              << cell(encrypted_ratios, {.value = 0.8}) << " |\n"
               << std::flush;
   }
 
@@ -162,6 +173,7 @@ class Process {
   const Ranks ranks_;
   Exchanges shared_;
   Exchanges tcp_;
+  Exchanges encrypted_;
   BackendPointer gloo_;
   int repetitions_ = 1;
   uint64_t sequence_ = 0;
@@ -216,7 +228,8 @@ int run(int argc, char** argv) {
   std::cout << measurement::today() << ", " << measurement::describe_machine()
             << ". Speed over PyTorch's Gloo, of float32 sums: medians of " << options->pairs
             << " rounds, with 95 % intervals.\n\n"
-            << "| processes | values | Gloo | shared memory | TCP |\n|---|---|---|---|---|\n"
+            << "| processes | values | Gloo | shared memory | TCP | encrypted TCP over TCP |\n"
+            << "|---|---|---|---|---|---|\n"
             << std::flush;
   for (const int size : options->processes) {
     if (!run_processes(size, *options)) return 1;

@@ -1,14 +1,51 @@
 #include "lockstep/runtime/cluster/cluster_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <climits>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
+namespace {
+
+constexpr double kLeastTokenBits = 128;
+
+/// Returns how many characters there are of the kinds in a text.
+double alphabet_size(std::string_view text) {
+  constexpr std::string_view kHexadecimalDigits = "0123456789abcdef";
+  if (text.find_first_not_of("0123456789") == std::string_view::npos) return 10;
+  if (text.find_first_not_of(kHexadecimalDigits) == std::string_view::npos) return kHexadecimalDigits.size();
+  const auto has = [&](auto&& is_of_kind) { return std::any_of(text.begin(), text.end(), is_of_kind); };
+  double size = 0;
+  if (has([](char c) { return c >= '0' && c <= '9'; })) size += 10;
+  if (has([](char c) { return c >= 'a' && c <= 'z'; })) size += 26;
+  if (has([](char c) { return c >= 'A' && c <= 'Z'; })) size += 26;
+  // The rest of base64's characters, since others are rare in random tokens.
+  if (has([](char c) { return !std::isalnum(static_cast<unsigned char>(c)); })) size += 2;
+  return size;
+}
+
+/// Estimates the entropy of a random text, which is less if few of its characters differ.
+double token_bits(std::string_view text) {
+  const auto length = static_cast<double>(text.size());
+  const auto num_different = static_cast<double>(std::set<char>(text.begin(), text.end()).size());
+  // A random text lacks some characters of its alphabet.
+  constexpr double kAllowance = 1.25;
+  return length * std::min(std::log2(alphabet_size(text)), kAllowance * std::log2(num_different));
+}
+
+}  // namespace
 
 ClusterOptions cluster_options(const Environment& environment) {
   const LauncherVariables variables(environment, "cluster");
   ClusterOptions options;
   options.address = variables.find_text("LOCKSTEP_ADDRESS").value_or("");
   options.token = variables.find_text("LOCKSTEP_JOB_TOKEN").value_or("");
+  if (!options.token.empty()) check_job_token(options.token);
   options.listening_socket = variables.find_integer("LOCKSTEP_LISTEN_FD", {});
   if (const auto timeout =
           variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
@@ -16,6 +53,15 @@ ClusterOptions cluster_options(const Environment& environment) {
   if (const auto is_used = variables.find_integer("LOCKSTEP_SHARED_MEMORY", {.least = 0, .most = 1}))
     options.uses_shared_memory = *is_used == 1;
   return options;
+}
+
+void check_job_token(const std::string& token) {
+  const double bits = token_bits(token);
+  if (bits >= kLeastTokenBits) return;
+  throw InvalidArgument(
+      "[cluster] LOCKSTEP_JOB_TOKEN: expected a secret of 128 bits or more, such as `openssl rand "
+      "-hex 32` prints, but got one of " +
+      std::to_string(token.size()) + " characters and about " + std::to_string(std::lround(bits)) + " bits");
 }
 
 }  // namespace lockstep

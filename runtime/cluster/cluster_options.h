@@ -20,7 +20,8 @@ struct ClusterOptions {
   /// processes use it to reach this one. Empty: the address of the network interface that leads to the
   /// master.
   std::string address;
-  /// Secret shared by all processes of the job, so that no other job joins it by mistake. Empty: none.
+  /// Secret shared by all processes of the job, from which the keys of its connections are derived. A token
+  /// that can be guessed protects nothing; see check_job_token(). Empty: none.
   std::string token;
   /// Socket bound to the port on which this process listens, if it was started with one.
   std::optional<int> listening_socket;
@@ -31,7 +32,13 @@ struct ClusterOptions {
 };
 
 /// Reads LOCKSTEP_ADDRESS, LOCKSTEP_JOB_TOKEN, LOCKSTEP_LISTEN_FD, LOCKSTEP_JOIN_TIMEOUT (seconds) and
-/// LOCKSTEP_SHARED_MEMORY (0 or 1). Throws InvalidArgument naming a malformed variable.
+/// LOCKSTEP_SHARED_MEMORY (0 or 1). Throws InvalidArgument naming a malformed variable, and what
+/// check_job_token() throws.
 ClusterOptions cluster_options(const Environment& environment);
+
+/// Throws InvalidArgument if a token could be guessed: if its length and the kinds of its characters give it
+/// less than 128 bits of entropy. The message does not contain the token. The estimate knows nothing of words
+/// and dates, so take a random token, such as `openssl rand -hex 32` prints.
+void check_job_token(const std::string& token);
 
 }  // namespace lockstep

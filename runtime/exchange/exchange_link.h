@@ -39,7 +39,7 @@ class ExchangeLink {
   /// Closes the link, so that both ends get errors from now on. Thread-safe. Does not block or throw.
   virtual void shut() noexcept = 0;
 
-  /// Returns "tcp" or "shared memory".
+  /// Returns "tls", "tcp" or "shared memory".
   virtual const char* transport() const = 0;
 };
 

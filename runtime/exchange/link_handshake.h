@@ -10,9 +10,10 @@
 
 namespace lockstep {
 
-// How a connection between two ranks begins. The rank that accepts it sends a greeting with random bytes. The
-// other one answers with a hello, which tells who it is and proves that it knows the job's token. The answer
-// proves the same of the rank that accepts. Messages are neither encrypted nor tagged afterwards.
+// How a connection between two ranks begins if it is not encrypted. The rank that accepts it sends a greeting
+// with random bytes. The other one answers with a hello, which tells who it is and proves that it knows the
+// job's token. The answer proves the same of the rank that accepts. Messages are neither encrypted nor tagged
+// afterwards.
 
 /// The rank that connects, the rank it connects to, and the purpose.
 struct LinkHello {

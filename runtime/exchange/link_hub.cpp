@@ -11,14 +11,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
+#include "lockstep/runtime/exchange/secure_link.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
 #include "lockstep/runtime/exchange/socket_link.h"
 
@@ -31,7 +34,9 @@ constexpr std::chrono::seconds kConnectTimeout{30};
 constexpr std::chrono::seconds kConnectSlice{3};
 // A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
-constexpr size_t kMaxGuests = 256;
+constexpr size_t kMaxGuests = 64;
+// Of links in a ChannelIdentity.
+constexpr char kLinkPurpose[] = "exchange";
 // After an error of the system that may pass.
 constexpr std::chrono::milliseconds kPause{10};
 
@@ -52,6 +57,22 @@ struct LocalAddress {
   sockaddr_un address{};
   socklen_t size = 0;
 };
+
+constexpr std::string_view kRank = "rank ";
+
+std::string task_of(int rank) {
+  return std::string(kRank) + std::to_string(rank);
+}
+
+/// Returns the rank of task_of(); nullopt for other texts.
+std::optional<int> rank_of(std::string_view task) {
+  int rank = 0;
+  if (!task.starts_with(kRank)) return std::nullopt;
+  const auto digits = task.substr(kRank.size());
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
+  return rank;
+}
 
 /// Returns no descriptor if there is no such socket on this machine.
 Descriptor connect_locally(const std::string& name) {
@@ -116,7 +137,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   }
   std::array<uint8_t, kLinkGreetingBytes> greeting{};
   const auto is_greeted = [&](StreamSocket& by) {
-    wait_for_peer(by.descriptor(), deadline);
+    wait_for_peer(by.descriptor(), POLLIN, deadline);
     return by.receive({greeting}, deadline);
   };
   std::optional<SharedMemoryLink::Memory> memory;
@@ -130,6 +151,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   }
   if (!socket) {
     socket.emplace(connect_by_tcp(address, deadline));
+    if (options_.encrypts) return call_encrypted(std::move(*socket), peer, channel, deadline);
     if (!is_greeted(*socket)) throw_code(std::errc::connection_reset, "connect");
   }
   const auto hello = make_link_hello(options_.token,
@@ -141,11 +163,27 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
                                      greeting);
   socket->send({hello}, deadline);
   JobToken::Tag answer{};
-  wait_for_peer(socket->descriptor(), deadline);
+  wait_for_peer(socket->descriptor(), POLLIN, deadline);
   if (!socket->receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
     throw_code(std::errc::permission_denied, "connect");
   if (memory) return SharedMemoryLink::share(socket->release(), std::move(*memory));
   return std::make_unique<SocketLink>(socket->release());
+}
+
+std::unique_ptr<ExchangeLink> LinkHub::call_encrypted(StreamSocket socket, int peer, uint32_t channel,
+                                                      Clock::time_point deadline) const {
+  auto session = std::make_unique<TlsSession>(socket.descriptor(), options_.token,
+                                              ChannelIdentity{.purpose = kLinkPurpose,
+                                                              .client = task_of(options_.rank),
+                                                              .server = task_of(peer),
+                                                              .number = channel,
+                                                              .generation = options_.generation});
+  try {
+    while (!session->shake_hands()) wait_for_peer(socket.descriptor(), session->handshake_event(), deadline);
+  } catch (const HandshakeError&) {
+    throw_code(std::errc::permission_denied, "connect");
+  }
+  return std::make_unique<SecureLink>(Descriptor(socket.release()), std::move(session));
 }
 
 /// Returns none if the system has none left.
@@ -172,11 +210,11 @@ StreamSocket LinkHub::connect_by_tcp(const LinkAddress& address, Clock::time_poi
   }
 }
 
-/// Blocks until the peer has sent something or closed the connection. Its messages are short and arrive at
-/// once.
-void LinkHub::wait_for_peer(int socket, Clock::time_point deadline) const {
+/// Blocks until the event has come or the peer has closed the connection. Its messages are short and arrive
+/// at once.
+void LinkHub::wait_for_peer(int socket, short event, Clock::time_point deadline) const {
   for (;;) {
-    std::array<pollfd, 2> polled{{{socket, POLLIN, 0}, {interruption_.get(), POLLIN, 0}}};
+    std::array<pollfd, 2> polled{{{socket, event, 0}, {interruption_.get(), POLLIN, 0}}};
     poll(polled.data(), polled.size(), poll_timeout(deadline));
     if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
     if (polled[0].revents != 0) return;
@@ -195,8 +233,10 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
     if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
     accepted = std::move(accepted_.extract({peer, channel}).mapped());
   }
+  if (accepted.session)
+    return std::make_unique<SecureLink>(std::move(accepted.socket), std::move(accepted.session));
   if (!accepted.has_shared_memory) return std::make_unique<SocketLink>(accepted.socket.release());
-  wait_for_peer(accepted.socket.get(), deadline);
+  wait_for_peer(accepted.socket.get(), POLLIN, deadline);
   return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);
 }
 
@@ -212,14 +252,13 @@ void LinkHub::serve() {
 
 void LinkHub::accept_guests() {
   while (!is_interrupted_) {
-    // Others stay in the system's queue until there is room.
-    const bool has_room = guests_.size() < kMaxGuests;
     std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}};
-    polled.push_back({has_room ? listener_.descriptor() : -1, POLLIN, 0});
-    polled.push_back({has_room && !local_name_.empty() ? local_listener_.get() : -1, POLLIN, 0});
+    polled.push_back({listener_.descriptor(), POLLIN, 0});
+    polled.push_back({local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
     auto until = Clock::now() + kHelloTimeout;
     for (const auto& guest : guests_) {
-      polled.push_back({guest.socket.get(), POLLIN, 0});
+      const short event = guest.session ? guest.session->handshake_event() : short{POLLIN};
+      polled.push_back({guest.socket.get(), event, 0});
       until = std::min(until, guest.deadline);
     }
     if (poll(polled.data(), polled.size(), poll_timeout(until)) < 0) {
@@ -247,7 +286,8 @@ void LinkHub::hear_guests(const std::vector<pollfd>& polled) {
   }
 }
 
-/// Greets a new guest.
+/// Greets a new guest. The oldest one leaves if there are too many, so that strangers who say nothing keep no
+/// rank out.
 void LinkHub::admit(int listener, bool is_local) {
   Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.get() < 0) {
@@ -255,11 +295,25 @@ void LinkHub::admit(int listener, bool is_local) {
     if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) std::this_thread::sleep_for(kPause);
     return;
   }
+  if (guests_.size() >= kMaxGuests) {
+    guests_.pop_front();
+    ++num_rejected_;
+  }
   Guest guest{.socket = std::move(socket),
+              .session = {},
               .greeting = make_link_greeting(),
               .hello = {},
               .deadline = Clock::now() + kHelloTimeout,
               .is_local = is_local};
+  if (options_.encrypts && !is_local) {
+    const auto is_for_us = [this](const ChannelIdentity& identity) {
+      return identity.purpose == kLinkPurpose && identity.server == task_of(options_.rank) &&
+             identity.generation == options_.generation && rank_of(identity.client).has_value();
+    };
+    guest.session = std::make_unique<TlsSession>(guest.socket.get(), options_.token, is_for_us);
+    guests_.push_back(std::move(guest));
+    return;
+  }
   // A new socket has room for the greeting.
   const bool is_welcome = (!is_local || is_of_same_user(guest.socket.get())) &&
                           send(guest.socket.get(), guest.greeting.data(), guest.greeting.size(),
@@ -271,8 +325,29 @@ void LinkHub::admit(int listener, bool is_local) {
   }
 }
 
+/// Continues the handshake of an encrypted connection. Returns whether the guest can be forgotten.
+bool LinkHub::has_shaken_hands(Guest& guest) {
+  try {
+    if (!guest.session->shake_hands()) return false;
+  } catch (const std::exception&) {
+    ++num_rejected_;
+    return true;
+  }
+  const ChannelIdentity identity = guest.session->identity();
+  accept(*rank_of(identity.client), static_cast<uint32_t>(identity.number),
+         {.socket = std::move(guest.socket), .session = std::move(guest.session)});
+  return true;
+}
+
+void LinkHub::accept(int peer, uint32_t channel, Accepted accepted) {
+  MutexLock lock(mutex_);
+  accepted_.insert_or_assign({peer, channel}, std::move(accepted));
+  changed_.notify_all();
+}
+
 /// Receives more of a guest's hello. Returns whether the guest can be forgotten.
 bool LinkHub::is_heard_out(Guest& guest) {
+  if (guest.session) return has_shaken_hands(guest);
   std::array<uint8_t, kLinkHelloBytes> bytes{};
   const ssize_t count =
       recv(guest.socket.get(), bytes.data(), kLinkHelloBytes - guest.hello.size(), MSG_DONTWAIT);
@@ -289,10 +364,8 @@ bool LinkHub::is_heard_out(Guest& guest) {
     ++num_rejected_;
     return true;
   }
-  MutexLock lock(mutex_);
-  accepted_[{static_cast<int>(hello->from), hello->channel}] = {std::move(guest.socket),
-                                                                hello->has_shared_memory};
-  changed_.notify_all();
+  accept(static_cast<int>(hello->from), hello->channel,
+         {.socket = std::move(guest.socket), .has_shared_memory = hello->has_shared_memory});
   return true;
 }
 

@@ -21,6 +21,7 @@
 #include "lockstep/runtime/base/net/message_authentication.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/base/net/tls_session.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
 
@@ -35,9 +36,9 @@ struct LinkAddress {
   std::string local_name{};
 };
 
-/// Makes links between the processes of a job: through shared memory between two on one machine, over TCP
-/// otherwise. Of two ranks, the higher one connects to the lower one. Connections of others, who do not know
-/// the job's token, are dropped.
+/// Makes links between the processes of a job: through shared memory between two on one machine, and
+/// otherwise over TCP, which is encrypted. Of two ranks, the higher one connects to the lower one.
+/// Connections of others, who do not know the job's token, are dropped.
 ///
 /// Thread-safe.
 class LinkHub {
@@ -49,6 +50,7 @@ class LinkHub {
     uint64_t generation = 0;  ///< of the job's start; the same on all ranks
     std::string host;         ///< the only address to listen on
     bool uses_shared_memory = true;
+    bool encrypts = true;                          ///< what goes over TCP; the same on all ranks
     size_t shared_memory_bytes = size_t{1} << 20;  ///< for each direction of a link
     /// Called if a link does without shared memory because the system has run out. May be empty.
     std::function<void(const std::string& message)> log{};
@@ -82,6 +84,7 @@ class LinkHub {
   /// A connection that is not yet known to come from a rank.
   struct Guest {
     Descriptor socket;
+    std::unique_ptr<TlsSession> session;  // if the connection is encrypted
     std::vector<uint8_t> greeting;
     std::vector<uint8_t> hello;
     Clock::time_point deadline;
@@ -89,6 +92,7 @@ class LinkHub {
   };
   struct Accepted {
     Descriptor socket;
+    std::unique_ptr<TlsSession> session{};
     bool has_shared_memory = false;
   };
 
@@ -96,12 +100,16 @@ class LinkHub {
   std::unique_ptr<ExchangeLink> await(int peer, uint32_t channel, Clock::time_point deadline);
   std::optional<SharedMemoryLink::Memory> allocate_for(int peer) const;
   StreamSocket connect_by_tcp(const LinkAddress& address, Clock::time_point deadline) const;
-  void wait_for_peer(int socket, Clock::time_point deadline) const;
+  std::unique_ptr<ExchangeLink> call_encrypted(StreamSocket socket, int peer, uint32_t channel,
+                                               Clock::time_point deadline) const;
+  void wait_for_peer(int socket, short event, Clock::time_point deadline) const;
   void serve();
   void accept_guests();
   void hear_guests(const std::vector<pollfd>& polled);
   void admit(int listener, bool is_local);
   bool is_heard_out(Guest& guest);
+  bool has_shaken_hands(Guest& guest);
+  void accept(int peer, uint32_t channel, Accepted accepted);
 
   const Options options_;
   TcpListener listener_;

@@ -43,7 +43,7 @@ size_t ExchangeLink::receive(std::span<uint8_t> into) {
   return count;
 }
 
-SocketLink::SocketLink(int socket) : socket_(socket), buffer_(kBufferBytes) {
+void prepare_for_exchanges(int socket) {
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
   const auto set = [socket](int option, int value) {
     setsockopt(socket, IPPROTO_TCP, option, &value, sizeof(value));
@@ -53,6 +53,10 @@ SocketLink::SocketLink(int socket) : socket_(socket), buffer_(kBufferBytes) {
   // A peer may be busy for as long as it likes before it receives. With a limit, the system would close a
   // connection whose window stays full, although the peer answers.
   set(TCP_USER_TIMEOUT, 0);
+}
+
+SocketLink::SocketLink(int socket) : socket_(socket), buffer_(kBufferBytes) {
+  prepare_for_exchanges(socket);
 }
 
 size_t SocketLink::send(std::span<const std::span<const uint8_t>> parts) {

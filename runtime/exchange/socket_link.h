@@ -10,7 +10,10 @@
 
 namespace lockstep {
 
-/// A link over a stream socket, such as TCP's.
+/// Prepares a connected socket for a link.
+void prepare_for_exchanges(int socket);
+
+/// A link over a stream socket, such as TCP's. Bytes are not encrypted.
 class SocketLink : public ExchangeLink {
  public:
   /// Takes ownership of a connected socket.

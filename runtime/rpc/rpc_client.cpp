@@ -3,15 +3,17 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/little_endian.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
 #include "lockstep/runtime/rpc/rpc_error.h"
-#include "lockstep/runtime/rpc/rpc_handshake.h"
+#include "lockstep/runtime/rpc/rpc_format.h"
 
 namespace lockstep {
 namespace {
@@ -31,14 +33,20 @@ RpcClient::RpcClient(const RpcClientOptions& options)
       call_timeout_(options.call_timeout),
       socket_(connect(options)) {}
 
-StreamSocket RpcClient::connect(const RpcClientOptions& options) {
+SecureSocket RpcClient::connect(const RpcClientOptions& options) {
   const auto token = job_token_of(options.token);
+  const ChannelIdentity identity{
+      .purpose = kRpcPurpose, .client = options.task, .server = options.server_task};
   const auto deadline = StreamSocket::Clock::now() + options.connect_timeout;
   std::string reason;
   for (milliseconds pause{10};; pause = std::min(pause * 2, milliseconds(500))) {
     try {
-      auto socket = StreamSocket::connect(options.host, options.port, deadline);
-      max_message_bytes_ = meet_server(socket, token, deadline);
+      SecureSocket socket(StreamSocket::connect(options.host, options.port, deadline));
+      socket.meet(token, identity, deadline);
+      std::array<uint8_t, sizeof(max_message_bytes_)> limit{};
+      if (!socket.receive({limit}, deadline))
+        throw std::system_error(std::make_error_code(std::errc::connection_reset), "handshake");
+      max_message_bytes_ = LittleEndianReader(limit).read<uint64_t>();
       return socket;
     } catch (const ClusterError& error) {
       throw ClusterError(c10::str(name_, ": ", error.what()));

@@ -5,7 +5,7 @@
 #include <deque>
 #include <string>
 
-#include "lockstep/runtime/base/net/stream_socket.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/rpc/rpc_message.h"
 
 namespace lockstep {
@@ -14,19 +14,21 @@ struct RpcClientOptions {
   std::string name;  ///< name in errors: "server 1"
   std::string host;
   int port = 0;
-  std::string token;  ///< see RpcServerOptions
+  std::string token;        ///< see RpcServerOptions
+  std::string task;         ///< this process's task in the job, such as "worker 1"
+  std::string server_task;  ///< the server's; see RpcServerOptions
   /// How long to wait for a server that is not listening yet or does not answer.
   std::chrono::milliseconds connect_timeout{60'000};
   /// How long to wait for a reply, plus one second per megabyte.
   std::chrono::milliseconds call_timeout{60'000};
 };
 
-/// A connection to a parameter server. Not thread-safe.
+/// An encrypted connection to a parameter server. Not thread-safe.
 class RpcClient {
  public:
   /// Connects, and blocks until the server has accepted. Throws ClusterError naming the server and its
-  /// address: at once if the token differs or the other end is not a parameter server; as PeerLost if nobody
-  /// has answered in time.
+  /// address: at once if the token differs or the other end is another process; as PeerLost if nobody has
+  /// answered in time.
   explicit RpcClient(const RpcClientOptions& options);
 
   /// Sends a request and returns its reply. Blocks. Throws PeerLost naming the server if the connection is
@@ -49,7 +51,7 @@ class RpcClient {
   const std::string& name() const { return name_; }
 
  private:
-  StreamSocket connect(const RpcClientOptions& options);
+  SecureSocket connect(const RpcClientOptions& options);
   [[noreturn]] void fail(const std::string& what);
   template <typename Work>
   auto attempt(const Work& work);
@@ -61,7 +63,7 @@ class RpcClient {
   bool is_lost_ = false;
   int64_t num_outstanding_ = 0;           // requests whose reply the caller has not received
   std::deque<IncomingMessage> received_;  // replies to these that have arrived
-  StreamSocket socket_;
+  SecureSocket socket_;
 };
 
 }  // namespace lockstep

@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+/// The purpose of these connections in a ChannelIdentity. After the handshake, the server sends 8 bytes: how
+/// much it accepts in one message.
+inline constexpr char kRpcPurpose[] = "rpc";
+
 /// The purpose of a message between a parameter server and its clients.
 enum class RpcKind : uint8_t {
   kRequest = 0,

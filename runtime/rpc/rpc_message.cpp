@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <span>
@@ -23,6 +24,8 @@ constexpr std::array<std::pair<RpcDtype, at::ScalarType>, 7> kDtypes{{
     {RpcDtype::kInt32, at::kInt},
     {RpcDtype::kUInt8, at::kByte},
 }};
+
+constexpr size_t kFirstHeadBytes = size_t{64} * 1024;
 
 RpcDtype dtype_of(const at::Tensor& tensor) {
   for (const auto& [number, dtype] : kDtypes)
@@ -67,15 +70,15 @@ uint64_t OutgoingMessage::num_bytes() const {
   return std::tuple_size_v<RpcFrameBytes> + frame_.head_bytes + frame_.tensor_bytes;
 }
 
-void OutgoingMessage::send(StreamSocket& socket, std::chrono::milliseconds timeout,
+void OutgoingMessage::send(SecureSocket& socket, std::chrono::milliseconds timeout,
                            const std::function<void()>& on_readable) const {
   const auto frame = encode_frame(frame_);
   std::vector<std::span<const uint8_t>> parts{frame, head_};
   for (const auto& tensor : message_.tensors) parts.push_back(bytes_of(tensor));
-  socket.send(std::move(parts), deadline_of(timeout, num_bytes()), on_readable);
+  socket.send(parts, deadline_of(timeout, num_bytes()), on_readable);
 }
 
-bool receive_message(StreamSocket& socket, const ReceiveLimits& limits, IncomingMessage& incoming) {
+bool receive_message(SecureSocket& socket, const ReceiveLimits& limits, IncomingMessage& incoming) {
   RpcFrameBytes frame_bytes{};
   if (!socket.receive({frame_bytes}, limits.begin)) return false;
   const auto frame = decode_frame(frame_bytes);
@@ -87,12 +90,17 @@ bool receive_message(StreamSocket& socket, const ReceiveLimits& limits, Incoming
                                    frame.tensor_bytes, " of tensors"));
 
   const auto deadline = deadline_of(limits.timeout, frame.tensor_bytes);
-  const auto receive_rest = [&](std::vector<std::span<uint8_t>> parts) {
-    if (!socket.receive(std::move(parts), deadline))
+  const auto receive_rest = [&](const std::vector<std::span<uint8_t>>& parts) {
+    if (!socket.receive(parts, deadline))
       throw std::system_error(std::make_error_code(std::errc::connection_reset), "receive");
   };
-  std::vector<uint8_t> head_bytes(frame.head_bytes);
-  receive_rest({head_bytes});
+  // Memory grows with the bytes that arrive, whatever the frame announces.
+  std::vector<uint8_t> head_bytes;
+  while (head_bytes.size() < frame.head_bytes) {
+    const size_t begin = head_bytes.size();
+    head_bytes.resize(std::min<size_t>(frame.head_bytes, std::max<size_t>(2 * begin, kFirstHeadBytes)));
+    receive_rest({std::span(head_bytes).subspan(begin)});
+  }
   auto head = decode_head(head_bytes);
   if (head.tensor_bytes() != frame.tensor_bytes)
     throw InvalidArgument(c10::str("expected ", frame.tensor_bytes, " bytes of tensors, but got shapes of ",
@@ -104,7 +112,7 @@ bool receive_message(StreamSocket& socket, const ReceiveLimits& limits, Incoming
     incoming.message.tensors.push_back(at::empty(tensor.sizes, scalar_type_of(tensor.dtype)));
     parts.push_back(bytes_of(incoming.message.tensors.back()));
   }
-  receive_rest(std::move(parts));
+  receive_rest(parts);
   return true;
 }
 

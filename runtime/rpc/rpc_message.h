@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/runtime/base/net/stream_socket.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
 
 namespace lockstep {
@@ -28,8 +28,8 @@ class OutgoingMessage {
   /// Returns the number of bytes to send.
   uint64_t num_bytes() const;
   /// Sends the message. Blocks for at most `timeout`, plus one second per megabyte. Throws what
-  /// StreamSocket::send() and `on_readable` throw; see there.
-  void send(StreamSocket& socket, std::chrono::milliseconds timeout,
+  /// SecureSocket::send() and `on_readable` throw; see there.
+  void send(SecureSocket& socket, std::chrono::milliseconds timeout,
             const std::function<void()>& on_readable = {}) const;
 
  private:
@@ -53,7 +53,7 @@ struct ReceiveLimits {
 
 /// Receives the next message. Returns false if the other end has closed. Allocates the tensors after checking
 /// their sizes against the limit, and receives directly into them. Throws InvalidArgument if the message is
-/// too large or malformed, and what StreamSocket::receive() throws.
-bool receive_message(StreamSocket& socket, const ReceiveLimits& limits, IncomingMessage& incoming);
+/// too large or malformed, and what SecureSocket::receive() throws.
+bool receive_message(SecureSocket& socket, const ReceiveLimits& limits, IncomingMessage& incoming);
 
 }  // namespace lockstep

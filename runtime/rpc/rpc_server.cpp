@@ -1,6 +1,8 @@
 #include "lockstep/runtime/rpc/rpc_server.h"
 
 // C library headers, for their types.
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <c10/util/StringUtil.h>
@@ -12,10 +14,11 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/little_endian.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/rpc/rpc_error.h"
-#include "lockstep/runtime/rpc/rpc_handshake.h"
+#include "lockstep/runtime/rpc/rpc_format.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +27,8 @@ constexpr int kBacklog = 256;
 // A client that takes no bytes for this long is gone.
 constexpr std::chrono::minutes kReplyTimeout{1};
 constexpr std::chrono::seconds kLastReplies{1};
+// How often to look for connections that have ended.
+constexpr std::chrono::milliseconds kReapInterval{1000};
 
 }  // namespace
 
@@ -37,6 +42,8 @@ RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
     throw ClusterError(c10::str("[parameter server] expected a port to listen on, but got ",
                                 endpoint_text(options.host, listener_.port()), ": ",
                                 std::generic_category().message(errno)));
+  // A connection may be gone when it is accepted.
+  fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
   accepting_ = std::thread([this] { accept_clients(); });
 }
 
@@ -52,7 +59,7 @@ void RpcServer::close() {
     is_closed_ = true;
     connections.swap(connections_);
   }
-  // Wakes the thread that waits in accept().
+  // Wakes the thread that waits for clients.
   shutdown(listener_.descriptor(), SHUT_RDWR);
   accepting_.join();
   for (const auto& connection : connections) connection->socket.shut_receiving();
@@ -69,6 +76,8 @@ void RpcServer::close() {
 
 void RpcServer::accept_clients() {
   for (;;) {
+    pollfd polled{listener_.descriptor(), POLLIN, 0};
+    poll(&polled, 1, static_cast<int>(kReapInterval.count()));
     const int descriptor = accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     const int error = errno;
     join_ended();
@@ -80,12 +89,12 @@ void RpcServer::accept_clients() {
     if (descriptor < 0) {
       lock.unlock();
       // Clients that have gone away are no reason to wait; a lack of descriptors or memory is.
-      if (error != ECONNABORTED && error != EINTR)
+      if (error != ECONNABORTED && error != EINTR && error != EAGAIN)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       continue;
     }
     auto connection = std::make_unique<Connection>(descriptor);
-    if (connections_.size() >= static_cast<size_t>(options_.max_connections)) {
+    if (!has_room()) {
       ++counts_.excess_connections;
       continue;
     }
@@ -97,6 +106,20 @@ void RpcServer::accept_clients() {
     }
     connections_.push_back(std::move(connection));
   }
+}
+
+/// Closes the oldest connection that has not proved the token if there are too many. Returns false if those
+/// that were closed before have not ended yet.
+bool RpcServer::has_room() {
+  const auto max_strangers = static_cast<size_t>(options_.max_strangers);
+  std::vector<Connection*> strangers;
+  for (const auto& connection : connections_)
+    if (!connection->is_admitted && !connection->is_over) strangers.push_back(connection.get());
+  if (strangers.size() < max_strangers) return true;
+  if (strangers.size() >= 2 * max_strangers) return false;
+  strangers[strangers.size() - max_strangers]->socket.shut();
+  ++counts_.excess_connections;
+  return true;
 }
 
 void RpcServer::start(Connection& connection) {
@@ -123,28 +146,41 @@ void RpcServer::count(uint64_t Counts::*counter) {
   ++(counts_.*counter);
 }
 
+/// Runs the handshake. Returns false if there are too many clients.
+bool RpcServer::admit(Connection& connection) {
+  const auto deadline = StreamSocket::Clock::now() + options_.handshake_timeout;
+  const auto is_for_us = [this](const ChannelIdentity& identity) {
+    return identity.purpose == kRpcPurpose && identity.server == options_.task;
+  };
+  connection.socket.admit(token_, is_for_us, deadline);
+  if (num_connections() >= options_.max_connections) {
+    count(&Counts::excess_connections);
+    return false;
+  }
+  connection.is_admitted = true;
+  LittleEndianWriter limit;
+  limit.write(options_.max_message_bytes);
+  connection.socket.send({limit.bytes()}, deadline);
+  return true;
+}
+
 void RpcServer::serve(Connection& connection) {
-  auto& socket = connection.socket;
-  bool is_admitted = false;
   try {
-    is_admitted = admit_client(socket, token_, options_.max_message_bytes,
-                               StreamSocket::Clock::now() + options_.handshake_timeout);
-    if (is_admitted) {
-      serve_requests(socket);
-    } else {
-      count(&Counts::wrong_tokens);
-    }
+    if (admit(connection)) serve_requests(connection.socket);
+  } catch (const HandshakeError& error) {
+    count(error.reason() == HandshakeError::Reason::kToken ? &Counts::wrong_tokens
+                                                           : &Counts::foreign_messages);
   } catch (const std::system_error&) {
-    // An admitted client has simply gone away.
-    if (!is_admitted) count(&Counts::foreign_messages);
+    // A client has simply gone away.
+    if (!connection.is_admitted) count(&Counts::foreign_messages);
   } catch (const std::exception&) {
     count(&Counts::foreign_messages);
   }
-  socket.shut();
+  connection.socket.shut();
   connection.is_over.store(true);
 }
 
-void RpcServer::serve_requests(StreamSocket& socket) {
+void RpcServer::serve_requests(SecureSocket& socket) {
   const ReceiveLimits limits{.max_bytes = options_.max_message_bytes};
   IncomingMessage incoming;
   while (receive_message(socket, limits, incoming)) {
@@ -168,8 +204,9 @@ RpcServer::Counts RpcServer::counts() const {
 
 int RpcServer::num_connections() const {
   MutexLock lock(mutex_);
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                        [](const auto& connection) { return !connection->is_over.load(); }));
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+    return connection->is_admitted.load() && !connection->is_over.load();
+  }));
 }
 
 }  // namespace lockstep

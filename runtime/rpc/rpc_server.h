@@ -22,18 +22,22 @@ struct RpcServerOptions {
   int port = 0;                    ///< 0: chosen by the system
   /// The job's secret. If empty, anyone who reaches the port is served.
   std::string token;
+  std::string
+      task;  ///< of this process in the job, such as "ps 0"; only clients that want to reach it are served
   uint64_t max_message_bytes = uint64_t{4} << 30;
-  /// Connections beyond this number are closed at once. Connections that have not proved the token within
-  /// `handshake_timeout` are closed too.
+  /// Clients beyond this number are refused.
   int max_connections = 1024;
+  /// Connections that have not proved the token do not count as clients. If there are more of them, the
+  /// oldest one is closed; all are closed after `handshake_timeout`.
+  int max_strangers = 64;
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Socket bound to `port` with which this process was started. The server takes ownership.
   std::optional<int> listening_socket;
 };
 
-/// Serves clients over TCP, with one thread per client. Requests of one client are handled in order; requests
-/// of several clients run concurrently, each in one thread (ATen operators use no others). A connection that
-/// does not follow the protocol is dropped and counted.
+/// Serves clients over encrypted TCP connections, with one thread per client. Requests of one client are
+/// handled in order; requests of several clients run concurrently, each in one thread (ATen operators use no
+/// others). A connection that does not follow the protocol is dropped and counted.
 class RpcServer {
  public:
   /// Answers a request. If it throws, the client receives the error instead. Called by several threads at
@@ -61,20 +65,24 @@ class RpcServer {
     uint64_t excess_connections = 0;
   };
   Counts counts() const;
+  /// Returns the number of clients that have proved the token.
   int num_connections() const;
 
  private:
   struct Connection {
-    explicit Connection(int descriptor) : socket(descriptor) {}
-    StreamSocket socket;
+    explicit Connection(int descriptor) : socket(StreamSocket(descriptor)) {}
+    SecureSocket socket;
+    std::atomic<bool> is_admitted = false;
     std::atomic<bool> is_over = false;
     std::thread thread;
   };
 
   void accept_clients();
+  bool has_room() LOCKSTEP_REQUIRES(mutex_);
+  bool admit(Connection& connection);
   void start(Connection& connection);
   void serve(Connection& connection);
-  void serve_requests(StreamSocket& socket);
+  void serve_requests(SecureSocket& socket);
   void join_ended();
   void count(uint64_t Counts::*counter);
 

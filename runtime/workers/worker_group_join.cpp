@@ -109,6 +109,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
                            .generation = static_cast<uint64_t>(restart_count_),
                            .host = address_,
                            .uses_shared_memory = options.uses_shared_memory,
+                           .encrypts = options.encrypts,
                            .log = [](const std::string& message) { TORCH_WARN(message); }});
     }
     connections_ = std::make_shared<Connections>(hub_);

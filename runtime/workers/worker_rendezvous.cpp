@@ -1,5 +1,6 @@
 #include "lockstep/runtime/workers/worker_rendezvous.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 #include <thread>
@@ -84,10 +85,14 @@ class Meeting {
 
   /// Leaves time for the others to read worker 0's reason, which is lost with its store.
   [[noreturn]] void leave(const std::string& reason) {
-    store_.add("refused", 1);
-    const auto end = Clock::now() + kLastWord;
-    while (options_.rank == 0 && Clock::now() < end && store_.add("refused", 0) < store_.add("present", 0))
-      std::this_thread::sleep_for(kMeetPoll);
+    try {
+      store_.add("refused", 1);
+      const auto end = Clock::now() + kLastWord;
+      while (options_.rank == 0 && Clock::now() < end && store_.add("refused", 0) < store_.add("present", 0))
+        std::this_thread::sleep_for(kMeetPoll);
+    } catch (const c10::Error&) {
+      // Worker 0 ends as soon as it has counted this worker, maybe before its store has answered.
+    }
     throw ClusterError(reason);
   }
 

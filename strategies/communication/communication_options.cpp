@@ -25,6 +25,7 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& ove
   if (overrides.implementation != defaults.implementation) merged.implementation = overrides.implementation;
   if (overrides.exchange_algorithm != defaults.exchange_algorithm)
     merged.exchange_algorithm = overrides.exchange_algorithm;
+  if (overrides.encrypt != defaults.encrypt) merged.encrypt = overrides.encrypt;
   if (overrides.gradient_compression) merged.gradient_compression = overrides.gradient_compression;
   return merged;
 }

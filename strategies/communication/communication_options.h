@@ -39,6 +39,9 @@ struct CommunicationOptions {
   /// the same bits but `ring`, whose order of sums depends on the sizes of the buckets. Another value than
   /// `auto` implies the implementation kExchange.
   std::string exchange_algorithm = "auto";
+  /// Whether exchanges between machines are encrypted. Between workers of one machine, which use its memory,
+  /// they are not. Set false only on a network that is protected otherwise. Gloo and NCCL do not encrypt.
+  bool encrypt = true;
 
   bool operator==(const CommunicationOptions&) const = default;
 

@@ -12,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kChief = "chief 0";  // its task
 constexpr const char* kPrefix = "[ClusterCoordinator] ";
 
 std::shared_ptr<const ClusterResolver> checked(std::shared_ptr<const ClusterResolver> resolver) {
@@ -92,6 +93,7 @@ ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> re
       ClosureServerOptions{.rpc = {.host = cluster_.address.empty() ? address.host : cluster_.address,
                                    .port = address.port,
                                    .token = cluster_.token,
+                                   .task = kChief,
                                    .listening_socket = cluster_.listening_socket},
                            .max_staleness = options.max_staleness,
                            .worker_timeout = options.worker_timeout,
@@ -113,6 +115,8 @@ ClosureWorkerOptions ClusterCoordinator::worker_options() const {
                           .host = chief.host,
                           .port = chief.port,
                           .token = cluster_.token,
+                          .task = c10::str("worker ", resolver_->task_id()),
+                          .server_task = kChief,
                           .connect_timeout = cluster_.join_timeout},
           .name = c10::str("worker ", resolver_->task_id())};
 }

@@ -67,7 +67,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,
                    .timeout = options.timeout,
-                   .uses_shared_memory = cluster.uses_shared_memory};
+                   .uses_shared_memory = cluster.uses_shared_memory,
+                   .encrypts = options.communication.encrypt};
   if (options.communication.implementation == CommunicationImplementation::kRing)
     join.transport = WorkerTransport::kGloo;
   join.all_reduce_algorithm = parse_exchange_algorithm(options.communication.exchange_algorithm);
@@ -80,7 +81,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                           ", first bucket ", size_text(options.buckets.first_bucket_bytes), ", buckets ",
                           size_text(options.buckets.bucket_bytes), ", packs ",
                           size_text(options.communication.bytes_per_pack), ", exchange algorithm ",
-                          options.communication.exchange_algorithm, ", gradient compression ",
+                          options.communication.exchange_algorithm, ", encryption ",
+                          options.communication.encrypt ? "on" : "off", ", gradient compression ",
                           compression ? compression->name() : "none")}};
   auto master = open_master(resolver, cluster);
   join.master_host = master.address.host;

@@ -51,6 +51,8 @@ ParameterClientOptions client_options(const ClusterResolver& resolver,
                                .host = address.host,
                                .port = address.port,
                                .token = cluster.token,
+                               .task = c10::str(resolver.task_type(), " ", resolver.task_id()),
+                               .server_task = c10::str("ps ", server),
                                .connect_timeout = cluster.join_timeout});
   }
   if (!options.partitioner) {

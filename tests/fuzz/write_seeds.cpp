@@ -14,6 +14,7 @@
 
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/row_index.h"
+#include "lockstep/runtime/base/net/channel_identity.h"
 #include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
@@ -297,6 +298,9 @@ void write_message_seeds(const SeedFolder& folder) {
   // The program seals its input.
   folder.write("heartbeat_message/fields",
                Bytes(packet.begin(), packet.end() - std::tuple_size_v<JobToken::Tag>));
+  const auto identity = encode_identity(
+      {.purpose = "rpc", .client = "worker 1", .server = "ps 0", .number = 2, .generation = 3});
+  folder.write("channel_identity/identity", Bytes(identity.begin(), identity.end()));
   folder.write("worker_info/card", WorkerInfo{.host = "node\t1",
                                               .address = "10.0.0.1",
                                               .heartbeat_port = 4711,

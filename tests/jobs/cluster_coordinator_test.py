@@ -16,7 +16,7 @@ class CoordinatorTest(unittest.TestCase):
         self.addCleanup(self.port.close)
         self.cluster = {"chief": [f"127.0.0.1:{self.port.getsockname()[1]}"], "worker": ["127.0.0.1:1", "127.0.0.1:2"]}
 
-    def start(self, task, index, milliseconds=50, join_timeout=60, token="a token of the test"):
+    def start(self, task, index, milliseconds=50, join_timeout=60, token="0123456789abcdef" * 4):
         environment = workers.clean_environment()
         environment.update(TF_CONFIG=json.dumps({"cluster": self.cluster, "task": {"type": task, "index": index}}),
                            LOCKSTEP_JOB_TOKEN=token, LOCKSTEP_JOIN_TIMEOUT=str(join_timeout))
@@ -73,7 +73,7 @@ class CoordinatorTest(unittest.TestCase):
         self.assertIn("expected worker 0 (127.0.0.1), worker 1 (127.0.0.1)", chief.text())
 
     def test_a_worker_of_another_job_is_refused_and_disturbs_nobody(self):
-        chief, first = self.start("chief", 0, 5), self.start("worker", 1, 5, token="another")
+        chief, first = self.start("chief", 0, 5), self.start("worker", 1, 5, token="fedcba9876543210" * 4)
         self.assertEqual(first.wait()[0], 5, first.text())
         self.expect_end(chief, self.start("worker", 0, 5), lost=0)
 

@@ -94,7 +94,7 @@ def start_workers(count, command, change=lambda index, environment: None):
         workers = []
         for index in range(count):
             environment = clean_environment()
-            environment.update(TF_CONFIG=tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="a token of the test",
+            environment.update(TF_CONFIG=tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="0123456789abcdef" * 4,
                                LOCKSTEP_JOIN_TIMEOUT="60")
             pass_fds = ()
             if index == 0:

@@ -96,7 +96,7 @@ class ParameterServerJob {
   int start_server(int server, int port = 0) {
     const auto at = static_cast<size_t>(server);
     servers_.at(at) = std::make_unique<RpcServer>(
-        RpcServerOptions{.port = port, .token = "secret"},
+        RpcServerOptions{.port = port, .token = "secret", .task = "ps " + std::to_string(server)},
         [&service = services_.at(at)](const RpcMessage& request) { return service.handle(request); });
     return servers_.at(at)->port();
   }

@@ -97,6 +97,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   RpcServer server({.host = cluster.address.empty() ? address.host : cluster.address,
                     .port = address.port,
                     .token = cluster.token,
+                    .task = c10::str("ps ", task),
                     .listening_socket = cluster.listening_socket},
                    [&service](const RpcMessage& request) { return service.handle(request); });
   log(c10::str("ps ", task, " serves at ", address.host, ":", server.port(),

@@ -121,7 +121,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
                  {"global-batch-size", "precision", "optimizer", "learning-rate", "seed"});
   take(table.flags, strategy_flags(strategies),
        {"cross-device-ops", "communication-timeout", "threads", "communication", "exchange-algorithm",
-        "gradient-compression"});
+        "encrypt", "gradient-compression"});
   for (auto& flag : common_flags()) table.flags.push_back(flag);
   // The program passes these to its own processes; a group without a name is not listed.
   for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});

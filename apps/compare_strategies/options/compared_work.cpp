@@ -24,6 +24,7 @@ std::vector<Setting> settings_of_clicks(const CtrOptions& work) {
           {"threads", int64_t{work.threads}, {}},
           {"communication", work.communication, {}},
           {"exchange-algorithm", work.exchange_algorithm, {}},
+          {"encrypt", work.encrypt, {}},
           {"gradient-compression", work.gradient_compression, {}}};
 }
 

@@ -112,6 +112,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   }
   request.options.communication.implementation = parse_communication(choice.communication);
   request.options.communication.exchange_algorithm = choice.exchange_algorithm;
+  request.options.communication.encrypt = choice.encrypt == "on";
   request.options.communication.gradient_compression = make_gradient_compression(choice.gradient_compression);
   std::string flags = "--strategy " + choice.strategy;
   if (!choice.devices.empty()) flags += " --devices " + c10::Join(",", choice.devices);

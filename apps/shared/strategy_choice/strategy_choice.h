@@ -17,6 +17,7 @@ struct StrategyChoice {
   std::vector<std::string> worker_hosts;         ///< host:port of every worker; empty: from the environment
   std::string communication = "auto";            ///< between workers
   std::string exchange_algorithm = "auto";       ///< of sums by exchanges between workers
+  std::string encrypt = "on";                    ///< exchanges between machines
   std::string gradient_compression = "none";     ///< between workers and over NCCL
   int task_index = -1;                           ///< index of this process in worker_hosts; -1: not given
   int threads = 0;  ///< threads of each replica's operators; 0: cores divided by replicas

@@ -58,6 +58,10 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "How exchanges between workers sum: auto (the fastest for each size), recursive_doubling, halving, "
        "direct or ring. ring changes the order of sums",
        defaults.exchange_algorithm, FlagRole::kOperation},
+      {"Strategy", "encrypt", "NAME",
+       "Encrypt exchanges between machines: on or off. Take off only on a network that is protected "
+       "otherwise. Gloo and NCCL do not encrypt",
+       defaults.encrypt, FlagRole::kOperation},
       {"Strategy", "gradient-compression", "NAME",
        "Send gradients between workers and over NCCL as float16 or bfloat16. none sends them unchanged",
        defaults.gradient_compression},
@@ -91,6 +95,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   if (choice.exchange_algorithm != "auto" && choice.communication != "auto" &&
       choice.communication != "exchange")
     given.refuse_together("exchange-algorithm", "expected it with --communication auto or exchange only");
+  choice.encrypt = given.name("encrypt", {"on", "off"}, choice.encrypt);
   choice.gradient_compression =
       given.name("gradient-compression", {"none", "float16", "bfloat16"}, choice.gradient_compression);
   choice.threads = static_cast<int>(given.integer("threads", kThreads, choice.threads));
@@ -109,6 +114,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"task-index", where(choice.task_index >= 0, int64_t{choice.task_index})},
           {"communication", choice.communication},
           {"exchange-algorithm", choice.exchange_algorithm},
+          {"encrypt", choice.encrypt},
           {"gradient-compression", choice.gradient_compression}};
 }
 

@@ -3,8 +3,10 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/kdf.h>
 #include <openssl/rand.h>
 
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string_view>
@@ -62,6 +64,10 @@ JobToken JobToken::from_hex(const std::string& digits) {
   return JobToken(std::move(secret));
 }
 
+JobToken job_token_of(const std::string& text) {
+  return JobToken::from_text(text.empty() ? "no token" : text);
+}
+
 std::string JobToken::hex() const {
   std::string digits;
   digits.reserve(secret_.size() * 2);
@@ -80,6 +86,23 @@ JobToken::Tag JobToken::tag(std::span<const uint8_t> message) const {
   // With valid arguments, this can fail only if memory runs out.
   if (made == nullptr || length != tag.size()) throw std::bad_alloc();
   return tag;
+}
+
+std::array<uint8_t, 32> JobToken::derive_key(std::string_view salt, std::span<const uint8_t> info) const {
+  const std::unique_ptr<EVP_PKEY_CTX, decltype(&EVP_PKEY_CTX_free)> context(
+      EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), EVP_PKEY_CTX_free);
+  std::array<uint8_t, 32> key{};
+  size_t size = key.size();
+  const auto* salt_bytes = reinterpret_cast<const unsigned char*>(salt.data());
+  const bool is_derived =
+      context != nullptr && EVP_PKEY_derive_init(context.get()) > 0 &&
+      EVP_PKEY_CTX_set_hkdf_md(context.get(), EVP_sha256()) > 0 &&
+      EVP_PKEY_CTX_set1_hkdf_salt(context.get(), salt_bytes, static_cast<int>(salt.size())) > 0 &&
+      EVP_PKEY_CTX_set1_hkdf_key(context.get(), secret_.data(), static_cast<int>(secret_.size())) > 0 &&
+      EVP_PKEY_CTX_add1_hkdf_info(context.get(), info.data(), static_cast<int>(info.size())) > 0 &&
+      EVP_PKEY_derive(context.get(), key.data(), &size) > 0;
+  if (!is_derived) throw std::bad_alloc();  // as in tag()
+  return key;
 }
 
 bool JobToken::verify(std::span<const uint8_t> message, std::span<const uint8_t> tag) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -35,6 +36,9 @@ class JobToken {
   std::string hex() const;
 
   Tag tag(std::span<const uint8_t> message) const;
+  /// Returns a key that only processes with the secret can derive: HKDF-SHA256 (RFC 5869). Keys with another
+  /// salt or info say nothing about it.
+  std::array<uint8_t, 32> derive_key(std::string_view salt, std::span<const uint8_t> info) const;
   /// Returns true if `tag` is the tag of `message`. Runs in constant time, wherever a wrong tag differs.
   bool verify(std::span<const uint8_t> message, std::span<const uint8_t> tag) const;
 
@@ -43,5 +47,8 @@ class JobToken {
 
   std::vector<uint8_t> secret_;
 };
+
+/// Makes the job's token from its text. For an empty text, returns a token that everybody knows.
+JobToken job_token_of(const std::string& text);
 
 }  // namespace lockstep

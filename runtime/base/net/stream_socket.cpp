@@ -17,6 +17,7 @@
 
 #include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
+#include "lockstep/runtime/base/net/byte_parts.h"
 
 namespace lockstep {
 namespace {
@@ -27,16 +28,6 @@ namespace {
 
 void set_option(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
-}
-
-/// Removes `count` bytes from the front of the parts, along with empty parts there.
-template <typename Byte>
-void drop_front(std::span<std::span<Byte>>& parts, size_t count) {
-  while (!parts.empty() && count >= parts.front().size()) {
-    count -= parts.front().size();
-    parts = parts.subspan(1);
-  }
-  if (!parts.empty()) parts.front() = parts.front().subspan(count);
 }
 
 /// Vectors for one system call, which would refuse more.

@@ -41,6 +41,10 @@ class StreamSocket {
   /// within the parts.
   bool receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline);
 
+  /// Blocks until one of poll()'s `events` has come. Returns those that are ready, or others for an error,
+  /// which the next call then reports; 0 at the deadline.
+  short wait_for(short events, Clock::time_point deadline) const;
+
   int descriptor() const { return descriptor_; }
   /// Returns the descriptor, and gives up its ownership.
   int release() { return std::exchange(descriptor_, -1); }
@@ -51,10 +55,6 @@ class StreamSocket {
   void shut() noexcept;
 
  private:
-  // Returns the events that are ready, or others for an error, which the next call then reports; 0 at the
-  // deadline.
-  short wait_for(short events, Clock::time_point deadline) const;
-
   int descriptor_ = -1;
 };
 

@@ -14,16 +14,34 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(ClusterOptions, AreReadFromTheEnvironment) {
-  const auto options = cluster_options(environment_of({{"LOCKSTEP_ADDRESS", "10.0.0.7"},
-                                                       {"LOCKSTEP_JOB_TOKEN", "a token"},
-                                                       {"LOCKSTEP_LISTEN_FD", "5"},
-                                                       {"LOCKSTEP_JOIN_TIMEOUT", "20"},
-                                                       {"LOCKSTEP_SHARED_MEMORY", "0"}}));
+  const auto options =
+      cluster_options(environment_of({{"LOCKSTEP_ADDRESS", "10.0.0.7"},
+                                      {"LOCKSTEP_JOB_TOKEN", "00112233445566778899aabbccddeeff"},
+                                      {"LOCKSTEP_LISTEN_FD", "5"},
+                                      {"LOCKSTEP_JOIN_TIMEOUT", "20"},
+                                      {"LOCKSTEP_SHARED_MEMORY", "0"}}));
   EXPECT_EQ(options.address, "10.0.0.7");
-  EXPECT_EQ(options.token, "a token");
+  EXPECT_EQ(options.token, "00112233445566778899aabbccddeeff");
   EXPECT_EQ(options.listening_socket, 5);
   EXPECT_EQ(options.join_timeout, std::chrono::seconds(20));
   EXPECT_FALSE(options.uses_shared_memory);
+}
+
+TEST(ClusterOptions, RefuseATokenThatCouldBeGuessedWithoutSayingIt) {
+  const std::string hex = "8f4e1c7a90d2b3655e1fa07c3b9d6428";  // 128 bits
+  for (const std::string& strong :
+       {hex, hex + hex, std::string("q7Xk2mZr9TbWc4LpN8vHsY"), std::string("kJ3+fR8/zQ1wUe5TnB0aYg==")})
+    EXPECT_NO_THROW(check_job_token(strong)) << strong;
+  for (const std::string& weak :
+       {std::string("secret"), hex.substr(1), std::string(100, 'a'),
+        std::string("123456789012345678901234567890"), std::string("correct horse battery")}) {
+    const auto message = message_of<InvalidArgument>([&] {
+      cluster_options(environment_of({{"LOCKSTEP_JOB_TOKEN", weak}}));
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr("LOCKSTEP_JOB_TOKEN: expected a secret of 128 bits or more"),
+                               HasSubstr(std::to_string(weak.size()) + " characters"),
+                               ::testing::Not(HasSubstr(weak))));
+  }
 }
 
 TEST(ClusterOptions, HaveDefaultsWithoutVariables) {

@@ -190,13 +190,14 @@ TEST_P(Exchanges, HaveTheSameBitsWhateverTheTiming) {
 std::string name_of(const testing::TestParamInfo<std::tuple<TestTransport, int>>& tested) {
   const auto [transport, size] = tested.param;
   const std::string name = transport == TestTransport::kSockets        ? "Sockets"
+                           : transport == TestTransport::kEncrypted    ? "Encrypted"
                            : transport == TestTransport::kSharedMemory ? "SharedMemory"
                                                                        : "Mixed";
   return name + "_" + std::to_string(size);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Exchanges,
-                         testing::Combine(testing::Values(TestTransport::kSockets,
+                         testing::Combine(testing::Values(TestTransport::kSockets, TestTransport::kEncrypted,
                                                           TestTransport::kSharedMemory,
                                                           TestTransport::kMixed),
                                           testing::Values(1, 2, 3, 4, 5, 8)),

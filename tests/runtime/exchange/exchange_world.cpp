@@ -4,14 +4,36 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "lockstep/runtime/base/net/descriptor.h"
+#include "lockstep/runtime/base/net/tls_session.h"
+#include "lockstep/runtime/exchange/secure_link.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
 #include "lockstep/runtime/exchange/socket_link.h"
 
 namespace lockstep {
+namespace {
+
+/// Shakes hands in this thread: ranks connect in any order, and would wait for each other.
+std::array<std::unique_ptr<ExchangeLink>, 2> encrypted_links(int low, int high) {
+  const auto token = JobToken::random();
+  auto server = std::make_unique<TlsSession>(low, token, [](const ChannelIdentity&) { return true; });
+  auto client = std::make_unique<TlsSession>(high, token, ChannelIdentity{.purpose = "exchange"});
+  bool is_served = false;
+  bool is_met = false;
+  while (!is_served || !is_met) {
+    is_met = is_met || client->shake_hands();
+    is_served = is_served || server->shake_hands();
+  }
+  return {std::make_unique<SecureLink>(Descriptor(low), std::move(server)),
+          std::make_unique<SecureLink>(Descriptor(high), std::move(client))};
+}
+
+}  // namespace
 
 ExchangeWorld::ExchangeWorld(int size, Options options)
     : options_(options),
@@ -21,6 +43,12 @@ ExchangeWorld::ExchangeWorld(int size, Options options)
       int ends[2];
       if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         throw std::system_error(errno, std::generic_category(), "socketpair");
+      if (options_.transport == TestTransport::kEncrypted) {
+        auto [low, high] = encrypted_links(ends[0], ends[1]);
+        encrypted_[{static_cast<int>(a), static_cast<int>(b)}] = std::move(low);
+        encrypted_[{static_cast<int>(b), static_cast<int>(a)}] = std::move(high);
+        continue;
+      }
       sockets_[a][b] = ends[0];
       sockets_[b][a] = ends[1];
     }
@@ -39,6 +67,7 @@ int ExchangeWorld::take_socket(int rank, int peer) {
 
 std::unique_ptr<ExchangeLink> ExchangeWorld::connect(int rank, int peer,
                                                      ExchangeEngine::Clock::time_point deadline) {
+  if (options_.transport == TestTransport::kEncrypted) return std::move(encrypted_.at({rank, peer}));
   const int socket = take_socket(rank, peer);
   const bool is_shared = options_.transport == TestTransport::kSharedMemory ||
                          (options_.transport == TestTransport::kMixed && rank / 2 == peer / 2);

@@ -2,15 +2,17 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/exchange/exchange_engine.h"
 
 namespace lockstep {
 
-enum class TestTransport { kSockets, kSharedMemory, kMixed };
+enum class TestTransport { kSockets, kEncrypted, kSharedMemory, kMixed };
 
 /// The ranks of an exchange, as threads of this process. Ranks 0 and 1, 2 and 3, ... share a machine if the
 /// transport is mixed.
@@ -39,6 +41,7 @@ class ExchangeWorld {
 
   const Options options_;
   std::vector<std::vector<int>> sockets_;  // of each rank to each peer; -1 once they are in use
+  std::map<std::pair<int, int>, std::unique_ptr<ExchangeLink>> encrypted_;  // of a rank to a peer
   std::vector<std::unique_ptr<ExchangeEngine>> engines_;
 };
 

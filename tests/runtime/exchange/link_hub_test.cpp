@@ -80,6 +80,10 @@ std::optional<std::errc> error_of(const Function& function) {
   return std::nullopt;
 }
 
+[[noreturn]] void throw_reset() {
+  throw std::system_error(std::make_error_code(std::errc::connection_reset));
+}
+
 TEST(LinkHub, ConnectsRanksOfOneMachineThroughSharedMemory) {
   const auto ranks = hubs({options(0), options(1)});
   const auto [low, high] = connected(*ranks[0], *ranks[1]);
@@ -91,14 +95,17 @@ TEST(LinkHub, ConnectsRanksOfOneMachineThroughSharedMemory) {
 
 TEST(LinkHub, ConnectsOthersOverTcp) {
   for (const int without : {0, 1}) {
-    std::vector<LinkHub::Options> both{options(0), options(1)};
-    both[static_cast<size_t>(without)].uses_shared_memory = false;
-    const auto ranks = hubs(both);
-    const auto [low, high] = connected(*ranks[0], *ranks[1]);
-    EXPECT_STREQ(low->transport(), "tcp");
-    EXPECT_STREQ(high->transport(), "tcp");
-    EXPECT_EQ(carried(*low, *high), 42);
-    EXPECT_EQ(carried(*high, *low), 42);
+    for (const bool encrypts : {true, false}) {
+      std::vector<LinkHub::Options> both{options(0), options(1)};
+      both[static_cast<size_t>(without)].uses_shared_memory = false;
+      for (auto& of_rank : both) of_rank.encrypts = encrypts;
+      const auto ranks = hubs(both);
+      const auto [low, high] = connected(*ranks[0], *ranks[1]);
+      EXPECT_STREQ(low->transport(), encrypts ? "tls" : "tcp");
+      EXPECT_STREQ(high->transport(), encrypts ? "tls" : "tcp");
+      EXPECT_EQ(carried(*low, *high), 42);
+      EXPECT_EQ(carried(*high, *low), 42);
+    }
   }
 }
 
@@ -132,19 +139,25 @@ TEST(LinkHub, DoesWithoutSharedMemoryIfThereIsNone) {
 }
 
 TEST(LinkHub, ARankWithAnotherTokenIsRefused) {
-  std::vector<LinkHub::Options> both{options(0), options(1)};
-  both[1].token = JobToken::from_text("another");
-  const auto ranks = hubs(both);
-  EXPECT_EQ(error_of([&] { ranks[1]->connect(0, 0, much_later()); }), std::errc::permission_denied);
-  EXPECT_EQ(error_of([&] { ranks[0]->connect(1, 0, soon()); }), std::errc::timed_out);
-  EXPECT_EQ(ranks[0]->num_rejected(), 1u);
+  for (const bool uses_shared_memory : {true, false}) {
+    std::vector<LinkHub::Options> both{options(0), options(1)};
+    for (auto& of_rank : both) of_rank.uses_shared_memory = uses_shared_memory;
+    both[1].token = JobToken::from_text("another");
+    const auto ranks = hubs(both);
+    EXPECT_EQ(error_of([&] { ranks[1]->connect(0, 0, much_later()); }), std::errc::permission_denied);
+    EXPECT_EQ(error_of([&] { ranks[0]->connect(1, 0, soon()); }), std::errc::timed_out);
+    EXPECT_EQ(ranks[0]->num_rejected(), 1u);
+  }
 }
 
 TEST(LinkHub, ARankOfAnotherStartIsRefused) {
-  std::vector<LinkHub::Options> both{options(0), options(1)};
-  both[1].generation = 2;
-  const auto ranks = hubs(both);
-  EXPECT_EQ(error_of([&] { ranks[1]->connect(0, 0, much_later()); }), std::errc::permission_denied);
+  for (const bool uses_shared_memory : {true, false}) {
+    std::vector<LinkHub::Options> both{options(0), options(1)};
+    for (auto& of_rank : both) of_rank.uses_shared_memory = uses_shared_memory;
+    both[1].generation = 2;
+    const auto ranks = hubs(both);
+    EXPECT_EQ(error_of([&] { ranks[1]->connect(0, 0, much_later()); }), std::errc::permission_denied);
+  }
 }
 
 TEST(LinkHub, ARankThatDoesNotCallIsWaitedForUntilTheDeadline) {
@@ -184,20 +197,49 @@ TEST(LinkHub, AnInterruptEndsACallToARankThatDoesNotAnswer) {
 
 // Neither someone who says nothing nor someone who says other things keeps ranks from connecting.
 TEST(LinkHub, DropsForeignConnections) {
-  const auto ranks = hubs({options(0), options(1)});
-  const int port = ranks[0]->address().port;
-  auto silent = StreamSocket::connect("127.0.0.1", port, much_later());
-  auto other = StreamSocket::connect("127.0.0.1", port, much_later());
-  const std::vector<uint8_t> garbage(1000, 'x');
-  other.send({garbage}, much_later());
-  std::vector<uint8_t> greeting(kLinkGreetingBytes);
-  EXPECT_TRUE(other.receive({greeting}, much_later()));
-  std::vector<uint8_t> more(1);
-  EXPECT_TRUE(error_of([&] { other.receive({more}, much_later()); }).value_or(std::errc::connection_reset) ==
+  for (const bool encrypts : {true, false}) {
+    std::vector<LinkHub::Options> both{options(0), options(1)};
+    for (auto& of_rank : both) of_rank.encrypts = encrypts;
+    const auto ranks = hubs(both);
+    const int port = ranks[0]->address().port;
+    auto silent = StreamSocket::connect("127.0.0.1", port, much_later());
+    auto other = StreamSocket::connect("127.0.0.1", port, much_later());
+    const std::vector<uint8_t> garbage(1000, 'x');
+    other.send({garbage}, much_later());
+    // A greeting or an alert may come first.
+    std::vector<uint8_t> all(1000);
+    EXPECT_EQ(error_of([&] {
+                if (!other.receive({all}, much_later())) throw_reset();
+              }),
               std::errc::connection_reset);
+    const auto [low, high] = connected(*ranks[0], *ranks[1]);
+    EXPECT_EQ(carried(*low, *high), 42);
+    EXPECT_EQ(ranks[0]->num_rejected(), 1u);
+  }
+}
+
+TEST(LinkHub, LetsRanksInWhileStrangersFillTheirPlaces) {
+  std::vector<LinkHub::Options> both{options(0), options(1)};
+  for (auto& of_rank : both) of_rank.uses_shared_memory = false;
+  const auto ranks = hubs(both);
+  std::vector<StreamSocket> strangers;
+  for (int i = 0; i < 300; ++i)
+    strangers.push_back(StreamSocket::connect("127.0.0.1", ranks[0]->address().port, much_later()));
   const auto [low, high] = connected(*ranks[0], *ranks[1]);
   EXPECT_EQ(carried(*low, *high), 42);
-  EXPECT_EQ(ranks[0]->num_rejected(), 1u);
+  EXPECT_GE(ranks[0]->num_rejected(), 200u);
+}
+
+// One encrypts, and the other one does not.
+TEST(LinkHub, RanksMustAgreeOnEncryption) {
+  for (const int without : {0, 1}) {
+    std::vector<LinkHub::Options> both{options(0), options(1)};
+    for (auto& of_rank : both) of_rank.uses_shared_memory = false;
+    both[static_cast<size_t>(without)].encrypts = false;
+    const auto ranks = hubs(both);
+    EXPECT_NE(error_of([&] { ranks[1]->connect(0, 0, soon()); }), std::nullopt);
+    EXPECT_EQ(error_of([&] { ranks[0]->connect(1, 0, soon()); }), std::errc::timed_out);
+  }
 }
 
 TEST(LinkHub, CarriesTheExchangesOfManyRanks) {

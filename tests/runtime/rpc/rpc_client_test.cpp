@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/rpc/rpc_handshake.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/rpc/rpc_server.h"
 #include "lockstep/tests/support/socket_pair.h"
 
@@ -117,8 +117,11 @@ TEST(RpcClient, TakesNoReplyThatIsNone) {
   const TcpListener listener("127.0.0.1", 0);
   ASSERT_EQ(listen(listener.descriptor(), 1), 0);
   std::thread speaking([&] {
-    StreamSocket socket(accept(listener.descriptor(), nullptr, nullptr));
-    admit_client(socket, job_token_of(""), 1000, soon());
+    SecureSocket socket(StreamSocket(accept(listener.descriptor(), nullptr, nullptr)));
+    socket.admit(
+        job_token_of(""), [](const ChannelIdentity&) { return true; }, soon());
+    const std::vector<uint8_t> limit{0xff, 0xff, 0, 0, 0, 0, 0, 0};
+    socket.send({limit}, soon());
     const std::vector<uint8_t> garbage(100, 0x55);
     socket.send({garbage}, soon());
     std::vector<uint8_t> end(1000);

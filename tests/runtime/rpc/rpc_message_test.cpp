@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
@@ -21,8 +22,27 @@ using ::testing::ThrowsMessage;
 
 const ReceiveLimits kAnySize{.max_bytes = uint64_t{1} << 40, .begin = StreamSocket::kNoDeadline};
 
+struct SecurePair {
+  SecureSocket client;
+  SecureSocket server;
+};
+
+SecurePair secure_sockets() {
+  auto [client_socket, server_socket] = connected_sockets();
+  SecurePair pair{.client = SecureSocket(std::move(client_socket)),
+                  .server = SecureSocket(std::move(server_socket))};
+  const auto token = JobToken::random();
+  auto admitted = std::async(std::launch::async, [&] {
+    pair.server.admit(
+        token, [](const ChannelIdentity&) { return true; }, soon());
+  });
+  pair.client.meet(token, {.purpose = kRpcPurpose}, soon());
+  admitted.get();
+  return pair;
+}
+
 IncomingMessage sent_and_received(RpcKind kind, RpcMessage message) {
-  auto [client, server] = connected_sockets();
+  auto [client, server] = secure_sockets();
   const OutgoingMessage outgoing(kind, std::move(message));
   auto sent = std::async(std::launch::async,
                          [&, &client = client] { outgoing.send(client, std::chrono::minutes(1)); });
@@ -82,13 +102,13 @@ TEST(RpcMessage, RefusesToSendWhatItCannotCarry) {
 
 // Messages that holders of the token could send by mistake, or from a program of another version.
 
-void send_raw(StreamSocket& socket, const RpcFrame& frame, const std::vector<uint8_t>& rest) {
+void send_raw(SecureSocket& socket, const RpcFrame& frame, const std::vector<uint8_t>& rest) {
   const auto bytes = encode_frame(frame);
   socket.send({bytes, rest}, soon());
 }
 
 TEST(RpcMessage, TakesNoMemoryForAMessageThatIsTooLarge) {
-  auto [client, server] = connected_sockets();
+  auto [client, server] = secure_sockets();
   // The frame announces a tebibyte.
   send_raw(client, {.head_bytes = 10, .tensor_bytes = uint64_t{1} << 40}, {});
   IncomingMessage incoming;
@@ -101,7 +121,7 @@ TEST(RpcMessage, TakesNoMemoryForAMessageThatIsTooLarge) {
 }
 
 TEST(RpcMessage, RefusesShapesOfAnotherSizeThanTheMessage) {
-  auto [client, server] = connected_sockets();
+  auto [client, server] = secure_sockets();
   const auto head = encode_head({.tensors = {{RpcDtype::kFloat32, {1 << 30}}}});
   send_raw(client, {.head_bytes = static_cast<uint32_t>(head.size()), .tensor_bytes = 4}, head);
   IncomingMessage incoming;
@@ -115,21 +135,21 @@ TEST(RpcMessage, TellsACutOffMessageFromAnEnd) {
   auto with_half = head;
   with_half.resize(head.size() + 8);
   for (const auto& sent : {std::vector<uint8_t>{}, head, with_half}) {
-    auto [client, server] = connected_sockets();
+    auto [client, server] = secure_sockets();
     send_raw(client, frame, sent);
     client.shut();
     IncomingMessage incoming;
     EXPECT_EQ(code_of([&, &server = server] { receive_message(server, kAnySize, incoming); }),
               std::errc::connection_reset);
   }
-  auto [client, server] = connected_sockets();
+  auto [client, server] = secure_sockets();
   client.shut();
   IncomingMessage incoming;
   EXPECT_FALSE(receive_message(server, kAnySize, incoming));
 }
 
 TEST(RpcMessage, WaitsForTheRestNoLongerThanTheTimeout) {
-  auto [client, server] = connected_sockets();
+  auto [client, server] = secure_sockets();
   send_raw(client, {.head_bytes = 10}, {});
   IncomingMessage incoming;
   const ReceiveLimits limits{.max_bytes = 1000, .timeout = milliseconds(50)};

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <stdexcept>
@@ -19,8 +21,8 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/rpc/rpc_client.h"
-#include "lockstep/runtime/rpc/rpc_handshake.h"
 #include "lockstep/tests/support/socket_pair.h"
 
 namespace lockstep {
@@ -168,8 +170,10 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
   // One client knows the token and then announces a tebibyte; another sends a frame that is no request.
   for (const auto& frame :
        {RpcFrame{.tensor_bytes = uint64_t{1} << 40}, RpcFrame{.kind = RpcKind::kReply, .head_bytes = 4}}) {
-    auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
-    meet_server(socket, job_token_of("secret"), soon());
+    SecureSocket socket(StreamSocket::connect("127.0.0.1", server.port(), soon()));
+    socket.meet(job_token_of("secret"), {.purpose = kRpcPurpose}, soon());
+    std::vector<uint8_t> limit(8);
+    EXPECT_TRUE(socket.receive({limit}, soon()));
     const auto bytes = encode_frame(frame);
     const std::vector<uint8_t> no_tensors(4);
     socket.send({bytes, no_tensors}, soon());
@@ -183,8 +187,6 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
 TEST(RpcServer, DropsThoseThatDoNotIntroduceThemselves) {
   RpcServer server({.handshake_timeout = milliseconds(50)}, doubled);
   auto silent = StreamSocket::connect("127.0.0.1", server.port(), soon());
-  std::vector<uint8_t> greeting(38);
-  EXPECT_TRUE(silent.receive({greeting}, soon()));
   std::vector<uint8_t> one(1);
   EXPECT_FALSE(silent.receive({one}, soon()));
   EXPECT_TRUE(comes_true([&] { return server.counts().foreign_messages == 1; }));
@@ -201,6 +203,53 @@ TEST(RpcServer, HoldsNoMoreConnectionsThanItMay) {
   two.reset();
   RpcClient three(options_for(server));  // gets in once the server sees that the other one ended
   EXPECT_EQ(three.call({.fields = {1}}).fields.size(), 1U);
+}
+
+// An attacker who has taken the port of ps 1 hands connections on to ps 0.
+TEST(RpcServer, RefusesClientsThatWantToReachAnotherTask) {
+  RpcServer server({.token = "secret", .task = "ps 0"}, doubled);
+  auto options = options_for(server, "secret");
+  options.task = "worker 1";
+  options.server_task = "ps 1";
+  EXPECT_THAT([&] { RpcClient{options}; },
+              ThrowsMessage<ClusterError>(HasSubstr("expected ps 1 of this start of the job")));
+  options.server_task = "ps 0";
+  EXPECT_EQ(RpcClient(options).call({.fields = {1}}).fields.size(), 1U);
+}
+
+TEST(RpcServer, CountsClientsOnlyOnceTheyHaveProvedTheToken) {
+  RpcServer server({.token = "secret"}, doubled);
+  const auto stranger = StreamSocket::connect("127.0.0.1", server.port(), soon());
+  {
+    RpcClient client(options_for(server, "secret"));
+    client.call({});
+    EXPECT_EQ(server.num_connections(), 1);
+  }
+  EXPECT_TRUE(comes_true([&] { return server.num_connections() == 0; }));
+}
+
+TEST(RpcServer, ServesItsClientsWhileStrangersFillTheirPlaces) {
+  constexpr int kStrangers = 8;
+  RpcServer server({.token = "secret", .max_strangers = kStrangers}, doubled);
+  RpcClient early(options_for(server, "secret"));
+  std::vector<StreamSocket> strangers;
+  for (int i = 0; i < 10 * kStrangers; ++i)
+    strangers.push_back(StreamSocket::connect("127.0.0.1", server.port(), soon()));
+  RpcClient late(options_for(server, "secret"));
+  EXPECT_EQ(early.call({.fields = {1}}).fields.size(), 1U);
+  EXPECT_EQ(late.call({.fields = {1}}).fields.size(), 1U);
+  EXPECT_GE(server.counts().excess_connections, 9U * kStrangers);
+}
+
+TEST(RpcServer, ForgetsConnectionsThatHaveEndedWithoutANewOne) {
+  RpcServer server({}, doubled);
+  const auto num_descriptors = [] {
+    const std::filesystem::directory_iterator entries("/proc/self/fd");
+    return std::distance(begin(entries), end(entries));
+  };
+  const auto before = num_descriptors();
+  { RpcClient client(options_for(server)); }
+  EXPECT_TRUE(comes_true([&] { return num_descriptors() == before; }));
 }
 
 TEST(RpcServer, TellsItsClientsWhatIsTooMuch) {

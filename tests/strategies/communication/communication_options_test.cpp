@@ -24,6 +24,8 @@ TEST(CommunicationOptions, TakesOfAnOverrideOnlyWhatIsNotItsDefault) {
   EXPECT_EQ(merged, (CommunicationOptions{7, seconds(5), CommunicationImplementation::kRing}));
   EXPECT_EQ(CommunicationOptions().merge(own), own);
   EXPECT_EQ(own.merge({.exchange_algorithm = "ring"}).exchange_algorithm, "ring");
+  EXPECT_TRUE(own.merge({}).encrypt);
+  EXPECT_FALSE(own.merge({.encrypt = false}).encrypt);
 }
 
 /// Returns the packs of gradients of these sizes, the first of which arrives first.

@@ -294,6 +294,14 @@ TEST(MultiWorkerMirroredStrategy, TakesTheAlgorithmAndTheBucketsThatTheUserAsksF
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "none");
 }
 
+TEST(MultiWorkerMirroredStrategy, RefusesWorkersOfWhichOneDoesNotEncrypt) {
+  const auto errors = run_strategies(
+      {1, 1}, [](MultiWorkerMirroredStrategy&) {},
+      [](int worker, WorkerSetUp& set_up) { set_up.options.communication.encrypt = worker == 0; });
+  for (const auto& error : errors)
+    EXPECT_THAT(text_of(error), AllOf(HasSubstr("encryption on"), HasSubstr("encryption off")));
+}
+
 TEST(MultiWorkerMirroredStrategy, RefusesDifferentExchangeAlgorithms) {
   const auto errors = run_strategies(
       {1, 1}, [](MultiWorkerMirroredStrategy&) {},

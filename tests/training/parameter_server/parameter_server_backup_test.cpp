@@ -340,6 +340,7 @@ TEST(ServeParameters, LeavesOnceNobodyIsConnected) {
                                                    .host = "127.0.0.1",
                                                    .port = port,
                                                    .token = "secret",
+                                                   .server_task = "ps 0",
                                                    .connect_timeout = std::chrono::seconds(30)});
   is_leaving = true;
   EXPECT_EQ(serving.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);

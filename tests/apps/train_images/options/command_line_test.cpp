@@ -94,6 +94,8 @@ TEST(CommandLine, ReadsEveryFlagOfWorkers) {
   EXPECT_TRUE(options_of({}).worker_hosts.empty());
   EXPECT_EQ(options_of({}).communication, "auto");
   EXPECT_EQ(options_of({}).exchange_algorithm, "auto");
+  EXPECT_EQ(options_of({}).encrypt, "on");
+  EXPECT_EQ(options_of({"--encrypt", "off"}).encrypt, "off");
   EXPECT_EQ(options_of({}).gradient_compression, "none");
 }
 
@@ -457,6 +459,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--task-index",
                                  "--communication",
                                  "--exchange-algorithm",
+                                 "--encrypt",
                                  "--gradient-compression",
                                  "--list-devices",
                                  "--data",

@@ -68,6 +68,7 @@ Words good_values(const Flag& flag) {
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
       {"communication", {"auto", "ring", "exchange", "nccl"}},
       {"exchange-algorithm", {"auto", "recursive_doubling", "halving", "direct", "ring"}},
+      {"encrypt", {"on", "off"}},
       {"gradient-compression", {"none", "float16", "bfloat16"}},
       {"init-weights", {"a.safetensors", "b/c.pt"}},
       {"run-dir", {"runs/a"}},
