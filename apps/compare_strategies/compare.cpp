@@ -9,6 +9,7 @@
 #include "lockstep/apps/compare_strategies/report/result_folder.h"
 #include "lockstep/apps/compare_strategies/trials/trial.h"
 #include "lockstep/measurement/machine.h"
+#include "lockstep/runtime/base/internal/utf8_text.h"
 
 namespace lockstep::apps {
 namespace {
@@ -55,7 +56,8 @@ ComparisonReport compare(const CompareRequest& request, std::ostream& progress) 
         comparison.add(index, std::move(result));
       } catch (const TrialFailure& failure) {
         if (!options.quiet)
-          progress << fmt::format("{}  exit code {}: {}", label, failure.exit_code, failure.message)
+          progress << printable_lines(
+                          fmt::format("{}  exit code {}: {}", label, failure.exit_code, failure.message))
                    << std::endl;
         comparison.add_failure(index, failure);
       }

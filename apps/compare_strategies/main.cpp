@@ -92,8 +92,7 @@ int compare_and_report(const CompareOptions& options, const std::vector<std::str
     const auto report = compare(request, std::cerr);
     write_file(folder + "/comparison.json", comparison_json(report));
     write_file(folder + "/report.html", comparison_page(report));
-    std::cout << work_text(report) << "\n\n"
-              << comparison_text(report) << "\nSee " << folder << "/report.html" << std::endl;
+    print(work_text(report) + "\n\n" + comparison_text(report) + "\nSee " + folder + "/report.html\n");
     return exit_code_of(report);
   } catch (const TrialCancelled&) {
     if (!is_users_folder) std::filesystem::remove(folder, ignored);  // it is empty

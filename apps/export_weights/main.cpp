@@ -1,7 +1,6 @@
 #include <torch/version.h>
 
 #include <filesystem>
-#include <iostream>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,8 @@ void export_weights(const ExportCommandLine& line) {
   save_weights(line.out, weights);
   size_t num_bytes = 0;
   for (const auto& [name, tensor] : weights) num_bytes += tensor.nbytes();
-  std::cout << line.out << ": " << weights.size() << " tensors, " << num_bytes << " bytes" << std::endl;
+  print(line.out + ": " + std::to_string(weights.size()) + " tensors, " + std::to_string(num_bytes) +
+        " bytes\n");
 }
 
 int run_action(const std::string& /*program*/, const std::vector<std::string>& arguments) {

@@ -9,6 +9,7 @@
 #include "lockstep/apps/inspect_run/summary_text.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/exit_code.h"
+#include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/program.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 
@@ -19,16 +20,23 @@ ExitCode run_inspection(const std::string& program, const std::vector<std::strin
   const auto [action, options] = parse_inspect_arguments(arguments);
   switch (action) {
     case InspectCommandLine::Action::kHelp:
-      std::cout << inspect_help_text(program);
+      print(inspect_help_text(program));
       return ExitCode::kOk;
     case InspectCommandLine::Action::kVersion:
-      std::cout << "inspect_run " LOCKSTEP_VERSION "\n";
+      print("inspect_run " LOCKSTEP_VERSION "\n");
       return ExitCode::kOk;
     case InspectCommandLine::Action::kInspect:
       break;
   }
-  const RunSummary summary = summarise_run(options.folder);
-  std::cout << (options.is_json ? summary_json(summary) : summary_text(summary, options.num_epochs));
+  // JSON has every epoch, so they are read once more while it is written.
+  const size_t num_kept = options.is_json ? 0 : static_cast<size_t>(options.num_epochs);
+  const RunSummary summary = summarise_run(options.folder, num_kept);
+  if (options.is_json) {
+    write_summary_json(std::cout, summary,
+                       [&](const auto& act) { for_each_epoch(options.folder, summary.epochs.count(), act); });
+  } else {
+    print(summary_text(summary));
+  }
   return summary.damages.empty() ? ExitCode::kOk : ExitCode::kData;
 }
 

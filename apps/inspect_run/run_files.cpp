@@ -1,12 +1,8 @@
 #include "lockstep/apps/inspect_run/run_files.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 namespace lockstep::apps {
@@ -18,27 +14,6 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLongestConfiguration = uint64_t{1} << 20;
 constexpr int kDeepest = 8;
 constexpr size_t kLongestLine = size_t{1} << 20;
-
-/// Opens a regular file. If that fails, records the reason in `summary`.
-std::optional<std::ifstream> open_file(const std::string& path, RunSummary& summary) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  std::error_code error;
-  const auto type = std::filesystem::status(path, error).type();
-  if (type == std::filesystem::file_type::not_found) {
-    summary.missing.push_back(name);
-    return std::nullopt;
-  }
-  if (type != std::filesystem::file_type::regular) {
-    summary.damages.push_back(name + ": expected a regular file");
-    return std::nullopt;
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    summary.damages.push_back(name + ": cannot open: " + std::generic_category().message(errno));
-    return std::nullopt;
-  }
-  return file;
-}
 
 /// Returns the parser's message without its prefix.
 std::string parse_message(const Json::exception& error) {
@@ -102,61 +77,52 @@ std::optional<MetricValue> metric_value(const Json& value) {
   return std::nullopt;
 }
 
-/// Adds a line of metrics.jsonl according to its kind. Returns the problem found, or an empty string.
-std::string add_line(const std::string& line, RunSummary& summary) {
-  Json object;
-  if (std::string wrong = parse_bounded(line, object); !wrong.empty()) return wrong;
-  if (!object.is_object()) return "expected an object, but got " + std::string(object.type_name());
+/// A line of metrics.jsonl.
+struct MetricsLine {
+  std::string kind;
   MetricRow row;
+};
+
+/// Returns the problem found, or an empty string.
+std::string parse_line(const LineReader& lines, MetricsLine& parsed) {
+  if (lines.is_cut()) return "expected a line of at most 1 MiB";
+  Json object;
+  if (std::string wrong = parse_bounded(lines.line(), object); !wrong.empty()) return wrong;
+  if (!object.is_object()) return "expected an object, but got " + std::string(object.type_name());
+  parsed.row.clear();
   for (const auto& [name, value] : object.items()) {
     const auto metric = metric_value(value);
     if (!metric) return name + ": expected a number or a text, but got " + value.type_name();
-    if (name != "kind") row.emplace_back(name, *metric);
+    if (name != "kind") parsed.row.emplace_back(name, *metric);
   }
-  const std::string kind = text_of(object, "kind");
-  if (kind == "start") {
-    summary.start = std::move(row);
-  } else if (kind == "step") {
-    ++summary.num_steps_logged;
-  } else if (kind == "epoch") {
-    summary.epochs.push_back(std::move(row));
-  } else if (kind == "end") {
-    summary.end = std::move(row);
-  }
-  return "";  // other kinds are ignored
+  parsed.kind = text_of(object, "kind");
+  return "";
 }
 
-/// Reads a line. Returns false at the end of the file. `is_whole` tells whether a line end followed. The rest
-/// of a line that is too long is read, but not kept.
-bool read_line(std::ifstream& file, std::string& line, bool& is_whole) {
-  line.clear();
-  is_whole = false;
-  bool is_any = false;
-  for (char c = 0; file.get(c);) {
-    is_any = true;
-    if (c == '\n') {
-      is_whole = true;
-      break;
-    }
-    if (line.size() <= kLongestLine) line += c;
+/// Adds a line according to its kind. Other kinds are ignored.
+void add_line(MetricsLine line, RunSummary& summary) {
+  if (line.kind == "start") {
+    summary.start = std::move(line.row);
+  } else if (line.kind == "step") {
+    ++summary.num_steps_logged;
+  } else if (line.kind == "epoch") {
+    summary.epochs.add(std::move(line.row));
+  } else if (line.kind == "end") {
+    summary.end = std::move(line.row);
   }
-  return is_any;
 }
 
 }  // namespace
 
-void read_run_configuration(const std::string& path, RunSummary& summary) {
-  auto file = open_file(path, summary);
-  if (!file) return;
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path, error);
-  if (!error && size > kLongestConfiguration) {
+void read_run_configuration(const RegularFile& file, RunSummary& summary) {
+  const uint64_t size = file.size();
+  if (size > kLongestConfiguration) {
     summary.damages.push_back("config.json: expected at most " + std::to_string(kLongestConfiguration) +
                               " bytes, but got " + std::to_string(size));
     return;
   }
   Json root;
-  if (const std::string wrong = parse_bounded(*file, root); !wrong.empty()) {
+  if (const std::string wrong = parse_bounded(file.read_start(kLongestConfiguration), root); !wrong.empty()) {
     summary.damages.push_back("config.json: " + wrong);
     return;
   }
@@ -175,23 +141,33 @@ void read_run_configuration(const std::string& path, RunSummary& summary) {
   }
 }
 
-void read_run_metrics(const std::string& path, RunSummary& summary) {
-  auto file = open_file(path, summary);
-  if (!file) return;
+void read_run_metrics(const RegularFile& file, RunSummary& summary) {
   constexpr size_t kMostDamages = 3;
   size_t num_damages = 0;
-  std::string line;
-  bool is_whole = false;
-  for (int64_t number = 1; read_line(*file, line, is_whole); ++number) {
-    if (!is_whole) break;
-    const std::string wrong =
-        line.size() > kLongestLine ? "expected a line of at most 1 MiB" : add_line(line, summary);
-    if (wrong.empty() || ++num_damages > kMostDamages) continue;
-    summary.damages.push_back("metrics.jsonl, line " + std::to_string(number) + ": " + wrong);
+  LineReader lines(file, kLongestLine);
+  MetricsLine line;
+  for (int64_t number = 1; lines.next(); ++number) {
+    if (!lines.is_whole()) break;
+    const std::string wrong = parse_line(lines, line);
+    if (wrong.empty()) {
+      add_line(std::move(line), summary);
+    } else if (++num_damages <= kMostDamages) {
+      summary.damages.push_back("metrics.jsonl, line " + std::to_string(number) + ": " + wrong);
+    }
   }
   if (num_damages > kMostDamages) {
     summary.damages.push_back("metrics.jsonl: " + std::to_string(num_damages - kMostDamages) +
                               " more such lines");
+  }
+}
+
+void read_epochs(const RegularFile& file, size_t count, const std::function<void(MetricRow)>& act) {
+  LineReader lines(file, kLongestLine);
+  MetricsLine line;
+  for (size_t done = 0; done < count && lines.next();) {
+    if (!parse_line(lines, line).empty() || line.kind != "epoch") continue;
+    act(std::move(line.row));
+    ++done;
   }
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/inspect_run/epoch_summary.h"
 #include "lockstep/training/reporting/records/metrics_log.h"
 #include "lockstep/training/reporting/records/run_record.h"
 
@@ -26,7 +29,7 @@ struct RunSummary {
   std::optional<int64_t> planned_epochs = {};
   /// When, where and by which version the run was started, as in metrics.jsonl; none if it does not say.
   std::optional<MetricRow> start = {};
-  std::vector<MetricRow> epochs = {};  ///< as in metrics.jsonl
+  EpochSummary epochs = EpochSummary();
   int64_t num_steps_logged = 0;
   /// The totals; none if the run has not ended or was killed.
   std::optional<MetricRow> end = {};
@@ -38,23 +41,17 @@ struct RunSummary {
   std::vector<std::string> damages = {};  ///< file, place and problem of each
 };
 
-/// Reads whatever is readable in the run directory. Throws UsageError if `folder` is not a folder, and
-/// RunDirectoryError if it contains nothing of a run or cannot be listed.
-RunSummary summarise_run(const std::string& folder);
-
-/// Returns the entry called `name`, or null.
-const MetricValue* find_value(const MetricRow& row, const std::string& name);
-/// Returns a number of the row, or none. Also accepts JSON's texts "nan", "inf" and "-inf".
-std::optional<double> find_number(const MetricRow& row, const std::string& name);
-
-/// The best epoch, by the first of these metrics that has a number: validation_accuracy, validation_loss,
-/// accuracy, loss.
-struct BestEpoch {
-  size_t index = 0;
-  std::string metric;
-  double value = 0;
+struct SummaryLimits {
+  size_t most_entries = 100'000;  ///< of the folders with checkpoints and TensorBoard's files
 };
-std::optional<BestEpoch> best_epoch(const std::vector<MetricRow>& epochs);
+
+/// Reads whatever is readable in the run directory, and keeps the rows of the last `num_epochs` epochs.
+/// Follows no symbolic links in the directory, and reads no more of it than `limits` says. Throws UsageError
+/// if `folder` is not a folder, and RunDirectoryError if it contains nothing of a run or cannot be listed.
+RunSummary summarise_run(const std::string& folder, size_t num_epochs, const SummaryLimits& limits = {});
+
+/// Reads the run's metrics again, and calls `act` with each of the first `count` epochs.
+void for_each_epoch(const std::string& folder, size_t count, const std::function<void(MetricRow)>& act);
 
 /// Returns the run's status as one word: completed, stopped_early, interrupted or failed as the run recorded
 /// it; running if a process owns the directory; otherwise ended_early.

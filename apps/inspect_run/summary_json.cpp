@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "lockstep/apps/inspect_run/summary_text.h"
 
@@ -31,18 +32,37 @@ Json text_or_null(const std::string& text) {
 }
 
 Json best_json(const RunSummary& summary) {
-  const auto best = best_epoch(summary.epochs);
+  const auto best = summary.epochs.best();
   if (!best) return {};
-  const auto number = find_number(summary.epochs[best->index], "epoch");
   constexpr double kMostEpochs = 1e15;  // doubles hold every whole number up to here
-  const bool is_number = number && *number >= 0 && *number <= kMostEpochs;
-  const auto epoch = is_number ? static_cast<int64_t>(*number) : static_cast<int64_t>(best->index) + 1;
+  const bool is_number = best->number && *best->number >= 0 && *best->number <= kMostEpochs;
+  const auto epoch = is_number ? static_cast<int64_t>(*best->number) : static_cast<int64_t>(best->index) + 1;
   return {{"epoch", epoch}, {"metric", best->metric}, {"value", best->value}};
 }
 
-}  // namespace
+/// In ASCII, as a terminal may obey characters beyond it. File names need not be UTF-8.
+std::string text_of_json(const Json& value) {
+  return value.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
 
-std::string summary_json(const RunSummary& summary) {
+/// Returns the members of an object, as text_of_json() writes them, without its braces.
+std::string members_of(const Json& object) {
+  const std::string text = text_of_json(object);
+  return text.substr(2, text.size() - 4);  // "{\n" and "\n}"
+}
+
+/// Indents all lines but the first.
+std::string indented(const std::string& text, const std::string& by) {
+  std::string result;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += by;
+  }
+  return result;
+}
+
+/// The members before and after the epochs.
+Json members_before(const RunSummary& summary) {
   Json root;
   root["format_version"] = 1;
   root["folder"] = summary.folder;
@@ -59,8 +79,11 @@ std::string summary_json(const RunSummary& summary) {
     root["configuration"].push_back({{"name", name}, {"value", value}, {"origin", origin}});
   }
   root["planned_epochs"] = known(summary.planned_epochs);
-  root["epochs"] = Json::array();
-  for (const auto& row : summary.epochs) root["epochs"].push_back(row_json(row));
+  return root;
+}
+
+Json members_after(const RunSummary& summary) {
+  Json root;
   root["best_epoch"] = best_json(summary);
   root["steps_logged"] = summary.num_steps_logged;
   root["totals"] = Json();
@@ -74,8 +97,19 @@ std::string summary_json(const RunSummary& summary) {
   root["report_bytes"] = known(summary.report_bytes);
   root["missing"] = summary.missing;
   root["damages"] = summary.damages;
-  // File names need not be UTF-8.
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return root;
+}
+
+}  // namespace
+
+void write_summary_json(std::ostream& out, const RunSummary& summary, const EpochSource& epochs) {
+  out << "{\n" << members_of(members_before(summary)) << ",\n  \"epochs\": [";
+  bool is_first = true;
+  epochs([&](const MetricRow& row) {
+    out << (is_first ? "\n    " : ",\n    ") << indented(text_of_json(row_json(row)), "    ");
+    is_first = false;
+  });
+  out << (is_first ? "],\n" : "\n  ],\n") << members_of(members_after(summary)) << "\n}\n";
 }
 
 }  // namespace lockstep::apps

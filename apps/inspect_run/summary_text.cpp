@@ -93,7 +93,7 @@ std::string headline(const RunSummary& summary) {
   if (!summary.end && !summary.owner) text += ": metrics.jsonl has no end, and no process uses the directory";
   text += "\n" + start_line(summary);
   if (!summary.end) {
-    const auto num_epochs = static_cast<double>(summary.epochs.size());
+    const auto num_epochs = static_cast<double>(summary.epochs.count());
     if (!summary.planned_epochs) return text + "  " + counted(num_epochs, "epoch") + " recorded\n";
     return text + "  " + fixed_number(num_epochs, 0) + " of " +
            counted(static_cast<double>(*summary.planned_epochs), "epoch") + " recorded\n";
@@ -138,41 +138,36 @@ std::string configuration_part(const RunSummary& summary) {
   return "\nConfiguration" + program + "\n" + aligned(rows, false) + left_out;
 }
 
-std::string epochs_part(const RunSummary& summary, int64_t num_epochs) {
-  if (summary.epochs.empty()) return "";
-  const auto& epochs = summary.epochs;
+std::string best_line(const BestEpoch& best) {
+  std::string metric = best.metric;
+  std::replace(metric.begin(), metric.end(), '_', ' ');
+  const std::string value = metric.ends_with("accuracy") ? share_text(best.value) : short_number(best.value);
+  return "  best: epoch " + (best.number ? whole_text(*best.number) : std::to_string(best.index + 1)) + ", " +
+         metric + " " + value + "\n";
+}
+
+std::string epochs_part(const RunSummary& summary) {
+  const EpochSummary& epochs = summary.epochs;
+  if (epochs.count() == 0) return "";
   auto columns = epoch_columns(summary);
-  std::erase_if(columns, [&](const Column& column) {
-    return std::none_of(epochs.begin(), epochs.end(),
-                        [&](const MetricRow& row) { return find_number(row, column.metric).has_value(); });
-  });
+  std::erase_if(columns, [&](const Column& column) { return !epochs.has_number(column.metric); });
   Table rows(1);
   for (const auto& column : columns) rows[0].push_back(column.name);
-  const auto num_listed =
-      static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(num_epochs), epochs.size()));
-  for (size_t i = epochs.size() - num_listed; i < epochs.size(); ++i) {
+  for (const MetricRow& row : epochs.last()) {
     std::vector<std::string> cells;
     for (const auto& column : columns) {
-      const auto value = find_number(epochs[i], column.metric);
+      const auto value = find_number(row, column.metric);
       cells.push_back(value ? column.format(*value) : "-");
     }
     rows.push_back(std::move(cells));
   }
-  const size_t num_left_out = epochs.size() - num_listed;
+  const size_t num_listed = rows.size() - 1;
   std::string text = "\nEpochs";
-  if (num_left_out > 0)
-    text += ", the last " + std::to_string(num_listed) + " of " + std::to_string(epochs.size());
+  if (num_listed < epochs.count())
+    text += ", the last " + std::to_string(num_listed) + " of " + std::to_string(epochs.count());
   text += "\n" + aligned(rows, true);
-  if (const auto best = best_epoch(epochs)) {
-    std::string metric = best->metric;
-    std::replace(metric.begin(), metric.end(), '_', ' ');
-    const auto number = find_number(epochs[best->index], "epoch");
-    const std::string value =
-        metric.ends_with("accuracy") ? share_text(best->value) : short_number(best->value);
-    text += "  best: epoch " + (number ? whole_text(*number) : std::to_string(best->index + 1)) + ", " +
-            metric + " " + value + "\n";
-  }
-  return text;
+  const auto best = epochs.best();
+  return best ? text + best_line(*best) : text;
 }
 
 std::string total_bytes(const std::vector<RunFile>& files) {
@@ -205,9 +200,9 @@ std::string problems_part(const RunSummary& summary) {
 
 }  // namespace
 
-std::string summary_text(const RunSummary& summary, int64_t num_epochs) {
-  return headline(summary) + configuration_part(summary) + epochs_part(summary, num_epochs) +
-         files_part(summary) + problems_part(summary);
+std::string summary_text(const RunSummary& summary) {
+  return headline(summary) + configuration_part(summary) + epochs_part(summary) + files_part(summary) +
+         problems_part(summary);
 }
 
 }  // namespace lockstep::apps

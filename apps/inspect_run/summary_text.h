@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
+#include <iosfwd>
 #include <string>
 
 #include "lockstep/apps/inspect_run/run_summary.h"
@@ -8,16 +9,20 @@
 namespace lockstep::apps {
 
 /// Returns the summary as plain text for a terminal, ending with a newline. It contains no control
-/// characters, whatever the files hold. Lists the last `num_epochs` epochs.
-std::string summary_text(const RunSummary& summary, int64_t num_epochs);
+/// characters, whatever the files hold. Lists the epochs whose rows the summary keeps.
+std::string summary_text(const RunSummary& summary);
 
-/// Returns the summary as JSON, with every epoch; NaN and infinities are the texts "nan", "inf" and "-inf".
+/// Calls its argument with each epoch of a run, in order.
+using EpochSource = std::function<void(const std::function<void(MetricRow)>&)>;
+
+/// Writes the summary as JSON in ASCII, with every epoch that `epochs` has; NaN and infinities are the texts
+/// "nan", "inf" and "-inf". Only one epoch at a time is in memory.
 ///
 /// {"format_version": 1, "folder", "status", "reason", "owner", "program", "version",
 ///  "configuration": [{"name", "value", "origin"}], "planned_epochs", "epochs": [{"epoch", "loss", ...}],
 ///  "best_epoch": {"epoch", "metric", "value"}, "steps_logged", "totals": {"epochs", "steps", ...},
 ///  "checkpoints": [{"name", "bytes"}], "event_files": [{"name", "bytes"}], "report_bytes",
 ///  "missing": [names], "damages": [texts]}; unknown values are null.
-std::string summary_json(const RunSummary& summary);
+void write_summary_json(std::ostream& out, const RunSummary& summary, const EpochSource& epochs);
 
 }  // namespace lockstep::apps

@@ -2,14 +2,17 @@
 
 #include <iostream>
 
+#include "lockstep/runtime/base/internal/error_line.h"
+#include "lockstep/runtime/base/internal/utf8_text.h"
+
 namespace lockstep::apps {
 
 void print(const std::string& text) {
-  std::cout << text << std::flush;
+  std::cout << printable_lines(text) << std::flush;
 }
 
 void log_line(const std::string& program, const std::string& text) {
-  std::cerr << program + ": " + text + "\n" << std::flush;
+  write_error_line(program + ": " + text);
 }
 
 }  // namespace lockstep::apps

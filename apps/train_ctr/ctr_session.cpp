@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <fstream>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/changed_settings.h"
@@ -17,6 +18,8 @@
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_ctr/ctr_settings.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
 
@@ -34,9 +37,18 @@ std::string mlflow_note(const CtrOptions& options) {
 
 /// Returns the id of the run that an earlier start began; empty if none is known.
 std::string earlier_mlflow_run(const CtrOptions& options) {
-  std::string id;
-  if (options.resume == "auto") std::ifstream(mlflow_note(options)) >> id;
-  return id;
+  if (options.resume != "auto") return "";
+  constexpr size_t kLongestNote = 256;
+  try {
+    std::istringstream note(RegularFile(mlflow_note(options)).read_start(kLongestNote));
+    std::string id;
+    note >> id;
+    return id;
+  } catch (const NotARegularFile& other) {
+    throw CheckpointError(other.what());
+  } catch (const std::system_error&) {
+    return "";  // an earlier start used no MLflow
+  }
 }
 
 void note_mlflow_run(const CtrOptions& options, const std::string& id) {

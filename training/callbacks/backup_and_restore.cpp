@@ -1,8 +1,10 @@
 #include "lockstep/training/callbacks/backup_and_restore.h"
 
-#include <iostream>
+#include <c10/util/StringUtil.h>
+
 #include <utility>
 
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/callbacks/internal/finite_states.h"
 #include "lockstep/training/callbacks/internal/monitor_check.h"
@@ -89,14 +91,15 @@ void BackupAndRestore::on_save_point(FitState& state) {
 }
 
 void BackupAndRestore::say_finished(const FitState& state) const {
-  std::cerr << "this run had already finished: epoch " << state.epochs_done() << " of " << state.epochs;
+  std::string text =
+      c10::str("this run had already finished: epoch ", state.epochs_done(), " of ", state.epochs);
   if (state.epochs_done() < state.epochs) {
-    std::cerr << ", as it stopped early: " << *state.stop_reason() << "; to train on, give the callback that "
-              << "stopped it another limit";
+    text += ", as it stopped early: " + *state.stop_reason() +
+            "; to train on, give the callback that stopped it another limit";
   } else {
-    std::cerr << "; to train on, raise FitOptions::epochs";
+    text += "; to train on, raise FitOptions::epochs";
   }
-  std::cerr << "; to train anew, name another folder than " << options_.folder << std::endl;
+  write_error_line(text + "; to train anew, name another folder than " + options_.folder);
 }
 
 void BackupAndRestore::on_fit_end(FitState& state) {

@@ -2,9 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <iostream>
-
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/training/callbacks/internal/finite_states.h"
 
 namespace lockstep {
@@ -71,7 +70,7 @@ bool NanGuard::undo(FitState& state, const NotFinite& error) {
   if (options_.on_message) {
     options_.on_message(message);
   } else {
-    std::cerr << message << std::endl;
+    write_error_line(message);
   }
   return true;
 }

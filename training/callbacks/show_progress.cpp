@@ -5,6 +5,8 @@
 #include <iostream>
 #include <utility>
 
+#include "lockstep/runtime/base/internal/utf8_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -69,7 +71,7 @@ void ShowProgress::on_epoch_end(FitState& state) {
   if (!state.is_chief()) return;
   display_.clear();
   has_ended_epoch_ = true;
-  lines_ << epoch_line(state.epoch, state.epochs, state.logs, options_.text) << std::endl;
+  lines_ << printable_lines(epoch_line(state.epoch, state.epochs, state.logs, options_.text)) << std::endl;
 }
 
 void ShowProgress::on_fit_end(FitState& state) {
@@ -78,11 +80,12 @@ void ShowProgress::on_fit_end(FitState& state) {
   if (options_.table && has_ended_epoch_) {
     const auto epochs = state.finished_epochs();
     const int64_t first_epoch = state.epochs_done() - static_cast<int64_t>(epochs.size()) + 1;
-    lines_ << '\n' << fit_table(first_epoch, epochs, options_.text) << std::flush;
+    // A restored run's names and reasons are those of its checkpoint.
+    lines_ << '\n' << printable_lines(fit_table(first_epoch, epochs, options_.text)) << std::flush;
   }
   const bool is_early = state.epochs_done() < state.epochs && !state.is_interrupted();
   if (state.stop_reason() && is_early && has_trained_)
-    lines_ << "stopped early: " << *state.stop_reason() << std::endl;
+    lines_ << "stopped early: " << printable_lines(*state.stop_reason()) << std::endl;
 }
 
 }  // namespace lockstep

@@ -3,12 +3,12 @@
 #include <c10/util/StringUtil.h>
 
 #include <cmath>
-#include <iostream>
 #include <system_error>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
@@ -90,7 +90,7 @@ Backup::~Backup() {
   try {
     attempt([&] { await_writing(); });
   } catch (const std::exception& error) {
-    std::cerr << "a checkpoint could not be saved: " << error.what() << std::endl;
+    write_error_line(std::string("a checkpoint could not be saved: ") + error.what());
   }
 }
 
@@ -98,7 +98,7 @@ void Backup::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {
-    std::cerr << line << std::endl;
+    write_error_line(line);
   }
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
 #include "lockstep/training/checkpoints/internal/background_writing.h"
 
@@ -121,7 +121,7 @@ void ParameterServerBackup::end_save_or_say() {
     end_save();
   } catch (const std::system_error& error) {
     const auto line = std::string("a checkpoint could not be saved, training continues: ") + error.what();
-    options_.on_message ? options_.on_message(line) : void(std::cerr << line << std::endl);
+    options_.on_message ? options_.on_message(line) : write_error_line(line);
   }
 }
 

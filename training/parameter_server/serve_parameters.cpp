@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <utility>
 
 #include "lockstep/parameter_server/service/parameter_service.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/rpc/rpc_server.h"
@@ -79,7 +79,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   const auto servers = spec.task_indices("ps");
   const int task = resolver->task_id();
   const auto log = [&](const std::string& line) {
-    options.on_message ? options.on_message(line) : static_cast<void>(std::cerr << line << std::endl);
+    options.on_message ? options.on_message(line) : write_error_line(line);
   };
   std::shared_ptr<ServerCheckpoint> checkpoint;
   if (!options.backup_dir.empty())

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <memory>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <type_traits>
@@ -12,6 +11,7 @@
 #include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/internal/bounded_json.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
@@ -23,23 +23,36 @@ using nlohmann::json;
 constexpr int64_t kFormatVersion = 1;
 constexpr size_t kMaxBytes = size_t{1} << 20;
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-[[noreturn]] void refuse_file(const std::string& path) {
-  const std::string reason = std::generic_category().message(errno);
+[[noreturn]] void refuse_file(const std::string& path, const std::string& reason) {
   throw UsageError(path + ": expected a configuration file that can be read, but: " + reason);
 }
 
+/// A file that this process has open already, such as the pipe of a shell's <(command). Reading it waits only
+/// for a process that the user has started.
+bool is_own_descriptor(const std::string& path) {
+  return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+}
+
 /// Reads at most one byte more than allowed, whatever kind of file it is.
-std::string read_text(const std::string& path) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (!file) refuse_file(path);
+std::string read_own_descriptor(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   std::string text(kMaxBytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) refuse_file(path);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.fail() && !file.eof())) refuse_file(path, std::generic_category().message(errno));
+  text.resize(static_cast<size_t>(file.gcount()));
   return text;
+}
+
+/// Reads at most one byte more than allowed.
+std::string read_text(const std::string& path) {
+  if (is_own_descriptor(path)) return read_own_descriptor(path);
+  try {
+    return RegularFile(path).read_start(kMaxBytes + 1);
+  } catch (const NotARegularFile& other) {
+    throw UsageError(other.what());
+  } catch (const std::system_error& refused) {
+    refuse_file(path, refused.code().message());
+  }
 }
 
 /// The place of a value in a file.

@@ -12,6 +12,7 @@
 
 #include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/mnist.h"
 
@@ -80,7 +81,7 @@ std::string what_is_at(const std::string& path) {
     return folders.empty() ? "the folder has neither" : "its folders are " + first_of(folders);
   }
   std::error_code error;
-  if (fs::exists(path, error)) return "it is neither a folder nor a file";
+  if (fs::exists(path, error)) return "it is " + kind_of_file(path);
   return error ? "it cannot be looked at: " + error.message()
                : "there is no such file or folder" + did_you_mean(path, {"auto", "generated"});
 }

@@ -1,5 +1,6 @@
 #include "lockstep/datasets/files/internal/byte_source.h"
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -35,8 +36,12 @@ class GzipSource : public ByteSource {
  public:
   explicit GzipSource(std::string path) : path_(std::move(path)) {
     constexpr unsigned kBufferBytes = 256 << 10;
-    file_ = gzopen(path_.c_str(), "rbe");
-    if (file_ == nullptr) throw DataError(path_ + ": " + std::generic_category().message(errno));
+    const int descriptor = OpenFile(path_).duplicate();
+    file_ = gzdopen(descriptor, "rb");
+    if (file_ == nullptr) {
+      ::close(descriptor);
+      throw DataError(path_ + ": cannot read it as a gzip file: out of memory");
+    }
     gzbuffer(file_, kBufferBytes);
   }
   ~GzipSource() override { gzclose_r(file_); }

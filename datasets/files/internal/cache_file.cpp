@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <fstream>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -21,7 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr mode_t kMode = 0666;  // less the umask
+/// A part is also a lock, which anybody who can open it for reading could take, too.
+constexpr mode_t kOnlyThisUser = 0600;
 
 [[noreturn]] void throw_cache_error(const std::string& path, const std::string& action) {
   throw std::system_error(errno, std::generic_category(), "cannot " + action + " '" + path + "'");
@@ -66,9 +68,29 @@ std::string own_part_name(const std::string& path) {
 
 FileDescriptor create_part(const std::string& part, bool is_sole) {
   const int exclusive = is_sole ? 0 : O_EXCL;
-  FileDescriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | exclusive, kMode));
-  if (!file.is_open()) throw_cache_error(part, "create");
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | exclusive;
+  FileDescriptor file(::open(part.c_str(), flags, kOnlyThisUser));
+  struct stat status {};
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0) throw_cache_error(part, "create");
+  if (!S_ISREG(status.st_mode)) {
+    errno = EINVAL;
+    throw_cache_error(part, "write to");
+  }
+  // An earlier version of Lockstep may have left one that others can read.
+  if (status.st_uid == ::geteuid() && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    (void)::fchmod(file.get(), kOnlyThisUser);
   return file;
+}
+
+/// Returns the mode that new files of this process have. umask() itself would change it for other threads.
+mode_t mode_of_new_files() {
+  const mode_t all = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    unsigned mask = 0;
+    if (word == "Umask:" && status >> std::oct >> mask) return all & ~mask;
+  }
+  return kOnlyThisUser;
 }
 
 /// A process's attempt to be the one that builds a file. The part itself is locked: the lock ends with the
@@ -147,6 +169,7 @@ void NewFile::write_at(uint64_t offset, std::string_view bytes) {
 }
 
 void NewFile::commit() {
+  (void)::fchmod(file_.get(), mode_of_new_files());  // some file systems have no modes to change
   if (::fsync(file_.get()) != 0) throw_cache_error(part_, "write to");
   if (::rename(part_.c_str(), path_.c_str()) != 0) throw_cache_error(path_, "replace");
   part_.clear();

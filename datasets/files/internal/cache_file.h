@@ -10,6 +10,7 @@
 namespace lockstep {
 
 /// A file that is written under another name and gets its own by commit(), so that nobody sees a part of it.
+/// Until then, only this user can open it.
 /// Functions throw std::system_error naming the file if the system refuses, for instance because the disk is
 /// full. Not thread-safe.
 class NewFile {

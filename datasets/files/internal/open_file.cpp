@@ -12,13 +12,39 @@
 
 namespace lockstep {
 
+namespace {
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a named pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISREG(mode) ? "a file" : "a device";
+}
+
+}  // namespace
+
+std::string kind_of_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? kind_of(status.st_mode) : "nothing";
+}
+
 // Opening a named pipe would wait for a writer; non-blocking, it fails the check for a regular file.
 OpenFile::OpenFile(std::string path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file_.is_open()) fail("open");
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   struct stat status {};
-  if (::fstat(file_.get(), &status) != 0) fail("read the size");
-  if (!S_ISREG(status.st_mode)) throw DataError(path_ + ": expected a regular file");
+  // Sockets cannot be opened.
+  const bool is_socket = !file_.is_open() && errno == ENXIO && ::stat(path_.c_str(), &status) == 0;
+  if (!file_.is_open() && !is_socket) fail("open");
+  if (!is_socket && ::fstat(file_.get(), &status) != 0) fail("read the size");
+  if (is_socket || !S_ISREG(status.st_mode))
+    throw DataError(path_ + ": expected a regular file, but it is " + kind_of(status.st_mode));
+  ::fcntl(file_.get(), F_SETFL, 0);  // some network file systems heed O_NONBLOCK for regular files, too
+}
+
+int OpenFile::duplicate() const {
+  const int copy = ::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) fail("open");
+  return copy;
 }
 
 void OpenFile::fail(const char* action) const {

@@ -17,10 +17,13 @@ struct FileVersion {
   bool operator==(const FileVersion&) const = default;
 };
 
+/// Returns what is at a path, such as "a folder" or "a named pipe"; "nothing" if it cannot be looked at.
+std::string kind_of_file(const std::string& path);
+
 /// A regular file that is open for reading. Functions throw DataError naming the file. Thread-safe.
 class OpenFile {
  public:
-  /// Opens the file. Does not block on a named pipe.
+  /// Opens the file. Never waits: a named pipe, a socket or a device is refused.
   explicit OpenFile(std::string path);
 
   const std::string& path() const { return path_; }
@@ -29,6 +32,8 @@ class OpenFile {
   /// Reads up to `size` bytes at `offset`; fewer only at the file's end. Returns their number.
   size_t read_at(uint64_t offset, char* into, size_t size) const;
   int descriptor() const { return file_.get(); }
+  /// Returns another descriptor of the file, for libraries that close theirs. Its position is shared.
+  int duplicate() const;
 
  private:
   /// Throws DataError with the reason that errno gives.

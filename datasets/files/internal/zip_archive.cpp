@@ -1,6 +1,7 @@
 #include "lockstep/datasets/files/internal/zip_archive.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zip.h>
 
 #include <cctype>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/open_file.h"
 
 namespace lockstep {
 namespace {
@@ -20,9 +22,14 @@ std::string entry_file(const std::string& archive, const std::string& name) {
 }
 
 ::zip* open_archive(const std::string& path) {
+  const OpenFile file(path);
+  // libzip takes an empty file for an archive without entries.
+  if (file.version().size == 0) throw DataError(path + ": cannot open as a zip archive: the file is empty");
+  const int descriptor = file.duplicate();
   int code = 0;
-  ::zip* archive = zip_open(path.c_str(), ZIP_RDONLY, &code);
+  ::zip* archive = zip_fdopen(descriptor, 0, &code);
   if (archive == nullptr) {
+    ::close(descriptor);
     zip_error_t error;
     zip_error_init_with_code(&error, code);
     const std::string message = path + ": cannot open as a zip archive: " + zip_error_strerror(&error);
@@ -81,11 +88,6 @@ void check_entry(::zip* archive, const zip_stat_t& status, const std::string& fi
 }  // namespace
 
 std::vector<ZipEntry> list_zip(const std::string& path, const ZipLimits& limits) {
-  struct stat file_status {};
-  if (::stat(path.c_str(), &file_status) == 0 && file_status.st_size == 0) {
-    // libzip takes an empty file for an archive without entries.
-    throw DataError(path + ": cannot open as a zip archive: the file is empty");
-  }
   const std::unique_ptr<::zip, void (*)(::zip*)> archive(open_archive(path), zip_discard);
 
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);

@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -50,8 +50,32 @@ std::string owner_text(const FolderOwner& owner) {
          line_without_breaks(owner.job) + "\n" + std::to_string(owner.generation) + "\n";
 }
 
-std::optional<FolderOwner> owner_in(const std::string& path) {
-  std::ifstream file(path);
+/// Opens a lock file, or creates it, so that only this user can read it: anybody who can open it for reading
+/// can take a shared lock, and nobody could own the folder then. `flags` are further ones of open().
+int open_lock_file(const std::string& path, int flags) {
+  constexpr mode_t kOnlyThisUser = 0600;
+  const int file =
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, kOnlyThisUser);
+  if (file < 0) throw_refused("create", path, errno);
+  struct stat status {};
+  const bool is_file = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  if (!is_file) {
+    ::close(file);
+    throw_refused("lock", path, EINVAL);
+  }
+  // One that an earlier version of Lockstep left behind. Some file systems have no modes to change.
+  const bool is_open_to_others = (status.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+  if (status.st_uid == ::geteuid() && is_open_to_others) (void)::fchmod(file, kOnlyThisUser);
+  return file;
+}
+
+/// Reads the beginning of an open lock file.
+std::optional<FolderOwner> owner_in(int descriptor) {
+  constexpr size_t kLongest = 4096;
+  std::string text(kLongest, '\0');
+  const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  std::istringstream file(text);
   FolderOwner owner;
   std::string line;
   const bool is_whole = std::getline(file, line) && std::getline(file, owner.host) &&
@@ -95,13 +119,12 @@ FolderLock::FolderLock(std::string path, const FolderOwner& owner) : path_(std::
 
 /// Returns false if the file disappeared in the meantime.
 bool FolderLock::try_take(const FolderOwner& owner) {
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) throw_refused("create", path_, errno);
+  descriptor_ = open_lock_file(path_, 0);
   try {
     struct flock lock = whole_file_lock();
     if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) {
       const int error = errno;
-      const auto before = owner_in(path_);
+      const auto before = owner_in(descriptor_);
       const bool is_stale = has_no_locks(error) && (!before || is_gone(*before, owner.host));
       if (is_later_generation(owner, before)) {
         take_over(owner);
@@ -130,8 +153,7 @@ void FolderLock::take_over(const FolderOwner& owner) {
   ::close(std::exchange(descriptor_, -1));
   const std::string beside =
       path_ + ".generation-" + std::to_string(owner.generation) + "-" + std::to_string(owner.process);
-  descriptor_ = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) throw_refused("create", beside, errno);
+  descriptor_ = open_lock_file(beside, O_TRUNC);
   struct flock lock = whole_file_lock();
   ::fcntl(descriptor_, F_OFD_SETLK, &lock);  // nobody else knows the file; without locks, it has none
   const std::string text = owner_text(owner);
@@ -156,13 +178,15 @@ FolderLock::~FolderLock() {
 }
 
 std::string folder_owner(const std::string& path) {
-  // Querying a lock takes only read access, and another user's lock file may allow no more.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return "";
+  if (file < 0) return errno == EACCES ? "a process of another user" : "";
+  struct stat status {};
   struct flock lock = whole_file_lock();
-  const bool is_held = ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  const bool is_held = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+                       ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  const std::string owner = is_held ? named_owner(owner_in(file)) : "";
   ::close(file);
-  return is_held ? named_owner(owner_in(path)) : "";
+  return owner;
 }
 
 }  // namespace lockstep

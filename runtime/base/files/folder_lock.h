@@ -46,6 +46,9 @@ class FolderInUse : public std::runtime_error {
 /// job that is started again, with a later generation, takes the folder from its earlier generation, which
 /// had failed. If that one still runs, its holds() returns false from then on.
 ///
+/// Only its owner can read the lock file, whatever the umask: other users could lock it, too, and so keep a
+/// job from resuming.
+///
 /// Not thread-safe, except for holds().
 class FolderLock {
  public:
@@ -68,7 +71,8 @@ class FolderLock {
 };
 
 /// Returns FolderOwner::describe() of the process that holds the lock file `path`. Returns an empty string if
-/// nobody does, if the owner was killed, and if the file system has no locks. Changes nothing.
+/// nobody does, if the owner was killed, and if the file system has no locks. If the file is another user's,
+/// returns "a process of another user", since nobody else can tell whether it still runs. Changes nothing.
 std::string folder_owner(const std::string& path);
 
 }  // namespace lockstep

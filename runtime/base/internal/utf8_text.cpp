@@ -21,10 +21,56 @@ size_t bytes_of_characters(std::string_view text, size_t count) {
   return end;
 }
 
-/// `character` is one whole character. U+0080 to U+009F are control characters, like U+0000 to U+001F.
-bool is_control(std::string_view character) {
+std::string hexadecimal(uint32_t value, int num_digits) {
+  std::string text;
+  for (int shift = 4 * (num_digits - 1); shift >= 0; shift -= 4)
+    text += "0123456789abcdef"[(value >> shift) & 0xF];
+  return text;
+}
+
+std::string shown_byte(char byte) {
+  return "\\x" + hexadecimal(static_cast<uint8_t>(byte), 2);
+}
+
+/// Returns the code point of a character of two or three bytes.
+uint32_t code_point(std::string_view character) {
+  uint32_t value = static_cast<uint8_t>(character[0]) & (character.size() == 2 ? 0x1F : 0x0F);
+  for (const char byte : character.substr(1)) value = value << 6 | (static_cast<uint8_t>(byte) & 0x3F);
+  return value;
+}
+
+/// Terminals obey U+0080 to U+009F as they obey U+0000 to U+001F. The other ones reorder the text around
+/// them, so that a name reads as another one.
+bool steers_terminal(uint32_t code_point) {
+  return (code_point >= 0x80 && code_point <= 0x9F) || (code_point >= 0x202A && code_point <= 0x202E) ||
+         (code_point >= 0x2066 && code_point <= 0x2069);
+}
+
+/// `character` is one whole character, or a byte that is no part of one.
+std::string shown_character(std::string_view character, bool is_valid) {
   const auto first = static_cast<uint8_t>(character[0]);
-  return first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0);
+  if (!is_valid || first < 0x20 || first == 0x7F) return shown_byte(character[0]);
+  if (character.size() == 2 || character.size() == 3) {
+    const uint32_t value = code_point(character);
+    if (steers_terminal(value)) return "\\u" + hexadecimal(value, 4);
+  }
+  return std::string(character);
+}
+
+std::string shown(std::string_view text, std::string_view kept) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = utf8_character_length(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    if (kept.find(character[0]) != std::string_view::npos) {
+      result += character;
+    } else {
+      result += shown_character(character, length > 0);
+    }
+    text.remove_prefix(character.size());
+  }
+  return result;
 }
 
 }  // namespace
@@ -46,15 +92,11 @@ size_t utf8_character_length(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  while (!text.empty()) {
-    const size_t length = utf8_character_length(text);
-    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
-    result += length == 0 || is_control(character) ? "?" : character;
-    text.remove_prefix(character.size());
-  }
-  return result;
+  return shown(text, "");
+}
+
+std::string printable_lines(std::string_view text) {
+  return shown(text, "\n\t");
 }
 
 size_t count_characters(std::string_view text) {

@@ -2,10 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 
 namespace lockstep {
@@ -27,10 +30,22 @@ void publish(const std::string& file, const HostPort& address) {
     throw ClusterError("[join] worker 0 could not write its address to " + file + ": " + error.message());
 }
 
+/// Returns the content of the file; an empty text if worker 0 has not written it yet.
+std::string published_text(const std::string& file) {
+  constexpr size_t kLongest = 4096;
+  try {
+    return RegularFile(file).read_start(kLongest);
+  } catch (const NotARegularFile& other) {
+    throw ClusterError(std::string("[join] ") + other.what());
+  } catch (const std::system_error&) {
+    return "";
+  }
+}
+
 HostPort read_published(const std::string& file, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
-    std::ifstream in(file);
+    std::istringstream in(published_text(file));
     std::string text;
     if (in >> text) return parse_host_port(text);
     if (std::chrono::steady_clock::now() >= deadline) {

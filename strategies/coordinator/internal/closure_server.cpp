@@ -3,10 +3,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
 
 namespace lockstep {
@@ -41,7 +41,7 @@ void ClosureServer::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {
-    std::cerr << line << std::endl;
+    write_error_line(line);
   }
 }
 

@@ -66,6 +66,35 @@ TEST(InspectRunTest, ExitsWith2ForWhatIsNoCommandLine) {
   EXPECT_THAT(epochs.error, HasSubstr("--epochs: expected"));
 }
 
+/// 400,000 epochs, of which the program may keep five.
+TEST(InspectRunTest, TakesNoMoreMemoryForALongerRun) {
+  const TemporaryFolder folder;
+  constexpr int64_t kNumEpochs = 400'000;
+  std::string metrics;
+  for (int64_t epoch = 1; epoch <= kNumEpochs; ++epoch)
+    metrics += R"({"kind": "epoch", "epoch": )" + std::to_string(epoch) + R"(, "loss": 0.5})" + "\n";
+  folder.write("metrics.jsonl", metrics);
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> arguments{folder.path()};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const auto result = run_process(INSPECT_RUN, arguments, {.memory_limit = uint64_t{48} << 20});
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr("400000"));
+  }
+}
+
+TEST(InspectRunTest, PrintsNoControlCharactersOfNames) {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("a\x1b]0;owned\x07");
+  record_run(run, three_epochs());
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{run}, {run, "--json"}, {run + "/absent"}, {run, "--epochs", "\x1b[2J"}}) {
+    const auto result = inspect(arguments);
+    for (const char c : result.out + result.error) EXPECT_TRUE(c == '\n' || c >= 0x20) << static_cast<int>(c);
+  }
+  EXPECT_THAT(inspect({run}).out, HasSubstr("a\\x1b]0;owned\\x07: completed"));
+}
+
 TEST(InspectRunTest, HelpsWithExamples) {
   const auto help = inspect({"--help"});
   EXPECT_EQ(help.exit_code, 0);

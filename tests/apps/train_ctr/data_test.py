@@ -60,6 +60,12 @@ class DataTest(train_ctr_case.TrainCtrCase):
         self.assertIn(f"{self.folder}/empty: expected files in this folder",
                       self.train("--data", self.folder / "empty", code=3))
 
+    def test_a_pipe_in_place_of_a_file_is_refused(self):
+        for name in ("pipe", "pipe.gz"):
+            os.mkfifo(self.folder / name)
+            self.assertIn(f"train_ctr: error: {self.folder / name}: expected a regular file, but it is a named pipe",
+                          self.train("--data", self.folder / name, code=3))
+
     def test_gzip_and_zstd_files_of_other_programs_give_the_same_rows(self):
         for number in (1, 2):
             path = self.logs / f"day_{number}"

@@ -1,6 +1,7 @@
 // Unusable data: the program ends with exit code 3 and names the problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -196,6 +197,24 @@ TEST(BadData, NamesADamagedGzipFile) {
     const std::string file = folder.write(std::string(kTrainImages) + ".gz", bytes);
     expect_refused(folder.path(), {file});
   }
+}
+
+/// Opening a pipe in the usual way would wait forever.
+TEST(BadData, NamesAPipeInPlaceOfAFile) {
+  const TemporaryFolder folder;
+  const auto put_pipe = [&](const std::string& name) {
+    std::filesystem::remove(folder.file(name));
+    ASSERT_EQ(::mkfifo(folder.file(name).c_str(), 0600), 0);
+  };
+  put_pipe("pipe.zip");
+  expect_refused(folder.file("pipe.zip"), {"pipe.zip", "it is a named pipe"});
+  write_mnist(folder);
+  put_pipe(kTrainLabels);
+  expect_refused(folder.path(), {folder.file(kTrainLabels), "it is a named pipe"});
+  const TemporaryFolder images;
+  write_class_folders(images);
+  ASSERT_EQ(::mkfifo(images.file("train/1/c.png").c_str(), 0600), 0);
+  expect_refused(images.path(), {images.file("train/1/c.png"), "it is a named pipe"});
 }
 
 TEST(BadData, NamesAMissingIdxFile) {

@@ -107,7 +107,7 @@ TEST_F(ClickFileTest, NamesAFileThatCannotBeUsed) {
   EXPECT_THAT(([&] { ClickFile({.path = path_}); }),
               ThrowsMessage<DataError>(AllOf(StartsWith(path_), HasSubstr("No such file"))));
   EXPECT_THAT(([&] { ClickFile({.path = folder_.path()}); }),
-              ThrowsMessage<DataError>(HasSubstr("regular file")));
+              ThrowsMessage<DataError>(HasSubstr("expected a regular file, but it is a folder")));
   write("");
   EXPECT_THAT(([&] { ClickFile({.path = path_}); }), ThrowsMessage<DataError>(HasSubstr("but it has none")));
   write("no\nrows\n");

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <random>
 #include <string>
@@ -62,6 +63,21 @@ TEST_F(ByteSourceTest, GzipMembersAreReadOneAfterAnotherWhateverTheFilesName) {
   const std::string rest = text_.substr(half.size());
   expect_text(folder_.write("a.gz", gzip_of(text_)), text_);
   expect_text(folder_.write("b", gzip_of(half) + gzip_of(rest)), text_);
+}
+
+/// Opening the pipe or the socket in the usual way would wait forever, or name no reason.
+TEST_F(ByteSourceTest, RefusesWhatIsNoFile) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe.gz"), socket = folder.file("socket");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(::mknod(socket.c_str(), S_IFSOCK | 0600, 0), 0);
+  for (const auto& [path, kind] : {std::pair<std::string, std::string>{folder.path(), "a folder"},
+                                   {pipe, "a named pipe"},
+                                   {socket, "a socket"},
+                                   {"/dev/zero", "a device"}}) {
+    EXPECT_THAT([path = path] { open_byte_source(path); },
+                ThrowsMessage<DataError>(path + ": expected a regular file, but it is " + kind));
+  }
 }
 
 TEST_F(ByteSourceTest, DamagedGzipFilesAreRefused) {

@@ -1,10 +1,12 @@
 #include "lockstep/datasets/files/internal/cache_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/tests/support/child_process.h"
 #include "lockstep/tests/support/file_size_limit.h"
 #include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/temporary_folder.h"
@@ -110,6 +113,40 @@ TEST_F(CacheFileTest, AKilledBuilderIsReplacedAndItsPartIsNotTrusted) {
   waiting.join();
   EXPECT_TRUE(is_ready());
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("cache"));
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
+}
+
+/// The part is a lock, too, which others could take if they could read it.
+TEST_F(CacheFileTest, OnlyItsUserCanReadThePartWhateverTheUmask) {
+  for (const mode_t mask : {0000, 0027}) {
+    const mode_t before = ::umask(mask);
+    std::filesystem::remove(path_);
+    testing::write_text(path_ + ".part", "left by an earlier version");
+    ASSERT_EQ(::chmod((path_ + ".part").c_str(), 0666), 0);
+    mode_t of_part = 0;
+    build_cache_file(path_, build_of([&](NewFile& file) {
+                       of_part = mode_of(path_ + ".part");
+                       write_whole(file);
+                     }));
+    ::umask(before);
+    EXPECT_EQ(of_part, 0600U) << mask;
+    EXPECT_EQ(mode_of(path_), 0666U & ~mask);
+  }
+}
+
+TEST_F(CacheFileTest, AnotherUserCannotKeepAFileFromBeingBuilt) {
+  if (!testing::can_become_other_user()) GTEST_SKIP() << "only root can become another user";
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
+  build_cache_file(path_, build_of([&](NewFile& file) {
+                     EXPECT_TRUE(testing::run_as_other_user(
+                         [&] { return ::open((path_ + ".part").c_str(), O_RDONLY) < 0 && errno == EACCES; }));
+                     write_whole(file);
+                   }));
+  EXPECT_TRUE(is_ready());
 }
 
 TEST_F(CacheFileTest, AFailedBuildLeavesNothing) {

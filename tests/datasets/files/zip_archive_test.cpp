@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <thread>
@@ -150,6 +151,20 @@ TEST_F(ZipArchiveTest, RefusesWhatIsNoArchive) {
   Bytes archive = make_raw_zip({stored_entry("a.png", Bytes(100))});
   archive.resize(120);
   expect_refused(archive, "cannot open as a zip archive");
+}
+
+/// Opening a pipe in the usual way would wait forever.
+TEST_F(ZipArchiveTest, RefusesWhatIsNoFile) {
+  const std::string pipe = folder_.file("pipe.zip");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& [path, kind] :
+       {std::pair<std::string, std::string>{pipe, "a named pipe"}, {folder_.path(), "a folder"}}) {
+    const std::string expected = path + ": expected a regular file, but it is " + kind;
+    EXPECT_THAT([path = path] { list_zip(path); },
+                Throws<DataError>(Property(&DataError::what, HasSubstr(expected))));
+    EXPECT_THAT([path = path] { ZipReader reader(path); },
+                Throws<DataError>(Property(&DataError::what, HasSubstr(expected))));
+  }
 }
 
 TEST_F(ZipArchiveTest, RefusesEveryTruncation) {

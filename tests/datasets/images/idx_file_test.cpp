@@ -139,7 +139,8 @@ TEST_F(IdxFileTest, NamesAMissingFileAndAFolder) {
   EXPECT_THAT([&] { read_idx(folder_.path() + "/missing", kThree); },
               Throws<DataError>(Property(&DataError::what, HasSubstr("missing: cannot open: No such file"))));
   EXPECT_THAT([&] { read_idx(folder_.path(), kThree); },
-              Throws<DataError>(Property(&DataError::what, HasSubstr("regular file"))));
+              Throws<DataError>(
+                  Property(&DataError::what, HasSubstr("expected a regular file, but it is a folder"))));
 }
 
 }  // namespace

@@ -39,17 +39,27 @@ TEST(PrintableTest, LeavesTextAsItIs) {
   EXPECT_EQ(printable("plain, \u00a0\u00fc \u2264 \U0001F600"), "plain, \u00a0\u00fc \u2264 \U0001F600");
 }
 
-TEST(PrintableTest, ReplacesControlCharacters) {
-  EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[31m\x7f", 10)), "a?b??[31m?");
-  EXPECT_EQ(printable("\u0080\u009bm\u009f"), "??m?");
+TEST(PrintableTest, ShowsControlCharacters) {
+  EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[31m\x7f", 10)), "a\\x00b\\x0a\\x1b[31m\\x7f");
+  EXPECT_EQ(printable("\u0080\u009bm\u009f"), "\\u0080\\u009bm\\u009f");
 }
 
-TEST(PrintableTest, ReplacesEachByteThatIsNoCharacterAndKeepsWhatFollowsIt) {
-  EXPECT_EQ(printable("'\xC2'"), "'?'");
-  EXPECT_EQ(printable("\xC2\xC2\x9B"), "??");  // the second byte begins a control character
-  EXPECT_EQ(printable("\xE2\x82<\xFF"),
-            "??"
-            "<?");
+TEST(PrintableTest, ShowsEachByteThatIsNoCharacterAndKeepsWhatFollowsIt) {
+  EXPECT_EQ(printable("'\xC2'"), "'\\xc2'");
+  EXPECT_EQ(printable("\xC2\xC2\x9B"), "\\xc2\\u009b");  // the second byte begins a control character
+  EXPECT_EQ(printable("\xE2\x82<\xFF"), "\\xe2\\x82<\\xff");
+}
+
+/// Unicode's explicit formatting characters (UAX #9), and their neighbours, which are none.
+TEST(PrintableTest, ShowsCharactersThatReorderText) {
+  EXPECT_EQ(printable("gpj.\u202egnp"), "gpj.\\u202egnp");
+  EXPECT_EQ(printable("\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069"),
+            "\\u202a\\u202b\\u202c\\u202d\\u2066\\u2067\\u2068\\u2069");
+  EXPECT_EQ(printable("\u2029\u202f\u2065\u206a"), "\u2029\u202f\u2065\u206a");
+}
+
+TEST(PrintableTest, LeavesLineEndsAndTabsOfSeveralLines) {
+  EXPECT_EQ(printable_lines("a\tb\r\n\x1b[0m\u202e\n"), "a\tb\\x0d\n\\x1b[0m\\u202e\n");
 }
 
 TEST(ShortenedTest, KeepsWholeCharacters) {

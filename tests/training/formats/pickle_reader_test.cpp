@@ -10,6 +10,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
+#include "lockstep/tests/support/child_process.h"
 #include "lockstep/training/formats/internal/pickle_writer.h"
 
 // state_file_python_test.py tests the exchange of such files with Python.
@@ -248,6 +249,40 @@ TEST(PickleReaderTest, RefusesMoreThanTheLimit) {
   const std::string bytes(kMaxPickleBytes + 1, 'N');
   EXPECT_THAT(error_of<CheckpointError>([&] { read_pickle(bytes, "state.pt"); }),
               HasSubstr("at most 16777216 bytes"));
+}
+
+/// Pickles of 15 MiB of which each byte, or every few, makes a value.
+TEST(PickleReaderTest, NoPickleTakesMemoryFarBeyondItsSize) {
+  constexpr size_t kBytes = size_t{15} << 20;
+  const auto repeated = [](const std::string& start, const std::string& part, const std::string& end) {
+    std::string opcodes = start;
+    while (opcodes.size() < kBytes) opcodes += part;
+    return opcodes + end;
+  };
+  const std::string tensor = "(" + pickled_storage("ctorch\nFloatStorage\n", "K\x06") + "K\x01))\x89}tq\x02";
+  const std::string hostile[] = {
+      repeated("](", "N", "e"),                                                                  // values
+      repeated("](", "]", "e"),                                                                  // containers
+      repeated("](", "c\n\n", "e"),                                                              // names
+      repeated("](Nq\x01", "h\x01", "e"),                                                        // references
+      repeated("", "(", ""),                                                                     // marks
+      repeated("ctorch._utils\n_rebuild_tensor_v2\nq\x01" + tensor + "](", "h\x01h\x02R", "e"),  // tensors
+      repeated("](" + pickled_text(std::string(1'000'000, 'x')) + "q\x01", "h\x01", "e"),  // long strings
+  };
+  for (const std::string& opcodes : hostile) {
+    EXPECT_LT(
+        testing::peak_memory_of([&] { return pickle_refusal(opcodes).starts_with("state.pt: data.pkl: "); }),
+        uint64_t{400} << 20)
+        << opcodes.substr(0, 20);
+  }
+}
+
+/// A program's own state: a flag for each of two million samples, and one more.
+TEST(PickleReaderTest, ReadsAsManyValuesAsTheWriterAccepts) {
+  PickleValue::List flags(kMaxPickledValues - 1, true);
+  EXPECT_EQ(std::get<PickleValue::List>(read_pickle(write_pickle(flags), "").data()).size(), flags.size());
+  flags.emplace_back(true);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { write_pickle(flags); }), HasSubstr("at most 2097152 values"));
 }
 
 TEST(PickleReaderTest, DamagedPicklesAreReadOrRefused) {

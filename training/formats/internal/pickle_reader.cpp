@@ -21,6 +21,7 @@ using namespace pickle;  // NOLINT: opcodes, of which every case has one
 constexpr const char* kPart = "data.pkl";
 constexpr size_t kMaxArguments = 8;     // of a function or a storage
 constexpr size_t kMaxRecordName = 255;  // of a storage
+constexpr size_t kMaxMarks = 4 * kMaxNesting;
 
 class PickleReader {
  public:
@@ -84,12 +85,26 @@ class PickleReader {
 
   // The value stack.
 
-  NodeIndex make(PickleNode node) {
-    nodes_.push_back(std::move(node));
-    return static_cast<NodeIndex>(nodes_.size() - 1);
+  // A byte or two of a pickle can make a value, which takes a hundred times as much memory.
+  void check_count(size_t count, size_t limit, const char* of) const {
+    if (count >= limit) fail("at most " + std::to_string(limit) + " " + of, "more");
   }
 
-  void push(PickleNode node) { stack_.push_back(make(std::move(node))); }
+  void push(PickleNode node) {
+    check_count(nodes_.size(), kMaxPickledValues, "values");
+    nodes_.push_back(std::move(node));
+    push_index(static_cast<NodeIndex>(nodes_.size() - 1));
+  }
+
+  void push_index(NodeIndex index) {
+    check_count(stack_.size(), kMaxPickledValues, "values");
+    stack_.push_back(index);
+  }
+
+  void remember(uint64_t key) {
+    check_count(memo_.size(), kMaxPickledValues, "values to refer to");
+    memo_[key] = top();
+  }
 
   size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -152,6 +167,7 @@ class PickleReader {
   void run(char opcode) {
     switch (opcode) {
       case kMark:
+        check_count(marks_.size(), kMaxMarks, "marks");
         return marks_.push_back(stack_.size());
       case kNone:
         return push(std::monostate());
@@ -208,11 +224,9 @@ class PickleReader {
       case kBinPersistentId:
         return push_storage();
       case kBinPut:
-        memo_[take_unsigned(1)] = top();
-        return;
+        return remember(take_unsigned(1));
       case kLongBinPut:
-        memo_[take_unsigned(4)] = top();
-        return;
+        return remember(take_unsigned(4));
       case kBinGet:
         return push_remembered(take_unsigned(1));
       case kLongBinGet:
@@ -247,7 +261,7 @@ class PickleReader {
   void push_remembered(uint64_t key) {
     const auto found = memo_.find(key);
     if (found == memo_.end()) fail("a reference to an earlier value", "one to none");
-    stack_.push_back(found->second);
+    push_index(found->second);
   }
 
   /// Takes ("storage", class, record, device, elements), as torch.save() writes it.
@@ -267,6 +281,7 @@ class PickleReader {
     const std::string& record = text(items[2]);
     if (record.size() > kMaxRecordName)
       fail("a short name of a record", std::to_string(record.size()) + " bytes");
+    check_count(num_storages_++, kMaxPickledTensors, "storages");
     push(std::make_unique<PickledStorage>(PickledStorage{dtype, record, bytes}));
   }
 
@@ -277,7 +292,7 @@ class PickleReader {
       push(PickledDict());
     } else if (function == "torch.Size" && arguments.size() == 1) {
       tuple(arguments[0]);
-      stack_.push_back(arguments[0]);
+      push_index(arguments[0]);
     } else if (function == "torch._utils._rebuild_tensor_v2" &&
                (arguments.size() == 6 || arguments.size() == 7)) {
       push_tensor(arguments, /*num_before_metadata=*/6);
@@ -286,7 +301,7 @@ class PickleReader {
       push_tensor(arguments, /*num_before_metadata=*/7);
     } else if (function == "torch._utils._rebuild_parameter" && arguments.size() == 3) {
       node<std::unique_ptr<PickledTensor>>(arguments[0], "a tensor");
-      stack_.push_back(arguments[0]);
+      push_index(arguments[0]);
     } else {
       fail("plain values and tensors", "a call of " + quoted_excerpt(function));
     }
@@ -303,6 +318,7 @@ class PickleReader {
     }
     if (dtype == nullptr) fail("a storage of a dtype", "one without");
     if (arguments.size() > num_before_metadata) require_no_metadata(arguments[num_before_metadata]);
+    check_count(num_tensors_++, kMaxPickledTensors, "tensors");
     auto tensor = std::make_unique<PickledTensor>(PickledTensor{.dtype = std::string(dtype->name),
                                                                 .storage = storage.record,
                                                                 .storage_bytes = storage.bytes,
@@ -328,6 +344,8 @@ class PickleReader {
   std::vector<NodeIndex> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, NodeIndex> memo_;
+  size_t num_storages_ = 0;
+  size_t num_tensors_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "lockstep/training/formats/internal/pickle_tree.h"
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@ namespace {
 /// Bytes that repeated values may take for each byte of the pickle: two bytes can repeat a long string.
 constexpr size_t kRepeatedBytesPerByte = 64;
 constexpr size_t kFewRepeatedBytes = size_t{1} << 16;
+constexpr size_t kMostRepeatedBytes = size_t{64} << 20;
 
 /// Returns the bytes that another copy of the value takes, without its slot in its container and the contents
 /// of its own slots.
@@ -64,7 +66,15 @@ class TreeMaker {
     budget_ -= bytes;
   }
 
+  /// References of two bytes can repeat a value, and each copy has room for a tensor.
+  void make_room_for(size_t num_values) {
+    num_values_ += num_values;
+    if (num_values_ > kMaxPickledValues)
+      fail("at most " + std::to_string(kMaxPickledValues) + " values", "more");
+  }
+
   std::vector<PickleValue> trees_of(const std::vector<NodeIndex>& indices, size_t depth) {
+    make_room_for(indices.size());
     std::vector<PickleValue> values;
     values.reserve(indices.size());
     for (const NodeIndex index : indices) values.push_back(tree_of(index, depth + 1));
@@ -90,6 +100,7 @@ class TreeMaker {
   PickleValue value_of(const std::unique_ptr<PickledTensor>& tensor, size_t) { return *tensor; }
 
   PickleValue value_of(const PickledDict& dict, size_t depth) {
+    make_room_for(dict.entries.size());
     std::set<PickleValue::Key> keys;
     PickleValue::Dict values;
     for (const auto& [key, value] : dict.entries) {
@@ -111,6 +122,7 @@ class TreeMaker {
   const std::vector<PickleNode>& nodes_;
   std::vector<bool> is_in_tree_;
   size_t budget_;
+  size_t num_values_ = 1;  // the root
   const std::string& file_;
 };
 
@@ -118,7 +130,9 @@ class TreeMaker {
 
 PickleValue pickle_tree(const std::vector<PickleNode>& nodes, NodeIndex root, size_t pickle_bytes,
                         const std::string& file) {
-  return TreeMaker(nodes, pickle_bytes * kRepeatedBytesPerByte + kFewRepeatedBytes, file).tree_of(root, 0);
+  const size_t budget =
+      std::min(pickle_bytes * kRepeatedBytesPerByte + kFewRepeatedBytes, kMostRepeatedBytes);
+  return TreeMaker(nodes, budget, file).tree_of(root, 0);
 }
 
 }  // namespace lockstep

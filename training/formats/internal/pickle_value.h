@@ -27,6 +27,10 @@ using PickleValue = NestedValue<PickledTensor>;
 /// Maximum nesting depth of values.
 constexpr size_t kMaxNesting = 64;
 
+/// Limit on the values in a pickle, including those of which tensors are made. A tensor with its optimizer's
+/// state takes about a hundred.
+constexpr size_t kMaxPickledValues = size_t{1} << 21;
+
 /// How a dtype is pickled.
 struct PickledDtype {
   std::string_view name;

@@ -22,6 +22,10 @@ class PickleWriter {
 
  private:
   void put(const PickleValue& value, size_t depth) {
+    if (++num_values_ > kMaxPickledValues) {
+      throw InvalidArgument("[write_pickle] expected at most " + std::to_string(kMaxPickledValues) +
+                            " values, but got more; put long lists of numbers into tensors");
+    }
     if (depth == kMaxNesting) {
       throw InvalidArgument("[write_pickle] expected values at most " + std::to_string(kMaxNesting) +
                             " deep inside each other, but got deeper ones");
@@ -131,6 +135,7 @@ class PickleWriter {
   }
 
   std::string bytes_;
+  size_t num_values_ = 0;
 };
 
 }  // namespace

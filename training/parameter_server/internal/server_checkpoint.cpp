@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <system_error>
 
@@ -11,6 +10,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/files/internal/input_file.h"
 #include "lockstep/runtime/base/files/part_sink.h"
+#include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 #include "lockstep/training/formats/internal/state_archive.h"
 #include "lockstep/training/formats/state_view.h"
@@ -90,7 +90,7 @@ void ServerCheckpoint::log(const std::string& line) const {
   if (options_.on_message) {
     options_.on_message(line);
   } else {
-    std::cerr << line << std::endl;
+    write_error_line(line);
   }
 }
 

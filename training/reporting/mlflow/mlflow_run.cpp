@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <sstream>
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/training/reporting/mlflow/internal/mlflow_experiment.h"
@@ -88,13 +89,54 @@ int number_of(MlflowStatus status) {
   return 5;
 }
 
-/// Returns the step of a metric's line, `<milliseconds> <value> <step>`.
+/// Returns the step of a metric's line, `<milliseconds> <value> <step>`; 0 if it has none.
 int64_t step_of(const std::string& line) {
-  std::istringstream words(line);
-  std::string time, value;
   int64_t step = 0;
-  words >> time >> value >> step;
+  const size_t end_of_value = line.find(' ', line.find(' ') + 1);
+  if (end_of_value != std::string::npos)
+    std::from_chars(line.data() + end_of_value + 1, line.data() + line.size(), step);
   return step;
+}
+
+/// Calls `act` with each line of a metric up to a step. Returns whether there are other lines: later ones, or
+/// one without its end, as a process that was killed may have left it.
+template <typename Act>
+bool for_each_kept(const RegularFile& file, int64_t step, const Act& act) {
+  constexpr size_t kLongestLine = 256;  // three numbers
+  bool is_any_dropped = false;
+  LineReader lines(file, kLongestLine);
+  while (lines.next()) {
+    if (!lines.is_whole() || lines.is_cut() || step_of(lines.line()) > step) {
+      is_any_dropped = true;
+    } else {
+      act(lines.line());
+    }
+  }
+  return is_any_dropped;
+}
+
+/// Appends the kept lines in large pieces.
+void copy_kept(const RegularFile& file, int64_t step, OutputFile& copy) {
+  constexpr size_t kAtOnce = size_t{1} << 16;
+  std::string piece;
+  for_each_kept(file, step, [&](const std::string& line) {
+    piece.append(line).append("\n");
+    if (piece.size() < kAtOnce) return;
+    copy.append(piece);
+    piece.clear();
+  });
+  copy.append(piece);
+}
+
+struct KeptLines {
+  int64_t count = 0;
+  bool is_any_dropped = false;
+};
+
+KeptLines lines_up_to(const RegularFile& file, int64_t step) {
+  KeptLines kept;
+  kept.is_any_dropped = for_each_kept(file, step, [&](const std::string&) { ++kept.count; });
+  return kept;
 }
 
 }  // namespace
@@ -171,26 +213,19 @@ void MlflowRun::add_metric(const std::string& name, double value, const Point& p
 }
 
 void MlflowRun::remove_metrics_after(int64_t step) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder_ + "/metrics")) {
-    if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path());
-    std::string kept;
-    bool is_changed = false;
-    for (std::string line; std::getline(file, line);) {
-      // A process that was killed may have left a line without its end.
-      if (file.eof() || step_of(line) > step) {
-        is_changed = true;
-      } else {
-        kept += line + "\n";
-      }
-    }
-    file.close();
-    if (!is_changed) continue;
-    if (kept.empty()) {
+  const std::string folder = folder_ + "/metrics";
+  // Somebody may have replaced the folder by a link into another one, whose files are none of this run's.
+  if (!fs::is_directory(fs::symlink_status(folder))) return;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_symlink() || !entry.is_regular_file()) continue;
+    const RegularFile file(entry.path().string(), Links::kRefused);
+    const KeptLines kept = lines_up_to(file, step);
+    if (!kept.is_any_dropped) continue;
+    if (kept.count == 0) {
       fs::remove(entry.path());  // MLflow takes an empty file for a damaged one
     } else {
-      OutputFile replacement(name_beside(folder_ + "/metrics"));
-      replacement.append(kept);
+      OutputFile replacement(name_beside(folder));
+      copy_kept(file, step, replacement);
       replacement.move_to(entry.path().string());
     }
   }

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 
 namespace lockstep {
 
@@ -16,7 +19,6 @@ class InputFile {
   explicit InputFile(std::string path);
   /// Uses `bytes` as the content of the file `path`. `bytes` must outlive this object.
   InputFile(std::string path, std::string_view bytes);
-  ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
@@ -28,11 +30,9 @@ class InputFile {
   void read(uint64_t offset, void* bytes, size_t count) const;
 
  private:
-  [[noreturn]] void throw_system_error(const char* action) const;
-
   std::string path_;
-  int descriptor_ = -1;
-  const char* bytes_ = nullptr;  // used instead of a descriptor
+  std::optional<RegularFile> file_;
+  const char* bytes_ = nullptr;  // used instead of a file
   uint64_t size_ = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <limits>
@@ -192,9 +194,24 @@ TEST(ConfigurationFile, RefusesWhatCannotBeRead) {
   EXPECT_EQ(refusal(file.folder() + "/none.json"),
             file.folder() +
                 "/none.json: expected a configuration file that can be read, but: No such file or directory");
-  EXPECT_EQ(refusal(file.folder()),
-            file.folder() + ": expected a configuration file that can be read, but: Is a directory");
-  EXPECT_THAT(refusal("/dev/zero"), HasSubstr("expected at most 1048576 bytes"));
+  EXPECT_EQ(refusal(file.folder()), file.folder() + ": expected a regular file, but it is a folder");
+  EXPECT_EQ(refusal("/dev/zero"), "/dev/zero: expected a regular file, but it is a device");
+  // Opening it in the usual way would wait forever.
+  const std::string pipe = file.folder() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(refusal(pipe), pipe + ": expected a regular file, but it is a named pipe");
+}
+
+/// As a shell's --config <(command) does.
+TEST(ConfigurationFile, ReadsAPipeThatTheProcessHasOpenAlready) {
+  const std::string text = "{\"format_version\": 1, \"values\": {}}";
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  ::close(ends[1]);
+  EXPECT_TRUE(
+      read_configuration_file("/dev/fd/" + std::to_string(ends[0]), table_of_cooking()).texts.empty());
+  ::close(ends[0]);
 }
 
 TEST(ConfigurationFile, ReadsBackWhatWasWritten) {

@@ -49,9 +49,11 @@ TEST(InputFileTest, RefusesWhatIsNoFile) {
   const TemporaryFolder folder;
   const auto pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::string& path : {folder.file(""), pipe, std::string("/dev/zero")}) {
-    EXPECT_EQ(error_of<CheckpointError>([&] { const InputFile file(path); }),
-              path + ": expected a regular file");
+  for (const auto& [path, kind] : {std::pair<std::string, std::string>{folder.file(""), "a folder"},
+                                   {pipe, "a named pipe"},
+                                   {"/dev/zero", "a device"}}) {
+    EXPECT_EQ(error_of<CheckpointError>([&, &path = path] { const InputFile file(path); }),
+              path + ": expected a regular file, but it is " + kind);
   }
   EXPECT_EQ(error_of<CheckpointError>([&] { const InputFile file(folder.file("absent")); }),
             folder.file("absent") + ": cannot open: No such file or directory");

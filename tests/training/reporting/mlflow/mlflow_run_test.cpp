@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/tests/support/child_process.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
@@ -113,6 +114,39 @@ TEST_F(MlflowRunTest, DropsALineWithoutItsEnd) {
   testing::write_text(run.folder() + "/metrics/loss", "1001 0.5 1\n1002 0.2");
   run.remove_metrics_after(10);
   EXPECT_EQ(read_text(run.folder() + "/metrics/loss"), "1001 0.5 1\n");
+}
+
+/// 24 MiB, most of which stay.
+TEST_F(MlflowRunTest, TakesNoMoreMemoryForALongerMetric) {
+  MlflowRun run(options());
+  std::string metric;
+  for (int64_t step = 1; metric.size() < size_t{24} << 20; ++step)
+    metric += "1700000000000 0.123456789 " + std::to_string(step) + "\n";
+  testing::write_text(run.folder() + "/metrics/loss", metric + "1700000000000 0.5 999999999\n");
+  EXPECT_LT(testing::peak_memory_of([&] {
+              run.remove_metrics_after(999'999'998);
+              return true;
+            }),
+            uint64_t{8} << 20);
+  EXPECT_TRUE(read_text(run.folder() + "/metrics/loss") == metric);
+}
+
+TEST_F(MlflowRunTest, ChangesNothingBehindALink) {
+  MlflowRun run(options());
+  const std::string elsewhere = folder_.write("elsewhere/loss", "1001 0.5 100\n");
+  std::filesystem::create_symlink(elsewhere, run.folder() + "/metrics/link");
+  run.remove_metrics_after(1);
+  std::filesystem::remove_all(run.folder() + "/metrics");
+  std::filesystem::create_directory_symlink(folder_.file("elsewhere"), run.folder() + "/metrics");
+  run.remove_metrics_after(1);
+  EXPECT_EQ(read_text(elsewhere), "1001 0.5 100\n");
+}
+
+/// Somebody else's experiment, whose file would make every later run wait.
+TEST_F(MlflowRunTest, DoesNotWaitForAPipe) {
+  std::filesystem::create_directories(folder_.file("mlruns/1"));
+  ASSERT_EQ(::mkfifo(folder_.file("mlruns/1/meta.yaml").c_str(), 0600), 0);
+  EXPECT_FALSE(MlflowRun(options()).id().empty());
 }
 
 TEST_F(MlflowRunTest, WritesNoPathOutsideItsFolder) {

@@ -1,8 +1,9 @@
 #include "lockstep/training/reporting/mlflow/internal/mlflow_meta.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
+#include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/files/output_file.h"
 
 namespace lockstep {
@@ -34,12 +35,20 @@ std::string text_of_yaml(const std::string& scalar) {
 }
 
 MlflowMeta read_mlflow_meta(const std::string& folder) {
+  constexpr size_t kLongestLine = size_t{64} << 10;
+  constexpr size_t kMostEntries = 1000;  // MLflow's have about twenty
   MlflowMeta meta;
-  std::ifstream file(path_in(folder));
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(": ");
-    if (colon != std::string::npos && line.front() != ' ')
-      meta[line.substr(0, colon)] = line.substr(colon + 2);
+  try {
+    const RegularFile file(path_in(folder));
+    LineReader lines(file, kLongestLine);
+    while (meta.size() < kMostEntries && lines.next()) {
+      const std::string& line = lines.line();
+      const auto colon = line.find(": ");
+      if (colon != std::string::npos && line.front() != ' ')
+        meta[line.substr(0, colon)] = line.substr(colon + 2);
+    }
+  } catch (const NotARegularFile&) {
+  } catch (const std::system_error&) {
   }
   return meta;
 }
