@@ -5,12 +5,16 @@
 #
 # For GPUs, build on the machine itself (docs/building.md#cuda): it needs NVIDIA's driver and no CUDA toolkit.
 
-FROM debian:12-slim AS build
+# Debian 12, always the same image: a tag alone may name another one tomorrow. docs/building.md#docker says how to take a newer one.
+ARG BASE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
+
+FROM ${BASE} AS build
 ENV LOCKSTEP_CACHE=/opt LOCKSTEP_CUDA=OFF
 WORKDIR /src
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # First what changes rarely: packages and LibTorch.
 COPY scripts/lib.sh scripts/
+COPY scripts/packages scripts/packages
 RUN source scripts/lib.sh; need_packages "${packages_to_build[@]}"; need_libtorch
 COPY . .
 RUN source scripts/lib.sh; need_libtorch; \
@@ -23,7 +27,7 @@ RUN mkdir /runtime; \
       | xargs realpath | sort -u | xargs cp --parents -t /runtime; \
     cp --parents -r -t /runtime /opt/lockstep/bin /opt/lockstep/libexec
 
-FROM debian:12-slim
+FROM ${BASE}
 RUN apt-get update -q \
     && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
        libfmt9 libjemalloc2 libjpeg62-turbo libpng16-16 libprometheus-cpp-pull1.0 libssl3 libwebp7 libwebpdemux2 libzip4 libzstd1 python3 zlib1g \

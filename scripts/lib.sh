@@ -5,24 +5,10 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 readonly libtorch_version=2.11.0
-# libtorch_cpu.so loads these two at start, with or without a GPU; the wheel's other NVIDIA parts serve GPUs alone.
-readonly cpu_runtime=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # The CUDA that the wheel was built with, and the first driver that supports it.
 readonly libtorch_cuda=13 libtorch_driver=580
-# Headers that CUDA's other headers include and LibTorch does not depend on: with them, a build needs no CUDA toolkit.
-readonly cuda_headers=(nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)
-# Packages that tests compare with, and their dependencies. torch itself is in the folder of LibTorch.
+# scripts/packages/ lists the Python packages that are fetched, LibTorch among them, in versions for this Python.
 readonly test_python_version=3.11
-readonly test_python_packages=(torchvision==0.26.0 safetensors==0.8.0 tensorboard==2.21.0 numpy==2.4.6 pillow==13.0.0 h5py==3.14.0
-  absl-py==2.5.1 filelock==4.2.11 fsspec==2026.9.0 grpcio==1.85.1 jinja2==3.1.6 markdown==3.11.3 markupsafe==3.0.4
-  mpmath==1.3.0 networkx==3.6.1 packaging==26.3 protobuf==7.36.2 setuptools==81.0.0 sympy==1.14.0
-  tensorboard-data-server==0.7.2 typing-extensions==4.16.0 werkzeug==3.1.9
-  # MLflow's client, and those of its dependencies that it imports to read a file store: 47 MB.
-  mlflow-skinny==3.17.2 annotated-doc==0.0.7 annotated-types==0.8.0 anyio==4.16.0 cachetools==7.3.3
-  certifi==2026.10.19.post1 charset-normalizer==3.5.3 click==8.5.1 databricks-sdk==0.162.0 fastapi==0.165.0 idna==3.20
-  importlib-metadata==9.1.0 opentelemetry-api==1.45.2 opentelemetry-proto==1.45.2 opentelemetry-sdk==1.45.2
-  opentelemetry-semantic-conventions==0.66b2 pydantic==2.14.4 pydantic-core==2.50.5 pyyaml==6.0.4 requests==2.34.2
-  sqlparse==0.6.1 starlette==1.10.0 typing-inspection==0.4.5 urllib3==2.8.0 zipp==4.1.2)
 
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
@@ -124,24 +110,41 @@ cache_folder() {
   printf '%s\n' "${LOCKSTEP_CACHE:-${XDG_CACHE_HOME:-${HOME:?names the folder of the cache}/.cache}/lockstep}"
 }
 
-# fetch_packages folder requirement...: one folder that either holds everything or does not exist, whatever is interrupted.
+# Reads what pip printed, and prints each file that had another hash than its list says.
+wrong_hashes() {
+  awk '
+    / from .*:$/ { file = $0; sub(/^.* from /, "", file); sub(/ \(from .*$|:$/, "", file); sub(/^.*\//, "", file); expected = "" }
+    $1 == "Expected" { expected = expected (expected ? " or " : "") $NF }
+    $1 == "Got" { printf "error: %s: expected SHA-256 %s, but got %s. The file was deleted.\n", file, expected, $2 }'
+}
+
+# fetch_packages folder list...: installs the packages of these lists into a folder that either holds all of them or does not
+# exist, whatever is interrupted. A list names every package, with its dependencies, in one version and with the hashes of its files.
 fetch_packages() {
   local folder=$1 partial=$1.partial python
   shift
   python=$(python_with_pip) || return
   rm -rf "$partial"
-  mkdir -p "$partial/.tmp" &&
-    # As LibTorch, the wheel of one Python serves every Python: only its C++ half is used.
+  mkdir -p "$partial/.tmp" || return
+  # As LibTorch, the wheel of one Python serves every Python: only its C++ half is used.
+  if ! (
+    set -o pipefail
     TMPDIR=$partial/.tmp PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --disable-pip-version-check \
-      --no-cache-dir --no-compile --no-warn-conflicts --progress-bar off --only-binary=:all: \
-      --implementation cp --python-version $test_python_version --target "$partial" "$@" &&
-    rmdir "$partial/.tmp" &&
-    printf '%s\n' "$@" >"$partial/.complete" &&
+      --no-cache-dir --no-compile --no-warn-conflicts --progress-bar off --only-binary=:all: --no-deps --require-hashes \
+      --implementation cp --python-version $test_python_version --target "$partial" "${@/#/--requirement=}" 2>&1 |
+      tee "$partial/.log"
+  ); then
+    wrong_hashes <"$partial/.log" >&2
+    rm -rf "$partial"
+    return 1
+  fi
+  rm -r "$partial/.tmp" "$partial/.log" &&
+    cat "$@" >"$partial/.complete" &&
     rm -rf "$folder" &&
     mv "$partial" "$folder"
 }
 
-# fetch_once what folder requirement...: fetch_packages unless the folder is complete; one clone at a time.
+# fetch_once what folder list...: fetch_packages unless the folder is complete; one clone at a time.
 fetch_once() {
   local what=$1 folder=$2 cache=${2%/*}
   mkdir -p "$cache" || fail "cannot make $cache; LOCKSTEP_CACHE names another folder"
@@ -156,7 +159,7 @@ fetch_once() {
 # Finds LibTorch or fetches it; sets libtorch (a folder, or nothing if CMake finds it by CMAKE_PREFIX_PATH), cuda, and
 # driver_cuda (see cuda_of_driver).
 need_libtorch() {
-  local own folder reason requirements
+  local own folder reason list
   driver_cuda=$(cuda_of_driver)
   own=$(own_libtorch)
   if [[ $own ]]; then
@@ -184,14 +187,14 @@ need_libtorch() {
   folder=$(cache_folder)/libtorch-$libtorch_version
   case $cuda in
     OFF)
-      requirements=(--no-deps "torch==$libtorch_version" "${cpu_runtime[@]}") ;;
+      list=scripts/packages/libtorch.txt ;;
     ON)
       folder+=-cuda$libtorch_cuda
-      requirements=("torch==$libtorch_version" "${cuda_headers[@]}") ;;
+      list=scripts/packages/libtorch_cuda.txt ;;
     *) fail "LOCKSTEP_CUDA: expected ON or OFF, but got '$cuda'" 2 ;;
   esac
 
-  fetch_once "LibTorch $libtorch_version" "$folder" "${requirements[@]}"
+  fetch_once "LibTorch $libtorch_version" "$folder" "$list"
   libtorch=$folder/torch
   if [[ $cuda == ON ]]; then
     say "LibTorch: $libtorch, with CUDA"
@@ -220,7 +223,7 @@ make_stand_ins() {
 # (folders for PYTHONPATH) and test_library_path (folders for LD_LIBRARY_PATH), all empty if there are none: tests that need
 # them are skipped then. After need_libtorch.
 need_test_python() {
-  local folder requirements=(--no-deps "${test_python_packages[@]}")
+  local folder lists=(scripts/packages/test_python.txt)
   test_python='' test_python_path='' test_library_path=''
   case ${LOCKSTEP_TEST_PYTHON_PACKAGES:-ON} in
     ON) ;;
@@ -235,13 +238,13 @@ need_test_python() {
     return
   fi
 
-  [[ $libtorch ]] || requirements+=("torch==$libtorch_version" "${cpu_runtime[@]}")
+  [[ $libtorch ]] || lists+=(scripts/packages/libtorch.txt)
   # Clones of different versions do not replace each other's.
-  folder=$(cache_folder)/test-python-$(printf '%s\n' "${requirements[@]}" | cksum | cut -d ' ' -f 1)
+  folder=$(cache_folder)/test-python-$(cat "${lists[@]}" | cksum | cut -d ' ' -f 1)
   if [[ ! -f $folder/.complete ]]; then
     say "Some tests compare with Python packages, 0.2 GB$([[ $libtorch ]] || echo ' and 1.2 GB of PyTorch'): --no-python leaves them out"
   fi
-  fetch_once "Python packages for tests" "$folder" "${requirements[@]}"
+  fetch_once "Python packages for tests" "$folder" "${lists[@]}"
   test_python_path=$folder${libtorch:+:${libtorch%/*}}
   test_library_path=$folder/stand-ins-${cuda,,}
   if [[ ! -d $test_library_path ]]; then

@@ -42,12 +42,17 @@ class DockerfileTest(unittest.TestCase):
             if instruction[0] == "FROM":
                 stages.append([])
             stages[-1].append(instruction)
-        self.assertEqual(stages[0], [])
+        self.assertEqual({name for name, _ in stages[0]}, {"ARG"})
         return stages[1:]
 
     def test_instructions_are_known(self):
-        known = {"FROM", "ENV", "WORKDIR", "SHELL", "COPY", "RUN", "USER", "CMD"}
+        known = {"ARG", "FROM", "ENV", "WORKDIR", "SHELL", "COPY", "RUN", "USER", "CMD"}
         self.assertEqual({name for name, _ in instructions()} - known, set())
+
+    def test_each_stage_is_made_from_one_image_that_a_digest_names(self):
+        (base,) = [arguments for name, arguments in instructions() if name == "ARG"]
+        self.assertRegex(base, r"^BASE=debian:bookworm-\d{8}-slim@sha256:[0-9a-f]{64}$")
+        self.assertEqual([stage[0][1].split(" AS ")[0] for stage in self.stages()], ["${BASE}"] * 2)
 
     def test_what_it_copies_is_there(self):
         names = []

@@ -68,6 +68,12 @@ class ScriptsCase(unittest.TestCase):
         path = self.calls / program
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
+    def packages_of(self, call):
+        """The packages, as name==version, of the lists that a call of pip names."""
+        lists = [word.partition("=")[2] for word in call.split() if word.startswith("--requirement=")]
+        text = "\n".join((self.project / path).read_text(encoding="utf-8") for path in lists)
+        return [line.split()[0] for line in text.splitlines() if line and line[0] not in "# "]
+
     def expect_success(self, process):
         self.assertEqual(process.returncode, 0, process.stderr)
         return process
