@@ -15,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/tests/support/child_process.h"
 #include "lockstep/tests/support/file_size_limit.h"
 #include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/temporary_folder.h"

@@ -10,7 +10,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/checkpoint_files.h"
-#include "lockstep/tests/support/child_process.h"
+#include "lockstep/tests/support/other_process.h"
 #include "lockstep/training/formats/internal/pickle_writer.h"
 
 // state_file_python_test.py tests the exchange of such files with Python.

@@ -10,7 +10,6 @@
 #include <memory>
 #include <system_error>
 
-#include "lockstep/tests/support/child_process.h"
 #include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/test_files.h"
 #include "lockstep/tests/support/text_files.h"

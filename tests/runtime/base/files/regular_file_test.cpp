@@ -12,7 +12,7 @@
 #include <system_error>
 #include <vector>
 
-#include "lockstep/tests/support/child_process.h"
+#include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {

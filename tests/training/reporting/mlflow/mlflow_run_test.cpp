@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/tests/support/child_process.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/text_files.h"
 
