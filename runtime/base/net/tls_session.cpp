@@ -19,6 +19,16 @@
 #include <utility>
 
 namespace lockstep {
+
+/// What is between OpenSSL and the socket.
+struct TlsWire {
+  int socket = -1;
+  std::vector<uint8_t> out;  // encrypted bytes that the system has not taken yet
+  size_t out_begin = 0;
+  bool is_closed = false;  // by the other end
+  int error = 0;           // of the last attempt to receive
+};
+
 namespace {
 
 constexpr size_t kRecordBytes = size_t{16} * 1024;
@@ -36,17 +46,8 @@ bool is_for_now(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/// What is between OpenSSL and the socket.
-struct Wire {
-  int socket = -1;
-  std::vector<uint8_t> out;  // encrypted bytes that the system has not taken yet
-  size_t out_begin = 0;
-  bool is_closed = false;  // by the other end
-  int error = 0;           // of the last attempt to receive
-};
-
-Wire& wire_of(BIO* bio) {
-  return *static_cast<Wire*>(BIO_get_data(bio));
+TlsWire& wire_of(BIO* bio) {
+  return *static_cast<TlsWire*>(BIO_get_data(bio));
 }
 
 int write_wire(BIO* bio, const char* bytes, int count) {
@@ -61,7 +62,7 @@ int write_wire(BIO* bio, const char* bytes, int count) {
 }
 
 int read_wire(BIO* bio, char* bytes, int count) {
-  Wire& wire = wire_of(bio);
+  TlsWire& wire = wire_of(bio);
   BIO_clear_retry_flags(bio);
   const ssize_t num_read = recv(wire.socket, bytes, static_cast<size_t>(count), MSG_DONTWAIT);
   if (num_read > 0) return static_cast<int>(num_read);
@@ -139,7 +140,7 @@ struct TlsSession::Engine {
   ChannelAdmission admission;
   ChannelIdentity identity;
   std::vector<uint8_t> encoded_identity;
-  Wire wire;
+  TlsWire wire;
   SSL* ssl = nullptr;
 };
 
@@ -235,7 +236,7 @@ short TlsSession::handshake_event() const {
 
 /// Returns false if the system takes no more bytes now.
 bool TlsSession::flush() {
-  Wire& wire = engine_->wire;
+  TlsWire& wire = engine_->wire;
   while (wire.out_begin < wire.out.size()) {
     const ssize_t count = ::send(wire.socket, wire.out.data() + wire.out_begin,
                                  wire.out.size() - wire.out_begin, MSG_NOSIGNAL | MSG_DONTWAIT);
