@@ -29,13 +29,14 @@ double alphabet_size(std::string_view text) {
   return size;
 }
 
-/// Estimates the entropy of a random text, which is less if few of its characters differ.
+/// Estimates the entropy of a text: that of random characters of its kinds, unless it has far fewer different
+/// characters than random ones would have.
 double token_bits(std::string_view text) {
   const auto length = static_cast<double>(text.size());
+  const double alphabet = alphabet_size(text);
   const auto num_different = static_cast<double>(std::set<char>(text.begin(), text.end()).size());
-  // A random text lacks some characters of its alphabet.
-  constexpr double kAllowance = 1.25;
-  return length * std::min(std::log2(alphabet_size(text)), kAllowance * std::log2(num_different));
+  const double expected_different = alphabet * (1 - std::pow(1 - 1 / alphabet, length));
+  return length * std::log2(2 * num_different < expected_different ? num_different : alphabet);
 }
 
 }  // namespace
