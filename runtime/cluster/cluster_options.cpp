@@ -1,7 +1,5 @@
 #include "lockstep/runtime/cluster/cluster_options.h"
 
-#include <algorithm>
-#include <cctype>
 #include <climits>
 #include <cmath>
 #include <set>
@@ -14,19 +12,17 @@ namespace {
 
 constexpr double kLeastTokenBits = 128;
 
-/// Returns how many characters there are of the kinds in a text.
+/// Returns the size of the smallest usual alphabet that has a text's characters: decimal or hexadecimal digits,
+/// digits and letters of one case, or base64's. A random text may lack a kind of characters by chance.
 double alphabet_size(std::string_view text) {
-  constexpr std::string_view kHexadecimalDigits = "0123456789abcdef";
-  if (text.find_first_not_of("0123456789") == std::string_view::npos) return 10;
-  if (text.find_first_not_of(kHexadecimalDigits) == std::string_view::npos) return kHexadecimalDigits.size();
-  const auto has = [&](auto&& is_of_kind) { return std::any_of(text.begin(), text.end(), is_of_kind); };
-  double size = 0;
-  if (has([](char c) { return c >= '0' && c <= '9'; })) size += 10;
-  if (has([](char c) { return c >= 'a' && c <= 'z'; })) size += 26;
-  if (has([](char c) { return c >= 'A' && c <= 'Z'; })) size += 26;
-  // The rest of base64's characters, since others are rare in random tokens.
-  if (has([](char c) { return !std::isalnum(static_cast<unsigned char>(c)); })) size += 2;
-  return size;
+  const auto is_made_of = [&](std::string_view characters) {
+    return text.find_first_not_of(characters) == std::string_view::npos;
+  };
+  if (is_made_of("0123456789")) return 10;
+  if (is_made_of("0123456789abcdef") || is_made_of("0123456789ABCDEF")) return 16;
+  if (is_made_of("0123456789abcdefghijklmnopqrstuvwxyz")) return 36;
+  if (is_made_of("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")) return 36;
+  return 64;
 }
 
 /// Estimates the entropy of a text: that of random characters of its kinds, unless it has far fewer different
