@@ -12,8 +12,9 @@ namespace {
 
 constexpr double kLeastTokenBits = 128;
 
-/// Returns the size of the smallest usual alphabet that has a text's characters: decimal or hexadecimal digits,
-/// digits and letters of one case, or base64's. A random text may lack a kind of characters by chance.
+/// Returns the size of the smallest usual alphabet that has a text's characters: decimal or hexadecimal
+/// digits, digits and letters of one case, or base64's. A random text may lack a kind of characters by
+/// chance.
 double alphabet_size(std::string_view text) {
   const auto is_made_of = [&](std::string_view characters) {
     return text.find_first_not_of(characters) == std::string_view::npos;
