@@ -184,7 +184,7 @@ std::string folder_owner(const std::string& path) {
   struct flock lock = whole_file_lock();
   const bool is_held = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
                        ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-  const std::string owner = is_held ? named_owner(owner_in(file)) : "";
+  std::string owner = is_held ? named_owner(owner_in(file)) : "";
   ::close(file);
   return owner;
 }
