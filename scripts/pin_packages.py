@@ -15,8 +15,9 @@ import tempfile
 
 PACKAGES = pathlib.Path(__file__).resolve().parent / "packages"
 ARCHITECTURES = ["x86_64", "aarch64"]
-# LibTorch's wheel needs glibc 2.28: a package for a newer one would exclude systems that have it.
-PLATFORMS = [*(f"manylinux_2_{minor}" for minor in range(5, 29)), "manylinux1", "manylinux2010", "manylinux2014"]
+# LibTorch's wheel needs glibc 2.28: a package for a newer one would exclude systems that have it. Tests run on Debian 12.
+GLIBC_MINOR = 28
+GLIBC_MINOR_OF_TESTS = 36
 # As in lib.sh.
 PYTHON_VERSION = "3.11"
 
@@ -37,7 +38,13 @@ def sha256_of(archive):
     return archive["hashes"]["sha256"] if "hashes" in archive else archive["hash"].removeprefix("sha256=")
 
 
-def hashes_of(requirements, architecture):
+def platforms(architecture, glibc_minor):
+    """The platforms of wheels that a system with this glibc can install."""
+    names = [*(f"manylinux_2_{minor}" for minor in range(5, glibc_minor + 1)), "manylinux1", "manylinux2010", "manylinux2014"]
+    return [f"{name}_{architecture}" for name in names]
+
+
+def hashes_of(requirements, architecture, glibc_minor):
     """Maps the normalized name of each package to the hash of the file that pip chooses for the architecture."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")
@@ -45,17 +52,17 @@ def hashes_of(requirements, architecture):
             [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps",
              "--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:", "--implementation", "cp",
              "--python-version", PYTHON_VERSION,
-             *(f"--platform={platform}_{architecture}" for platform in PLATFORMS),
+             *(f"--platform={platform}" for platform in platforms(architecture, glibc_minor)),
              "--target", f"{folder}/target", "--report", str(report), *requirements],
             check=True, stdout=sys.stderr)
         installed = json.loads(report.read_text(encoding="utf-8"))["install"]
     return {normalized(package["metadata"]["name"]): sha256_of(package["download_info"]["archive_info"]) for package in installed}
 
 
-def pinned(text):
+def pinned(text, glibc_minor):
     """The text of a list with the hashes of each package after it."""
     requirements = requirements_of(text)
-    by_architecture = [hashes_of(requirements, architecture) for architecture in ARCHITECTURES]
+    by_architecture = [hashes_of(requirements, architecture, glibc_minor) for architecture in ARCHITECTURES]
     lines = [line for line in text.splitlines() if line.startswith("#")]
     for requirement in requirements:
         name = normalized(requirement.partition("==")[0])
@@ -68,7 +75,8 @@ def pinned(text):
 def main():
     lists = [pathlib.Path(argument) for argument in sys.argv[1:]] or sorted(PACKAGES.glob("*.txt"))
     for path in lists:
-        path.write_text(pinned(path.read_text(encoding="utf-8")), encoding="utf-8")
+        glibc_minor = GLIBC_MINOR_OF_TESTS if path.name == "test_python.txt" else GLIBC_MINOR
+        path.write_text(pinned(path.read_text(encoding="utf-8"), glibc_minor), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,9 @@ ExitCode run_inspection(const std::string& program, const std::vector<std::strin
   const size_t num_kept = options.is_json ? 0 : static_cast<size_t>(options.num_epochs);
   const RunSummary summary = summarise_run(options.folder, num_kept);
   if (options.is_json) {
-    write_summary_json(std::cout, summary,
-                       [&](const auto& act) { for_each_epoch(options.folder, summary.epochs.count(), act); });
+    write_summary_json(std::cout, summary, [&, &folder = options.folder](const auto& act) {
+      for_each_epoch(folder, summary.epochs.count(), act);
+    });
   } else {
     print(summary_text(summary));
   }
