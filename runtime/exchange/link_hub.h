@@ -50,7 +50,7 @@ class LinkHub {
     uint64_t generation = 0;  ///< of the job's start; the same on all ranks
     std::string host;         ///< the only address to listen on
     bool uses_shared_memory = true;
-    bool encrypts = true;                          ///< what goes over TCP; the same on all ranks
+    bool encrypts = true;                          ///< links over TCP; the same on all ranks
     size_t shared_memory_bytes = size_t{1} << 20;  ///< for each direction of a link
     /// Called if a link does without shared memory because the system has run out. May be empty.
     std::function<void(const std::string& message)> log{};

@@ -57,7 +57,7 @@ struct JoinOptions {
   WorkerTransport transport = WorkerTransport::kExchange;       ///< the same on all workers
   /// False: exchanges with this worker go over TCP even on one machine.
   bool uses_shared_memory = true;
-  /// What goes over TCP, but for Gloo's; the same on all workers.
+  /// Encrypts exchanges over TCP, but not those of Gloo. The same on all workers.
   bool encrypts = true;
   /// The algorithm of all-reduces by exchanges, the same on all workers. None: the fastest for each size.
   std::optional<PlanAlgorithm> all_reduce_algorithm;

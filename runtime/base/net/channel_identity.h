@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// What a connection between two processes of a job is for. The key of the connection is derived from it, so
-/// that nobody on the way can lead a connection to another process or use it for something else (RFC 9257,
-/// section 4.1).
+/// The purpose and the two ends of a connection between processes of a job. The key of the connection is
+/// derived from it, so that nobody on the way can lead a connection to another process or use it for
+/// something else (RFC 9257, section 4.1).
 struct ChannelIdentity {
   std::string purpose;  ///< such as "rpc"
   std::string client;   ///< the process that connects, such as "worker 1"

@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-/// What is between OpenSSL and the socket.
+/// The bytes between OpenSSL and the socket.
 struct TlsWire {
   int socket = -1;
   std::vector<uint8_t> out;  // encrypted bytes that the system has not taken yet
@@ -122,7 +122,7 @@ SSL_CTX* make_context(const SSL_METHOD* method) {
 
 }  // namespace
 
-/// What OpenSSL needs, and points to.
+/// The state that OpenSSL points to.
 struct TlsSession::Engine {
   Engine(int socket, const JobToken& job_token, SSL_CTX* context);
   ~Engine() { SSL_free(ssl); }
