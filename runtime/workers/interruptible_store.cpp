@@ -2,15 +2,13 @@
 
 #include <c10/util/Exception.h>
 
-#include <thread>
-
 #include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
 namespace {
 
-// A connection takes at least tens of milliseconds, so such a short pause is not noticeable.
-constexpr std::chrono::milliseconds kPause{1};
+// How often a wait looks whether it is interrupted.
+constexpr std::chrono::milliseconds kSlice{20};
 
 }  // namespace
 
@@ -32,12 +30,13 @@ std::vector<uint8_t> InterruptibleStore::get(const std::string& key) {
 void InterruptibleStore::wait(const std::vector<std::string>& keys,
                               const std::chrono::milliseconds& timeout) {
   const auto begin = std::chrono::steady_clock::now();
-  while (!check(keys)) {
-    TORCH_CHECK_WITH(DistStoreError,
-                     timeout == kNoTimeout || std::chrono::steady_clock::now() - begin < timeout,
-                     "no rank set the key '", keys.front(), "' within ",
-                     std::chrono::duration<double>(timeout).count(), " s");
-    std::this_thread::sleep_for(kPause);
+  for (;;) {
+    if (is_interrupted_() && !store_->check(keys)) throw CollectiveAborted("the connection was given up");
+    try {
+      return store_->wait(keys, kSlice);
+    } catch (const c10::DistStoreError&) {  // not yet
+      if (timeout != kNoTimeout && std::chrono::steady_clock::now() - begin >= timeout) throw;
+    }
   }
 }
 

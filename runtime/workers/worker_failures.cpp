@@ -2,9 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -17,6 +16,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSearchPoll{10};
+// For worker 0's store, which may be gone.
+constexpr milliseconds kAnswerTime{2000};
+
+// Counts the workers, except worker 0, that have read about a failure.
+constexpr const char* kReadKey = "failures/read";
+constexpr const char* kAllReadKey = "failures/all read";
 
 /// Decides when a search has taken long enough.
 class SearchLimit {
@@ -43,34 +48,31 @@ class SearchLimit {
 
 }  // namespace
 
-/// Looks for a worker's report, in a thread that is left behind if the store does not answer: its clients
-/// have no timeout for that.
-struct WorkerFailures::ReportReader {
-  std::atomic<bool> is_over{false};
-  std::atomic<bool> is_store_gone{false};
-  Mutex mutex;
-  std::string found LOCKSTEP_GUARDED_BY(mutex);
+/// Looks for another worker's report.
+class WorkerFailures::ReportReader {
+ public:
+  explicit ReportReader(StoreClient& store) : store_(store), number_(store.begin_get({kKey})) {}
+  ~ReportReader() { store_.end_get(number_); }
+  ReportReader(const ReportReader&) = delete;
+  ReportReader& operator=(const ReportReader&) = delete;
 
-  /// `is_counted` is set by the first search that reads.
-  void run(c10d::Store& store, std::atomic<bool>& is_counted) {
+  /// Returns the first line of what has been reported; empty if there is nothing yet.
+  std::string result() {
+    if (is_store_gone_) return {};
     try {
-      while (!is_over && !store.check({kKey})) std::this_thread::sleep_for(kSearchPoll);
-      if (is_over) return;
-      const auto bytes = store.get(kKey);
-      {
-        MutexLock lock(mutex);
-        found.assign(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\n'));
-      }
-      if (!is_counted.exchange(true)) store.add(kReadKey, 1);
-    } catch (const std::exception&) {
-      is_store_gone = true;
+      const auto values = store_.poll_get(number_);
+      return values && !values->empty() ? values->front().substr(0, values->front().find('\n')) : "";
+    } catch (const std::system_error&) {
+      is_store_gone_ = true;
+      return {};
     }
   }
+  bool is_store_gone() const { return is_store_gone_; }
 
-  std::string result() {
-    MutexLock lock(mutex);
-    return found;
-  }
+ private:
+  StoreClient& store_;
+  const uint64_t number_;
+  bool is_store_gone_ = false;
 };
 
 std::exception_ptr WorkerFailures::lose(const LostPeer& peer) {
@@ -97,10 +99,27 @@ void WorkerFailures::report(const std::exception_ptr& error) {
   }
   const std::string line = c10::str(name_of(rank_), ": ", error_line(error), "\n");
   try {
-    store_->append(kKey, {line.begin(), line.end()});
-    // This worker looks for no other cause from now on.
-    if (rank_ != 0 && !is_counted_->exchange(true)) store_->add(kReadKey, 1);
+    store_->append(kKey, line, {.timeout = kAnswerTime});
   } catch (const std::exception&) {  // nobody is left to be told
+    return;
+  }
+  count_reader();  // this worker looks for no other cause from now on
+}
+
+void WorkerFailures::count_reader() {
+  if (rank_ == 0 || is_counted_.exchange(true)) return;
+  try {
+    const StoreCallOptions call{.timeout = kAnswerTime};
+    if (store_->add(kReadKey, 1, call) + 1 == static_cast<int64_t>(names_.size()))
+      store_->set({kAllReadKey}, {""}, call);
+  } catch (const std::exception&) {  // worker 0 has ended
+  }
+}
+
+void WorkerFailures::wait_for_readers(milliseconds limit) {
+  try {
+    store_->get({kAllReadKey}, {}, {.timeout = limit});
+  } catch (const std::exception&) {  // not all are left to read it
   }
 }
 
@@ -129,26 +148,23 @@ WorkerFailures::Found WorkerFailures::search_cause() {
     MutexLock lock(mutex_);
     if (own_) return {own_};
   }
-  const auto reader = std::make_shared<ReportReader>();
-  std::thread([reader, store = store_, is_counted = is_counted_] {
-    reader->run(*store, *is_counted);
-  }).detach();
+  ReportReader reader(*store_);
   const SearchLimit limit(search_);
   std::exception_ptr cause;
   while (true) {
     const bool is_last = limit.is_reached();  // before looking: the detector may find it in between
     cause = lost();
-    const std::string reported = reader->result();
+    const std::string reported = reader.result();
+    if (!reported.empty()) count_reader();
     if (!cause && !reported.empty()) cause = std::make_exception_ptr(PeerLost(reported));
     if (cause || is_last) break;
     std::this_thread::sleep_for(kSearchPoll);
   }
-  reader->is_over = true;
   if (cause) {
     MutexLock lock(mutex_);
     has_failed_ = true;
   }
-  return {cause, reader->is_store_gone};
+  return {cause, reader.is_store_gone()};
 }
 
 std::exception_ptr WorkerFailures::lost() const {

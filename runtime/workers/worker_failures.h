@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/store/store_client.h"
 #include "lockstep/runtime/workers/heartbeat.h"
 
 namespace lockstep {
@@ -35,12 +34,9 @@ class WorkerFailures {
  public:
   /// Store key to which failures are appended, one per line.
   static constexpr const char* kKey = "failures";
-  /// Store key that counts the workers, except worker 0, that have read kKey or need not, because they wrote
-  /// there.
-  static constexpr const char* kReadKey = "failures/read";
 
-  /// `store` must be a client that nobody else waits with. `names` are the workers' names.
-  WorkerFailures(int rank, std::vector<std::string> names, c10::intrusive_ptr<c10d::Store> store,
+  /// `names` are the workers' names.
+  WorkerFailures(int rank, std::vector<std::string> names, std::shared_ptr<StoreClient> store,
                  CauseSearch search)
       : rank_(rank), names_(std::move(names)), store_(std::move(store)), search_(std::move(search)) {}
 
@@ -55,6 +51,9 @@ class WorkerFailures {
   /// Returns the failure that this worker reported, if any; otherwise a PeerLost with the cause in another
   /// worker, for which it waits likewise; null if none is known.
   std::exception_ptr find_cause() { return search_cause().cause; }
+  /// Blocks until all workers except worker 0 have read a reported failure or need not, because they have
+  /// reported one themselves; for at most `limit`. Worker 0, which has the store, calls this before it ends.
+  void wait_for_readers(std::chrono::milliseconds limit);
 
   /// Returns the last result of lose(), or null.
   std::exception_ptr lost() const;
@@ -64,18 +63,19 @@ class WorkerFailures {
   const std::string& name_of(int worker) const { return names_.at(static_cast<size_t>(worker)); }
 
  private:
-  struct ReportReader;
+  class ReportReader;
   struct Found {
     std::exception_ptr cause;
     bool is_store_gone = false;
   };
   Found search_cause();
+  void count_reader();
 
   const int rank_;
   const std::vector<std::string> names_;
-  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<StoreClient> store_;
   const CauseSearch search_;
-  const std::shared_ptr<std::atomic<bool>> is_counted_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> is_counted_{false};  // among the readers
   mutable Mutex mutex_;
   std::exception_ptr lost_ LOCKSTEP_GUARDED_BY(mutex_);
   bool has_failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;

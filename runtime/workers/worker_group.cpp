@@ -12,7 +12,7 @@
 #include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/workers/exchange_backend.h"
 #include "lockstep/runtime/workers/gloo_backend.h"
-#include "lockstep/runtime/workers/interruptible_store.h"
+#include "lockstep/runtime/workers/job_store.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +21,11 @@ using std::chrono::milliseconds;
 
 // How long worker 0 keeps its store after its own failure, so that the others can read about it.
 constexpr milliseconds kLinger{2000};
+
+// How long worker 0 keeps its store for others that read that all are done.
+constexpr std::chrono::seconds kLastAnswers{5};
+
+constexpr std::chrono::seconds kStallAnswer{10};
 
 constexpr milliseconds kConnectPoll{5};
 
@@ -43,60 +48,35 @@ WorkerGroup::~WorkerGroup() {
 /// Ends together with the other workers. If a sender cut its connections early, data on its way would be
 /// lost, and worker 0 holds the store in which the others look for the cause of a failure.
 void WorkerGroup::finish_together() {
-  const bool is_failure = failures_->has_failed();
-  if (is_failure && !(rank_ == 0 && failures_->is_origin())) return;
-  // In a separate thread: a store whose machine is cut off does not answer, and has no timeout for that.
-  const auto is_done = std::make_shared<std::atomic<bool>>(false);
-  const auto has_ended_badly = std::make_shared<std::atomic<bool>>(false);
-  const auto meet = [store = store_, size = size_, rank = rank_, completed = num_completed(), is_failure,
-                     is_done, has_ended_badly] {
-    const auto wait_for = [&](const char* key, int64_t count, milliseconds limit) {
-      const auto deadline = Clock::now() + limit;
-      milliseconds pause{1};
-      while (store->add(key, 0) < count && Clock::now() < deadline) {
-        if (!is_failure && store->check({WorkerFailures::kKey})) {
-          *has_ended_badly = true;
-          return;
-        }
-        std::this_thread::sleep_for(pause);
-        pause = std::min<milliseconds>(pause * 2, milliseconds(100));
-      }
-    };
-    try {
-      if (is_failure) {
-        wait_for(WorkerFailures::kReadKey, size - 1, kLinger);
-      } else {
-        StallDetector::tell_end(*store, rank, completed);
-        store->add("done", 1);
-        wait_for("done", size, std::chrono::hours(24 * 365));
-        if (rank != 0) {
-          store->add("left", 1);
-        } else {
-          wait_for("left", size - 1, std::chrono::seconds(5));
-        }
-      }
-    } catch (const std::exception&) {  // the store is gone: nobody is left to wait for
-    }
-    *is_done = true;
-  };
-  std::thread(meet).detach();
-  const auto deadline = Clock::now() + std::min<milliseconds>(timeout_, std::chrono::hours(24 * 365));
-  while (!*is_done && (is_failure || !failures_->has_failed()) && Clock::now() < deadline)
-    std::this_thread::sleep_for(milliseconds(1));
-  if (is_failure) return;
+  if (failures_->has_failed()) {
+    if (rank_ == 0 && failures_->is_origin()) failures_->wait_for_readers(kLinger);
+    return;
+  }
+  bool has_ended_badly = false;
+  try {
+    StallDetector::tell_end(*stalls_store(), rank_, num_completed());
+    if (store_->add("done", 1) == size_) store_->set("all done", "");
+    has_ended_badly =
+        !store_->get({"all done"}, {WorkerFailures::kKey}, {.timeout = timeout_, .is_interruptible = true});
+    // Worker 0 ends its store once the others have left it.
+    if (!has_ended_badly && rank_ != 0) store_->close();
+    if (!has_ended_badly && server_) server_->wait_for_departures(kLastAnswers);
+  } catch (const std::exception&) {  // a worker is lost, or nobody is left to wait for
+  }
   auto cause = failures_->lost();
-  if (!cause && (*has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
+  if (!cause && (has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
   // A destructor has no other way to report it.
   if (cause) TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
 }
 
+c10::intrusive_ptr<c10d::Store> WorkerGroup::stalls_store() const {
+  return c10::make_intrusive<JobStore>(store_, std::vector<std::string>(), kStallAnswer);
+}
+
 c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
-  const auto is_over = [client = connecting_store_, interrupted = interrupted_] {
-    return *interrupted || client->check({WorkerFailures::kKey});
-  };
   return c10::make_intrusive<c10d::PrefixStore>(
       c10::str("space/", num_key_spaces_++),
-      c10::make_intrusive<InterruptibleStore>(connecting_store_, is_over, join_timeout_));
+      c10::make_intrusive<JobStore>(store_, std::vector<std::string>{WorkerFailures::kKey}, join_timeout_));
 }
 
 void WorkerGroup::Connections::add(c10::intrusive_ptr<c10d::Backend> backend) {
@@ -227,6 +207,7 @@ void WorkerGroup::on_lost(const LostPeer& peer) {
 
 void WorkerGroup::fail_channels(const std::exception_ptr& error) {
   *interrupted_ = true;
+  store_->interrupt();
   for (const auto& channel : open_channels()) channel->fail(error);
 }
 
@@ -249,7 +230,7 @@ std::unique_ptr<StallDetector> WorkerGroup::watch_stalls(const JoinOptions& opti
   return std::make_unique<StallDetector>(StallDetector::Options{
       .rank = rank_,
       .size = size_,
-      .store = stalls_store_,
+      .store = stalls_store(),
       .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
       .positions =
           [this] {

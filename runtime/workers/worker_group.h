@@ -18,6 +18,8 @@
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/exchange/algorithm_choice.h"
 #include "lockstep/runtime/exchange/link_hub.h"
+#include "lockstep/runtime/store/store_client.h"
+#include "lockstep/runtime/store/store_server.h"
 #include "lockstep/runtime/workers/heartbeat.h"
 #include "lockstep/runtime/workers/stall_detector.h"
 #include "lockstep/runtime/workers/worker_channel.h"
@@ -94,7 +96,8 @@ class WorkerGroup {
   /// a worker is gone or has failed. The group should outlive the channel's use.
   std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
   /// Returns a new, unshared part of the workers' store, the same for all workers, which must call this in
-  /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed.
+  /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed. It may outlive the
+  /// group, whose end it then reports as a lost connection.
   c10::intrusive_ptr<c10d::Store> open_key_space();
   /// Returns a function that returns the failure that this worker reported, or PeerLost with what is known to
   /// have failed in another worker, for which it waits as CauseSearch says; null if nothing is known. The
@@ -144,8 +147,7 @@ class WorkerGroup {
   explicit WorkerGroup(const JoinOptions& options);
 
   void open_store(const JoinOptions& options);
-  /// Returns the key of worker 0's prefix, which all can read: it differs between workers with other tokens.
-  std::string token_key() const { return "lockstep/" + std::to_string(restart_count_) + "/token"; }
+  void connect_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   c10::intrusive_ptr<c10d::Backend> connect_gloo();
   c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel);
@@ -158,6 +160,7 @@ class WorkerGroup {
   std::vector<uint64_t> num_completed();
   std::unique_ptr<StallDetector> watch_stalls(const JoinOptions& options);
   void finish_together();
+  c10::intrusive_ptr<c10d::Store> stalls_store() const;
 
   const int rank_;
   const int size_;
@@ -165,13 +168,9 @@ class WorkerGroup {
   const std::chrono::milliseconds timeout_;
   const WorkerTransport transport_;
   const int restart_count_;
-  const std::string prefix_;  // prefix of the job's keys
   std::string address_;
-  c10::intrusive_ptr<c10d::Store> server_;  // includes the server on worker 0
-  c10::intrusive_ptr<c10d::Store> store_;   // under the job's prefix
-  // Another client, which threads that are left behind may keep.
-  c10::intrusive_ptr<c10d::Store> connecting_store_;
-  c10::intrusive_ptr<c10d::Store> stalls_store_;
+  std::unique_ptr<StoreServer> server_;  // on worker 0
+  std::shared_ptr<StoreClient> store_;
   std::vector<Peer> peers_;
   std::shared_ptr<const WorkerLayout> layout_;
   std::shared_ptr<WorkerFailures> failures_;  // set once all have met

@@ -1,19 +1,18 @@
 // How the workers of a job meet.
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
 #include <array>
 #include <exception>
 #include <optional>
+#include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/base/internal/call_with_timeout.h"
-#include "lockstep/runtime/base/internal/signal_guard.h"
+#include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/devices/error_text.h"
-#include "lockstep/runtime/workers/coordinator_store.h"
+#include "lockstep/runtime/workers/agent_store.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/runtime/workers/worker_info.h"
 #include "lockstep/runtime/workers/worker_rendezvous.h"
@@ -23,10 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long beyond the join timeout to wait for a coordinator that does not answer. One that does has reported
-// its error by then.
-constexpr milliseconds kConnectSlack{1000};
-constexpr milliseconds kMeetSlack{3000};
+// How long worker 0 keeps its store after a meeting that has failed, so that the others read why.
+constexpr milliseconds kLastWord{2000};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -39,21 +36,6 @@ std::string address_of(const JoinOptions& options) {
 
 double seconds(milliseconds time) {
   return std::chrono::duration<double>(time).count();
-}
-
-/// Only those who know the token can write this prefix; it does not reveal the token.
-std::string prefix_of(const JoinOptions& options) {
-  std::string prefix = c10::str("lockstep/", options.restart_count, "/");
-  if (options.token.empty()) return prefix;
-  const auto tag = JobToken::from_text(options.token)
-                       .tag(std::span(reinterpret_cast<const uint8_t*>(prefix.data()), prefix.size()));
-  constexpr const char* kDigits = "0123456789abcdef";
-  for (const uint8_t byte : tag) prefix += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return prefix;
-}
-
-std::vector<uint8_t> bytes_of(const std::string& text) {
-  return {text.begin(), text.end()};
 }
 
 /// Throws ClusterError if worker 0 cannot listen at its address.
@@ -96,8 +78,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
       join_timeout_(options.join_timeout),
       timeout_(options.timeout),
       transport_(options.transport),
-      restart_count_(options.restart_count),
-      prefix_(prefix_of(options)) {
+      restart_count_(options.restart_count) {
   open_store(options);
   address_ =
       options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
@@ -131,34 +112,53 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
 }
 
 void WorkerGroup::open_store(const JoinOptions& options) {
-  c10d::TCPStoreOptions store;
-  store.port = static_cast<uint16_t>(options.master_port);
-  store.waitWorkers = false;
-  store.timeout = join_timeout_;
-  store.isServer = rank_ == 0 && !options.is_master_served;
-  if (store.isServer) {
-    // Our own socket: TCPStore's would listen on every address of the machine.
-    store.masterListenFd = listen_as_coordinator(options).release();
-  }
   const auto no_coordinator = [&](const std::string& why) {
     return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", address_of(options),
                                  " within ", seconds(join_timeout_), " s: ", why));
   };
-  std::optional<c10::intrusive_ptr<c10d::Store>> opened;
   try {
-    opened = call_with_timeout(join_timeout_ + kConnectSlack, [host = options.master_host, store] {
-      const SignalGuard without_broken_pipes(SIGPIPE);
-      return connect_to_coordinator(host, store);
-    });
+    connect_store(options);
+  } catch (const HandshakeError& error) {
+    if (error.reason() != HandshakeError::Reason::kToken) throw no_coordinator(error.what());
+    throw ClusterError(c10::str("[join] worker ", rank_, " came to ", address_of(options),
+                                " with another job token than worker 0: all processes of a job need the same "
+                                "LOCKSTEP_JOB_TOKEN, or the same LOCKSTEP_JOB_ID without a token"));
+  } catch (const ClusterError&) {
+    throw;
   } catch (const std::exception&) {
     throw no_coordinator(error_line(std::current_exception()));
   }
-  // Something else listens there, or nothing answers at all.
-  if (!opened) throw no_coordinator("it does not answer");
-  server_ = std::move(*opened);
-  store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, server_);
-  // Others whose token differs look for worker 0 in vain. The prefix does not reveal the token.
-  if (rank_ == 0) server_->set(token_key(), bytes_of(prefix_));
+}
+
+void WorkerGroup::connect_store(const JoinOptions& options) {
+  const auto deadline = deadline_after(join_timeout_);
+  const auto time_left = [&] {
+    return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(0));
+  };
+  const auto token = token_of(options);
+  const auto generation = static_cast<uint64_t>(restart_count_);
+  const AgentStoreOptions agent{.host = options.master_host,
+                                .port = options.master_port,
+                                .timeout = join_timeout_,
+                                .token = token,
+                                .restart_count = restart_count_};
+  StoreAddress address{options.master_host, options.master_port};
+  if (rank_ == 0) {
+    if (options.is_master_served) address.host = address_towards(options.master_host, options.master_port);
+    server_ = std::make_unique<StoreServer>(
+        options.is_master_served ? TcpListener(address.host, 0) : listen_as_coordinator(options),
+        StoreServerOptions{.token = token, .generation = generation});
+    address.port = server_->port();
+    if (options.is_master_served) tell_agent(agent, address);
+  } else if (options.is_master_served) {
+    address = ask_agent(agent);
+  }
+  store_ = std::make_shared<StoreClient>(StoreClientOptions{.host = address.host,
+                                                            .port = address.port,
+                                                            .token = token,
+                                                            .name = c10::str("worker ", rank_),
+                                                            .generation = generation,
+                                                            .connect_timeout = time_left()});
 }
 
 void WorkerGroup::meet(const JoinOptions& options) {
@@ -172,49 +172,31 @@ void WorkerGroup::meet(const JoinOptions& options) {
     own.exchange_name = hub_->address().local_name;
   }
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
-  struct Met {
-    std::vector<WorkerInfo> infos;
-    // Separate clients, since a client that waits for an answer keeps others waiting.
-    c10::intrusive_ptr<c10d::Store> failures;
-    c10::intrusive_ptr<c10d::Store> stalls;
-    c10::intrusive_ptr<c10d::Store> connecting;
-  };
-  std::optional<Met> met;
+  std::vector<WorkerInfo> infos;
   try {
-    met = call_with_timeout(
-        join_timeout_ + kMeetSlack,
-        [store = store_, own,
-         meeting = WorkerRendezvousOptions{
-             .rank = rank_,
-             .size = size_,
-             .address = address_of(options),
-             .timeout = join_timeout_,
-             .has_other_token = [server = server_, key = token_key(), own_prefix = bytes_of(prefix_)] {
-               return server->check({key}) && server->get(key) != own_prefix;
-             }}] {
-          auto infos = meet_workers(*store, own, meeting);
-          return Met{std::move(infos), store->clone(), store->clone(), store->clone()};
-        });
-  } catch (const c10::Error&) {
-    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options),
-                                ": ", error_line(std::current_exception())));
-  }
-  if (!met) {
-    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options),
-                                ": it has stopped answering"));
+    infos = meet_workers(
+        *store_, own,
+        {.rank = rank_, .size = size_, .address = address_of(options), .timeout = join_timeout_});
+  } catch (const ClusterError&) {
+    if (server_) server_->wait_for_departures(kLastWord);
+    throw;
+  } catch (const std::system_error& error) {
+    const bool is_silent = error.code() == std::errc::timed_out;
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options), ": ",
+                                is_silent ? "it has stopped answering" : error.code().message()));
   }
   std::vector<std::string> names;
   std::vector<int> num_replicas;
   std::vector<LinkAddress> links;
   for (int worker = 0; worker < size_; ++worker) {
-    const auto& info = met->infos[static_cast<size_t>(worker)];
+    const auto& info = infos[static_cast<size_t>(worker)];
     names.push_back(worker_name(worker, info));
     num_replicas.push_back(info.num_replicas);
     links.push_back({info.address, info.exchange_port, info.exchange_name});
     if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
   }
   if (hub_) hub_->set_peers(std::move(links));
-  if (are_on_one_machine(met->infos))
+  if (are_on_one_machine(infos))
     exchange_policy_ = {.transport = "shared memory", .costs = kSharedMemoryCosts};
   exchange_policy_.all_reduce_algorithm = options.all_reduce_algorithm;
   CauseSearch search;
@@ -223,10 +205,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
     const auto detector = heartbeat.lock();
     return detector ? detector->rounds() : std::nullopt;
   };
-  failures_ =
-      std::make_shared<WorkerFailures>(rank_, std::move(names), std::move(met->failures), std::move(search));
-  stalls_store_ = std::move(met->stalls);
-  connecting_store_ = std::move(met->connecting);
+  failures_ = std::make_shared<WorkerFailures>(rank_, std::move(names), store_, std::move(search));
   layout_ = std::make_shared<const WorkerLayout>(rank_, std::move(num_replicas));
 }
 

@@ -1,11 +1,11 @@
 #include "lockstep/runtime/workers/worker_rendezvous.h"
 
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
-
-#include <thread>
+#include <algorithm>
+#include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep {
 namespace {
@@ -13,103 +13,106 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kMeetPoll{10};
-constexpr milliseconds kLastWord{2000};
+// For calls that do not wait for other workers.
+constexpr milliseconds kAnswerTime{2000};
 
-// Key of worker 0's reason for giving up.
+// Key of the reason why a worker ended the meeting.
 constexpr const char* kGivenUp = "given up";
 
 class Meeting {
  public:
-  Meeting(c10d::Store& store, const WorkerRendezvousOptions& options) : store_(store), options_(options) {}
+  Meeting(StoreClient& store, const WorkerRendezvousOptions& options) : store_(store), options_(options) {}
 
   std::vector<WorkerInfo> run(const WorkerInfo& own) {
     show(own);
+    // Compares this worker's information with worker 0's before waiting for workers that may never come.
+    const auto first = WorkerInfo::parse(read({key_of(0)}).front());
+    refuse_difference(options_.rank, own, first);
+    std::vector<std::string> keys;
+    for (int worker = 0; worker < options_.size; ++worker) keys.push_back(key_of(worker));
     std::vector<WorkerInfo> infos;
-    for (int worker = 0; worker < options_.size; ++worker) {
-      wait_for(worker);
-      infos.push_back(WorkerInfo::parse(read(key_of(worker))));
-      // Compares this worker's info with worker 0's before waiting for workers that may never come.
-      refuse_difference(options_.rank, own, infos[0]);
-      refuse_difference(worker, infos.back(), infos[0]);
+    for (const auto& text : read(keys)) {
+      infos.push_back(WorkerInfo::parse(text));
+      refuse_difference(static_cast<int>(infos.size()) - 1, infos.back(), first);
     }
     return infos;
   }
 
  private:
-  static std::string key_of(int worker) { return c10::str("worker/", worker); }
-
-  std::string read(const std::string& key) {
-    const auto bytes = store_.get(key);
-    return {bytes.begin(), bytes.end()};
-  }
+  static std::string key_of(int worker) { return "worker/" + std::to_string(worker); }
 
   void show(const WorkerInfo& own) {
     const std::string key = key_of(options_.rank);
-    if (store_.add(key + "/claims", 1) > 1) {
-      throw ClusterError(c10::str("[join] another process has joined at ", options_.address, " as worker ",
-                                  options_.rank, " already: each needs a task index, or rank, of its own"));
+    if (store_.add(key + "/claims", 1, {.timeout = kAnswerTime}) > 1) {
+      throw ClusterError("[join] another process has joined at " + options_.address + " as worker " +
+                         std::to_string(options_.rank) +
+                         " already: each needs a task index, or rank, of its own");
     }
     store_.set(key, own.text());
-    store_.add("present", 1);
   }
 
-  void wait_for(int worker) {
-    while (!store_.check({key_of(worker)})) {
-      if (store_.check({kGivenUp})) leave(read(kGivenUp));
-      if (worker == 0 && options_.has_other_token && options_.has_other_token()) {
-        throw ClusterError(c10::str("[join] worker ", options_.rank, " came to ", options_.address,
-                                    " with another job token than worker 0: all processes of a job need the "
-                                    "same LOCKSTEP_JOB_TOKEN, or the same LOCKSTEP_JOB_ID without a token"));
-      }
-      if (Clock::now() >= deadline_) {
-        const std::string text =
-            c10::str("[join] worker ", worker, " of ", options_.size, " did not come to ", options_.address,
-                     " within ", std::chrono::duration<double>(options_.timeout).count(),
-                     " s: is it running, with the same cluster and job token?");
-        if (options_.rank == 0) store_.set(kGivenUp, text);
-        leave(text);
-      }
-      std::this_thread::sleep_for(kMeetPoll);
+  /// Waits for the keys.
+  std::vector<std::string> read(const std::vector<std::string>& keys) {
+    try {
+      const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
+      auto values = store_.get(keys, {kGivenUp}, {.timeout = std::max(left, milliseconds(0))});
+      if (values) return std::move(*values);
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::timed_out) throw;
+      give_up();
     }
+    throw ClusterError(store_.get({kGivenUp}, {}, {.timeout = kAnswerTime})->front());
+  }
+
+  /// Throws because of the first worker that has not come.
+  [[noreturn]] void give_up() {
+    int missing = 0;
+    const StoreCallOptions call{.timeout = kAnswerTime};
+    while (missing + 1 < options_.size && store_.check({key_of(missing)}, call)) ++missing;
+    const std::string text =
+        "[join] worker " + std::to_string(missing) + " of " + std::to_string(options_.size) +
+        " did not come to " + options_.address + " within " +
+        short_number(std::chrono::duration<double>(options_.timeout).count()) +
+        " s: is it running, with the same cluster and job token?";
+    // The others began to wait at other times, but worker 0's store does not outlive it.
+    if (options_.rank == 0) end_meeting(text);
+    throw ClusterError(text);
   }
 
   void refuse_difference(int worker, const WorkerInfo& info, const WorkerInfo& first) {
     const auto difference = info.difference(first);
     if (!difference) return;
     const auto shown = [](const std::string& value) { return value.empty() ? "none" : "'" + value + "'"; };
-    leave(c10::str("[join] expected the same ", difference->fact, " on all workers, but ",
-                   worker_name(0, first), " has ", shown(difference->there), " and ",
-                   worker_name(worker, info), " has ", shown(difference->here)));
+    const std::string text = "[join] expected the same " + difference->fact + " on all workers, but " +
+                             worker_name(0, first) + " has " + shown(difference->there) + " and " +
+                             worker_name(worker, info) + " has " + shown(difference->here);
+    end_meeting(text);
+    throw ClusterError(text);
   }
 
-  /// Leaves time for the others to read worker 0's reason, which is lost with its store.
-  [[noreturn]] void leave(const std::string& reason) {
+  /// Ends the waiting of all workers.
+  void end_meeting(const std::string& reason) {
     try {
-      store_.add("refused", 1);
-      const auto end = Clock::now() + kLastWord;
-      while (options_.rank == 0 && Clock::now() < end && store_.add("refused", 0) < store_.add("present", 0))
-        std::this_thread::sleep_for(kMeetPoll);
-    } catch (const c10::Error&) {
-      // Worker 0 ends as soon as it has counted this worker, maybe before its store has answered.
+      store_.compare_set(kGivenUp, "", reason, {.timeout = kAnswerTime});
+    } catch (const std::system_error&) {
+      // Worker 0 may have read the reason of another worker, and ended.
     }
-    throw ClusterError(reason);
   }
 
-  c10d::Store& store_;
+  StoreClient& store_;
   const WorkerRendezvousOptions& options_;
-  const Clock::time_point deadline_ = Clock::now() + options_.timeout;
+  const Clock::time_point deadline_ = deadline_after(options_.timeout);
 };
 
 }  // namespace
 
-std::vector<WorkerInfo> meet_workers(c10d::Store& store, const WorkerInfo& own,
+std::vector<WorkerInfo> meet_workers(StoreClient& store, const WorkerInfo& own,
                                      const WorkerRendezvousOptions& options) {
   return Meeting(store, options).run(own);
 }
 
 std::string worker_name(int rank, const WorkerInfo& info) {
-  return c10::str("worker ", rank, " (", info.host, ")");
+  return "worker " + std::to_string(rank) + " (" + info.host + ")";
 }
 
 }  // namespace lockstep

@@ -60,11 +60,15 @@ bool would_block(int error) {
 }  // namespace
 
 StreamSocket::StreamSocket(int descriptor) : descriptor_(descriptor) {
-  fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
-  set_option(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
-  keep_alive(descriptor_);
+  set_up_connection(descriptor_);
+}
+
+void set_up_connection(int descriptor) {
+  fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
+  set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  keep_alive(descriptor);
   // Sends to a machine that is gone end within a minute, too.
-  set_option(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+  set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
 void keep_alive(int descriptor) {
