@@ -51,9 +51,6 @@ TcpListener listen_as_coordinator(const JoinOptions& options) {
   }
 }
 
-JobToken token_of(const JoinOptions& options) {
-  return JobToken::from_text(options.token.empty() ? "no token" : options.token);
-}
 
 /// The same on all workers, since all have the same information. If two machines have one name, exchanges
 /// between them are right, but perhaps not the fastest.
@@ -86,7 +83,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     if (options.transport == WorkerTransport::kExchange && size_ > 1) {
       hub_ = std::make_shared<LinkHub>(
           LinkHub::Options{.rank = rank_,
-                           .token = token_of(options),
+                           .token = job_token_of(options.token),
                            .generation = static_cast<uint64_t>(restart_count_),
                            .host = address_,
                            .uses_shared_memory = options.uses_shared_memory,
@@ -97,7 +94,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     heartbeat_ = std::make_shared<Heartbeat>(
         HeartbeatOptions{.rank = rank_,
                          .world_size = size_,
-                         .token = token_of(options),
+                         .token = job_token_of(options.token),
                          .incarnation = static_cast<uint64_t>(options.restart_count),
                          .bind_address = address_,
                          .are_ports_held = true},
@@ -125,6 +122,10 @@ void WorkerGroup::open_store(const JoinOptions& options) {
                                 "LOCKSTEP_JOB_TOKEN, or the same LOCKSTEP_JOB_ID without a token"));
   } catch (const ClusterError&) {
     throw;
+  } catch (const std::system_error& error) {
+    // Something else listens there, or nothing answers at all.
+    throw no_coordinator(error.code() == std::errc::timed_out ? "it does not answer"
+                                                              : error.code().message());
   } catch (const std::exception&) {
     throw no_coordinator(error_line(std::current_exception()));
   }
@@ -135,7 +136,7 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
   const auto time_left = [&] {
     return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(0));
   };
-  const auto token = token_of(options);
+  const auto token = job_token_of(options.token);
   const auto generation = static_cast<uint64_t>(restart_count_);
   const AgentStoreOptions agent{.host = options.master_host,
                                 .port = options.master_port,

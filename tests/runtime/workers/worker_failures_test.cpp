@@ -7,14 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <atomic>
 #include <optional>
 #include <thread>
 
 #include "lockstep/runtime/base/net/udp_socket.h"
+#include "lockstep/runtime/store/store_server.h"
 #include "lockstep/runtime/workers/gloo_backend.h"
+#include "lockstep/runtime/workers/job_store.h"
 #include "lockstep/runtime/workers/worker_info.h"
 #include "lockstep/tests/support/replica_group.h"
 #include "lockstep/tests/support/worker_threads.h"
@@ -101,16 +102,10 @@ TEST(WorkerFailures, OfWorkerZeroAreReadByOthersThatComeAfterItsEnd) {
 /// `rounds` is raised.
 class Explained : public testing::Test {
  protected:
-  WorkerFailures failures(CauseSearch search) {
-    c10d::TCPStoreOptions options;
-    options.port = 0;  // the system chooses
-    options.isServer = true;
-    options.waitWorkers = false;
+  std::unique_ptr<WorkerFailures> failures(CauseSearch search) {
     search.rounds = [this] { return std::optional<uint64_t>(rounds_); };
-    return {1,
-            {"worker 0 (a)", "worker 1 (b)"},
-            c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options),
-            std::move(search)};
+    return std::make_unique<WorkerFailures>(
+        1, std::vector<std::string>{"worker 0 (a)", "worker 1 (b)"}, store_, std::move(search));
   }
 
   static std::exception_ptr broken() {
@@ -118,6 +113,10 @@ class Explained : public testing::Test {
   }
 
   std::atomic<uint64_t> rounds_{5};
+  const JobToken token_ = JobToken::random();
+  StoreServer server_{TcpListener("127.0.0.1", 0), {.token = token_}};
+  const std::shared_ptr<StoreClient> store_ = std::make_shared<StoreClient>(
+      StoreClientOptions{.host = "127.0.0.1", .port = server_.port(), .token = token_, .name = "worker 1"});
 };
 
 TEST_F(Explained, ByTheDetectorsWordThoughTheMachineIsTooBusyForItToComeInTime) {
@@ -126,10 +125,10 @@ TEST_F(Explained, ByTheDetectorsWordThoughTheMachineIsTooBusyForItToComeInTime) 
     std::this_thread::sleep_for(milliseconds(300));  // far beyond the usual time
     rounds_ += 2;
     std::this_thread::sleep_for(milliseconds(100));
-    told.lose({.rank = 0, .name = "worker 0 (a)", .reason = "its process ended"});
+    told->lose({.rank = 0, .name = "worker 0 (a)", .reason = "its process ended"});
     ++rounds_;
   });
-  const auto error = told.explain("Sum", broken());
+  const auto error = told->explain("Sum", broken());
   detector.join();
   EXPECT_EQ(message_of<PeerLost>(error), "worker 0 (a) was lost: its process ended");
 }
@@ -141,7 +140,7 @@ TEST_F(Explained, ByTheConnectionIfTheDetectorHasLookedAndFoundNothing) {
     rounds_ += 3;
   });
   const auto begin = FailureClock::now();
-  const auto error = told.explain("Sum", broken());
+  const auto error = told->explain("Sum", broken());
   detector.join();
   EXPECT_LT(FailureClock::now() - begin, kSoon / 2);
   EXPECT_THAT(message_of<PeerLost>(error), HasSubstr("[Sum] the connection to another worker broke: "
@@ -151,7 +150,7 @@ TEST_F(Explained, ByTheConnectionIfTheDetectorHasLookedAndFoundNothing) {
 TEST_F(Explained, ByTheConnectionIfTheDetectorDoesNotLookAnyMore) {
   auto told = failures({.time = milliseconds(20), .detector_rounds = 3, .longest = milliseconds(200)});
   const auto begin = FailureClock::now();
-  EXPECT_THAT(message_of<PeerLost>(told.explain("Sum", broken())), HasSubstr("Connection reset by peer"));
+  EXPECT_THAT(message_of<PeerLost>(told->explain("Sum", broken())), HasSubstr("Connection reset by peer"));
   EXPECT_GE(FailureClock::now() - begin, milliseconds(200));
   EXPECT_LT(FailureClock::now() - begin, kSoon);
 }
@@ -183,11 +182,10 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
                             .join_timeout = std::chrono::seconds(30)};
   std::thread dying([&] {
     std::optional<UdpSocket> heartbeat("127.0.0.1");
-    c10d::TCPStoreOptions master;
-    master.port = static_cast<uint16_t>(options.master_port);
-    master.waitWorkers = false;
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(
-        "lockstep/0/", c10::make_intrusive<c10d::TCPStore>(options.master_host, master));
+    const auto store = std::make_shared<StoreClient>(StoreClientOptions{.host = options.master_host,
+                                                                        .port = options.master_port,
+                                                                        .token = job_token_of(options.token),
+                                                                        .name = "worker 1"});
     const WorkerInfo info{.host = "dying",
                           .address = "127.0.0.1",
                           .heartbeat_port = heartbeat->port(),
@@ -195,7 +193,8 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
     store->set("worker/1", info.text());
     if (begins_to_connect) {
       // The other side has all it needs and waits for this connection.
-      const auto connecting = c10::make_intrusive<StoreWithoutKeys>("channel/0", store);
+      const auto connecting = c10::make_intrusive<StoreWithoutKeys>(
+          "space/0", c10::make_intrusive<JobStore>(store, std::vector<std::string>(), kSoon));
       EXPECT_THROW(make_gloo_backend(connecting, {1, 2, "127.0.0.1", kSoon}), std::exception);
     }
     heartbeat.reset();
