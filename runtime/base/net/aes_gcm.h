@@ -13,8 +13,8 @@ struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 namespace lockstep {
 
 /// AES-256-GCM (NIST SP 800-38D) under one key, by OpenSSL. It encrypts a text, and authenticates the text
-/// and a header that is sent in the clear. The key is set up once, so that a short text takes about a
-/// microsecond.
+/// and a header that is sent in the clear. The key is set up once, not for each text, so that a short text
+/// takes a few microseconds.
 ///
 /// Never seal two texts with the same nonce under one key: an attacker who sees both learns their difference,
 /// and can forge others from then on (SP 800-38D, appendix A). Not thread-safe.
