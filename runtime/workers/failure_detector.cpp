@@ -37,7 +37,7 @@ milliseconds FailureDetector::recent_pause(TimePoint now) const {
 }
 
 FailureDetector::Hearing FailureDetector::hear(const HeartbeatMessage& message, TimePoint now) {
-  if (message.incarnation != options_.incarnation || !watches(message.sender)) return Hearing::kForeign;
+  if (!watches(message.sender)) return Hearing::kForeign;
   if (message.receiver != options_.rank && message.receiver != HeartbeatMessage::kEveryRank) {
     return Hearing::kForeign;
   }
@@ -126,7 +126,6 @@ void FailureDetector::note_loss(int rank, LossReason reason, TimePoint now) {
 HeartbeatMessage FailureDetector::message_to(int receiver, HeartbeatKind kind) {
   HeartbeatMessage message;
   message.kind = kind;
-  message.incarnation = options_.incarnation;
   message.sequence = ++sequence_;
   message.sender = options_.rank;
   message.receiver = receiver;

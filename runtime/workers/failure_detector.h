@@ -12,7 +12,6 @@ namespace lockstep {
 struct FailureDetectorOptions {
   int rank = 0;
   int world_size = 1;
-  uint64_t incarnation = 0;                    ///< messages of another incarnation are foreign
   std::chrono::milliseconds interval{100};     ///< time between two messages to a peer
   std::chrono::milliseconds lost_after{3500};  ///< silence after which a peer is given up
   bool are_ports_held = false;                 ///< see HeartbeatOptions
@@ -41,7 +40,7 @@ class FailureDetector {
   enum class Hearing {
     kNew,
     kOutdated,  ///< not newer than the last one heard: duplicated, overtaken or replayed
-    kForeign,   ///< of another job, or an impossible sender or receiver
+    kForeign,   ///< an impossible sender or receiver
   };
 
   /// `own_pause` is how long this process recently did not run.
@@ -58,6 +57,10 @@ class FailureDetector {
   /// Detects whether this process did not run for a while. Call it first after every wait.
   void wake(TimePoint now);
 
+  /// Acts on a message whose seal has been verified, unless it is outdated: then it does nothing, whatever
+  /// the message says. Only increasing sequences count, which is stricter than the replay window of IPsec
+  /// (RFC 4303, section 3.4.3; RFC 6479). That also lets overtaken messages pass, which nobody needs here,
+  /// since a sender repeats itself until it is heard.
   Hearing hear(const HeartbeatMessage& message, TimePoint now);
 
   /// Records that the kernel of the peer's host reported that no process holds its port. Takes effect at the
@@ -92,7 +95,7 @@ class FailureDetector {
     LossReason reason = LossReason::kNone;
     bool refused = false;
     bool heard_farewell = false;
-    uint64_t sequence = 0;  // sequence of the newest message heard
+    uint64_t sequence = 0;  // sequence of the newest message heard; the first one has 1
     TimePoint heard{};
   };
 

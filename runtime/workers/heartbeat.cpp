@@ -56,7 +56,8 @@ HeartbeatOptions checked_heartbeat(HeartbeatOptions options) {
 Heartbeat::Heartbeat(HeartbeatOptions options, std::function<void(const LostPeer&)> on_lost)
     : options_(checked_heartbeat(std::move(options))),
       on_lost_(std::move(on_lost)),
-      socket_(options_.bind_address) {}
+      socket_(options_.bind_address),
+      session_(JobToken::random().hex()) {}
 
 Heartbeat::~Heartbeat() {
   stop();
@@ -72,6 +73,10 @@ void Heartbeat::start(std::vector<Peer> peers) {
       refuse_heartbeat("another rank of " + std::to_string(options_.world_size), given);
     }
     if (!ranks.insert(peer.rank).second) refuse_heartbeat("each rank once", given + " twice");
+    if (peer.session.size() != session_.size()) {
+      refuse_heartbeat("a session of " + std::to_string(session_.size()) + " characters of " + given,
+                       std::to_string(peer.session.size()));
+    }
   }
   const bool is_hub = options_.rank == 0;
   if (is_hub && static_cast<int>(ranks.size()) != options_.world_size - 1) {
@@ -80,24 +85,32 @@ void Heartbeat::start(std::vector<Peer> peers) {
   }
   if (!is_hub && !ranks.contains(0)) refuse_heartbeat("rank 0 among the peers", "others only");
 
+  const std::string hub_session = is_hub ? session_ : peers.front().session;
   std::vector<Contact> contacts;
   for (const Peer& peer : peers) {
     if (!is_hub && peer.rank != 0) continue;
     if (peer.port < 1 || peer.port > 65535) {
       refuse_heartbeat("a port from 1 to 65535 of " + peer.name, std::to_string(peer.port));
     }
-    contacts.push_back({peer.rank, socket_.resolve(peer.host, peer.port)});
+    contacts.push_back(
+        {peer.rank, socket_.resolve(peer.host, peer.port), seal_of(peer.rank, peer.session, hub_session)});
   }
   peers_ = std::move(peers);
   contacts_ = std::move(contacts);
+  seal_ = seal_of(options_.rank, session_, hub_session);
   detector_.emplace(FailureDetectorOptions{.rank = options_.rank,
                                            .world_size = options_.world_size,
-                                           .incarnation = options_.incarnation,
                                            .interval = options_.interval,
                                            .lost_after = options_.lost_after,
                                            .are_ports_held = options_.are_ports_held},
                     HeartbeatClock::now());
   thread_ = std::thread([this] { run(); });
+}
+
+HeartbeatSeal Heartbeat::seal_of(int rank, const std::string& session, const std::string& hub_session) const {
+  return {
+      options_.token,
+      {.rank = rank, .incarnation = options_.incarnation, .session = session, .hub_session = hub_session}};
 }
 
 void Heartbeat::stop() {
@@ -190,8 +203,7 @@ void Heartbeat::receive(HeartbeatClock::time_point now) {
   for (int i = 0; i < kMostMessagesBetweenTicks; ++i) {
     const auto size = socket_.receive(buffer);
     if (!size) return;
-    const auto message =
-        open_heartbeat(std::span(buffer).first(std::min(*size, buffer.size())), options_.token);
+    const auto message = open(std::span(buffer).first(std::min(*size, buffer.size())));
     const auto hearing = message ? detector_->hear(*message, now) : FailureDetector::Hearing::kForeign;
     if (hearing == FailureDetector::Hearing::kNew) {
       ++counted_.received;
@@ -202,8 +214,14 @@ void Heartbeat::receive(HeartbeatClock::time_point now) {
   }
 }
 
+std::optional<HeartbeatMessage> Heartbeat::open(std::span<const uint8_t> packet) {
+  const auto sender = claimed_heartbeat_sender(packet);
+  Contact* contact = sender ? contact_of(*sender) : nullptr;
+  return contact == nullptr ? std::nullopt : contact->seal.open(packet);
+}
+
 void Heartbeat::answer(const HeartbeatMessage& message) {
-  const Contact& sender = contact_of(message.sender);
+  const Contact& sender = *contact_of(message.sender);
   if (message.kind == HeartbeatKind::kLeaving) {
     send(sender, HeartbeatKind::kLeavingHeard);
   } else if (options_.rank == 0 && detector_->has_given_up(message.sender)) {
@@ -213,14 +231,15 @@ void Heartbeat::answer(const HeartbeatMessage& message) {
   }
 }
 
-const Heartbeat::Contact& Heartbeat::contact_of(int rank) const {
+Heartbeat::Contact* Heartbeat::contact_of(int rank) {
   // The hub's contacts are all ranks from 1 on. Any other rank's only contact is the hub.
-  return contacts_[static_cast<size_t>(options_.rank == 0 ? rank - 1 : 0)];
+  const size_t place = static_cast<size_t>(rank) - (options_.rank == 0 ? 1 : 0);
+  return place < contacts_.size() ? &contacts_[place] : nullptr;
 }
 
 void Heartbeat::send(const Contact& contact, HeartbeatKind kind) {
   const HeartbeatMessage message = detector_->message_to(contact.rank, kind);
-  if (socket_.send_to(contact.address, seal_heartbeat(message, options_.token))) ++counted_.sent;
+  if (socket_.send_to(contact.address, seal_->seal(message))) ++counted_.sent;
 }
 
 void Heartbeat::send_to_all() {
@@ -229,7 +248,7 @@ void Heartbeat::send_to_all() {
     return;
   }
   const HeartbeatMessage message = detector_->message_to(HeartbeatMessage::kEveryRank, HeartbeatKind::kBeat);
-  const HeartbeatPacket packet = seal_heartbeat(message, options_.token);
+  const HeartbeatPacket packet = seal_->seal(message);
   for (const Contact& contact : contacts_) {
     if (detector_->has_left(contact.rank)) continue;
     if (socket_.send_to(contact.address, packet)) ++counted_.sent;

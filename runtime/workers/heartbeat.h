@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@ struct Peer {
   std::string name;  ///< name in messages: "worker 1 (10.0.0.2)"
   std::string host;  ///< address or host name
   int port = 0;
+  std::string session{};  ///< its Heartbeat::session()
 };
 
 struct HeartbeatOptions {
@@ -56,8 +58,10 @@ struct LostPeer {
 /// interval, by the ICMP message of its host's kernel. A process that was stopped or cut off, or that ended
 /// behind a firewall that drops ICMP, is detected after `lost_after`. See FailureDetector for the rules.
 ///
-/// Messages carry a tag under the job's token; others are dropped unread, and counted. Messages are not
-/// encrypted.
+/// Messages are encrypted and authenticated with keys that are derived from the job's token and from random
+/// text of this start of the job: see HeartbeatSeal. All others are dropped unread, and counted: foreign
+/// bytes, changed messages, and messages that were recorded in another job or start. Reports of a host's
+/// kernel (ICMP) cannot be authenticated.
 ///
 /// Call it from one thread, except lost(), rounds(), counters() and tell_failure(), which are thread-safe.
 class Heartbeat {
@@ -74,6 +78,8 @@ class Heartbeat {
 
   /// Returns the port it listens on, to be told to the others.
   int port() const { return socket_.port(); }
+  /// Returns random text, to be told to the others together with the port: see HeartbeatSender.
+  const std::string& session() const { return session_; }
 
   /// Starts the thread. Rank 0 needs all other ranks as peers; another rank needs rank 0, and the rest only
   /// for their names. Looks up the peers' host names, which can take seconds. Throws std::system_error naming
@@ -93,7 +99,7 @@ class Heartbeat {
     uint64_t sent = 0;
     uint64_t received = 0;  ///< new messages of this job
     uint64_t outdated = 0;  ///< messages of this job that were duplicated, overtaken or replayed
-    uint64_t rejected = 0;  ///< all others: foreign bytes, a wrong token, another job
+    uint64_t rejected = 0;  ///< all others: foreign bytes, a wrong token, another job or start
   };
   Counters counters() const;
 
@@ -106,13 +112,16 @@ class Heartbeat {
   struct Contact {
     int rank;
     SocketAddress address;
+    HeartbeatSeal seal;
   };
 
   void run();
   void say_goodbye();
+  HeartbeatSeal seal_of(int rank, const std::string& session, const std::string& hub_session) const;
   void receive(std::chrono::steady_clock::time_point now);
+  std::optional<HeartbeatMessage> open(std::span<const uint8_t> packet);
   void answer(const HeartbeatMessage& message);
-  const Contact& contact_of(int rank) const;
+  Contact* contact_of(int rank);
   void send(const Contact& contact, HeartbeatKind kind);
   void send_to_all();
   void publish(const FailureDetector::Loss& loss);
@@ -124,10 +133,12 @@ class Heartbeat {
   const HeartbeatOptions options_;
   const std::function<void(const LostPeer&)> on_lost_;
   UdpSocket socket_;
+  const std::string session_;
   std::vector<Peer> peers_;
   std::vector<Contact> contacts_;  // peers it sends to, ordered by rank
   // Used only by the thread, once it runs.
   std::optional<FailureDetector> detector_;
+  std::optional<HeartbeatSeal> seal_;
   Counters counted_;  // since they were last added to counters_
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> stopping_{false};

@@ -166,6 +166,7 @@ void WorkerGroup::meet(const JoinOptions& options) {
   WorkerInfo own{.host = host_name(),
                  .address = address_,
                  .heartbeat_port = heartbeat_->port(),
+                 .heartbeat_session = heartbeat_->session(),
                  .num_replicas = options.num_replicas,
                  .facts = options.facts};
   if (hub_) {
@@ -194,7 +195,8 @@ void WorkerGroup::meet(const JoinOptions& options) {
     names.push_back(worker_name(worker, info));
     num_replicas.push_back(info.num_replicas);
     links.push_back({info.address, info.exchange_port, info.exchange_name});
-    if (worker != rank_) peers_.push_back({worker, names.back(), info.address, info.heartbeat_port});
+    if (worker == rank_) continue;
+    peers_.push_back({worker, names.back(), info.address, info.heartbeat_port, info.heartbeat_session});
   }
   if (hub_) hub_->set_peers(std::move(links));
   if (are_on_one_machine(infos))

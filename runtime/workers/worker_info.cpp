@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // Lines of a name, a tab and a value. The first ones are the info's own fields.
-constexpr size_t kNumFields = 6;
+constexpr size_t kNumFields = 7;
 constexpr int kLastPort = 65535;
 // Limit for one worker; the counts of all workers are added up.
 constexpr int kMostReplicas = 65536;
@@ -64,6 +64,7 @@ std::string WorkerInfo::text() const {
   std::vector<std::pair<std::string, std::string>> lines{{"host", host},
                                                          {"address", address},
                                                          {"heartbeat_port", std::to_string(heartbeat_port)},
+                                                         {"heartbeat_session", heartbeat_session},
                                                          {"exchange_port", std::to_string(exchange_port)},
                                                          {"exchange_name", exchange_name},
                                                          {"num_replicas", std::to_string(num_replicas)}};
@@ -89,15 +90,17 @@ WorkerInfo WorkerInfo::parse(const std::string& text) {
     begin = end + 1;
   }
   if (lines.size() < kNumFields || lines[0].first != "host" || lines[1].first != "address" ||
-      lines[2].first != "heartbeat_port" || lines[3].first != "exchange_port" ||
-      lines[4].first != "exchange_name" || lines[5].first != "num_replicas")
+      lines[2].first != "heartbeat_port" || lines[3].first != "heartbeat_session" ||
+      lines[4].first != "exchange_port" || lines[5].first != "exchange_name" ||
+      lines[6].first != "num_replicas")
     refuse_info();
   WorkerInfo info{.host = lines[0].second,
                   .address = lines[1].second,
                   .heartbeat_port = card_number(lines[2].second, 0, kLastPort),
-                  .exchange_port = card_number(lines[3].second, 0, kLastPort),
-                  .exchange_name = lines[4].second,
-                  .num_replicas = card_number(lines[5].second, 1, kMostReplicas)};
+                  .heartbeat_session = lines[3].second,
+                  .exchange_port = card_number(lines[4].second, 0, kLastPort),
+                  .exchange_name = lines[5].second,
+                  .num_replicas = card_number(lines[6].second, 1, kMostReplicas)};
   info.facts.assign(lines.begin() + kNumFields, lines.end());
   // Refuses other spellings, such as 007 for a number, or an escape that its character does not need.
   if (info.text() != text) refuse_info();

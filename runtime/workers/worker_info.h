@@ -12,8 +12,9 @@ struct WorkerInfo {
   std::string host;     ///< name of its machine
   std::string address;  ///< address it listens on
   int heartbeat_port = 0;
-  int exchange_port = 0;        ///< 0 if it exchanges over Gloo
-  std::string exchange_name{};  ///< of its Unix socket; empty if it has none
+  std::string heartbeat_session{};  ///< its Heartbeat::session()
+  int exchange_port = 0;            ///< 0 if it exchanges over Gloo
+  std::string exchange_name{};      ///< of its Unix socket; empty if it has none
   int num_replicas = 1;
   /// Names and values that must be the same on all workers.
   std::vector<std::pair<std::string, std::string>> facts;

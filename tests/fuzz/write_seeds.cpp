@@ -286,24 +286,25 @@ void write_checkpoint_seeds(const SeedFolder& folder) {
 }
 
 void write_message_seeds(const SeedFolder& folder) {
-  const auto packet = seal_heartbeat({.kind = HeartbeatKind::kLeaving,
-                                      .incarnation = 1,
-                                      .sequence = 2,
-                                      .sender = 3,
-                                      .receiver = 4,
-                                      .lost = 5,
-                                      .reason = LossReason::kSilent},
-                                     JobToken::from_text("a secret of the job's processes"));
+  HeartbeatSeal seal(JobToken::from_text("a secret of the job's processes"), {.rank = 3});
+  const auto packet = seal.seal({.kind = HeartbeatKind::kLeaving,
+                                 .sequence = 2,
+                                 .sender = 3,
+                                 .receiver = 4,
+                                 .lost = 5,
+                                 .reason = LossReason::kSilent});
   folder.write("heartbeat_message/packet", Bytes(packet.begin(), packet.end()));
-  // The program seals its input.
-  folder.write("heartbeat_message/fields",
-               Bytes(packet.begin(), packet.end() - std::tuple_size_v<JobToken::Tag>));
+  // The program seals its input: the header and the fields.
+  Bytes unsealed(packet.begin(), packet.begin() + kHeartbeatHeaderBytes);
+  for (const uint8_t byte : {1, 2, 4, 0, 0, 0, 5, 0, 0, 0}) unsealed.push_back(byte);
+  folder.write("heartbeat_message/fields", unsealed);
   const auto identity = encode_identity(
       {.purpose = "rpc", .client = "worker 1", .server = "ps 0", .number = 2, .generation = 3});
   folder.write("channel_identity/identity", Bytes(identity.begin(), identity.end()));
   folder.write("worker_info/card", WorkerInfo{.host = "node\t1",
                                               .address = "10.0.0.1",
                                               .heartbeat_port = 4711,
+                                              .heartbeat_session = "a session",
                                               .num_replicas = 2,
                                               .facts = {{"world size", "2"}, {"line\nend", "a\\b"}}}
                                        .text());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace lockstep {
 namespace {
 
@@ -13,11 +15,9 @@ using DetectorTime = FailureDetector::TimePoint;
 /// One detector that hears messages made up by the test.
 class FailureDetectorTest : public ::testing::Test {
  protected:
-  FailureDetector make(int rank) {
-    return {FailureDetectorOptions{.rank = rank, .world_size = 3, .incarnation = 7}, now_};
-  }
+  FailureDetector make(int rank) { return {FailureDetectorOptions{.rank = rank, .world_size = 3}, now_}; }
   HeartbeatMessage from(int sender, HeartbeatKind kind = HeartbeatKind::kBeat) {
-    return {.kind = kind, .incarnation = 7, .sequence = ++sequence_, .sender = sender};
+    return {.kind = kind, .sequence = ++sequence_, .sender = sender};
   }
   /// Lets time pass while the detector runs and hears `message` repeatedly.
   void pass(FailureDetector& detector, milliseconds duration, const HeartbeatMessage* message = nullptr) {
@@ -80,7 +80,7 @@ TEST_F(FailureDetectorTest, BelievesAHubThatSaysItHasFailed) {
 }
 
 TEST_F(FailureDetectorTest, TakesARefusalForTheEndOfAPeerThatHeldItsPort) {
-  FailureDetector hub({.rank = 0, .world_size = 3, .incarnation = 7, .are_ports_held = true}, now_);
+  FailureDetector hub({.rank = 0, .world_size = 3, .are_ports_held = true}, now_);
   pass(hub, seconds(1000));
   EXPECT_FALSE(hub.loss()) << "it may not have begun to send";
   hub.refuse(2);
@@ -121,15 +121,34 @@ TEST_F(FailureDetectorTest, TakesAReplayForNoSignOfLife) {
   EXPECT_EQ(hub.loss()->rank, 1);
 }
 
+TEST_F(FailureDetectorTest, ActsOnNoOutdatedMessageOfAnyKind) {
+  FailureDetector hub = make(0);
+  FailureDetector worker = make(1);
+  for (FailureDetector* detector : {&hub, &worker}) {
+    const int sender = detector == &hub ? 1 : 0;
+    std::vector<HeartbeatMessage> overtaken;
+    for (const int lost : {HeartbeatMessage::kNoRank, 0, 1, 2}) {
+      for (const auto kind : {HeartbeatKind::kBeat, HeartbeatKind::kLeaving, HeartbeatKind::kLeavingHeard}) {
+        overtaken.push_back(from(sender, kind));
+        overtaken.back().lost = lost;
+        overtaken.back().reason = LossReason::kFailed;
+      }
+    }
+    EXPECT_EQ(detector->hear(from(sender), now_), DetectorHearing::kNew);
+    for (const HeartbeatMessage& message : overtaken)
+      EXPECT_EQ(detector->hear(message, now_), DetectorHearing::kOutdated);
+    EXPECT_FALSE(detector->loss());
+    EXPECT_FALSE(detector->has_left(sender));
+    EXPECT_TRUE(detector->awaits_farewell(sender));
+  }
+}
+
 TEST_F(FailureDetectorTest, DropsForeignMessages) {
   const auto hearing = [&](int rank, HeartbeatMessage message) { return make(rank).hear(message, now_); };
-  HeartbeatMessage message = from(1);
-  message.incarnation = 8;
-  EXPECT_EQ(hearing(0, message), DetectorHearing::kForeign) << "of an earlier start of the job";
   for (const int sender : {0, 3, -1})
     EXPECT_EQ(hearing(0, from(sender)), DetectorHearing::kForeign) << sender;
   for (const int sender : {1, 2, 3}) EXPECT_EQ(hearing(1, from(sender)), DetectorHearing::kForeign) << sender;
-  message = from(0);
+  HeartbeatMessage message = from(0);
   message.receiver = 2;
   EXPECT_EQ(hearing(1, message), DetectorHearing::kForeign) << "meant for another";
   EXPECT_EQ(hearing(2, message), DetectorHearing::kNew);

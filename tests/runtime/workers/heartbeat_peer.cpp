@@ -2,8 +2,8 @@
 //
 //   heartbeat_peer RANK WORLD_SIZE TOKEN_IN_HEX INCARNATION LOST_AFTER_MS
 //
-// Writes "port P". Reads lines "peer RANK PORT NAME", then "start", and "stop" for an orderly exit. Writes
-// "lost RANK|NAME|REASON" for the first lost peer.
+// Writes "port P SESSION". Reads lines "peer RANK PORT SESSION NAME", then "start", and "stop" for an orderly
+// exit. Writes "lost RANK|NAME|REASON" for the first lost peer.
 
 #include <chrono>
 #include <iostream>
@@ -27,7 +27,7 @@ int run_heartbeat_peer(const std::vector<std::string>& arguments) {
                             "lost " + std::to_string(lost.rank) + "|" + lost.name + "|" + lost.reason + "\n";
                         std::cout << line << std::flush;
                       });
-  std::cout << "port " << heartbeat.port() << std::endl;
+  std::cout << "port " << heartbeat.port() << " " << heartbeat.session() << std::endl;
 
   std::vector<Peer> peers;
   for (std::string line; std::getline(std::cin, line) && line != "stop";) {
@@ -38,7 +38,7 @@ int run_heartbeat_peer(const std::vector<std::string>& arguments) {
       heartbeat.start(peers);
     } else {
       Peer peer{.host = "127.0.0.1"};
-      words >> peer.rank >> peer.port >> std::ws;
+      words >> peer.rank >> peer.port >> peer.session >> std::ws;
       std::getline(words, peer.name);
       peers.push_back(peer);
     }

@@ -72,7 +72,9 @@ class PeerProcess {
     if (code != 0) throw std::runtime_error("cannot start " LOCKSTEP_HEARTBEAT_PEER);
     const std::string line = read_line();
     if (!line.starts_with("port ")) throw std::runtime_error("expected a port, but got '" + line + "'");
-    port_ = std::stoi(line.substr(5));
+    size_t end = 0;
+    port_ = std::stoi(line.substr(5), &end);
+    session_ = line.substr(5 + end + 1);
   }
   ~PeerProcess() {
     if (process_ != 0) {
@@ -86,12 +88,14 @@ class PeerProcess {
   PeerProcess& operator=(const PeerProcess&) = delete;
 
   Peer peer() const {
-    return {.rank = rank_, .name = process_name(rank_), .host = "127.0.0.1", .port = port_};
+    return {
+        .rank = rank_, .name = process_name(rank_), .host = "127.0.0.1", .port = port_, .session = session_};
   }
 
   void start(const std::vector<Peer>& peers) {
     for (const Peer& peer : peers) {
-      write_line("peer " + std::to_string(peer.rank) + " " + std::to_string(peer.port) + " " + peer.name);
+      write_line("peer " + std::to_string(peer.rank) + " " + std::to_string(peer.port) + " " + peer.session +
+                 " " + peer.name);
     }
     write_line("start");
   }
@@ -134,6 +138,7 @@ class PeerProcess {
   int input_ = -1;
   int output_ = -1;
   int port_ = 0;
+  std::string session_;
 };
 
 /// The heartbeat of the test's own process, and the first loss that it reports.
@@ -149,7 +154,11 @@ class OwnHeartbeat {
                    {}) {}
 
   Peer peer() const {
-    return {.rank = rank_, .name = process_name(rank_), .host = "127.0.0.1", .port = heartbeat_.port()};
+    return {.rank = rank_,
+            .name = process_name(rank_),
+            .host = "127.0.0.1",
+            .port = heartbeat_.port(),
+            .session = heartbeat_.session()};
   }
   void start(std::vector<Peer> peers) { heartbeat_.start(std::move(peers)); }
 

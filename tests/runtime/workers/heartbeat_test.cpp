@@ -37,11 +37,16 @@ HeartbeatOptions heartbeat_options(int rank, int world_size, milliseconds lost_a
   return {.rank = rank, .world_size = world_size, .token = token, .incarnation = 3, .lost_after = lost_after};
 }
 
-Peer heartbeat_at(int rank, int port) {
+Peer heartbeat_at(int rank, int port, const std::string& session = std::string(64, '0')) {
   return {.rank = rank,
           .name = "worker " + std::to_string(rank) + " (127.0.0.1)",
           .host = "127.0.0.1",
-          .port = port};
+          .port = port,
+          .session = session};
+}
+
+Peer heartbeat_at(int rank, const Heartbeat& heartbeat) {
+  return heartbeat_at(rank, heartbeat.port(), heartbeat.session());
 }
 
 /// Waits until `condition` holds; returns false after `limit`.
@@ -65,8 +70,8 @@ class HeartbeatPair {
         worker_(heartbeat_options(1, 2, lost_after), {}),
         to_hub_(hub_.port(), faults, 1),
         to_worker_(worker_.port(), faults, 2) {
-    hub_.start({heartbeat_at(1, to_worker_.port())});
-    worker_.start({heartbeat_at(0, to_hub_.port())});
+    hub_.start({heartbeat_at(1, to_worker_.port(), worker_.session())});
+    worker_.start({heartbeat_at(0, to_hub_.port(), hub_.session())});
   }
 
   bool becomes_acquainted() const {
@@ -91,8 +96,8 @@ TEST(Heartbeat, HearsEveryPeerAndTakesAGoodbyeForNoLoss) {
     all.push_back(std::make_unique<Heartbeat>(heartbeat_options(rank, 3, milliseconds(600)),
                                               [&](const LostPeer&) { ++alarms; }));
   }
-  all[0]->start({heartbeat_at(2, all[2]->port()), heartbeat_at(1, all[1]->port())});
-  for (const int rank : {1, 2}) all[static_cast<size_t>(rank)]->start({heartbeat_at(0, all[0]->port())});
+  all[0]->start({heartbeat_at(2, *all[2]), heartbeat_at(1, *all[1])});
+  for (const int rank : {1, 2}) all[static_cast<size_t>(rank)]->start({heartbeat_at(0, *all[0])});
   ASSERT_TRUE(comes_true_within(seconds(10), [&] {
     return all[0]->counters().received >= 10 && all[1]->counters().received >= 5 &&
            all[2]->counters().received >= 5;
@@ -135,10 +140,12 @@ TEST(Heartbeat, DropsAndCountsForeignMessages) {
   const HeartbeatOptions options = heartbeat_options(1, 2);
   // All messages claim that the hub is lost, so the hub would believe any message that it parsed.
   const HeartbeatMessage accusation{
-      .kind = HeartbeatKind::kBeat, .incarnation = 3, .sequence = 1'000'000, .sender = 1, .lost = 0};
-  const HeartbeatPacket right = seal_heartbeat(accusation, options.token);
-  HeartbeatMessage earlier = accusation;
+      .kind = HeartbeatKind::kBeat, .sequence = 1'000'000, .sender = 1, .lost = 0};
+  const HeartbeatSender worker{
+      .rank = 1, .incarnation = 3, .session = pair.worker_.session(), .hub_session = pair.hub_.session()};
+  HeartbeatSender earlier = worker;
   earlier.incarnation = 2;
+  const HeartbeatPacket right = HeartbeatSeal(options.token, worker).seal(accusation);
 
   UdpSocket stranger("127.0.0.1");
   const SocketAddress hub = stranger.resolve("127.0.0.1", pair.hub_.port());
@@ -153,8 +160,8 @@ TEST(Heartbeat, DropsAndCountsForeignMessages) {
     send(garbage);
   }
   send(std::vector<uint8_t>(60'000, 1));
-  send(seal_heartbeat(accusation, JobToken::from_text("a wrong token")));
-  send(seal_heartbeat(earlier, options.token));
+  send(HeartbeatSeal(JobToken::from_text("a wrong token"), worker).seal(accusation));
+  send(HeartbeatSeal(options.token, earlier).seal(accusation));
   send(std::span(right).first(right.size() - 1));
   EXPECT_EQ(sent, 104u);
   EXPECT_TRUE(comes_true_within(seconds(10), [&] { return pair.hub_.counters().rejected >= sent; }));
@@ -250,6 +257,8 @@ TEST(Heartbeat, RefusesOptionsAndPeersOutOfRange) {
   refuses_peers(1, {heartbeat_at(2, 9)}, "expected rank 0 among the peers");
   refuses_peers(1, {heartbeat_at(1, 9)}, "expected another rank of 3, but got rank 1");
   refuses_peers(1, {heartbeat_at(3, 9)}, "expected another rank of 3, but got rank 3");
+  refuses_peers(1, {heartbeat_at(0, 9, "")}, "a session of 64 characters of rank 0, but got 0");
+  refuses_peers(1, {heartbeat_at(0, 9, std::string(65, '0'))}, "of rank 0, but got 65");
   refuses_peers(1, {heartbeat_at(0, 0)}, "a port from 1 to 65535 of worker 0 (127.0.0.1), but got 0");
 
   Heartbeat alone(heartbeat_options(0, 1), {});

@@ -189,6 +189,7 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
     const WorkerInfo info{.host = "dying",
                           .address = "127.0.0.1",
                           .heartbeat_port = heartbeat->port(),
+                          .heartbeat_session = std::string(64, '0'),
                           .facts = {{"world size", "2"}}};
     store->set("worker/1", info.text());
     if (begins_to_connect) {

@@ -11,6 +11,7 @@ TEST(WorkerInfoTest, ReadsWhatItWrote) {
   const WorkerInfo info{.host = "a\tb\\",
                         .address = "::1",
                         .heartbeat_port = 65535,
+                        .heartbeat_session = "a session",
                         .exchange_port = 4711,
                         .exchange_name = "a name",
                         .num_replicas = 3,
@@ -22,7 +23,8 @@ TEST(WorkerInfoTest, ReadsWhatItWrote) {
 TEST(WorkerInfoTest, RefusesWhatItDidNotWrite) {
   const auto info = [](const std::string& port, const std::string& replicas, const std::string& facts = "") {
     return "host\ta\naddress\tb\nheartbeat_port\t" + port +
-           "\nexchange_port\t0\nexchange_name\t\nnum_replicas\t" + replicas + "\n" + facts;
+           "\nheartbeat_session\ts\nexchange_port\t0\nexchange_name\t\nnum_replicas\t" + replicas + "\n" +
+           facts;
   };
   EXPECT_NO_THROW(WorkerInfo::parse(info("1", "1", "name\tvalue\n")));
   for (const std::string& text :
