@@ -156,7 +156,8 @@ void StoreServer::handle_events(uint64_t id) {
     const bool is_open = receive(id, connection);
     answered_.push_back(id);
     if (!is_open) remove(id);
-  } catch (const HandshakeError&) {
+  } catch (const HandshakeError& error) {
+    if (error.reason() == HandshakeError::Reason::kToken) ++num_wrong_tokens_;
     reject(id);
   } catch (const InvalidArgument&) {  // not a message
     reject(id);

@@ -49,6 +49,8 @@ class StoreServer {
   /// Returns the number of connections that were closed because they did not prove the token in time, or
   /// spoke otherwise.
   uint64_t num_rejected() const { return num_rejected_; }
+  /// Returns how many of them had another token.
+  uint64_t num_wrong_tokens() const { return num_wrong_tokens_; }
   int num_clients() const;
 
  private:
@@ -87,6 +89,7 @@ class StoreServer {
   const Descriptor interruption_;  // an eventfd
   std::atomic<bool> is_closing_{false};
   std::atomic<uint64_t> num_rejected_{0};
+  std::atomic<uint64_t> num_wrong_tokens_{0};
   mutable Mutex mutex_;
   ConditionVariable changed_;
   int num_clients_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

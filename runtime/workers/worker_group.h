@@ -149,6 +149,7 @@ class WorkerGroup {
   void open_store(const JoinOptions& options);
   void connect_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
+  std::string hint_about_strangers() const;
   c10::intrusive_ptr<c10d::Backend> connect_gloo();
   c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel);
   std::shared_ptr<WorkerChannel> make_channel(WorkerChannel::Options options);

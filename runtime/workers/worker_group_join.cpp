@@ -162,6 +162,13 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
                                                             .connect_timeout = time_left()});
 }
 
+/// A worker that came with another token may be the one that is missing.
+std::string WorkerGroup::hint_about_strangers() const {
+  const uint64_t count = server_ ? server_->num_wrong_tokens() : 0;
+  if (count == 0) return "";
+  return c10::str(" (connections with another job token that were refused: ", count, ")");
+}
+
 void WorkerGroup::meet(const JoinOptions& options) {
   WorkerInfo own{.host = host_name(),
                  .address = address_,
@@ -176,9 +183,12 @@ void WorkerGroup::meet(const JoinOptions& options) {
   own.facts.insert(own.facts.begin(), {"world size", std::to_string(size_)});
   std::vector<WorkerInfo> infos;
   try {
-    infos = meet_workers(
-        *store_, own,
-        {.rank = rank_, .size = size_, .address = address_of(options), .timeout = join_timeout_});
+    infos = meet_workers(*store_, own,
+                         {.rank = rank_,
+                          .size = size_,
+                          .address = address_of(options),
+                          .timeout = join_timeout_,
+                          .hint = [this] { return hint_about_strangers(); }});
   } catch (const ClusterError&) {
     if (server_) server_->wait_for_departures(kLastWord);
     throw;

@@ -73,7 +73,7 @@ class Meeting {
         "[join] worker " + std::to_string(missing) + " of " + std::to_string(options_.size) +
         " did not come to " + options_.address + " within " +
         short_number(std::chrono::duration<double>(options_.timeout).count()) +
-        " s: is it running, with the same cluster and job token?";
+        " s: is it running, with the same cluster and job token?" + (options_.hint ? options_.hint() : "");
     // The others began to wait at other times, but worker 0's store does not outlive it.
     if (options_.rank == 0) end_meeting(text);
     throw ClusterError(text);

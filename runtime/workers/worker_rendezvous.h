@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct WorkerRendezvousOptions {
   int size = 1;
   std::string address;  ///< address of the store, for messages
   std::chrono::milliseconds timeout{};
+  /// Returns what else to say about a worker that has not come. May be empty.
+  std::function<std::string()> hint{};
 };
 
 /// Publishes this worker's information in the job's store and returns that of all workers, by rank. Blocks

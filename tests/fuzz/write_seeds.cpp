@@ -18,6 +18,7 @@
 #include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
+#include "lockstep/runtime/store/store_message.h"
 #include "lockstep/runtime/workers/heartbeat_message.h"
 #include "lockstep/runtime/workers/worker_info.h"
 #include "lockstep/tests/support/test_files.h"
@@ -321,6 +322,15 @@ void write_message_seeds(const SeedFolder& folder) {
                                .payload_bytes = uint64_t{1} << 33,
                                .text = "all_reduce sum of float32 [3, 4]"});
   folder.write("exchange_message/header", Bytes(message.begin(), message.end()));
+  const auto request = encode(StoreRequest{.id = 1,
+                                           .op = StoreOp::kGet,
+                                           .number = 2,
+                                           .keys = {"worker/0", "worker/1"},
+                                           .values = {"a"},
+                                           .unless = {"given up"}});
+  folder.write("store_message/request", Bytes(request.begin(), request.end()));
+  const auto reply = encode(StoreReply{.id = 1, .status = StoreStatus::kDone, .number = 2, .values = {"a"}});
+  folder.write("store_message/reply", Bytes(reply.begin() + 4, reply.end()));
   auto greeting = make_link_greeting();
   std::fill(greeting.begin() + 6, greeting.end(), uint8_t{0});  // its random bytes
   folder.write("exchange_message/greeting", Bytes(greeting.begin(), greeting.end()));

@@ -137,7 +137,8 @@ TEST(WorkerGroup, DoesNotMeetWorkersOfAnotherToken) {
         if (options.rank == 1) options.token = "another token";
       });
   EXPECT_THAT(message_of<ClusterError>(errors[0]),
-              AllOf(HasSubstr("worker 1 of 2 did not come"), HasSubstr("job token")));
+              AllOf(HasSubstr("worker 1 of 2 did not come"),
+                    HasSubstr("connections with another job token that were refused: 1")));
   EXPECT_THAT(message_of<ClusterError>(errors[1]),
               AllOf(HasSubstr("worker 1 came to 127.0.0.1:"),
                     HasSubstr("with another job token than worker 0"), HasSubstr("LOCKSTEP_JOB_TOKEN")));
