@@ -44,7 +44,6 @@ double seconds(milliseconds time) {
 /// Only those who know the token can write this prefix; it does not reveal the token.
 std::string prefix_of(const JoinOptions& options) {
   std::string prefix = c10::str("lockstep/", options.restart_count, "/");
-  if (options.token.empty()) return prefix;
   const auto tag = JobToken::from_text(options.token)
                        .tag(std::span(reinterpret_cast<const uint8_t*>(prefix.data()), prefix.size()));
   constexpr const char* kDigits = "0123456789abcdef";
@@ -70,7 +69,7 @@ TcpListener listen_as_coordinator(const JoinOptions& options) {
 }
 
 JobToken token_of(const JoinOptions& options) {
-  return JobToken::from_text(options.token.empty() ? "no token" : options.token);
+  return JobToken::from_text(options.token);
 }
 
 /// The same on all workers, since all have the same information. If two machines have one name, exchanges

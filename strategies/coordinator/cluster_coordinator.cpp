@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/strategies/coordinator/internal/closure_server.h"
 #include "lockstep/strategies/coordinator/internal/closure_worker.h"
@@ -83,6 +84,7 @@ const ClosureValues& RemoteValue::fetch_all() const {
 ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
                                        const CoordinatorOptions& options, ClusterOptions cluster)
     : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
+  cluster_.token = job_secret(*resolver_, cluster_);
   if (resolver_->task_type() != "chief") {
     heartbeat_ = std::make_unique<WorkerHeartbeat>(worker_options());
     return;

@@ -172,6 +172,14 @@ class StoreWithoutKeys : public c10d::PrefixStore {
   }
 };
 
+/// Returns the prefix of the store's keys for the first start of a job.
+std::string store_prefix(const std::string& token) {
+  const std::string start = "lockstep/0/";
+  const auto tag =
+      JobToken::from_text(token).tag({reinterpret_cast<const uint8_t*>(start.data()), start.size()});
+  return start + JobToken::from_text({tag.begin(), tag.end()}).hex();
+}
+
 /// Worker 1 of two publishes its info and dies, before or while it connects. Returns the error that worker 0
 /// threw.
 std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) {
@@ -180,6 +188,7 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
                             .master_host = "127.0.0.1",
                             .master_port = listener.port(),
                             .listening_socket = listener.release(),
+                            .token = "a token",
                             .join_timeout = std::chrono::seconds(30)};
   std::thread dying([&] {
     std::optional<UdpSocket> heartbeat("127.0.0.1");
@@ -187,7 +196,7 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
     master.port = static_cast<uint16_t>(options.master_port);
     master.waitWorkers = false;
     const auto store = c10::make_intrusive<c10d::PrefixStore>(
-        "lockstep/0/", c10::make_intrusive<c10d::TCPStore>(options.master_host, master));
+        store_prefix(options.token), c10::make_intrusive<c10d::TCPStore>(options.master_host, master));
     const WorkerInfo info{.host = "dying",
                           .address = "127.0.0.1",
                           .heartbeat_port = heartbeat->port(),

@@ -279,7 +279,6 @@ TEST(ClosureServer, AWorkerEndsWithoutACoordinatorThatDoesNotComeBack) {
 TEST(ClosureServer, AWorkerOfAnotherJobIsRefused) {
   MessageLines lines;
   auto options = options_with(lines);
-  options.rpc.token = "secret";
   ClosureServer server(options);
   auto coordinator = client_of(server.port());
   coordinator.token = "guess";
