@@ -28,6 +28,11 @@ std::shared_ptr<const ClusterResolver> checked(std::shared_ptr<const ClusterReso
   return resolver;
 }
 
+ClusterOptions with_secret(const ClusterResolver& resolver, ClusterOptions cluster) {
+  cluster.token = job_secret(resolver, cluster);
+  return cluster;
+}
+
 std::string worker_names(const ClusterSpec& spec) {
   std::vector<std::string> names;
   for (const int index : spec.task_indices("worker"))
@@ -83,8 +88,7 @@ const ClosureValues& RemoteValue::fetch_all() const {
 
 ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
                                        const CoordinatorOptions& options, ClusterOptions cluster)
-    : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
-  cluster_.token = job_secret(*resolver_, cluster_);
+    : resolver_(checked(std::move(resolver))), cluster_(with_secret(*resolver_, std::move(cluster))) {
   if (resolver_->task_type() != "chief") {
     heartbeat_ = std::make_unique<WorkerHeartbeat>(worker_options());
     return;

@@ -64,9 +64,9 @@ Variables slurm_on(const std::string& nodes) {
           {"SLURM_STEP_NODELIST", nodes}, {"SLURM_STEP_TASKS_PER_NODE", "2"}};
 }
 
-const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "0"},       {"OMPI_COMM_WORLD_SIZE", "2"},
-                         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                         {"PMIX_SERVER_TMPDIR", "/tmp"},      {"PMIX_NAMESPACE", "job.1"}};
+const Variables kMpiOnOneMachine{{"OMPI_COMM_WORLD_RANK", "0"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                 {"PMIX_SERVER_TMPDIR", "/tmp"},      {"PMIX_NAMESPACE", "job.1"}};
 
 TEST_F(JobSecretTest, IsTheTokenIfThereIsOne) {
   const SimpleClusterResolver elsewhere({"10.0.0.1:1", "10.0.0.2:1"}, 0);
@@ -85,8 +85,8 @@ TEST_F(JobSecretTest, IsMadeOnLoopbackHoweverTheJobIsStarted) {
   for (const auto& variables :
        {tf_config("127.0.0.1:2"), tf_config("127.8.9.10:2"), tf_config("localhost:2"), tf_config("[::1]:2"),
         tf_config("[0:0:0:0:0:0:0:1]:2"), tf_config("LOCALHOST:2"), torchrun_at("127.0.0.1"),
-        torchrun_at("localhost"), slurm_on("localhost"), kOpenMpi,
-        changed(kOpenMpi, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "9"}}),
+        torchrun_at("localhost"), slurm_on("localhost"), kMpiOnOneMachine,
+        changed(kMpiOnOneMachine, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "9"}}),
         changed(tf_config("127.0.0.1:2"), {{"LOCKSTEP_ADDRESS", "127.0.0.1"}})})
     EXPECT_THAT(secret_of(variables), MatchesRegex("[0-9a-f]{64}")) << variables.begin()->second;
 }
@@ -110,7 +110,7 @@ TEST_F(JobSecretTest, IsRefusedForOtherAddressesHoweverTheJobIsStarted) {
       {torchrun_at("node7"), "worker 0, node7,"},
       {slurm_on("node7"), "worker 0, node7,"},
       {changed(slurm_on("localhost"), {{"MASTER_ADDR", "node7"}}), "worker 0, node7,"},
-      {changed(kOpenMpi, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "9"}}), "worker 0, 10.0.0.1,"},
+      {changed(kMpiOnOneMachine, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "9"}}), "worker 0, 10.0.0.1,"},
       {kubernetes, "worker 0, train-master-0,"},
       {changed(tf_config("127.0.0.1:2"), {{"LOCKSTEP_ADDRESS", "10.0.0.7"}}),
        "this process (LOCKSTEP_ADDRESS), 10.0.0.7,"},
