@@ -141,7 +141,7 @@ TEST(ClosureServer, AResultThatCannotBeSentIsTheClosuresError) {
 }
 
 TEST(ClosureServer, ArgumentsThatCannotBeSentAreRefusedWhereTheyAreGiven) {
-  ClosureServer server({});
+  ClosureServer server({.rpc = {.token = "secret"}});
   EXPECT_THROW(server.submit("f", {torch::Tensor()}), InvalidArgument);
   EXPECT_TRUE(server.queue().is_done());
 }
