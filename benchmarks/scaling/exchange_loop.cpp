@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "lockstep/measurement/seconds_since.h"
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/internal/master_address.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
@@ -40,6 +41,7 @@ std::shared_ptr<WorkerGroup> join(const ClusterResolver& resolver, const Cluster
                             .master_host = master.address.host,
                             .master_port = master.address.port,
                             .listening_socket = master.socket,
+                            .token = job_secret(resolver, cluster),
                             .join_timeout = cluster.join_timeout,
                             .timeout = kTimeout,
                             .uses_shared_memory = !options.uses_tcp,

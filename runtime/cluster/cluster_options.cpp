@@ -53,12 +53,12 @@ ClusterOptions cluster_options(const Environment& environment) {
   return options;
 }
 
-void check_job_token(const std::string& token) {
+void check_job_token(const std::string& token, const std::string& source) {
   const double bits = token_bits(token);
   if (bits >= kLeastTokenBits) return;
   throw InvalidArgument(
-      "[cluster] LOCKSTEP_JOB_TOKEN: expected a secret of 128 bits or more, such as `openssl rand "
-      "-hex 32` prints, but got one of " +
+      "[cluster] " + source +
+      ": expected a secret of 128 bits or more, such as `openssl rand -hex 32` prints, but got one of " +
       std::to_string(token.size()) + " characters and about " + std::to_string(std::lround(bits)) + " bits");
 }
 

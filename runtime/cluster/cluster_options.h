@@ -21,7 +21,8 @@ struct ClusterOptions {
   /// master.
   std::string address;
   /// Secret shared by all processes of the job, from which the keys of its connections are derived. A token
-  /// that can be guessed protects nothing; see check_job_token(). Empty: none.
+  /// that can be guessed is refused; see check_job_token(). Empty: if all addresses of the job are loopback
+  /// addresses, processes of the same user make a secret of their own; any other job is refused.
   std::string token;
   /// Socket bound to the port on which this process listens, if it was started with one.
   std::optional<int> listening_socket;
@@ -36,9 +37,9 @@ struct ClusterOptions {
 /// check_job_token() throws.
 ClusterOptions cluster_options(const Environment& environment);
 
-/// Throws InvalidArgument if a token could be guessed: if its length and the kinds of its characters give it
-/// less than 128 bits of entropy. The message does not contain the token. The estimate knows nothing of words
-/// and dates, so take a random token, such as `openssl rand -hex 32` prints.
-void check_job_token(const std::string& token);
+/// Throws InvalidArgument naming `source` if a token could be guessed: if its length and the kinds of its
+/// characters give it less than 128 bits of entropy. The message does not contain the token. The estimate
+/// knows nothing of words and dates, so take a random token, such as `openssl rand -hex 32` prints.
+void check_job_token(const std::string& token, const std::string& source = "LOCKSTEP_JOB_TOKEN");
 
 }  // namespace lockstep

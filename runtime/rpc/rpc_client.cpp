@@ -34,7 +34,7 @@ RpcClient::RpcClient(const RpcClientOptions& options)
       socket_(connect(options)) {}
 
 SecureSocket RpcClient::connect(const RpcClientOptions& options) {
-  const auto token = job_token_of(options.token);
+  const auto token = JobToken::from_text(options.token);
   const ChannelIdentity identity{
       .purpose = kRpcPurpose, .client = options.task, .server = options.server_task};
   const auto deadline = StreamSocket::Clock::now() + options.connect_timeout;

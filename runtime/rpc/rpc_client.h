@@ -14,7 +14,7 @@ struct RpcClientOptions {
   std::string name;  ///< name in errors: "server 1"
   std::string host;
   int port = 0;
-  std::string token;        ///< see RpcServerOptions
+  std::string token;        ///< the job's secret; required
   std::string task;         ///< this process's task in the job, such as "worker 1"
   std::string server_task;  ///< the server's; see RpcServerOptions
   /// How long to wait for a server that is not listening yet or does not answer.
@@ -28,7 +28,7 @@ class RpcClient {
  public:
   /// Connects, and blocks until the server has accepted. Throws ClusterError naming the server and its
   /// address: at once if the token differs or the other end is another process; as PeerLost if nobody has
-  /// answered in time.
+  /// answered in time. Throws InvalidArgument if the token is empty.
   explicit RpcClient(const RpcClientOptions& options);
 
   /// Sends a request and returns its reply. Blocks. Throws PeerLost naming the server if the connection is

@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds kReapInterval{1000};
 
 RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
     : options_(options),
-      token_(job_token_of(options.token)),
+      token_(JobToken::from_text(options.token)),
       handler_(std::move(handler)),
       listener_(options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
                                          : TcpListener(options.host, options.port)) {

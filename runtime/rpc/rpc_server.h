@@ -20,7 +20,7 @@ namespace lockstep {
 struct RpcServerOptions {
   std::string host = "127.0.0.1";  ///< the only address to listen on
   int port = 0;                    ///< 0: chosen by the system
-  /// The job's secret. If empty, anyone who reaches the port is served.
+  /// The job's secret. Required.
   std::string token;
   std::string
       task;  ///< of this process in the job, such as "ps 0"; only clients that want to reach it are served
@@ -44,7 +44,8 @@ class RpcServer {
   /// once. It may block, which delays only that client, but must return soon after close() was called.
   using Handler = std::function<RpcMessage(RpcMessage)>;
 
-  /// Starts listening. Throws ClusterError naming host:port, for example if the port is in use.
+  /// Starts listening. Throws ClusterError naming host:port, for example if the port is in use, and
+  /// InvalidArgument if the token is empty.
   RpcServer(const RpcServerOptions& options, Handler handler);
   /// Calls close().
   ~RpcServer();

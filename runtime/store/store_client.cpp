@@ -36,7 +36,8 @@ std::unique_ptr<TlsSession> shake_hands(const StreamSocket& socket, const JobTok
 
 }  // namespace
 
-StoreClient::StoreClient(const StoreClientOptions& options) : wake_up_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+StoreClient::StoreClient(const StoreClientOptions& options)
+    : wake_up_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   connect(options);
   thread_ = std::thread([this] { serve(); });
 }

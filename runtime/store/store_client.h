@@ -82,8 +82,8 @@ class StoreClient {
 
   /// Ends interruptible calls, now and in future. Does not block or throw.
   void interrupt() noexcept;
-  /// Closes the connection, which ends all calls, now and in future. Blocks only until the thread has noticed.
-  /// Does not throw. Only one thread may call it.
+  /// Closes the connection, which ends all calls, now and in future. Blocks only until the thread has
+  /// noticed. Does not throw. Only one thread may call it.
   void close() noexcept;
 
  private:

@@ -14,11 +14,11 @@ inline constexpr char kStorePurpose[] = "store";
 
 /// What a client asks of the store. The numbers are part of the format.
 enum class StoreOp : uint8_t {
-  kSet = 0,         ///< sets each key to its value
-  kGet = 1,         ///< returns the values of all keys once all exist, or ends early once one of `unless` does
-  kCheck = 2,       ///< returns the number 1 if all keys exist, and otherwise 0
-  kAdd = 3,         ///< adds `number` to the decimal number at the key, 0 if it is missing; returns the sum
-  kAppend = 4,      ///< appends the value to the key's
+  kSet = 0,     ///< sets each key to its value
+  kGet = 1,     ///< returns the values of all keys once all exist, or ends early once one of `unless` does
+  kCheck = 2,   ///< returns the number 1 if all keys exist, and otherwise 0
+  kAdd = 3,     ///< adds `number` to the decimal number at the key, 0 if it is missing; returns the sum
+  kAppend = 4,  ///< appends the value to the key's
   kCompareSet = 5,  ///< see StoreTable
   kErase = 6,       ///< returns the number 1 if the key existed, and otherwise 0
   kCount = 7,       ///< returns the number of keys

@@ -61,7 +61,7 @@ class StoreServer {
     Clock::time_point begin;  // of the handshake
     bool is_admitted = false;
     bool is_paused = false;  // nothing is received before more is sent
-    uint32_t events = 0;  // that the thread waits for
+    uint32_t events = 0;     // that the thread waits for
     StoreMessageReader in{};
     std::vector<uint8_t> out{};
     size_t out_begin = 0;  // of the bytes that the session has not taken

@@ -144,9 +144,8 @@ bool StoreTable::is_ended(const StoreRequest& request) const {
 }
 
 void StoreTable::get(uint64_t client, StoreRequest request) {
-  const auto num_missing =
-      std::count_if(request.keys.begin(), request.keys.end(),
-                    [this](const std::string& key) { return !entries_.contains(key); });
+  const auto num_missing = std::count_if(request.keys.begin(), request.keys.end(),
+                                         [this](const std::string& key) { return !entries_.contains(key); });
   // What is there is returned, even if the wait would end by now.
   if (num_missing == 0 || is_ended(request)) return answer_get(client, request);
   Client& waiting = clients_[client];

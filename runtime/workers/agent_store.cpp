@@ -17,7 +17,8 @@
 namespace lockstep {
 namespace {
 
-// How long beyond the timeout to wait for an agent that does not answer: its clients have no timeout for that.
+// How long beyond the timeout to wait for an agent that does not answer: its clients have no timeout for
+// that.
 constexpr std::chrono::milliseconds kSlack{1000};
 
 std::string key_of(const AgentStoreOptions& options) {
@@ -50,8 +51,9 @@ StoreAddress decode(const AgentStoreOptions& options, const std::vector<uint8_t>
     if (options.token.verify(tagged_bytes(options, address), reader.next(reader.num_left()))) return address;
   } catch (const InvalidArgument&) {  // too short
   }
-  throw HandshakeError(HandshakeError::Reason::kToken,
-                       "expected an address under the job's token in the store of torchrun's agent, but got another");
+  throw HandshakeError(
+      HandshakeError::Reason::kToken,
+      "expected an address under the job's token in the store of torchrun's agent, but got another");
 }
 
 /// Calls `act` with a client of the agent's store.

@@ -28,8 +28,8 @@ struct StoreAddress {
 /// Publishes worker 0's address. Blocks. Throws c10::Error if the agent does not answer within the timeout.
 void tell_agent(const AgentStoreOptions& options, const StoreAddress& address);
 
-/// Returns the address that worker 0 has published. Blocks until it is there. Throws HandshakeError if worker 0
-/// has another token, or somebody else wrote the address; and otherwise like tell_agent().
+/// Returns the address that worker 0 has published. Blocks until it is there. Throws HandshakeError if worker
+/// 0 has another token, or somebody else wrote the address; and otherwise like tell_agent().
 StoreAddress ask_agent(const AgentStoreOptions& options);
 
 }  // namespace lockstep

@@ -31,7 +31,8 @@ auto with_errors_of_libtorch(const Call& call) {
     if (error.code() == std::errc::operation_canceled) throw_given_up();
     if (error.code() == std::errc::timed_out)
       C10_THROW_ERROR(DistStoreError, "the job's store has no such key, or no answer, within the timeout");
-    C10_THROW_ERROR(DistNetworkError, c10::str("the connection to worker 0 is lost: ", error.code().message()));
+    C10_THROW_ERROR(DistNetworkError,
+                    c10::str("the connection to worker 0 is lost: ", error.code().message()));
   }
 }
 
@@ -54,9 +55,8 @@ void JobStore::set(const std::string& key, const std::vector<uint8_t>& value) {
 
 std::vector<uint8_t> JobStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                           const std::vector<uint8_t>& desired) {
-  return bytes_of(with_errors_of_libtorch([&] {
-    return client_->compare_set(key, text_of(expected), text_of(desired), options(getTimeout()));
-  }));
+  return bytes_of(with_errors_of_libtorch(
+      [&] { return client_->compare_set(key, text_of(expected), text_of(desired), options(getTimeout())); }));
 }
 
 std::vector<uint8_t> JobStore::get(const std::string& key) {

@@ -47,7 +47,7 @@ struct JoinOptions {
   /// The address on which this worker listens and by which the others reach it. If empty, this machine's
   /// address on the route to the master.
   std::string address;
-  /// The job's secret, the same on all workers. If empty, anyone who finds the ports can join.
+  /// The job's secret, the same on all workers. Required.
   std::string token;
   /// How often the job was started before. Workers of different starts do not meet.
   int restart_count = 0;
@@ -76,7 +76,7 @@ class WorkerGroup {
 
   /// Blocks until all workers have joined. Throws ClusterError naming the master's address if it cannot be
   /// reached or listened on, the workers that did not join within the join timeout, or both workers and the
-  /// field if their facts or sizes differ.
+  /// field if their facts or sizes differ. Throws InvalidArgument if the token is empty.
   static std::shared_ptr<WorkerGroup> join(const JoinOptions& options);
   /// Blocks until all workers have reached this point, since workers that finish early still provide what the
   /// others need. Does not wait for them if a worker has failed or an exception is in flight.

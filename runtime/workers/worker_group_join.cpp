@@ -51,7 +51,6 @@ TcpListener listen_as_coordinator(const JoinOptions& options) {
   }
 }
 
-
 /// The same on all workers, since all have the same information. If two machines have one name, exchanges
 /// between them are right, but perhaps not the fastest.
 bool are_on_one_machine(const std::vector<WorkerInfo>& workers) {
@@ -83,7 +82,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     if (options.transport == WorkerTransport::kExchange && size_ > 1) {
       hub_ = std::make_shared<LinkHub>(
           LinkHub::Options{.rank = rank_,
-                           .token = job_token_of(options.token),
+                           .token = JobToken::from_text(options.token),
                            .generation = static_cast<uint64_t>(restart_count_),
                            .host = address_,
                            .uses_shared_memory = options.uses_shared_memory,
@@ -94,7 +93,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     heartbeat_ = std::make_shared<Heartbeat>(
         HeartbeatOptions{.rank = rank_,
                          .world_size = size_,
-                         .token = job_token_of(options.token),
+                         .token = JobToken::from_text(options.token),
                          .incarnation = static_cast<uint64_t>(options.restart_count),
                          .bind_address = address_,
                          .are_ports_held = true},
@@ -136,7 +135,7 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
   const auto time_left = [&] {
     return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(0));
   };
-  const auto token = job_token_of(options.token);
+  const auto token = JobToken::from_text(options.token);
   const auto generation = static_cast<uint64_t>(restart_count_);
   const AgentStoreOptions agent{.host = options.master_host,
                                 .port = options.master_port,
@@ -194,8 +193,8 @@ void WorkerGroup::meet(const JoinOptions& options) {
     throw;
   } catch (const std::system_error& error) {
     const bool is_silent = error.code() == std::errc::timed_out;
-    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options), ": ",
-                                is_silent ? "it has stopped answering" : error.code().message()));
+    throw ClusterError(c10::str("[join] worker ", rank_, " lost the coordinator at ", address_of(options),
+                                ": ", is_silent ? "it has stopped answering" : error.code().message()));
   }
   std::vector<std::string> names;
   std::vector<int> num_replicas;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/strategies/coordinator/internal/closure_server.h"
 #include "lockstep/strategies/coordinator/internal/closure_worker.h"
@@ -25,6 +26,11 @@ std::shared_ptr<const ClusterResolver> checked(std::shared_ptr<const ClusterReso
     throw InvalidArgument(
         c10::str(kPrefix, "expected a chief or a worker, but got ", type, " ", resolver->task_id()));
   return resolver;
+}
+
+ClusterOptions with_secret(const ClusterResolver& resolver, ClusterOptions cluster) {
+  cluster.token = job_secret(resolver, cluster);
+  return cluster;
 }
 
 std::string worker_names(const ClusterSpec& spec) {
@@ -82,7 +88,7 @@ const ClosureValues& RemoteValue::fetch_all() const {
 
 ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
                                        const CoordinatorOptions& options, ClusterOptions cluster)
-    : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
+    : resolver_(checked(std::move(resolver))), cluster_(with_secret(*resolver_, std::move(cluster))) {
   if (resolver_->task_type() != "chief") {
     heartbeat_ = std::make_unique<WorkerHeartbeat>(worker_options());
     return;

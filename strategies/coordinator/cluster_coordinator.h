@@ -149,8 +149,9 @@ class ClusterCoordinator {
   /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment. From now on, the
   /// chief listens at its address in the cluster, and a worker tells the chief that it is there.
   /// `cluster.join_timeout` limits how long the chief waits for any worker while closures wait for one, and
-  /// how long a worker waits for the chief. Throws InvalidArgument for a job without a chief and for tasks
-  /// other than chief and worker, and ClusterError naming an address that the chief cannot listen on.
+  /// how long a worker waits for the chief. Throws InvalidArgument for a job without a chief, for tasks other
+  /// than chief and worker, and for a job without a token that is not on loopback, and ClusterError naming an
+  /// address that the chief cannot listen on.
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));

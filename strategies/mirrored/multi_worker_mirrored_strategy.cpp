@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/internal/master_address.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
@@ -62,7 +63,7 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                    .size = resolver.world_size(),
                    .is_master_served = resolver.is_master_served_by_launcher(),
                    .address = cluster.address,
-                   .token = cluster.token.empty() ? resolver.job_id() : cluster.token,
+                   .token = job_secret(resolver, cluster),
                    .restart_count = resolver.restart_count(),
                    .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <string>
 #include <tuple>
 #include <variant>
 
 #include "lockstep/parameter_server/variables/optimizer_rule.h"
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/strategies/core/internal/gradient_step.h"
@@ -45,12 +47,13 @@ ParameterClientOptions client_options(const ClusterResolver& resolver,
                                       const ClusterOptions& cluster) {
   ParameterClientOptions options{.partitioner = parameters.partitioner, .placement = parameters.placement};
   const auto spec = resolver.cluster_spec();
+  const std::string token = job_secret(resolver, cluster);
   for (const int server : spec.task_indices("ps")) {
     const auto& address = spec.task_address("ps", server);
     options.servers.push_back({.name = c10::str("ps ", server),
                                .host = address.host,
                                .port = address.port,
-                               .token = cluster.token,
+                               .token = token,
                                .task = c10::str(resolver.task_type(), " ", resolver.task_id()),
                                .server_task = c10::str("ps ", server),
                                .connect_timeout = cluster.join_timeout});

@@ -86,6 +86,15 @@ class PageTest(unittest.TestCase):
                 self.assertEqual(block, (RECIPES / name).read_text(encoding="utf-8"))
 
 
+class TokensTest(unittest.TestCase):
+    def test_recipes_of_several_processes_give_them_a_token(self):
+        of_several = [path for path in recipes(".sh", ".yaml", ".service")
+                      if re.search(r"--strategy[= ](multi_worker|parameter_server)", path.read_text(encoding="utf-8"))]
+        self.assertEqual([path.name for path in of_several], ["kubeflow_pytorchjob.yaml", "kubeflow_tfjob.yaml", "slurm.sh"])
+        for path in of_several:
+            self.assertIn("LOCKSTEP_JOB_TOKEN", path.read_text(encoding="utf-8"), path.name)
+
+
 class FlagsTest(unittest.TestCase):
     def check(self, *suffixes):
         for path in recipes(*suffixes):

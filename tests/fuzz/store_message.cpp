@@ -15,12 +15,11 @@ constexpr size_t kSizeBytes = 4;
 void handle_all(std::span<const uint8_t> bytes) {
   size_t num_asked = 0;
   size_t num_answers = 0;
-  StoreTable table({.client_bytes = 10'000, .client_waits = 100},
-                   [&](uint64_t, const StoreReply& reply) {
-                     ++num_answers;
-                     expect(decode_store_reply(std::span<const uint8_t>(encode(reply)).subspan(kSizeBytes)) == reply,
-                            "the reply again");
-                   });
+  StoreTable table({.client_bytes = 10'000, .client_waits = 100}, [&](uint64_t, const StoreReply& reply) {
+    ++num_answers;
+    expect(decode_store_reply(std::span<const uint8_t>(encode(reply)).subspan(kSizeBytes)) == reply,
+           "the reply again");
+  });
   StoreMessageReader reader;
   // In two parts, as bytes arrive.
   for (const auto part : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
@@ -45,8 +44,9 @@ void handle_all(std::span<const uint8_t> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> bytes(data, size);
   const auto reply = accepted<InvalidArgument>([&] { return decode_store_reply(bytes); });
-  if (reply) expect(std::ranges::equal(std::span<const uint8_t>(encode(*reply)).subspan(kSizeBytes), bytes),
-                    "the reply's bytes again");
+  if (reply)
+    expect(std::ranges::equal(std::span<const uint8_t>(encode(*reply)).subspan(kSizeBytes), bytes),
+           "the reply's bytes again");
   handle_all(bytes);
   return 0;
 }

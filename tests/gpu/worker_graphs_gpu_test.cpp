@@ -25,6 +25,7 @@
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_workers.h"
 #include "lockstep/tests/gpu/small_images.h"
+#include "lockstep/tests/support/job_token.h"
 #include "lockstep/tests/support/worker_training.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 
@@ -241,7 +242,7 @@ void train_as_one_of_two(int rank, const std::string& master, std::optional<int>
   MultiWorkerMirroredStrategy strategy(
       std::make_shared<SimpleClusterResolver>(std::vector<std::string>{master, "127.0.0.1:1"}, rank),
       {"gpu:0"}, options,
-      {.token = "a token", .listening_socket = listening_socket, .join_timeout = std::chrono::seconds(60)});
+      {.token = kJobToken, .listening_socket = listening_socket, .join_timeout = std::chrono::seconds(60)});
   train_by_graph(strategy);
   if (dies) call_that_dies = num_calls;
   train_by_graph(strategy);

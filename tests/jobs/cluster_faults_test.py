@@ -242,7 +242,7 @@ class NamespacesTest(unittest.TestCase):
         started = []
         for index, name in enumerate(self.names):
             environment = workers.clean_environment()
-            environment.update(TF_CONFIG=workers.tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="0123456789abcdef" * 4,
+            environment.update(TF_CONFIG=workers.tf_config(hosts, index), LOCKSTEP_JOB_TOKEN=workers.TOKEN,
                                LOCKSTEP_JOIN_TIMEOUT="60")
             started.append(workers.Worker(in_namespace(name, command), environment))
             self.addCleanup(started[-1].kill)

@@ -31,7 +31,7 @@ class LinksTest(unittest.TestCase):
         self.workers = []
         for index, name in enumerate(self.link.names):
             environment = workers.clean_environment()
-            environment.update(TF_CONFIG=workers.tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="0123456789abcdef" * 4,
+            environment.update(TF_CONFIG=workers.tf_config(hosts, index), LOCKSTEP_JOB_TOKEN=workers.TOKEN,
                                LOCKSTEP_JOIN_TIMEOUT="60")
             self.workers.append(workers.Worker(["ip", "netns", "exec", name, *TRAINING], environment))
             self.addCleanup(self.workers[-1].kill)

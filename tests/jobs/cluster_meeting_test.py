@@ -75,7 +75,7 @@ class MeetingTest(unittest.TestCase):
     def start_alone(self, coordinator):
         """Worker 1 of a cluster whose worker 0 is to be at `coordinator`."""
         environment = workers.clean_environment()
-        environment.update(TF_CONFIG=workers.tf_config([coordinator, "127.0.0.1:9"], 1),
+        environment.update(TF_CONFIG=workers.tf_config([coordinator, "127.0.0.1:9"], 1), LOCKSTEP_JOB_TOKEN=workers.TOKEN,
                            LOCKSTEP_JOIN_TIMEOUT=str(JOIN_TIMEOUT))
         worker = workers.Worker(PROGRAM, environment)
         self.addCleanup(worker.kill)

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -16,10 +17,14 @@ BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "PET_",
                 "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
                 "LOCKSTEP_ADDRESS")
+TOKEN = "0123456789abcdef" * 4
+# For the secret of jobs without a token.
+RUNTIME_FOLDER = tempfile.TemporaryDirectory()
 
 
 def clean_environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+    return kept | {"XDG_RUNTIME_DIR": RUNTIME_FOLDER.name}
 
 
 class Worker:
@@ -94,7 +99,7 @@ def start_workers(count, command, change=lambda index, environment: None):
         workers = []
         for index in range(count):
             environment = clean_environment()
-            environment.update(TF_CONFIG=tf_config(hosts, index), LOCKSTEP_JOB_TOKEN="0123456789abcdef" * 4,
+            environment.update(TF_CONFIG=tf_config(hosts, index), LOCKSTEP_JOB_TOKEN=TOKEN,
                                LOCKSTEP_JOIN_TIMEOUT="60")
             pass_fds = ()
             if index == 0:

@@ -44,6 +44,7 @@ class MessageLines {
 
 inline ClosureServerOptions options_with(MessageLines& lines) {
   ClosureServerOptions options;
+  options.rpc.token = "secret";
   options.on_message = lines.sink();
   return options;
 }
@@ -52,6 +53,7 @@ inline RpcClientOptions client_of(int port) {
   return {.name = "chief",
           .host = "127.0.0.1",
           .port = port,
+          .token = "secret",
           .connect_timeout = std::chrono::milliseconds(5'000)};
 }
 

@@ -15,6 +15,7 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/rpc/rpc_server.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/tests/support/job_token.h"
 
 namespace lockstep {
 
@@ -66,7 +67,7 @@ class ParameterServerJob {
 
   std::unique_ptr<ParameterServerStrategy> make(const std::string& type, int task,
                                                 std::optional<int> listening_socket = std::nullopt) {
-    ClusterOptions cluster{.token = "secret", .listening_socket = listening_socket};
+    ClusterOptions cluster{.token = kJobToken, .listening_socket = listening_socket};
     cluster.join_timeout = options_.join_timeout;
     return std::make_unique<ParameterServerStrategy>(
         std::make_shared<SimpleClusterResolver>(spec_, type, task),
@@ -96,7 +97,7 @@ class ParameterServerJob {
   int start_server(int server, int port = 0) {
     const auto at = static_cast<size_t>(server);
     servers_.at(at) = std::make_unique<RpcServer>(
-        RpcServerOptions{.port = port, .token = "secret", .task = "ps " + std::to_string(server)},
+        RpcServerOptions{.port = port, .token = kJobToken, .task = "ps " + std::to_string(server)},
         [&service = services_.at(at)](const RpcMessage& request) { return service.handle(request); });
     return servers_.at(at)->port();
   }

@@ -13,13 +13,14 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
+#include "lockstep/tests/support/job_token.h"
 
 namespace lockstep {
 
 /// How a worker of run_strategies() makes its strategy.
 struct WorkerSetUp {
   StrategyOptions options{.intra_op_threads = 1, .timeout = std::chrono::seconds(60)};
-  ClusterOptions cluster{.token = "a token",
+  ClusterOptions cluster{.token = kJobToken,
                          .join_timeout = std::chrono::seconds(60),
                          .uses_shared_memory = cluster_options(process_environment()).uses_shared_memory};
   std::vector<std::string> devices;  ///< empty: as many logical CPUs as replicas

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/error_line.h"
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/rpc/rpc_server.h"
 #include "lockstep/training/parameter_server/internal/server_checkpoint.h"
@@ -75,6 +76,7 @@ void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::millise
 void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeParametersOptions& options,
                       const ClusterOptions& cluster) {
   const auto resolver = resolver_of_server(std::move(given));
+  const std::string token = job_secret(*resolver, cluster);
   const auto spec = resolver->cluster_spec();
   const auto servers = spec.task_indices("ps");
   const int task = resolver->task_id();
@@ -96,7 +98,7 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   const auto& address = spec.task_address("ps", task);
   RpcServer server({.host = cluster.address.empty() ? address.host : cluster.address,
                     .port = address.port,
-                    .token = cluster.token,
+                    .token = token,
                     .task = c10::str("ps ", task),
                     .listening_socket = cluster.listening_socket},
                    [&service](const RpcMessage& request) { return service.handle(request); });

@@ -64,10 +64,6 @@ JobToken JobToken::from_hex(const std::string& digits) {
   return JobToken(std::move(secret));
 }
 
-JobToken job_token_of(const std::string& text) {
-  return JobToken::from_text(text.empty() ? "no token" : text);
-}
-
 std::string JobToken::hex() const {
   std::string digits;
   digits.reserve(secret_.size() * 2);

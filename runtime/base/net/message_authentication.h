@@ -48,7 +48,4 @@ class JobToken {
   std::vector<uint8_t> secret_;
 };
 
-/// Makes the job's token from its text. For an empty text, returns a token that everybody knows.
-JobToken job_token_of(const std::string& text);
-
 }  // namespace lockstep

@@ -58,8 +58,8 @@ class StreamSocket {
   int descriptor_ = -1;
 };
 
-/// Sets a TCP connection up as StreamSocket does: nothing blocks, small messages are sent at once, and a machine
-/// that is gone is noticed within a minute.
+/// Sets a TCP connection up as StreamSocket does: nothing blocks, small messages are sent at once, and a
+/// machine that is gone is noticed within a minute.
 void set_up_connection(int descriptor);
 
 /// Lets the system probe a TCP connection, so that waits for a machine that is gone end within a minute.

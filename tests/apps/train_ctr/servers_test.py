@@ -124,7 +124,8 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         config = {"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"]},
                   "task": {"type": "worker", "index": 0}}
         job = train_ctr_case.Job([train_ctr_case.PROGRAM, "--strategy", "parameter_server"],
-                                 {"TF_CONFIG": json.dumps(config), "LOCKSTEP_JOIN_TIMEOUT": "1"})
+                                 {"TF_CONFIG": json.dumps(config), "LOCKSTEP_JOIN_TIMEOUT": "1",
+                                  "XDG_RUNTIME_DIR": str(self.folder)})
         self.addCleanup(job.kill)
         self.assertIn("ps 0 (127.0.0.1:3): expected it to answer within 1 s", self.expect_end(job, 5))
 

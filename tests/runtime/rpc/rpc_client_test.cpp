@@ -30,7 +30,7 @@ RpcMessage echoed(RpcMessage request) {
 }
 
 RpcClientOptions options_of(int port) {
-  return {.name = "server 0", .host = "127.0.0.1", .port = port};
+  return {.name = "server 0", .host = "127.0.0.1", .port = port, .token = "secret"};
 }
 
 /// A server that replies to nothing until it is destroyed.
@@ -41,7 +41,7 @@ class SilentServer {
 
  private:
   std::promise<void> ends_;
-  RpcServer server_{{}, [ended = ends_.get_future().share()](RpcMessage request) {
+  RpcServer server_{{.token = "secret"}, [ended = ends_.get_future().share()](RpcMessage request) {
                       ended.wait();
                       return request;
                     }};
@@ -56,11 +56,18 @@ TEST(RpcClient, WaitsForAServerThatStartsLater) {
   std::unique_ptr<RpcServer> server;
   std::thread starting([&] {
     std::this_thread::sleep_for(milliseconds(100));
-    server = std::make_unique<RpcServer>(RpcServerOptions{.port = port}, echoed);
+    server = std::make_unique<RpcServer>(RpcServerOptions{.port = port, .token = "secret"}, echoed);
   });
   RpcClient client(options_of(port));
   EXPECT_EQ(client.call({.fields = {1}}).fields.size(), 1U);
   starting.join();
+}
+
+TEST(RpcClient, ConnectsToNobodyWithoutAToken) {
+  const TcpListener bound("127.0.0.1", 0);
+  auto options = options_of(bound.port());
+  options.token.clear();
+  EXPECT_THROW(RpcClient{options}, InvalidArgument);
 }
 
 TEST(RpcClient, NamesAServerThatIsNotThere) {
@@ -91,7 +98,7 @@ TEST(RpcClient, GivesUpAServerThatDoesNotReply) {
 }
 
 TEST(RpcClient, NamesAServerThatIsGone) {
-  auto server = std::make_unique<RpcServer>(RpcServerOptions{}, echoed);
+  auto server = std::make_unique<RpcServer>(RpcServerOptions{.token = "secret"}, echoed);
   RpcClient client(options_of(server->port()));
   client.call({});
   server.reset();
@@ -103,7 +110,7 @@ TEST(RpcClient, SendsRequestsWhileReplyAfterReplyComes) {
   // More than the system buffers in both directions: the server stops reading until its replies are taken.
   constexpr int kRequests = 30;
   constexpr int64_t kNumbers = int64_t{1} << 19;  // 4 MiB
-  RpcServer server({}, echoed);
+  RpcServer server({.token = "secret"}, echoed);
   RpcClient client(options_of(server.port()));
   for (int i = 0; i < kRequests; ++i) client.send({.tensors = {torch::full({kNumbers}, i)}});
   for (int i = 0; i < kRequests; ++i)
@@ -119,7 +126,7 @@ TEST(RpcClient, TakesNoReplyThatIsNone) {
   std::thread speaking([&] {
     SecureSocket socket(StreamSocket(accept(listener.descriptor(), nullptr, nullptr)));
     socket.admit(
-        job_token_of(""), [](const ChannelIdentity&) { return true; }, soon());
+        JobToken::from_text("secret"), [](const ChannelIdentity&) { return true; }, soon());
     const std::vector<uint8_t> limit{0xff, 0xff, 0, 0, 0, 0, 0, 0};
     socket.send({limit}, soon());
     const std::vector<uint8_t> garbage(100, 0x55);

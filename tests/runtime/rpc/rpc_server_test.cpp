@@ -43,7 +43,7 @@ RpcMessage doubled(const RpcMessage& request) {
   return reply;
 }
 
-RpcClientOptions options_for(const RpcServer& server, const std::string& token = "") {
+RpcClientOptions options_for(const RpcServer& server, const std::string& token = "secret") {
   return {.name = "server 7", .host = "127.0.0.1", .port = server.port(), .token = token};
 }
 
@@ -56,7 +56,7 @@ bool comes_true(const Condition& condition) {
 
 // All addresses of 127.0.0.0/8 lead to this machine.
 TEST(RpcServer, ListensOnTheAddressThatItIsGivenAndNoOther) {
-  RpcServer server({.host = "127.0.0.2"}, doubled);
+  RpcServer server({.host = "127.0.0.2", .token = "secret"}, doubled);
   auto options = options_for(server);
   options.connect_timeout = milliseconds(300);
   for (const std::string other : {"127.0.0.1", "127.0.0.3"}) {
@@ -72,7 +72,7 @@ TEST(RpcServer, AnswersRequestsOfManyClients) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back([&, i] {
-      RpcClient client(options_for(server, "secret"));
+      RpcClient client(options_for(server));
       for (int call = 0; call < 20; ++call) {
         const auto values = torch::full({100, call}, i);
         const auto reply = client.call({.fields = {static_cast<uint8_t>(call)}, .tensors = {values}});
@@ -89,7 +89,7 @@ TEST(RpcServer, AnswersRequestsOfManyClients) {
 
 TEST(RpcServer, HandlesSeveralClientsAtTheSameTime) {
   std::latch both(2);
-  RpcServer server({}, [&](RpcMessage) {
+  RpcServer server({.token = "secret"}, [&](RpcMessage) {
     both.arrive_and_wait();  // waits forever if requests are handled one after another
     return RpcMessage{};
   });
@@ -102,7 +102,7 @@ TEST(RpcServer, HandlesSeveralClientsAtTheSameTime) {
 }
 
 TEST(RpcServer, GivesItsHandlersErrorsToTheClient) {
-  RpcServer server({}, [](RpcMessage request) -> RpcMessage {
+  RpcServer server({.token = "secret"}, [](RpcMessage request) -> RpcMessage {
     switch (request.fields.at(0)) {
       case 0:
         throw InvalidArgument("no such shard\nand more");
@@ -153,7 +153,7 @@ TEST(RpcServer, RefusesClientsOfAnotherToken) {
 
 TEST(RpcServer, OutlivesWhateverConnectsToIt) {
   RpcServer server({.token = "secret", .max_message_bytes = 1 << 20}, doubled);
-  RpcClient client(options_for(server, "secret"));
+  RpcClient client(options_for(server));
   const auto speak = [&](const std::vector<uint8_t>& bytes) {
     auto socket = StreamSocket::connect("127.0.0.1", server.port(), soon());
     socket.send({bytes}, soon());
@@ -171,7 +171,7 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
   for (const auto& frame :
        {RpcFrame{.tensor_bytes = uint64_t{1} << 40}, RpcFrame{.kind = RpcKind::kReply, .head_bytes = 4}}) {
     SecureSocket socket(StreamSocket::connect("127.0.0.1", server.port(), soon()));
-    socket.meet(job_token_of("secret"), {.purpose = kRpcPurpose}, soon());
+    socket.meet(JobToken::from_text("secret"), {.purpose = kRpcPurpose}, soon());
     std::vector<uint8_t> limit(8);
     EXPECT_TRUE(socket.receive({limit}, soon()));
     const auto bytes = encode_frame(frame);
@@ -185,7 +185,7 @@ TEST(RpcServer, OutlivesWhateverConnectsToIt) {
 }
 
 TEST(RpcServer, DropsThoseThatDoNotIntroduceThemselves) {
-  RpcServer server({.handshake_timeout = milliseconds(50)}, doubled);
+  RpcServer server({.token = "secret", .handshake_timeout = milliseconds(50)}, doubled);
   auto silent = StreamSocket::connect("127.0.0.1", server.port(), soon());
   std::vector<uint8_t> one(1);
   EXPECT_FALSE(silent.receive({one}, soon()));
@@ -193,7 +193,7 @@ TEST(RpcServer, DropsThoseThatDoNotIntroduceThemselves) {
 }
 
 TEST(RpcServer, HoldsNoMoreConnectionsThanItMay) {
-  RpcServer server({.max_connections = 2}, doubled);
+  RpcServer server({.token = "secret", .max_connections = 2}, doubled);
   RpcClient one(options_for(server));
   auto two = std::make_unique<RpcClient>(options_for(server));
   auto options = options_for(server);
@@ -208,7 +208,7 @@ TEST(RpcServer, HoldsNoMoreConnectionsThanItMay) {
 // An attacker who has taken the port of ps 1 hands connections on to ps 0.
 TEST(RpcServer, RefusesClientsThatWantToReachAnotherTask) {
   RpcServer server({.token = "secret", .task = "ps 0"}, doubled);
-  auto options = options_for(server, "secret");
+  auto options = options_for(server);
   options.task = "worker 1";
   options.server_task = "ps 1";
   EXPECT_THAT([&] { RpcClient{options}; },
@@ -221,7 +221,7 @@ TEST(RpcServer, CountsClientsOnlyOnceTheyHaveProvedTheToken) {
   RpcServer server({.token = "secret"}, doubled);
   const auto stranger = StreamSocket::connect("127.0.0.1", server.port(), soon());
   {
-    RpcClient client(options_for(server, "secret"));
+    RpcClient client(options_for(server));
     client.call({});
     EXPECT_EQ(server.num_connections(), 1);
   }
@@ -231,18 +231,18 @@ TEST(RpcServer, CountsClientsOnlyOnceTheyHaveProvedTheToken) {
 TEST(RpcServer, ServesItsClientsWhileStrangersFillTheirPlaces) {
   constexpr int kStrangers = 8;
   RpcServer server({.token = "secret", .max_strangers = kStrangers}, doubled);
-  RpcClient early(options_for(server, "secret"));
+  RpcClient early(options_for(server));
   std::vector<StreamSocket> strangers;
   for (int i = 0; i < 10 * kStrangers; ++i)
     strangers.push_back(StreamSocket::connect("127.0.0.1", server.port(), soon()));
-  RpcClient late(options_for(server, "secret"));
+  RpcClient late(options_for(server));
   EXPECT_EQ(early.call({.fields = {1}}).fields.size(), 1U);
   EXPECT_EQ(late.call({.fields = {1}}).fields.size(), 1U);
   EXPECT_GE(server.counts().excess_connections, 9U * kStrangers);
 }
 
 TEST(RpcServer, ForgetsConnectionsThatHaveEndedWithoutANewOne) {
-  RpcServer server({}, doubled);
+  RpcServer server({.token = "secret"}, doubled);
   const auto num_descriptors = [] {
     const std::filesystem::directory_iterator entries("/proc/self/fd");
     return std::distance(begin(entries), end(entries));
@@ -253,7 +253,7 @@ TEST(RpcServer, ForgetsConnectionsThatHaveEndedWithoutANewOne) {
 }
 
 TEST(RpcServer, TellsItsClientsWhatIsTooMuch) {
-  RpcServer server({.max_message_bytes = 1000}, doubled);
+  RpcServer server({.token = "secret", .max_message_bytes = 1000}, doubled);
   RpcClient client(options_for(server));
   EXPECT_THAT([&] { client.call({.tensors = {torch::zeros({1000})}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("expected a message of 1000 bytes or less")));
@@ -265,7 +265,7 @@ TEST(RpcServer, CloseWaitsForHandlersWhoseRepliesStillGoOut) {
   std::promise<void> begun;
   std::atomic<bool> has_ended{false};
   std::atomic<bool> is_closing{false};
-  RpcServer server({}, [&](RpcMessage) {
+  RpcServer server({.token = "secret"}, [&](RpcMessage) {
     begun.set_value();
     while (!is_closing) std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(50));
@@ -284,19 +284,23 @@ TEST(RpcServer, CloseWaitsForHandlersWhoseRepliesStillGoOut) {
   server.close();  // does nothing more
 }
 
+TEST(RpcServer, DoesNotListenWithoutAToken) {
+  EXPECT_THROW(RpcServer({}, doubled), InvalidArgument);
+}
+
 TEST(RpcServer, NamesAPortThatIsInUse) {
-  const RpcServer server({}, doubled);
-  EXPECT_THAT([&] { RpcServer({.port = server.port()}, doubled); },
+  const RpcServer server({.token = "secret"}, doubled);
+  EXPECT_THAT([&] { RpcServer({.port = server.port(), .token = "secret"}, doubled); },
               ThrowsMessage<ClusterError>(HasSubstr("127.0.0.1:" + std::to_string(server.port()))));
 }
 
 TEST(RpcServer, ListensByASocketThatItWasStartedWith) {
   TcpListener bound("127.0.0.1", 0);
   const int port = bound.port();
-  const RpcServer server({.port = port, .listening_socket = bound.release()},
+  const RpcServer server({.port = port, .token = "secret", .listening_socket = bound.release()},
                          [](RpcMessage request) { return request; });
   EXPECT_EQ(server.port(), port);
-  RpcClient client({.name = "server 0", .host = "127.0.0.1", .port = port});
+  RpcClient client({.name = "server 0", .host = "127.0.0.1", .port = port, .token = "secret"});
   EXPECT_EQ(client.call({.fields = {1, 2}}).fields.size(), 2U);
 }
 

@@ -73,7 +73,8 @@ TEST_F(StoreServerTest, AnswersCalls) {
 
 TEST_F(StoreServerTest, LetsCallsPassOthersThatWait) {
   StoreClient client(client_options(server_));
-  std::thread waiting([&] { EXPECT_THAT(*client.get({"late"}, {}, {.timeout = seconds(60)}), ElementsAre("x")); });
+  std::thread waiting(
+      [&] { EXPECT_THAT(*client.get({"late"}, {}, {.timeout = seconds(60)}), ElementsAre("x")); });
   for (int i = 1; i <= 100; ++i) EXPECT_EQ(client.add("n", 1), i);
   client.set("late", "x");
   waiting.join();
@@ -116,7 +117,8 @@ TEST_F(StoreServerTest, LetsAllClientsMeet) {
 
 TEST_F(StoreServerTest, EndsCallsAtTheTimeoutAndForgetsThem) {
   StoreClient client(client_options(server_));
-  EXPECT_EQ(code_of([&] { client.get({"absent"}, {}, {.timeout = milliseconds(50)}); }), std::errc::timed_out);
+  EXPECT_EQ(code_of([&] { client.get({"absent"}, {}, {.timeout = milliseconds(50)}); }),
+            std::errc::timed_out);
   client.set("absent", "now");  // whose answer belongs to no call
   EXPECT_THAT(*client.get({"absent"}, {}, {}), ElementsAre("now"));
 }
@@ -172,7 +174,8 @@ TEST(StoreClient, ReportsAServerThatHasEnded) {
   std::optional<StoreServer> server(std::in_place, TcpListener("127.0.0.1", 0), server_options());
   StoreClient client(client_options(*server));
   std::thread ends([&] { server.reset(); });
-  EXPECT_EQ(code_of([&] { client.get({"absent"}, {}, {.timeout = seconds(60)}); }), std::errc::connection_reset);
+  EXPECT_EQ(code_of([&] { client.get({"absent"}, {}, {.timeout = seconds(60)}); }),
+            std::errc::connection_reset);
   ends.join();
   EXPECT_TRUE(code_of([&] { client.set("a", "1"); }));
 }
@@ -218,10 +221,11 @@ TEST_F(StoreServerTest, RefusesAnotherTokenAtOnce) {
 // A connection for another purpose has another key, so its server cannot be made to answer here.
 TEST_F(StoreServerTest, RefusesConnectionsForAnotherPurpose) {
   SecureSocket socket(stranger());
-  EXPECT_THROW(socket.meet(JobToken::from_text(kToken),
-                           {.purpose = "rpc", .client = "worker 1", .server = "store", .generation = kGeneration},
-                           soon()),
-               HandshakeError);
+  EXPECT_THROW(
+      socket.meet(JobToken::from_text(kToken),
+                  {.purpose = "rpc", .client = "worker 1", .server = "store", .generation = kGeneration},
+                  soon()),
+      HandshakeError);
 }
 
 TEST_F(StoreServerTest, ReadsNothingOfThoseWhoDoNotKnowTheToken) {
@@ -241,7 +245,8 @@ TEST_F(StoreServerTest, ReadsNothingOfThoseWhoDoNotKnowTheToken) {
 TEST_F(StoreServerTest, DropsAClientThatDoesNotSendMessages) {
   SecureSocket socket(stranger());
   socket.meet(JobToken::from_text(kToken),
-              {.purpose = "store", .client = "worker 1", .server = "store", .generation = kGeneration}, soon());
+              {.purpose = "store", .client = "worker 1", .server = "store", .generation = kGeneration},
+              soon());
   const std::vector<uint8_t> huge{0xff, 0xff, 0xff, 0xff, 1, 2, 3};
   socket.send({huge}, soon());
   uint8_t byte = 0;

@@ -28,7 +28,8 @@ class StoreTableTest : public testing::Test {
     return found == answers_.end() ? std::nullopt : std::optional(found->second);
   }
   void set(const std::string& key, const std::string& value, uint64_t client = 1) {
-    EXPECT_EQ(ask(client, {.op = StoreOp::kSet, .keys = {key}, .values = {value}})->status, StoreStatus::kDone);
+    EXPECT_EQ(ask(client, {.op = StoreOp::kSet, .keys = {key}, .values = {value}})->status,
+              StoreStatus::kDone);
   }
   std::vector<std::string> get(const std::string& key) {
     return ask(1, {.op = StoreOp::kGet, .keys = {key}})->values;
@@ -39,9 +40,7 @@ class StoreTableTest : public testing::Test {
     EXPECT_FALSE(ask(client, {.op = StoreOp::kGet, .keys = std::move(keys), .unless = std::move(unless)}));
     return id;
   }
-  void erase(const std::string& key) {
-    EXPECT_EQ(ask(1, {.op = StoreOp::kErase, .keys = {key}})->number, 1);
-  }
+  void erase(const std::string& key) { EXPECT_EQ(ask(1, {.op = StoreOp::kErase, .keys = {key}})->number, 1); }
 
   std::map<std::pair<uint64_t, uint64_t>, StoreReply> answers_;
   uint64_t next_id_ = 1;
@@ -139,7 +138,8 @@ TEST_F(StoreTableTest, HoldsNoMoreOfOneClientThanTheLimit) {
   const std::string big(800, 'x');
   set("big", big);
   EXPECT_EQ(ask(1, {.op = StoreOp::kSet, .keys = {"b"}, .values = {big}})->status, StoreStatus::kRefused);
-  EXPECT_EQ(ask(1, {.op = StoreOp::kAppend, .keys = {"big"}, .values = {big}})->status, StoreStatus::kRefused);
+  EXPECT_EQ(ask(1, {.op = StoreOp::kAppend, .keys = {"big"}, .values = {big}})->status,
+            StoreStatus::kRefused);
   set("b", big, 2);           // another client
   set("big", "small");        // which makes room
   set("b", "taken over", 1);  // is charged to client 1 from now on

@@ -1,7 +1,7 @@
 #include "lockstep/runtime/workers/job_store.h"
 
-#include <gtest/gtest.h>
 #include <c10/util/Exception.h>
+#include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
@@ -33,7 +33,8 @@ class JobStoreTest : public testing::Test {
   }
 
   const JobToken token_ = JobToken::random();
-  std::optional<StoreServer> server_{std::in_place, TcpListener("127.0.0.1", 0), StoreServerOptions{.token = token_}};
+  std::optional<StoreServer> server_{std::in_place, TcpListener("127.0.0.1", 0),
+                                     StoreServerOptions{.token = token_}};
   const std::shared_ptr<StoreClient> client_ = std::make_shared<StoreClient>(
       StoreClientOptions{.host = "127.0.0.1", .port = server_->port(), .token = token_, .name = "worker 0"});
 };

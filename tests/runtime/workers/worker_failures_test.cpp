@@ -104,8 +104,8 @@ class Explained : public testing::Test {
  protected:
   std::unique_ptr<WorkerFailures> failures(CauseSearch search) {
     search.rounds = [this] { return std::optional<uint64_t>(rounds_); };
-    return std::make_unique<WorkerFailures>(
-        1, std::vector<std::string>{"worker 0 (a)", "worker 1 (b)"}, store_, std::move(search));
+    return std::make_unique<WorkerFailures>(1, std::vector<std::string>{"worker 0 (a)", "worker 1 (b)"},
+                                            store_, std::move(search));
   }
 
   static std::exception_ptr broken() {
@@ -179,13 +179,15 @@ std::exception_ptr error_of_joining_with_a_dying_worker(bool begins_to_connect) 
                             .master_host = "127.0.0.1",
                             .master_port = listener.port(),
                             .listening_socket = listener.release(),
+                            .token = "a token",
                             .join_timeout = std::chrono::seconds(30)};
   std::thread dying([&] {
     std::optional<UdpSocket> heartbeat("127.0.0.1");
-    const auto store = std::make_shared<StoreClient>(StoreClientOptions{.host = options.master_host,
-                                                                        .port = options.master_port,
-                                                                        .token = job_token_of(options.token),
-                                                                        .name = "worker 1"});
+    const auto store =
+        std::make_shared<StoreClient>(StoreClientOptions{.host = options.master_host,
+                                                         .port = options.master_port,
+                                                         .token = JobToken::from_text(options.token),
+                                                         .name = "worker 1"});
     const WorkerInfo info{.host = "dying",
                           .address = "127.0.0.1",
                           .heartbeat_port = heartbeat->port(),

@@ -144,6 +144,11 @@ TEST(WorkerGroup, DoesNotMeetWorkersOfAnotherToken) {
                     HasSubstr("with another job token than worker 0"), HasSubstr("LOCKSTEP_JOB_TOKEN")));
 }
 
+TEST(WorkerGroup, DoesNotJoinWithoutAToken) {
+  EXPECT_THROW(WorkerGroup::join({.rank = 0, .size = 2, .master_host = "127.0.0.1", .master_port = 1}),
+               InvalidArgument);
+}
+
 TEST(WorkerGroup, MeetsAtAStoreThatTheLauncherServes) {
   TcpListener listener("127.0.0.1", 0);
   c10d::TCPStoreOptions launchers;
@@ -169,7 +174,8 @@ TEST(WorkerGroup, NamesThePortThatIsInUse) {
   const int port = listening.port();
   const int descriptor = listening.release();
   ASSERT_EQ(::listen(descriptor, 1), 0);
-  const JoinOptions options{.rank = 0, .size = 2, .master_host = "127.0.0.1", .master_port = port};
+  const JoinOptions options{
+      .rank = 0, .size = 2, .master_host = "127.0.0.1", .master_port = port, .token = "a token"};
   try {
     WorkerGroup::join(options);
     FAIL() << "joined";
@@ -190,6 +196,7 @@ TEST(WorkerGroup, NamesTheCoordinatorThatIsAbsentAfterTheJoinTimeout) {
                             .size = 2,
                             .master_host = "127.0.0.1",
                             .master_port = port,
+                            .token = "a token",
                             .join_timeout = std::chrono::seconds(2)};
   const auto begin = Clock::now();
   try {
@@ -210,6 +217,7 @@ TEST(WorkerGroup, NamesTheCoordinatorThatDoesNotAnswerAfterTheJoinTimeout) {
                             .size = 2,
                             .master_host = "127.0.0.1",
                             .master_port = port,
+                            .token = "a token",
                             .join_timeout = std::chrono::seconds(1)};
   const auto begin = Clock::now();
   try {

@@ -141,7 +141,7 @@ TEST(ClosureServer, AResultThatCannotBeSentIsTheClosuresError) {
 }
 
 TEST(ClosureServer, ArgumentsThatCannotBeSentAreRefusedWhereTheyAreGiven) {
-  ClosureServer server({});
+  ClosureServer server({.rpc = {.token = "secret"}});
   EXPECT_THROW(server.submit("f", {torch::Tensor()}), InvalidArgument);
   EXPECT_TRUE(server.queue().is_done());
 }
@@ -279,7 +279,6 @@ TEST(ClosureServer, AWorkerEndsWithoutACoordinatorThatDoesNotComeBack) {
 TEST(ClosureServer, AWorkerOfAnotherJobIsRefused) {
   MessageLines lines;
   auto options = options_with(lines);
-  options.rpc.token = "secret";
   ClosureServer server(options);
   auto coordinator = client_of(server.port());
   coordinator.token = "guess";

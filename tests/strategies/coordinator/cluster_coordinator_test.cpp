@@ -19,6 +19,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/tests/support/job_token.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
@@ -37,6 +38,7 @@ class CoordinatedJob {
     ClusterSpec::Jobs jobs{{"chief", {{0, {"127.0.0.1", socket_.port()}}}}};
     for (int i = 0; i < num_workers; ++i) jobs["worker"][i] = {"127.0.0.1", i + 1};
     spec_ = ClusterSpec(jobs);
+    cluster_.token = kJobToken;
     cluster_.join_timeout = milliseconds(5'000);
     auto chief = cluster_;
     chief.listening_socket = socket_.release();
@@ -220,7 +222,7 @@ ClusterSpec spec_with_chief(int port) {
 
 TEST(ClusterCoordinator, NamesTheWorkersThatAreMissing) {
   TcpListener bound("127.0.0.1", 0);
-  ClusterOptions cluster;
+  ClusterOptions cluster{.token = kJobToken};
   cluster.join_timeout = milliseconds(100);
   cluster.listening_socket = bound.descriptor();
   const auto resolver = std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "chief", 0);
@@ -235,7 +237,7 @@ TEST(ClusterCoordinator, NamesTheWorkersThatAreMissing) {
 
 TEST(ClusterCoordinator, AWorkerNamesAChiefThatIsMissing) {
   const TcpListener bound("127.0.0.1", 0);  // nobody listens
-  ClusterOptions cluster;
+  ClusterOptions cluster{.token = kJobToken};
   cluster.join_timeout = milliseconds(100);
   ClusterCoordinator worker(
       std::make_shared<SimpleClusterResolver>(spec_with_chief(bound.port()), "worker", 3), {}, cluster);

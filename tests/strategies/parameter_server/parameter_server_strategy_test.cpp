@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lockstep/tests/support/job_token.h"
 #include "lockstep/tests/support/served_tanh_training.h"
 
 namespace lockstep {
@@ -245,8 +246,7 @@ TEST(ParameterServerStrategy, WorkersOfOneMachineShareItsCores) {
   auto elsewhere = job.spec().jobs();
   elsewhere["worker"][1].host = "127.0.0.2";
   const auto threads_of = [](const ClusterSpec& spec) {
-    ClusterOptions cluster;
-    cluster.token = "secret";
+    const ClusterOptions cluster{.token = kJobToken};
     ParameterServerStrategy worker(std::make_shared<SimpleClusterResolver>(spec, "worker", 0), {"cpu:0"}, {},
                                    {}, cluster);
     return worker.run([](ReplicaContext&) { return at::get_num_threads(); }).local_values().front();

@@ -24,6 +24,7 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/rpc/rpc_client.h"
 #include "lockstep/tests/support/file_size_limit.h"
+#include "lockstep/tests/support/job_token.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/tests/support/test_files.h"
@@ -95,7 +96,7 @@ void run_job(const JobOptions& options,
     return std::make_shared<SimpleClusterResolver>(spec, type, task);
   };
   const auto cluster = [](std::optional<int> socket) {
-    ClusterOptions own{.token = "secret", .listening_socket = socket};
+    ClusterOptions own{.token = kJobToken, .listening_socket = socket};
     own.join_timeout = std::chrono::seconds(30);
     return own;
   };
@@ -310,7 +311,7 @@ std::shared_ptr<const ClusterResolver> sole_server(const TcpListener& socket) {
 TEST(ServeParameters, EndsWhereNobodyComes) {
   TcpListener socket("127.0.0.1", 0);
   const auto resolver = sole_server(socket);
-  ClusterOptions cluster{.listening_socket = socket.release()};
+  ClusterOptions cluster{.token = kJobToken, .listening_socket = socket.release()};
   cluster.join_timeout = std::chrono::milliseconds(300);
   std::vector<std::string> lines;
   EXPECT_THAT(message_of<ClusterError>([&] {
@@ -329,7 +330,7 @@ TEST(ServeParameters, LeavesOnceNobodyIsConnected) {
   auto serving = std::async(
       std::launch::async,
       [&, resolver = sole_server(socket),
-       cluster = ClusterOptions{.token = "secret", .listening_socket = socket.release()}] {
+       cluster = ClusterOptions{.token = kJobToken, .listening_socket = socket.release()}] {
         serve_parameters(
             resolver,
             {.on_message = [](const std::string&) {}, .is_leaving = [&] { return is_leaving.load(); }},
@@ -339,7 +340,7 @@ TEST(ServeParameters, LeavesOnceNobodyIsConnected) {
                                   RpcClientOptions{.name = "ps 0",
                                                    .host = "127.0.0.1",
                                                    .port = port,
-                                                   .token = "secret",
+                                                   .token = kJobToken,
                                                    .server_task = "ps 0",
                                                    .connect_timeout = std::chrono::seconds(30)});
   is_leaving = true;
