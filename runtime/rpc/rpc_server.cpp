@@ -16,6 +16,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/little_endian.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
+#include "lockstep/runtime/base/net/descriptor_limit.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/rpc/rpc_error.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
@@ -38,6 +39,7 @@ RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
       handler_(std::move(handler)),
       listener_(options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
                                          : TcpListener(options.host, options.port)) {
+  raise_descriptor_limit();
   if (listen(listener_.descriptor(), kBacklog) != 0)
     throw ClusterError(c10::str("[parameter server] expected a port to listen on, but got ",
                                 endpoint_text(options.host, listener_.port()), ": ",

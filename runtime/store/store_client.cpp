@@ -53,6 +53,8 @@ void StoreClient::connect(const StoreClientOptions& options) {
     try {
       socket_.emplace(StreamSocket::connect(options.host, options.port, deadline));
       session_ = shake_hands(*socket_, options.token, identity, deadline);
+      in_ = {};
+      await_welcome(deadline);
       return;
     } catch (const HandshakeError& error) {
       // A server of the job's last start may be about to end.
@@ -64,6 +66,13 @@ void StoreClient::connect(const StoreClientOptions& options) {
     }
     if (Clock::now() + pause >= deadline) std::rethrow_exception(reason);
     std::this_thread::sleep_for(pause);
+  }
+}
+
+/// The server may have closed the connection since the handshake's last message was sent.
+void StoreClient::await_welcome(Clock::time_point deadline) {
+  while (!receive()) {
+    if (socket_->wait_for(POLLIN, deadline) == 0) throw_error(std::errc::timed_out, "handshake");
   }
 }
 
@@ -238,15 +247,18 @@ bool StoreClient::send_queued() {
   return true;
 }
 
-void StoreClient::receive() {
+/// Receives what has arrived, and returns whether the welcome was in it.
+bool StoreClient::receive() {
   std::vector<uint8_t> bytes(kReadBytes);
+  bool is_welcome = false;
   for (;;) {
     const auto count = session_->receive(bytes);
     if (!count) throw_error(std::errc::connection_reset, "store");
-    if (*count == 0) return;
+    if (*count == 0) return is_welcome;
     in_.add(std::span(bytes).first(*count));
     while (const auto message = in_.next()) {
       auto reply = decode_store_reply(*message);
+      is_welcome = is_welcome || reply.id == kStoreWelcome;
       MutexLock lock(mutex_);
       const auto call = calls_.find(reply.id);
       if (call == calls_.end()) continue;  // it has been ended

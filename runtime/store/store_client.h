@@ -95,7 +95,8 @@ class StoreClient {
   void serve();
   void exchange();
   bool send_queued();
-  void receive();
+  bool receive();
+  void await_welcome(StreamSocket::Clock::time_point deadline);
 
   std::optional<StreamSocket> socket_;
   std::unique_ptr<TlsSession> session_;  // used only by the thread, once it runs

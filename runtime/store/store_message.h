@@ -26,7 +26,7 @@ enum class StoreOp : uint8_t {
 };
 
 struct StoreRequest {
-  uint64_t id = 0;  ///< chosen by the client; the reply has it, too
+  uint64_t id = 0;  ///< chosen by the client, from 1 on; the reply has it, too
   StoreOp op = StoreOp::kSet;
   int64_t number = 0;
   std::vector<std::string> keys{};
@@ -35,6 +35,9 @@ struct StoreRequest {
 
   bool operator==(const StoreRequest&) const = default;
 };
+
+/// The id of the reply that a server sends first, unasked: the client has a place.
+inline constexpr uint64_t kStoreWelcome = 0;
 
 enum class StoreStatus : uint8_t {
   kDone = 0,

@@ -171,6 +171,7 @@ bool StoreServer::shake_hands(uint64_t id, Connection& connection) {
   if (!connection.session->shake_hands()) return false;
   connection.is_admitted = true;
   std::erase(strangers_, id);
+  answer(id, {.id = kStoreWelcome});
   MutexLock lock(mutex_);
   ++num_clients_;
   return true;

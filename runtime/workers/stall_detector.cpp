@@ -95,44 +95,34 @@ std::string joined(const std::vector<int>& workers, const std::function<std::str
 
 }  // namespace
 
-/// State of the thread, which may outlive the detector if the store does not answer: its clients have no
-/// timeout for that.
-struct StallDetector::State {
-  explicit State(Options given) : options(std::move(given)) {}
-
-  const Options options;
-  Mutex mutex;  // held while the options' functions are called
-  ConditionVariable changed;
-  bool is_over LOCKSTEP_GUARDED_BY(mutex) = false;
-
-  // Used only by the thread.
-  int64_t answered = 0;
-  std::map<int, std::vector<uint64_t>> ended;  // how many collectives each ended rank completed, by channel
-  std::map<int, Clock::time_point> ended_at;   // when that was read
-  int num_reports = 0;
-  CollectivePosition reported;
-
-  /// Returns false if the detector is over.
-  bool pause() {
-    MutexLock lock(mutex);
-    const auto deadline = Clock::now() + options.period;
-    while (!is_over && changed.wait_until(mutex, deadline)) continue;
-    return !is_over;
+/// The thread, and what it knows.
+class StallDetector::Watch {
+ public:
+  explicit Watch(Options given) : options_(std::move(given)), thread_([this] { watch(); }) {}
+  ~Watch() {
+    {
+      MutexLock lock(mutex_);
+      is_over_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
   }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
-  template <typename Act>
-  bool call(const Act& act) {
-    MutexLock lock(mutex);
-    if (!is_over) act();
-    return !is_over;
+ private:
+  /// Returns false if the detector is over.
+  bool pause(milliseconds time) {
+    MutexLock lock(mutex_);
+    const auto deadline = Clock::now() + time;
+    while (!is_over_ && changed_.wait_until(mutex_, deadline)) continue;
+    return !is_over_;
   }
 
   void watch() {
     try {
-      while (pause()) {
-        std::vector<CollectivePosition> positions;
-        if (!call([&] { positions = options.positions(); })) return;
-        const CollectivePosition position = main_position(positions);
+      while (pause(options_.period)) {
+        const CollectivePosition position = main_position(options_.positions());
         answer(position);
         if (position.description.empty()) continue;
         look_for_the_end(position);
@@ -143,20 +133,21 @@ struct StallDetector::State {
   }
 
   void answer(const CollectivePosition& position) {
-    const int64_t asked = options.store->add(kAskedKey, 0);
-    if (asked <= answered) return;
-    answered = asked;
-    options.store->set(position_key(options.rank), encode({asked, position}));
+    const int64_t asked = options_.store->add(kAskedKey, 0);
+    if (asked <= answered_) return;
+    answered_ = asked;
+    options_.store->set(position_key(options_.rank), encode({asked, position}));
   }
 
-  /// Fails if workers ended without the collective. Those that took part may have sent data still on its way.
+  /// Fails if workers ended without the collective. Those that took part may have sent data still on its
+  /// way.
   void look_for_the_end(const CollectivePosition& position) {
-    if (options.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended.size())) read_ends();
+    if (options_.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended_.size())) read_ends();
     std::vector<int> without;
-    for (const auto& [rank, completed] : ended) {
+    for (const auto& [rank, completed] : ended_) {
       if (position.peer) {
         // A message that it sent before may still be on its way.
-        const auto known_for = Clock::now() - ended_at.at(rank);
+        const auto known_for = Clock::now() - ended_at_.at(rank);
         if (rank == *position.peer && position.time > kLastMessage && known_for > kLastMessage)
           without.push_back(rank);
         continue;
@@ -165,72 +156,79 @@ struct StallDetector::State {
       if (channel >= completed.size() || completed[channel] <= position.sequence) without.push_back(rank);
     }
     if (without.empty()) return;
-    const auto error = std::make_exception_ptr(
-        CollectiveMismatch(c10::str("[", position.op, "] collective #", position.sequence, ": ",
-                                    options.name_of(options.rank), " called ", position.description, ", but ",
-                                    joined(without, options.name_of), " came to the end without it")));
-    call([&] { options.fail(error); });
+    const auto error = std::make_exception_ptr(CollectiveMismatch(
+        c10::str("[", position.op, "] collective #", position.sequence, ": ", options_.name_of(options_.rank),
+                 " called ", position.description, ", but ", joined(without, options_.name_of),
+                 " came to the end without it")));
+    options_.fail(error);
   }
 
   void read_ends() {
-    for (int rank = 0; rank < options.size; ++rank) {
-      if (rank == options.rank || ended.contains(rank) || !options.store->check({ended_key(rank)})) continue;
-      const auto bytes = options.store->get(ended_key(rank));
+    for (int rank = 0; rank < options_.size; ++rank) {
+      if (rank == options_.rank || ended_.contains(rank) || !options_.store->check({ended_key(rank)}))
+        continue;
+      const auto bytes = options_.store->get(ended_key(rank));
       std::istringstream counts(std::string(bytes.begin(), bytes.end()));
-      auto& completed = ended[rank];
-      ended_at[rank] = Clock::now();
+      auto& completed = ended_[rank];
+      ended_at_[rank] = Clock::now();
       for (uint64_t count = 0; counts >> count;) completed.push_back(count);
     }
   }
 
   void report_stall(const CollectivePosition& position) {
-    if (!is_same_collective(reported, position)) {
-      reported = position;
-      num_reports = 0;
+    if (!is_same_collective(reported_, position)) {
+      reported_ = position;
+      num_reports_ = 0;
     }
-    if (position.time < options.report_after * (int64_t{1} << std::min(num_reports, 30))) return;
-    ++num_reports;
+    if (position.time < options_.report_after * (int64_t{1} << std::min(num_reports_, 30))) return;
+    ++num_reports_;
     const auto positions = ask(position);
+    if (!pause(milliseconds(0))) return;  // the others may have had no time to answer
     // Only the lowest rank of those that wait there reports it.
-    for (int rank = 0; rank < options.rank; ++rank) {
+    for (int rank = 0; rank < options_.rank; ++rank) {
       const auto& other = positions[static_cast<size_t>(rank)];
       if (other && is_same_collective(*other, position)) return;
     }
-    call([&] { options.log(stall_report(position, positions, options.name_of)); });
+    options_.log(stall_report(position, positions, options_.name_of));
   }
 
   /// Each worker's position, or none if it has not answered.
   std::vector<std::optional<CollectivePosition>> ask(const CollectivePosition& own) {
-    const int64_t question = options.store->add(kAskedKey, 1);
-    std::vector<std::optional<CollectivePosition>> positions(static_cast<size_t>(options.size));
-    positions[static_cast<size_t>(options.rank)] = own;
+    const int64_t question = options_.store->add(kAskedKey, 1);
+    std::vector<std::optional<CollectivePosition>> positions(static_cast<size_t>(options_.size));
+    positions[static_cast<size_t>(options_.rank)] = own;
     const auto deadline = Clock::now() + kPatience;
     while (true) {
       answer(own);  // Others may ask in the meantime.
       bool are_all_here = true;
-      for (int rank = 0; rank < options.size; ++rank) {
+      for (int rank = 0; rank < options_.size; ++rank) {
         auto& position = positions[static_cast<size_t>(rank)];
-        if (!position && options.store->check({position_key(rank)})) {
-          const Answer heard = decode(options.store->get(position_key(rank)));
+        if (!position && options_.store->check({position_key(rank)})) {
+          const Answer heard = decode(options_.store->get(position_key(rank)));
           if (heard.question >= question) position = heard.position;
         }
         are_all_here = are_all_here && position.has_value();
       }
-      if (are_all_here || Clock::now() > deadline) return positions;
-      std::this_thread::sleep_for(kAnswerPoll);
+      if (are_all_here || Clock::now() > deadline || !pause(kAnswerPoll)) return positions;
     }
   }
+
+  const Options options_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // Used only by the thread.
+  int64_t answered_ = 0;
+  std::map<int, std::vector<uint64_t>> ended_;  // how many collectives each ended rank completed, by channel
+  std::map<int, Clock::time_point> ended_at_;   // when that was read
+  int num_reports_ = 0;
+  CollectivePosition reported_;
+  std::thread thread_;  // last, since it uses all other members
 };
 
-StallDetector::StallDetector(Options options) : state_(std::make_shared<State>(std::move(options))) {
-  std::thread([state = state_] { state->watch(); }).detach();
-}
+StallDetector::StallDetector(Options options) : watch_(std::make_unique<Watch>(std::move(options))) {}
 
-StallDetector::~StallDetector() {
-  MutexLock lock(state_->mutex);
-  state_->is_over = true;
-  state_->changed.notify_all();
-}
+StallDetector::~StallDetector() = default;
 
 void StallDetector::tell_end(c10d::Store& store, int rank, const std::vector<uint64_t>& completed) {
   std::string counts;

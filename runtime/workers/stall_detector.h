@@ -31,7 +31,8 @@ class StallDetector {
   struct Options {
     int rank = 0;
     int size = 1;
-    c10::intrusive_ptr<c10d::Store> store;  ///< a client that nobody else waits with
+    /// Of the job. Its calls should not wait long for an answer, since the destructor waits for them.
+    c10::intrusive_ptr<c10d::Store> store;
     std::function<std::string(int worker)> name_of;
     /// Returns the positions in all channels; called in the thread.
     std::function<std::vector<CollectivePosition>()> positions;
@@ -46,7 +47,7 @@ class StallDetector {
   };
 
   explicit StallDetector(Options options);
-  /// Blocks until a running function of the options returns; calls none afterwards.
+  /// Blocks until a running function of the options or a call of the store returns.
   ~StallDetector();
   StallDetector(const StallDetector&) = delete;
   StallDetector& operator=(const StallDetector&) = delete;
@@ -56,8 +57,8 @@ class StallDetector {
   static void tell_end(c10d::Store& store, int rank, const std::vector<uint64_t>& completed);
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  class Watch;
+  const std::unique_ptr<Watch> watch_;
 };
 
 /// Returns the report of which workers wait for which in the collective of `own`. `positions` has one entry

@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/net/descriptor_limit.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/devices/error_text.h"
 #include "lockstep/runtime/workers/agent_store.h"
@@ -62,6 +63,7 @@ bool are_on_one_machine(const std::vector<WorkerInfo>& workers) {
 }  // namespace
 
 std::shared_ptr<WorkerGroup> WorkerGroup::join(const JoinOptions& options) {
+  raise_descriptor_limit();
   std::shared_ptr<WorkerGroup> group(new WorkerGroup(options));
   group->between_runs_ = group->open_channel("between runs");
   if (options.size > 1) group->stalls_ = group->watch_stalls(options);
