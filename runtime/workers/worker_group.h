@@ -169,6 +169,7 @@ class WorkerGroup {
   const std::chrono::milliseconds timeout_;
   const WorkerTransport transport_;
   const int restart_count_;
+  const JobToken token_;
   std::string address_;
   std::unique_ptr<StoreServer> server_;  // on worker 0
   std::shared_ptr<StoreClient> store_;

@@ -76,7 +76,8 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
       join_timeout_(options.join_timeout),
       timeout_(options.timeout),
       transport_(options.transport),
-      restart_count_(options.restart_count) {
+      restart_count_(options.restart_count),
+      token_(JobToken::from_text(options.token)) {
   open_store(options);
   address_ =
       options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
@@ -84,7 +85,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     if (options.transport == WorkerTransport::kExchange && size_ > 1) {
       hub_ = std::make_shared<LinkHub>(
           LinkHub::Options{.rank = rank_,
-                           .token = JobToken::from_text(options.token),
+                           .token = token_,
                            .generation = static_cast<uint64_t>(restart_count_),
                            .host = address_,
                            .uses_shared_memory = options.uses_shared_memory,
@@ -95,7 +96,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
     heartbeat_ = std::make_shared<Heartbeat>(
         HeartbeatOptions{.rank = rank_,
                          .world_size = size_,
-                         .token = JobToken::from_text(options.token),
+                         .token = token_,
                          .incarnation = static_cast<uint64_t>(options.restart_count),
                          .bind_address = address_,
                          .are_ports_held = true},
@@ -137,19 +138,18 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
   const auto time_left = [&] {
     return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(0));
   };
-  const auto token = JobToken::from_text(options.token);
   const auto generation = static_cast<uint64_t>(restart_count_);
   const AgentStoreOptions agent{.host = options.master_host,
                                 .port = options.master_port,
                                 .timeout = join_timeout_,
-                                .token = token,
+                                .token = token_,
                                 .restart_count = restart_count_};
   StoreAddress address{options.master_host, options.master_port};
   if (rank_ == 0) {
     if (options.is_master_served) address.host = address_towards(options.master_host, options.master_port);
     server_ = std::make_unique<StoreServer>(
         options.is_master_served ? TcpListener(address.host, 0) : listen_as_coordinator(options),
-        StoreServerOptions{.token = token, .generation = generation});
+        StoreServerOptions{.token = token_, .generation = generation});
     address.port = server_->port();
     if (options.is_master_served) tell_agent(agent, address);
   } else if (options.is_master_served) {
@@ -157,7 +157,7 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
   }
   store_ = std::make_shared<StoreClient>(StoreClientOptions{.host = address.host,
                                                             .port = address.port,
-                                                            .token = token,
+                                                            .token = token_,
                                                             .name = c10::str("worker ", rank_),
                                                             .generation = generation,
                                                             .connect_timeout = time_left()});
