@@ -17,8 +17,11 @@ torch::Tensor BatchNormImpl::forward(const torch::Tensor& input) {
 
 void BatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (input.dim() != 4) {
-    throw std::invalid_argument("[BatchNorm] expected a batch of 4 dimensions (N, C, H, W), but got " +
-                                std::to_string(input.dim()) + " dimensions");
+    throw std::invalid_argument(
+        "[BatchNorm] expected a batch of images, of 4 dimensions (N, C, H, W), but got " +
+        std::to_string(input.dim()) +
+        " dimensions; for other batches, use torch::nn::BatchNorm1d, torch::nn::BatchNorm3d or "
+        "SyncBatchNorm");
   }
 }
 

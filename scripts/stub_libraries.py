@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes stand-ins for shared libraries that Python's torch is linked to and never calls without a GPU.
 
-    stub_libraries.py <folder of torch's libraries> <folder for the stand-ins> <compiler>
+    stub_libraries.py <folder of torch's libraries> <folder for the stand-ins> <compiler for C or C++>
 
 The wheel's libtorch_python.so names 2.6 GB of NVIDIA's libraries, so that `import torch` fails without them, even on a
 machine that has no GPU. A stand-in has the name and the symbols that the loader looks for; each of its functions ends the
@@ -71,7 +71,8 @@ def make_stub(path, symbols, compiler):
             "__attribute__((unused)) static void refuse(const char* name) {\n"
             f'  fprintf(stderr, "%s: this is a stand-in for {path.name}, made by Lockstep for its tests\\n", name);\n'
             f"  abort();\n}}\n{calls}\n", encoding="utf-8")
-        command = [compiler, "-shared", "-fPIC", "-fno-builtin", "-w", f"-Wl,-soname,{path.name}", source, "-o", path]
+        command = [compiler, "-shared", "-fPIC", "-fno-builtin", "-w", f"-Wl,-soname,{path.name}",
+                   "-x", "c", source, "-x", "none", "-o", path]  # a C++ compiler would mangle the names of the symbols
         if versions:
             script = pathlib.Path(folder) / "versions"
             script.write_text("".join(f"{version} {{ global: *; }};\n" for version in versions), encoding="utf-8")

@@ -2,7 +2,8 @@
 # scripts/train.sh [flag...]
 #
 # Trains an image classifier. Installs missing packages, builds train_images and runs it with the
-# given flags. Without flags, it trains on digits that it generates. The most used flags:
+# given flags. Without --data, it takes the images that LOCKSTEP_MNIST_DIR names, ./data/mnist or
+# ./mnist.zip, and generates digits if there is none of them. The most used flags:
 #
 #   --data PATH            MNIST's files, or train/ and test/ with a folder of images for each class
 #   --model NAME           the network, such as simple_cnn or mobilenet_v2

@@ -63,7 +63,7 @@ void Strategy::Core::check_consistent(const OptimizerGroups& groups) {
 
 bool Strategy::Core::looks_at_losses() const {
   constexpr int64_t kMostRuns = 16;  // for programs that never train
-  return states.front().num_replicas > 1 && num_runs <= kMostRuns &&
+  return states.front().num_replicas > 1 && num_runs - num_runs_before_watch <= kMostRuns &&
          warnings->wants(UsageMistake::kMeanLoss) && !was_loss_seen;
 }
 

@@ -149,6 +149,7 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
           }});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
+  core_->watch_losses();
   return group;
 }
 

@@ -20,7 +20,8 @@
 namespace lockstep {
 
 struct DistributeOptions {
-  int64_t global_batch_size = 0;  ///< Examples of one step over all replicas. Required.
+  /// Examples of one step over all replicas. Required, except in fit(), which has a default.
+  std::optional<int64_t> global_batch_size{};
   /// Seed of the order of the examples. Each epoch has its own permutation, the same for every number of
   /// replicas. None: the dataset's order.
   std::optional<uint64_t> shuffle_seed;
@@ -41,7 +42,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   using Batch = BatchOf<D>;
 
   IndexedSource(D dataset, const DistributeOptions& options, InputPlacement placement)
-      : dataset_(std::move(dataset)), options_(options), placement_(std::move(placement)) {
+      : dataset_(std::move(dataset)),
+        options_(options),
+        batch_size_(options.global_batch_size.value()),
+        placement_(std::move(placement)) {
     const std::optional<size_t> size = dataset_.size();
     if (!size) throw InvalidArgument("[distribute_dataset] expected a dataset that knows its size");
     size_ = static_cast<int64_t>(*size);
@@ -49,8 +53,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 
   const InputPlacement& placement() const override { return placement_; }
   std::string describe() const override {
-    return "batches of " + std::to_string(options_.global_batch_size) + " out of " + std::to_string(size_) +
-           " examples" + (options_.drop_remainder ? ", the last one dropped if short" : "") +
+    return "batches of " + std::to_string(batch_size_) + " out of " + std::to_string(size_) + " examples" +
+           (options_.drop_remainder ? ", the last one dropped if short" : "") +
            (options_.shuffle_seed ? ", shuffled with seed " + std::to_string(*options_.shuffle_seed)
                                   : ", not shuffled");
   }
@@ -65,8 +69,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     }
   }
   std::optional<int64_t> num_steps() const override {
-    const int64_t batch = options_.global_batch_size;
-    return size_ / batch + (options_.drop_remainder || size_ % batch == 0 ? 0 : 1);
+    return size_ / batch_size_ + (options_.drop_remainder || size_ % batch_size_ == 0 ? 0 : 1);
   }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
@@ -78,8 +81,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
                                                int num_replicas) {
     if (step >= *num_steps()) return std::nullopt;
-    const int64_t begin = step * options_.global_batch_size;
-    const int64_t count = std::min(options_.global_batch_size, size_ - begin);
+    const int64_t begin = step * batch_size_;
+    const int64_t count = std::min(batch_size_, size_ - begin);
     const auto order = order_of(epoch);
     const int num_local = static_cast<int>(placement_.devices->size());
     // A dataset of one batch has no order.
@@ -149,6 +152,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 
   D dataset_;
   DistributeOptions options_;
+  int64_t batch_size_;
   InputPlacement placement_;
   int64_t size_ = 0;
   std::mutex in_dataset_;
@@ -162,9 +166,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
 /// Makes the source of an indexed dataset. Throws as Strategy::distribute_dataset().
 template <IndexedDataset D>
 auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlacement placement) {
-  if (options.global_batch_size < 1) {
-    throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
-                          std::to_string(options.global_batch_size));
+  if (options.global_batch_size.value_or(0) < 1) {
+    throw InvalidArgument(
+        "[distribute_dataset] expected a global batch size of 1 or more, but got " +
+        (options.global_batch_size ? std::to_string(*options.global_batch_size) : std::string("none")));
   }
   check_prefetch(options.prefetch, options.num_workers);
   return std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));

@@ -20,7 +20,7 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
   if (losses.dim() == 0) {
     throw InvalidArgument(
         "[compute_average_loss] expected one loss an example, but got a scalar; compute the loss without "
-        "reduction");
+        "reduction: by lockstep::cross_entropy, or with at::Reduction::None");
   }
   if (options.global_batch_size && *options.global_batch_size < 1) {
     throw InvalidArgument(

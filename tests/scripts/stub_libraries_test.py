@@ -41,8 +41,8 @@ class StubLibrariesTest(unittest.TestCase):
                         "-o", folder / name, *arguments], check=True)
         return folder / name
 
-    def make(self):
-        return subprocess.run([sys.executable, "-B", SCRIPT, self.libraries, self.root / "stubs", "cc"], check=True,
+    def make(self, compiler="cc"):
+        return subprocess.run([sys.executable, "-B", SCRIPT, self.libraries, self.root / "stubs", compiler], check=True,
                               capture_output=True, text=True).stdout
 
     def load(self, *functions):
@@ -52,6 +52,11 @@ class StubLibrariesTest(unittest.TestCase):
     def test_a_library_loads_with_stand_ins_for_those_that_are_missing(self):
         self.assertIn("libcublas.so.13", self.load().stderr)
         self.assertEqual(self.make(), "2 stand-ins: libcublas.so.13, libnccl.so.2\n")
+        process = self.load("idle", "allocate")
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+
+    def test_a_compiler_for_cpp_makes_the_same_stand_ins(self):
+        self.make("c++")
         process = self.load("idle", "allocate")
         self.assertEqual((process.returncode, process.stderr), (0, ""))
 

@@ -1,11 +1,28 @@
 #include "lockstep/training/callbacks/metrics_logger.h"
 
+#include <system_error>
+
 #include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
+namespace {
+
+/// Opens a log, and tells the way out if its file exists.
+template <typename Log>
+void open_new(std::optional<Log>& log, const std::string& path, const std::string& who) {
+  try {
+    log.emplace(path);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::file_exists) throw;
+    throw std::system_error(error.code(), "[" + who + "] expected the name of a new file, but got '" + path +
+                                              "'; for a fit that resumes, use RecordRun");
+  }
+}
+
+}  // namespace
 
 void CsvLogger::on_fit_begin(FitState& state) {
-  if (state.is_chief()) log_.emplace(path_);
+  if (state.is_chief()) open_new(log_, path_, "CsvLogger");
 }
 
 void CsvLogger::on_epoch_end(FitState& state) {
@@ -20,7 +37,7 @@ JsonLinesLogger::JsonLinesLogger(const JsonLinesLoggerOptions& options) : option
 }
 
 void JsonLinesLogger::on_fit_begin(FitState& state) {
-  if (state.is_chief()) log_.emplace(options_.path);
+  if (state.is_chief()) open_new(log_, options_.path, "JsonLinesLogger");
 }
 
 void JsonLinesLogger::on_step_end(FitState& state) {

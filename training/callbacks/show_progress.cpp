@@ -83,9 +83,15 @@ void ShowProgress::on_fit_end(FitState& state) {
     // A restored run's names and reasons are those of its checkpoint.
     lines_ << '\n' << printable_lines(fit_table(first_epoch, epochs, options_.text)) << std::flush;
   }
-  const bool is_early = state.epochs_done() < state.epochs && !state.is_interrupted();
-  if (state.stop_reason() && is_early && has_trained_)
-    lines_ << "stopped early: " << printable_lines(*state.stop_reason()) << std::endl;
+  if (!state.stop_reason() || !has_trained_) return;
+  const std::string reason = printable_lines(*state.stop_reason());
+  if (state.is_interrupted()) {
+    if (options_.interruption)
+      lines_ << "interrupted in " << epoch_label(state) << " after step " << state.global_step << ": "
+             << reason << std::endl;
+  } else if (state.epochs_done() < state.epochs) {
+    lines_ << "stopped early: " << reason << std::endl;
+  }
 }
 
 }  // namespace lockstep

@@ -14,11 +14,13 @@ struct ShowProgressOptions {
   std::vector<std::string> bar_names{};
   /// Prints a table of all epochs at the end, including those before the fit was resumed.
   bool table = true;
+  /// Prints a line at the end if the fit was interrupted, as by StopOnSignal.
+  bool interruption = true;
 };
 
 /// Shows the progress of a fit: a bar on standard error if that is a terminal, otherwise an occasional line
 /// there; a line on standard output after every epoch; and at the end a table, and the reason if a callback
-/// such as EarlyStopping has stopped the fit. Only worker 0 prints.
+/// such as EarlyStopping or StopOnSignal has stopped the fit. Only worker 0 prints.
 ///
 /// Example:
 ///

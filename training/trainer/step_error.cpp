@@ -45,6 +45,14 @@ std::string rule_of_labels(const std::string& message) {
          "shape [n, 1]";
 }
 
+/// Returns the rule that inputs of another dtype than the parameters' break, or nothing for other mistakes.
+std::string rule_of_inputs(const std::string& message) {
+  if (!has_any_of(message,
+                  {"must have the same dtype", "to have the same dtype", "and bias type", "and weight type"}))
+    return "";
+  return "; a model's inputs need the dtype of its parameters: use data.to(torch::kFloat) if that is float32";
+}
+
 }  // namespace
 
 void rethrow_step_error(const char* step, const ReplicaContext& replica, int64_t num_examples,
@@ -52,14 +60,15 @@ void rethrow_step_error(const char* step, const ReplicaContext& replica, int64_t
   const std::exception_ptr error = std::current_exception();
   // BatchNorm and some views fail on such shards, about which Strategy::run() has advice.
   if (num_examples <= 1 || is_explained_elsewhere(error, replica)) std::rethrow_exception(error);
-  const std::string reason = error_line(error);
+  std::string reason = error_line(error);
+  while (reason.ends_with('.')) reason.pop_back();
   std::string text =
       c10::str("[Trainer] replica ", replica.replica_id(), " (", replica.logical_device().str(),
                ") failed in ", step, ": ", reason, "; its shard has ");
   for (size_t i = 0; i < shard.size(); ++i)
     text += c10::str(i == 0 ? "" : " and ", shard[i].first, " ", description_of(shard[i].second));
   if (shard.empty()) text += c10::str(num_examples, " examples");
-  std::throw_with_nested(StepError(text + rule_of_labels(reason)));
+  std::throw_with_nested(StepError(text + rule_of_labels(reason) + rule_of_inputs(reason)));
 }
 
 }  // namespace lockstep::detail

@@ -33,7 +33,7 @@ void check_fit_options(const FitNumbers& numbers) {
 }
 
 DistributeOptions training_batches(DistributeOptions options) {
-  if (options.global_batch_size == 0) options.global_batch_size = kUsualBatchSize;
+  if (!options.global_batch_size) options.global_batch_size = kUsualBatchSize;
   return options;
 }
 

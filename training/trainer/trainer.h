@@ -149,6 +149,11 @@ class Trainer {
                         const DistributeOptions& options = {.global_batch_size = 32}) {
     return predict(strategy_.distribute_dataset(detail::TensorRows(x), options));
   }
+  /// Predicts for a dataset that is not distributed yet.
+  template <IndexedDataset D>
+  torch::Tensor predict(D dataset, const DistributeOptions& options = {.global_batch_size = 32}) {
+    return predict(strategy_.distribute_dataset(std::move(dataset), options));
+  }
 
  private:
   using State = detail::StepState<Model, Batch>;

@@ -87,7 +87,8 @@ ShowProgressOptions progress_options() {
   return {.text = {.unit = "images",
                    .validation = "test",
                    .names = {"loss", "accuracy", "validation_accuracy", "examples_per_second"}},
-          .bar_names = {"loss", "accuracy"}};
+          .bar_names = {"loss", "accuracy"},
+          .interruption = false};  // the program says so itself
 }
 
 }  // namespace lockstep::apps

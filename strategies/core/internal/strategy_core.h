@@ -37,6 +37,8 @@ struct Strategy::Core {
   int64_t num_optimizers = 0;  // total ever made
   bool in_factory = false;
   int64_t num_runs = 0;  // runs that began
+  // The watch for a loss that is a mean, which begins again with each optimizer.
+  int64_t num_runs_before_watch = 0;
   bool was_loss_seen = false;
   /// Made by the constructor, which knows the strategy's name.
   std::optional<UsageWarnings> warnings;
@@ -92,8 +94,13 @@ struct Strategy::Core {
     for (const auto& group : groups) steps += group->finished_steps().front();
     return steps;
   }
-  /// Whether the run that has begun is among the first, and no backward was seen in one of them. Called by
-  /// local replica 0, as is look_at_loss().
+  /// Has the next runs look at their losses.
+  void watch_losses() {
+    num_runs_before_watch = num_runs;
+    was_loss_seen = false;
+  }
+  /// Whether the run that has begun is among the first since watch_losses(), and no backward was seen in one
+  /// of them. Called by local replica 0, as is look_at_loss().
   bool looks_at_losses() const;
   /// Warns if the loss of `call`'s first backward is a mean over the replica's own shard.
   void look_at_loss(const std::function<void()>& call);

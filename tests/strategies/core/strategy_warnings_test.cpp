@@ -92,6 +92,21 @@ TEST_F(Warnings, ALossThatIsAMeanOverTheShardIsToldOnceHowToComputeIt) {
   }
 }
 
+TEST_F(Warnings, AMeanAfterALossThatAddsUpIsToldIfItHasAnotherOptimizer) {
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
+  const auto sum = [&](ReplicaContext&, Linear& own) { return logits(own).sum(); };
+  EXPECT_THAT(said_by([&] {
+                for (int i = 0; i < 10; ++i) train(sum, strategy);
+              }),
+              IsEmpty());
+  const auto mean = [&](ReplicaContext&, Linear& own) { return logits(own).mean(); };
+  const auto said = said_by([&] {
+    train(mean, strategy);
+    train(mean, strategy);
+  });
+  EXPECT_EQ(count_in(said, "the loss is a mean"), 1);
+}
+
 TEST_F(Warnings, LossesThatAddUpOverTheReplicasAreRight) {
   namespace F = torch::nn::functional;
   const std::vector<Loss> right{

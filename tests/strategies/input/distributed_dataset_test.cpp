@@ -126,6 +126,10 @@ TEST(DistributedDataset, RefusesBatchSizesAndWorkersThatCannotBe) {
     EXPECT_NE(message.find("global batch size of 1 or more, but got " + std::to_string(size)),
               std::string::npos);
   }
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              two->distribute_dataset(numbered_dataset(4), {});
+            }).find("global batch size of 1 or more, but got none"),
+            std::string::npos);
   EXPECT_THROW(two->distribute_dataset(numbered_dataset(4), {.global_batch_size = 2, .prefetch = -1}),
                InvalidArgument);
   EXPECT_THROW(two->distribute_dataset(numbered_dataset(4), {.global_batch_size = 2, .num_workers = 0}),

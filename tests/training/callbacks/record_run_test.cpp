@@ -209,7 +209,10 @@ TEST_F(RecordedFit, IsWrittenByLoggersAlone) {
   std::vector<std::string> kinds;
   for (const auto& line : json_lines_of(lines)) kinds.push_back(line["kind"]);
   EXPECT_EQ(kinds, (std::vector<std::string>{"step", "epoch", "step", "step", "epoch"}));  // steps 2, 4, 6
-  EXPECT_THROW(fit(both), std::system_error);  // the file already exists
+  EXPECT_THAT([&] { fit(both); },
+              ::testing::ThrowsMessage<std::system_error>(
+                  ::testing::AllOf(HasSubstr("[CsvLogger] expected the name of a new file, but got '" + csv),
+                                   HasSubstr("RecordRun"))));
   EXPECT_EQ(content_of(csv), text);
   EXPECT_THROW(JsonLinesLogger({.path = lines, .log_every = -1}), InvalidArgument);
 }

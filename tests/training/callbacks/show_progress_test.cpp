@@ -84,6 +84,7 @@ TEST_F(ShowProgressTest, TheTableOfAResumedFitHasTheEarlierEpochs) {
          .batches = {.global_batch_size = kBatchSize}});
   };
   fit_until(testing::interrupt_after(8));  // in the third epoch of 3 steps
+  EXPECT_THAT(lines_.str(), ::testing::EndsWith("\ninterrupted in epoch 3/4 after step 8: enough\n"));
   EXPECT_THAT(lines_.str(), Not(HasSubstr("stopped early")));
   const auto history = fit_until(std::make_shared<Callback>());
   ASSERT_EQ(history.epochs.size(), 4U);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "lockstep/models/simple_cnn.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
@@ -49,7 +50,8 @@ TEST_F(StepErrorTest, NamesTheReplicaThatFailed) {
       strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
   const auto y = torch::tensor({0, 0, 0, 0, 0, 9, 0, 0});  // of replica 1's shard
   EXPECT_THAT(message_of<StepError>([&] { trainer.fit(x_, y, {.batches = {.global_batch_size = 8}}); }),
-              AllOf(StartsWith("[Trainer] replica 1 (cpu:1) failed in a training step: "), HasSubstr("9"),
+              AllOf(StartsWith("[Trainer] replica 1 (cpu:1) failed in a training step: "),
+                    HasSubstr("9 is out of bounds; its"),
                     EndsWith("its shard has data float64 [4, 6] and targets int64 [4]")));
 }
 
@@ -62,6 +64,19 @@ TEST_F(StepErrorTest, TellsTheRuleOfClassLabels) {
   EXPECT_THAT(message_of<StepError>([&] { fit(x_, y_.unsqueeze(1)); }),
               AllOf(HasSubstr("targets int64 [4, 1]"), rule));
   EXPECT_THAT(message_of<StepError>([&] { fit(x_.to(torch::kFloat), y_); }), Not(HasSubstr("class labels")));
+}
+
+TEST_F(StepErrorTest, TellsTheRuleOfTheInputsDtype) {
+  const auto rule = EndsWith(
+      "; a model's inputs need the dtype of its parameters: use data.to(torch::kFloat) if that is float32");
+  EXPECT_THAT(message_of<StepError>([&] { fit(x_.to(torch::kByte), y_); }),
+              AllOf(HasSubstr("data uint8 [4, 6]"), rule));
+  Trainer<SimpleCnn> images(
+      strategy_, [](ReplicaContext&) { return SimpleCnn(); }, momentum_sgd(), cross_entropy);
+  EXPECT_THAT(message_of<StepError>([&] {
+                images.fit(torch::zeros({4, 1, 28, 28}, torch::kByte), y_.narrow(0, 0, 4));
+              }),
+              rule);
 }
 
 TEST_F(StepErrorTest, KeepsLibTorchsErrorForDebugging) {

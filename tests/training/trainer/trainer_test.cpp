@@ -137,6 +137,8 @@ TEST_P(TrainerOnReplicas, PredictsInTheOrderOfTheExamples) {
   auto trainer = make_tanh_trainer(strategy_);
   const auto outputs = trainer.predict(data_.data, {.global_batch_size = kBatchSize});
   EXPECT_LT((outputs - model->forward(data_.data)).abs().max().item<double>(), 1e-14);
+  const auto of_dataset = trainer.predict(TensorDataset(data_.data, data_.target));
+  EXPECT_LT((of_dataset - model->forward(data_.data)).abs().max().item<double>(), 1e-14);
 }
 
 TEST_P(TrainerOnReplicas, RunsAStepOfTheUsersOwn) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
@@ -65,8 +66,11 @@ TEST(FitBatches, AreOf32ExamplesUnlessGivenAnotherSize) {
   EXPECT_EQ(trainer.fit(x, y, {.batches = {}}).steps, 3);
   EXPECT_EQ(trainer.fit(x, y, {.batches = {.shuffle_seed = 7}}).steps, 3);
   EXPECT_EQ(trainer.fit(x, y, {.batches = {.global_batch_size = 65}}).steps, 1);
-  EXPECT_THAT(message_of<InvalidArgument>([&] { trainer.fit(x, y, {.batches = {.global_batch_size = -1}}); }),
-              HasSubstr("but got -1"));
+  for (const int64_t size : {0, -1}) {
+    EXPECT_THAT(
+        message_of<InvalidArgument>([&] { trainer.fit(x, y, {.batches = {.global_batch_size = size}}); }),
+        HasSubstr("global batch size of 1 or more, but got " + std::to_string(size)));
+  }
 }
 
 }  // namespace
