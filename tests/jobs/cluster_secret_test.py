@@ -142,26 +142,13 @@ class SecretTest(unittest.TestCase):
 
 class ServersTest(unittest.TestCase):
     def test_parameter_servers_of_one_user_on_loopback_train(self):
-        jobs = ("chief", "ps", "worker")
-        reserved = {job: workers.reserved_port() for job in jobs}
-        cluster = {job: [f"127.0.0.1:{port.getsockname()[1]}"] for job, port in reserved.items()}
-        started = {}
-        for job in jobs:
-            config = json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})
-            environment = workers.clean_environment() | {"TF_CONFIG": config, "LOCKSTEP_JOIN_TIMEOUT": "60"}
-            pass_fds = ()
-            if job != "worker":
-                environment["LOCKSTEP_LISTEN_FD"] = str(reserved[job].fileno())
-                pass_fds = (reserved[job].fileno(),)
-            started[job] = workers.Worker([*SERVED, "--threads", "1", "--train-rows", "20000", "--test-rows", "2000",
-                                           "--global-batch-size", "256", "--table-rows", "2000", "--steps", "20"],
-                                          environment, pass_fds)
-            self.addCleanup(started[job].kill)
-        for port in reserved.values():
-            port.close()
+        started = workers.start_served(1, [*SERVED, "--threads", "1", "--train-rows", "20000", "--test-rows", "2000",
+                                           "--global-batch-size", "256", "--table-rows", "2000", "--steps", "20"])
+        for worker in started.values():
+            self.addCleanup(worker.kill)
         for worker in started.values():
             self.assertEqual(worker.wait(120)[0], 0, worker.text())
-        self.assertIn("20 applied", started["chief"].text())
+        self.assertIn("20 applied", started["chief 0"].text())
 
 
 if __name__ == "__main__":

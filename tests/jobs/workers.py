@@ -1,5 +1,6 @@
 """Starts the workers of a job by hand, as tests need them: with TF_CONFIG, on ports that the system chose."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -108,3 +109,27 @@ def start_workers(count, command, change=lambda index, environment: None):
             change(index, environment)
             workers.append(Worker(command(index) if callable(command) else command, environment, pass_fds))
     return workers
+
+
+def start_served(num_workers, command, change=lambda task, environment: None):
+    """Starts a job of a chief, a parameter server and `num_workers` workers on loopback, and returns its processes by
+    their names, such as "worker 0". `change` may alter a task's environment."""
+    tasks = [("chief", 0), ("ps", 0)] + [("worker", index) for index in range(num_workers)]
+    with contextlib.ExitStack() as until_started:
+        ports = {task: until_started.enter_context(reserved_port()) for task in tasks}
+        cluster = {}
+        for (job, _), port in ports.items():
+            cluster.setdefault(job, []).append(f"127.0.0.1:{port.getsockname()[1]}")
+        started = {}
+        for job, index in tasks:
+            environment = clean_environment()
+            environment.update(TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}),
+                               LOCKSTEP_JOIN_TIMEOUT="60")
+            pass_fds = ()
+            if job != "worker":
+                environment["LOCKSTEP_LISTEN_FD"] = str(ports[job, index].fileno())
+                pass_fds = (ports[job, index].fileno(),)
+            name = f"{job} {index}"
+            change(name, environment)
+            started[name] = Worker(command, environment, pass_fds)
+    return started
