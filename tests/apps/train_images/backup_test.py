@@ -9,6 +9,7 @@ import re
 import resource
 import shlex
 import shutil
+import secrets
 import signal
 import socket
 import subprocess
@@ -240,12 +241,13 @@ class BackupTest(unittest.TestCase):
 
     def test_a_signal_to_one_worker_ends_both_after_the_same_step(self):
         hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
+        environment = os.environ | {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
 
         def start_workers():
             started = [subprocess.Popen(
                 [PROGRAM, *TRAINING[:-1], "1", "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index",
-                 str(rank), "--save-every", "2 steps", "--backup-dir", str(self.folder)], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True) for rank in range(2)]
+                 str(rank), "--save-every", "2 steps", "--backup-dir", str(self.folder)], env=environment,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
             for worker in started:
                 self.addCleanup(lambda worker=worker: (worker.kill(), worker.communicate()))
             return started
