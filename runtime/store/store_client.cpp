@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <span>
 #include <utility>
 
@@ -38,6 +39,7 @@ std::unique_ptr<TlsSession> shake_hands(const StreamSocket& socket, const JobTok
 
 StoreClient::StoreClient(const StoreClientOptions& options)
     : wake_up_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_up_.get() < 0) throw std::system_error(errno, std::generic_category(), "store");
   connect(options);
   thread_ = std::thread([this] { serve(); });
 }
@@ -84,7 +86,7 @@ void StoreClient::close() noexcept {
   {
     MutexLock lock(mutex_);
     is_closed_ = true;
-    if (!error_) error_ = std::make_error_code(std::errc::operation_canceled);
+    if (!error_) error_ = std::make_error_code(std::errc::not_connected);
     changed_.notify_all();
     eventfd_write(wake_up_.get(), 1);
   }
@@ -149,8 +151,11 @@ std::optional<std::vector<std::string>> StoreClient::poll_get(uint64_t number) {
 }
 
 void StoreClient::end_get(uint64_t number) noexcept {
-  MutexLock lock(mutex_);
-  cancel(number);
+  try {
+    MutexLock lock(mutex_);
+    cancel(number);
+  } catch (const std::exception&) {  // out of memory: the server answers in vain
+  }
 }
 
 StoreReply StoreClient::call(StoreRequest request, const StoreCallOptions& options) {
@@ -159,8 +164,6 @@ StoreReply StoreClient::call(StoreRequest request, const StoreCallOptions& optio
   const uint64_t id = send(std::move(request));
   for (;;) {
     auto reply = take_reply(id);
-    if (reply && reply->status == StoreStatus::kRefused)
-      throw ClusterError("[store] " + (reply->values.empty() ? std::string() : reply->values.front()));
     if (reply) return std::move(*reply);
     const bool is_interrupted = options.is_interruptible && is_interrupted_;
     if (is_interrupted || Clock::now() >= deadline) {
@@ -173,6 +176,7 @@ StoreReply StoreClient::call(StoreRequest request, const StoreCallOptions& optio
 
 /// Queues a request for the thread, and returns its id.
 uint64_t StoreClient::send(StoreRequest request) {
+  if (error_) throw std::system_error(error_, "store");
   request.id = next_id_++;
   const auto bytes = encode(request);
   queued_.insert(queued_.end(), bytes.begin(), bytes.end());
@@ -185,12 +189,14 @@ void StoreClient::cancel(uint64_t id) {
   if (calls_.erase(id) > 0 && !error_) send({.op = StoreOp::kCancel, .number = static_cast<int64_t>(id)});
 }
 
-/// Throws if the reply cannot come any more.
+/// Throws if the reply cannot come any more, or the server has refused the request.
 std::optional<StoreReply> StoreClient::take_reply(uint64_t id) {
   const auto found = calls_.find(id);
   if (found != calls_.end() && found->second) {
     auto reply = std::move(*found->second);
     calls_.erase(found);
+    if (reply.status == StoreStatus::kRefused)
+      throw ClusterError("[store] " + (reply.values.empty() ? std::string() : reply.values.front()));
     return reply;
   }
   if (!error_) return std::nullopt;

@@ -39,8 +39,9 @@ struct StoreCallOptions {
 /// does not keep others waiting. See StoreTable for what the calls do.
 ///
 /// All calls block until the server has answered. They throw std::system_error: timed_out after the timeout,
-/// operation_canceled after interrupt() or close(), connection_reset and others if the connection is lost;
-/// and ClusterError if the server refuses the request because of a limit.
+/// operation_canceled after interrupt(), not_connected after close(), connection_reset and others if the
+/// connection is lost; ClusterError if the server refuses the request because of a limit; and InvalidArgument
+/// if the request is larger than kMaxStoreMessageBytes.
 class StoreClient {
  public:
   /// A timeout for calls that wait until they are ended.

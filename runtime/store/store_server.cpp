@@ -34,6 +34,8 @@ constexpr size_t kReceiveBytes = size_t{64} * 1024;
 // If a client takes no answers, nothing more is read from it, and then the connection is closed.
 constexpr size_t kMaxUnsentBytes = kMaxStoreMessageBytes;
 constexpr size_t kMostUnsentBytes = 10 * kMaxUnsentBytes;
+// Bytes that have been sent are kept up to this size, so that they are not moved for every answer.
+constexpr size_t kMaxSentBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -43,6 +45,7 @@ StoreServer::StoreServer(TcpListener listener, const StoreServerOptions& options
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options.limits, [this](uint64_t client, const StoreReply& reply) { answer(client, reply); }) {
+  strangers_.reserve(static_cast<size_t>(options_.max_strangers) + 1);
   // A connection may be gone when it is accepted.
   fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
   const auto add = [this](int descriptor, uint64_t id) {
@@ -83,13 +86,18 @@ void StoreServer::serve() {
       const uint64_t id = events[static_cast<size_t>(i)].data.u64;
       try {
         if (id > kListener) handle_events(id);
-        send_answers();
       } catch (const std::exception&) {  // out of memory, for example
         remove(id);
       }
+      send_answers();
     }
     end_strangers(Clock::now() - options_.handshake_timeout, strangers_.size());
-    accept_strangers();
+    try {
+      accept_strangers();
+    } catch (const std::exception&) {  // likewise; the others wait
+      is_full_ = true;
+      watch(listener_.descriptor(), kListener, 0);
+    }
   }
   connections_.clear();
   MutexLock lock(mutex_);
@@ -128,11 +136,11 @@ void StoreServer::add_stranger(Descriptor socket) {
   auto session = std::make_unique<TlsSession>(socket.get(), options_.token, is_of_this_start);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = next_id_}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
-  strangers_.push_back(next_id_);
-  connections_.emplace(next_id_++, Connection{.socket = std::move(socket),
-                                              .session = std::move(session),
-                                              .begin = Clock::now(),
-                                              .events = EPOLLIN});
+  connections_.emplace(next_id_, Connection{.socket = std::move(socket),
+                                            .session = std::move(session),
+                                            .begin = Clock::now(),
+                                            .events = EPOLLIN});
+  strangers_.push_back(next_id_++);
 }
 
 /// Closes up to `max_count` connections that have not proved the token since then.
@@ -177,18 +185,21 @@ bool StoreServer::shake_hands(uint64_t id, Connection& connection) {
   return true;
 }
 
-/// Returns false if the client has closed the connection.
+/// Handles the messages that have arrived. Returns false if the client has closed the connection.
 bool StoreServer::receive(uint64_t id, Connection& connection) {
   std::vector<uint8_t> bytes(kReceiveBytes);
-  while (!(connection.is_paused = connection.num_unsent() >= kMaxUnsentBytes)) {
+  for (;;) {
+    while (!(connection.is_paused = connection.num_unsent() >= kMaxUnsentBytes)) {
+      const auto message = connection.in.next();
+      if (!message) break;
+      table_.handle(id, decode_store_request(*message));
+    }
+    if (connection.is_paused) return true;
     const auto count = connection.session->receive(bytes);
     if (!count) return false;
     if (*count == 0) return true;
     connection.in.add(std::span(bytes).first(*count));
-    while (const auto message = connection.in.next()) table_.handle(id, decode_store_request(*message));
-    flush(connection);
   }
-  return true;
 }
 
 /// Called by the table, also for other clients than the one whose request it handles.
@@ -207,7 +218,7 @@ void StoreServer::send_answers() {
     Connection& connection = found->second;
     try {
       flush(connection);
-    } catch (const std::system_error&) {  // the client is gone
+    } catch (const std::exception&) {  // the client is gone
       remove(id);
       continue;
     }
@@ -230,6 +241,10 @@ void StoreServer::flush(Connection& connection) {
     const size_t count = connection.session->send(std::span(&rest, 1));
     if (count == 0) return;
     connection.out_begin += count;
+    if (connection.out_begin < kMaxSentBytes) continue;
+    connection.out.erase(connection.out.begin(),
+                         connection.out.begin() + static_cast<std::ptrdiff_t>(connection.out_begin));
+    connection.out_begin = 0;
   }
   connection.out.clear();
   connection.out_begin = 0;

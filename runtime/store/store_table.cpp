@@ -12,6 +12,8 @@ namespace {
 
 // What an entry takes besides its key and value.
 constexpr size_t kEntryBytes = 64;
+// A reply has room for any value.
+constexpr size_t kMaxValueBytes = kMaxStoreMessageBytes / 2;
 
 StoreReply refused(uint64_t id, std::string why) {
   return {.id = id, .status = StoreStatus::kRefused, .values = {std::move(why)}};
@@ -64,7 +66,8 @@ StoreReply StoreTable::apply(uint64_t client, const StoreRequest& request) {
   StoreReply reply{.id = request.id};
   const auto full = [&] {
     return refused(request.id, "expected at most " + std::to_string(limits_.client_bytes) +
-                                   " bytes from one client, but got more");
+                                   " bytes from one client, and " + std::to_string(kMaxValueBytes) +
+                                   " in one value, but got more");
   };
   const auto found = request.keys.empty() ? entries_.end() : entries_.find(request.keys.front());
   const std::string* value = found == entries_.end() ? nullptr : &found->second.value;
@@ -126,7 +129,8 @@ bool StoreTable::has_room(uint64_t client, const std::string& key, size_t value_
   const auto entry = entries_.find(key);
   if (entry != entries_.end() && entry->second.owner == client)
     num_bytes -= key.size() + entry->second.value.size() + kEntryBytes;
-  return num_bytes + key.size() + value_bytes + kEntryBytes <= limits_.client_bytes;
+  return value_bytes <= kMaxValueBytes &&
+         num_bytes + key.size() + value_bytes + kEntryBytes <= limits_.client_bytes;
 }
 
 void StoreTable::put(uint64_t client, const std::string& key, std::string value) {
@@ -162,7 +166,7 @@ void StoreTable::answer_get(uint64_t client, const StoreRequest& request) {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return answer_(client, {.id = request.id, .status = StoreStatus::kEnded});
     num_bytes += found->second.value.size() + sizeof(uint32_t);
-    if (num_bytes > kMaxStoreMessageBytes / 2)
+    if (num_bytes > kMaxValueBytes + kMaxStoreMessageBytes / 4)
       return answer_(client, refused(request.id, "expected values for one reply, but got more"));
     reply.values.push_back(found->second.value);
   }

@@ -39,14 +39,22 @@ auto with_errors_of_libtorch(const Call& call) {
 }  // namespace
 
 StoreCallOptions JobStore::options(std::chrono::milliseconds timeout) const {
-  return {.timeout = timeout == kNoTimeout ? StoreClient::kNoTimeout : timeout, .is_interruptible = true};
+  return {.timeout = timeout == kNoTimeout ? StoreClient::kNoTimeout : timeout};
 }
 
 std::vector<std::string> JobStore::read(const std::vector<std::string>& keys,
                                         std::chrono::milliseconds timeout) {
-  auto values = with_errors_of_libtorch([&] { return client_->get(keys, unless_, options(timeout)); });
-  if (!values) throw_given_up();
-  return std::move(*values);
+  auto call = options(timeout);
+  call.is_interruptible = true;
+  try {
+    auto values = with_errors_of_libtorch([&] { return client_->get(keys, unless_, call); });
+    if (values) return std::move(*values);
+  } catch (const CollectiveAborted&) {
+    // An interrupted call does not look whether the keys are there.
+    if (!check(keys)) throw;
+    return *with_errors_of_libtorch([&] { return client_->get(keys, {}, options(timeout)); });
+  }
+  throw_given_up();
 }
 
 void JobStore::set(const std::string& key, const std::vector<uint8_t>& value) {

@@ -15,8 +15,9 @@ namespace lockstep {
 /// The job's store as LibTorch's backends use one. Copies made by clone() share the connection, which serves
 /// many threads at once.
 ///
-/// Waits throw c10::DistStoreError after the timeout, and CollectiveAborted once StoreClient::interrupt() is
-/// called or a key of `unless` exists. All calls throw c10::DistNetworkError if the connection is lost.
+/// Waits for keys that are missing throw c10::DistStoreError after the timeout, and CollectiveAborted once
+/// StoreClient::interrupt() is called or a key of `unless` exists. All calls throw c10::DistNetworkError if
+/// the connection is lost or closed, and what StoreClient throws for requests that are too large.
 class JobStore : public c10d::Store {
  public:
   JobStore(std::shared_ptr<StoreClient> client, std::vector<std::string> unless,

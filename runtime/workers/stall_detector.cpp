@@ -1,5 +1,6 @@
 #include "lockstep/runtime/workers/stall_detector.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -121,14 +122,19 @@ class StallDetector::Watch {
 
   void watch() {
     try {
-      while (pause(options_.period)) {
-        const CollectivePosition position = main_position(options_.positions());
-        answer(position);
-        if (position.description.empty()) continue;
-        look_for_the_end(position);
-        report_stall(position);
-      }
+      while (pause(options_.period)) look_once();
     } catch (const std::exception&) {  // The store is gone; the heartbeat handles that.
+    }
+  }
+
+  void look_once() {
+    try {
+      const CollectivePosition position = main_position(options_.positions());
+      answer(position);
+      if (position.description.empty()) return;
+      look_for_the_end(position);
+      report_stall(position);
+    } catch (const c10::DistStoreError&) {  // The store is slow; the next look may have more luck.
     }
   }
 

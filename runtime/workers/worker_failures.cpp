@@ -51,27 +51,40 @@ class SearchLimit {
 /// Looks for another worker's report.
 class WorkerFailures::ReportReader {
  public:
-  explicit ReportReader(StoreClient& store) : store_(store), number_(store.begin_get({kKey})) {}
+  explicit ReportReader(StoreClient& store) : store_(store), number_(begin(store)) {}
   ~ReportReader() { store_.end_get(number_); }
   ReportReader(const ReportReader&) = delete;
   ReportReader& operator=(const ReportReader&) = delete;
 
   /// Returns the first line of what has been reported; empty if there is nothing yet.
   std::string result() {
-    if (is_store_gone_) return {};
+    if (is_over_) return {};
     try {
       const auto values = store_.poll_get(number_);
       return values && !values->empty() ? values->front().substr(0, values->front().find('\n')) : "";
-    } catch (const std::system_error&) {
-      is_store_gone_ = true;
-      return {};
+    } catch (const std::system_error& error) {
+      is_over_ = true;
+      is_store_gone_ = error.code() != std::errc::not_connected;  // unless this worker has left it
+    } catch (const ClusterError&) {                               // the reports are too long to be read
+      is_over_ = true;
     }
+    return {};
   }
   bool is_store_gone() const { return is_store_gone_; }
 
  private:
+  /// Returns 0, the number of no call, if the store is gone.
+  static uint64_t begin(StoreClient& store) {
+    try {
+      return store.begin_get({kKey});
+    } catch (const std::system_error&) {
+      return 0;
+    }
+  }
+
   StoreClient& store_;
   const uint64_t number_;
+  bool is_over_ = false;
   bool is_store_gone_ = false;
 };
 
@@ -118,7 +131,8 @@ void WorkerFailures::count_reader() {
 
 void WorkerFailures::wait_for_readers(milliseconds limit) {
   try {
-    store_->get({kAllReadKey}, {}, {.timeout = limit});
+    const bool is_reported = names_.size() > 1 && store_->check({kKey}, {.timeout = kAnswerTime});
+    if (is_reported) store_->get({kAllReadKey}, {}, {.timeout = limit});
   } catch (const std::exception&) {  // not all are left to read it
   }
 }

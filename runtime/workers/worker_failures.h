@@ -51,8 +51,9 @@ class WorkerFailures {
   /// Returns the failure that this worker reported, if any; otherwise a PeerLost with the cause in another
   /// worker, for which it waits likewise; null if none is known.
   std::exception_ptr find_cause() { return search_cause().cause; }
-  /// Blocks until all workers except worker 0 have read a reported failure or need not, because they have
-  /// reported one themselves; for at most `limit`. Worker 0, which has the store, calls this before it ends.
+  /// If a failure has been reported, blocks until all workers except worker 0 have read it or need not,
+  /// because they have reported one themselves; for at most `limit`. Worker 0, which has the store, calls
+  /// this before it ends.
   void wait_for_readers(std::chrono::milliseconds limit);
 
   /// Returns the last result of lose(), or null.

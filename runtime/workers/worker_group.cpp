@@ -49,15 +49,16 @@ WorkerGroup::~WorkerGroup() {
 /// lost, and worker 0 holds the store in which the others look for the cause of a failure.
 void WorkerGroup::finish_together() {
   if (failures_->has_failed()) {
-    if (rank_ == 0 && failures_->is_origin()) failures_->wait_for_readers(kLinger);
+    if (rank_ == 0) failures_->wait_for_readers(kLinger);
     return;
   }
   bool has_ended_badly = false;
   try {
-    StallDetector::tell_end(*stalls_store(), rank_, num_completed());
-    if (store_->add("done", 1) == size_) store_->set("all done", "");
-    has_ended_badly =
-        !store_->get({"all done"}, {WorkerFailures::kKey}, {.timeout = timeout_, .is_interruptible = true});
+    // As patient as a collective: the others wait for this worker's word. A lost worker interrupts all calls.
+    const StoreCallOptions call{.timeout = timeout_, .is_interruptible = true};
+    StallDetector::tell_end(*open_store(timeout_), rank_, num_completed());
+    if (store_->add("done", 1, call) == size_) store_->set({"all done"}, {""}, call);
+    has_ended_badly = !store_->get({"all done"}, {WorkerFailures::kKey}, call);
     // Worker 0 ends its store once the others have left it.
     if (!has_ended_badly && rank_ != 0) store_->close();
     if (!has_ended_badly && server_) server_->wait_for_departures(kLastAnswers);
@@ -65,12 +66,13 @@ void WorkerGroup::finish_together() {
   }
   auto cause = failures_->lost();
   if (!cause && (has_ended_badly || failures_->has_failed())) cause = failures_->find_cause();
+  if (cause && rank_ == 0) failures_->wait_for_readers(kLinger);
   // A destructor has no other way to report it.
   if (cause) TORCH_WARN(name_of(rank_), " was at its end when the job failed: ", error_line(cause));
 }
 
-c10::intrusive_ptr<c10d::Store> WorkerGroup::stalls_store() const {
-  return c10::make_intrusive<JobStore>(store_, std::vector<std::string>(), kStallAnswer);
+c10::intrusive_ptr<c10d::Store> WorkerGroup::open_store(milliseconds timeout) const {
+  return c10::make_intrusive<JobStore>(store_, std::vector<std::string>(), timeout);
 }
 
 c10::intrusive_ptr<c10d::Store> WorkerGroup::open_key_space() {
@@ -230,7 +232,7 @@ std::unique_ptr<StallDetector> WorkerGroup::watch_stalls(const JoinOptions& opti
   return std::make_unique<StallDetector>(StallDetector::Options{
       .rank = rank_,
       .size = size_,
-      .store = stalls_store(),
+      .store = open_store(kStallAnswer),
       .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
       .positions =
           [this] {

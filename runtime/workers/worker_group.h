@@ -146,7 +146,7 @@ class WorkerGroup {
 
   explicit WorkerGroup(const JoinOptions& options);
 
-  void open_store(const JoinOptions& options);
+  void join_store(const JoinOptions& options);
   void connect_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   std::string hint_about_strangers() const;
@@ -161,7 +161,7 @@ class WorkerGroup {
   std::vector<uint64_t> num_completed();
   std::unique_ptr<StallDetector> watch_stalls(const JoinOptions& options);
   void finish_together();
-  c10::intrusive_ptr<c10d::Store> stalls_store() const;
+  c10::intrusive_ptr<c10d::Store> open_store(std::chrono::milliseconds timeout) const;
 
   const int rank_;
   const int size_;

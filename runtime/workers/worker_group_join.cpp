@@ -35,6 +35,11 @@ std::string address_of(const JoinOptions& options) {
   return c10::str(options.master_host, ":", options.master_port);
 }
 
+std::string own_address(const JoinOptions& options) {
+  return options.address.empty() ? address_towards(options.master_host, options.master_port)
+                                 : options.address;
+}
+
 double seconds(milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -78,9 +83,8 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
       transport_(options.transport),
       restart_count_(options.restart_count),
       token_(JobToken::from_text(options.token)) {
-  open_store(options);
-  address_ =
-      options.address.empty() ? address_towards(options.master_host, options.master_port) : options.address;
+  join_store(options);
+  address_ = own_address(options);
   try {
     if (options.transport == WorkerTransport::kExchange && size_ > 1) {
       hub_ = std::make_shared<LinkHub>(
@@ -110,7 +114,7 @@ WorkerGroup::WorkerGroup(const JoinOptions& options)
   }
 }
 
-void WorkerGroup::open_store(const JoinOptions& options) {
+void WorkerGroup::join_store(const JoinOptions& options) {
   const auto no_coordinator = [&](const std::string& why) {
     return ClusterError(c10::str("[join] worker ", rank_, " found no coordinator at ", address_of(options),
                                  " within ", seconds(join_timeout_), " s: ", why));
@@ -121,7 +125,8 @@ void WorkerGroup::open_store(const JoinOptions& options) {
     if (error.reason() != HandshakeError::Reason::kToken) throw no_coordinator(error.what());
     throw ClusterError(c10::str("[join] worker ", rank_, " came to ", address_of(options),
                                 " with another job token than worker 0: all processes of a job need the same "
-                                "LOCKSTEP_JOB_TOKEN, or the same LOCKSTEP_JOB_ID without a token"));
+                                "LOCKSTEP_JOB_TOKEN, or, without a token, the same user, LOCKSTEP_JOB_ID and "
+                                "XDG_RUNTIME_DIR"));
   } catch (const ClusterError&) {
     throw;
   } catch (const std::system_error& error) {
@@ -146,7 +151,7 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
                                 .restart_count = restart_count_};
   StoreAddress address{options.master_host, options.master_port};
   if (rank_ == 0) {
-    if (options.is_master_served) address.host = address_towards(options.master_host, options.master_port);
+    if (options.is_master_served) address.host = own_address(options);
     server_ = std::make_unique<StoreServer>(
         options.is_master_served ? TcpListener(address.host, 0) : listen_as_coordinator(options),
         StoreServerOptions{.token = token_, .generation = generation});

@@ -41,21 +41,24 @@ class Meeting {
  private:
   static std::string key_of(int worker) { return "worker/" + std::to_string(worker); }
 
+  milliseconds time_left() const {
+    return std::max(std::chrono::ceil<milliseconds>(deadline_ - Clock::now()), milliseconds(0));
+  }
+
   void show(const WorkerInfo& own) {
     const std::string key = key_of(options_.rank);
-    if (store_.add(key + "/claims", 1, {.timeout = kAnswerTime}) > 1) {
+    if (store_.add(key + "/claims", 1, {.timeout = time_left()}) > 1) {
       throw ClusterError("[join] another process has joined at " + options_.address + " as worker " +
                          std::to_string(options_.rank) +
                          " already: each needs a task index, or rank, of its own");
     }
-    store_.set(key, own.text());
+    store_.set({key}, {own.text()}, {.timeout = time_left()});
   }
 
   /// Waits for the keys.
   std::vector<std::string> read(const std::vector<std::string>& keys) {
     try {
-      const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
-      auto values = store_.get(keys, {kGivenUp}, {.timeout = std::max(left, milliseconds(0))});
+      auto values = store_.get(keys, {kGivenUp}, {.timeout = time_left()});
       if (values) return std::move(*values);
     } catch (const std::system_error& error) {
       if (error.code() != std::errc::timed_out) throw;

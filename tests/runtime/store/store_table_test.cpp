@@ -148,6 +148,19 @@ TEST_F(StoreTableTest, HoldsNoMoreOfOneClientThanTheLimit) {
   set("d", big, 1);
 }
 
+// A value that fits into no reply could never be read.
+TEST(StoreTable, HoldsNoValueThatIsTooLargeForAReply) {
+  StoreStatus status = StoreStatus::kDone;
+  StoreTable table({}, [&](uint64_t, const StoreReply& reply) { status = reply.status; });
+  const std::string half(kMaxStoreMessageBytes / 2, 'x');
+  table.handle(1, {.op = StoreOp::kSet, .keys = {"a"}, .values = {half}});
+  EXPECT_EQ(status, StoreStatus::kDone);
+  table.handle(1, {.op = StoreOp::kAppend, .keys = {"a"}, .values = {"y"}});
+  EXPECT_EQ(status, StoreStatus::kRefused);
+  table.handle(1, {.op = StoreOp::kCompareSet, .keys = {"a"}, .values = {"other", "z"}});
+  EXPECT_EQ(status, StoreStatus::kDone);
+}
+
 TEST_F(StoreTableTest, LetsOneClientWaitForNoMoreKeysThanTheLimit) {
   const auto first = wait({"a", "b", "c", "d"}, {"e", "f"});
   EXPECT_EQ(ask(1, {.op = StoreOp::kGet, .keys = {"g", "h", "i"}})->status, StoreStatus::kRefused);
