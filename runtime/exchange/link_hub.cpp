@@ -35,6 +35,8 @@ constexpr std::chrono::seconds kConnectSlice{3};
 // A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr size_t kMaxGuests = 64;
+// If others wait, a guest leaves after this time. A handshake takes one round trip.
+constexpr std::chrono::milliseconds kSlow{250};
 // Of links in a ChannelIdentity.
 constexpr char kLinkPurpose[] = "exchange";
 // After an error of the system that may pass.
@@ -80,6 +82,11 @@ Descriptor connect_locally(const std::string& name) {
   const LocalAddress address(name);
   if (socket.get() >= 0 && ::connect(socket.get(), address.get(), address.size) != 0) return Descriptor();
   return socket;
+}
+
+/// Returns when a guest with this deadline has become slow.
+LinkHub::Clock::time_point slow_from(LinkHub::Clock::time_point deadline) {
+  return deadline - kHelloTimeout + kSlow;
 }
 
 bool is_of_same_user(int socket) {
@@ -252,10 +259,11 @@ void LinkHub::serve() {
 
 void LinkHub::accept_guests() {
   while (!is_interrupted_) {
+    const bool is_full = !has_room();
     std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}};
-    polled.push_back({listener_.descriptor(), POLLIN, 0});
-    polled.push_back({local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
-    auto until = Clock::now() + kHelloTimeout;
+    polled.push_back({is_full ? -1 : listener_.descriptor(), POLLIN, 0});
+    polled.push_back({is_full || local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
+    auto until = is_full ? slow_from(guests_.front().deadline) : Clock::now() + kHelloTimeout;
     for (const auto& guest : guests_) {
       const short event = guest.session ? guest.session->handshake_event() : short{POLLIN};
       polled.push_back({guest.socket.get(), event, 0});
@@ -268,7 +276,7 @@ void LinkHub::accept_guests() {
     try {
       hear_guests(polled);
       if (polled[1].revents != 0) admit(listener_.descriptor(), /*is_local=*/false);
-      if (polled[2].revents != 0) admit(local_listener_.get(), /*is_local=*/true);
+      if (polled[2].revents != 0 && has_room()) admit(local_listener_.get(), /*is_local=*/true);
     } catch (const std::exception&) {  // out of memory, for example; ranks that are not served time out
       std::this_thread::sleep_for(kPause);
     }
@@ -284,6 +292,12 @@ void LinkHub::hear_guests(const std::vector<pollfd>& polled) {
     const bool is_over = is_late || (polled[i].revents != 0 && is_heard_out(*guest));
     guest = is_over ? guests_.erase(guest) : std::next(guest);
   }
+}
+
+/// Returns whether another guest may come, perhaps in the place of the oldest one. A flood of strangers keeps
+/// a rank waiting, but not out.
+bool LinkHub::has_room() const {
+  return guests_.size() < kMaxGuests || slow_from(guests_.front().deadline) <= Clock::now();
 }
 
 /// Greets a new guest. The oldest one leaves if there are too many, so that strangers who say nothing keep no

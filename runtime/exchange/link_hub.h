@@ -106,6 +106,7 @@ class LinkHub {
   void serve();
   void accept_guests();
   void hear_guests(const std::vector<pollfd>& polled);
+  bool has_room() const;
   void admit(int listener, bool is_local);
   bool is_heard_out(Guest& guest);
   bool has_shaken_hands(Guest& guest);
