@@ -43,12 +43,6 @@ class Attacker:
         return self.report
 
 
-def attack(name, places, same_user=False):
-    """Attacks until the attacker has no more to do, and returns its report."""
-    attacker = Attacker(name, places, same_user)
-    return attacker.end()
-
-
 def is_refusal(answer):
     """Whether bytes are nothing at all, or a single fatal TLS alert that is not encrypted."""
     return re.fullmatch(rb"(\x15\x03[\x01-\x03]\x00\x02\x02.)?", answer, re.DOTALL) is not None
@@ -73,9 +67,10 @@ def num_descriptors(process):
 
 
 class DescriptorWatch:
-    """The largest number of descriptors that processes have had, beyond those of the beginning."""
+    """Counts the descriptors of processes. `allowed` is how many strangers each of their TCP ports may have."""
 
-    def __init__(self, processes):
+    def __init__(self, processes, allowed=STRANGERS):
+        self._allowed = allowed
         self._begin = {process: num_descriptors(process) for process in processes}
         self._most = dict(self._begin)
         self._stopping = threading.Event()
@@ -88,17 +83,16 @@ class DescriptorWatch:
                 self._most[process] = max(self._most[process], num_descriptors(process))
 
     def check(self, test, places):
-        """At most STRANGERS more for each of a process's `places`, and no more in the end than at the beginning."""
+        """The strangers were no more than allowed, and are gone once the attack is over."""
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and any(num_descriptors(each) > count + 2 for each, count in self._begin.items()):
             time.sleep(0.1)
         self._stopping.set()
         self._thread.join()
         for process, begin in self._begin.items():
-            allowed = begin + STRANGERS * sum(place[0] == "tcp" for place in places[process]) + SLACK
+            allowed = begin + self._allowed * sum(place[0] == "tcp" for place in places[process]) + SLACK
             test.assertLessEqual(self._most[process], allowed)
             test.assertLessEqual(num_descriptors(process), begin + 2)
-        return {process: (begin, self._most[process], num_descriptors(process)) for process, begin in self._begin.items()}
 
 
 def places_of(started):

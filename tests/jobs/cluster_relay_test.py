@@ -13,13 +13,14 @@ import workers
 from tcp_relay import TO_CLIENT, TO_SERVER, TcpRelay
 
 PROGRAM = [str(workers.BIN / "fault_worker"), "momentum", "0.9"]
-JOIN_TIMEOUT = 5  # seconds
+JOIN_TIMEOUT = 8  # seconds
 END = 5  # seconds that the end of a process may take in addition
 # Bytes of the handshake and of the meeting: a record's type and its length, the key's name, the proof, the first
 # encrypted message, and one of the meeting.
 FLIPPED = ((TO_SERVER, 0), (TO_SERVER, 4), (TO_SERVER, 200), (TO_SERVER, 310), (TO_SERVER, 700), (TO_CLIENT, 3),
            (TO_CLIENT, 40), (TO_CLIENT, 245))
 CLOSURES = 20
+ALERT_BYTES = 19  # level, description, type, and the tag of AES-GCM
 
 
 class RelayTest(unittest.TestCase):
@@ -48,10 +49,9 @@ class RelayTest(unittest.TestCase):
     def check_ends(self, started, relay, *patterns):
         """Both end with 5 within the join timeout, and worker 1 names the address that it was led to."""
         for worker, pattern in zip(started, patterns):
-            code, ended = worker.wait(60)
-            self.assertEqual(code, 5, worker.text())
+            self.assertEqual(worker.wait(60)[0], 5, worker.text())
             self.assertRegex(worker.text(), pattern)
-            self.assertLess(ended - worker.lines[0][0], JOIN_TIMEOUT + END, worker.text())
+            self.assertLess(worker.lines[-1][0] - worker.lines[0][0], JOIN_TIMEOUT + END, worker.text())
         self.assertIn(relay.place, started[1].text())
 
     def check_finds_another_address(self, started, relay):
@@ -87,9 +87,10 @@ class RelayTest(unittest.TestCase):
         started, relay, store = self.start(is_open=False)
         links, = self.wait_for_servers(started[0]) - {store[1]}
         relay.target = ("127.0.0.1", links)
-        self.check_ends(started, relay, "worker 1 of 2 did not come",
-                        "found no coordinator at .*: expected store of this start of the job, but another process answered")
+        self.check_ends(started, relay, "worker 1 of 2 did not come", "found no coordinator at")
         self.assertTrue(relay.recorded)
+        for recorded in relay.recorded:
+            self.assertTrue(attacked_job.is_refusal(bytes(recorded[TO_CLIENT])), recorded[TO_CLIENT])
 
     def test_recorded_bytes_open_no_connection_to_a_later_job_with_the_same_token(self):
         started, relay, _ = self.start()
@@ -102,13 +103,13 @@ class RelayTest(unittest.TestCase):
             attacker.sendall(bytes(recorded[TO_SERVER]))
             while piece := attacker.recv(65536):
                 answer += piece
-        # The handshake of a server that knows the token, which only one who knows it can read, and an alert.
-        handshake, alert = 22, 21
-        sizes = [size for _, size in attacked_job.records_of(bytes(recorded[TO_CLIENT]))]
-        records = attacked_job.records_of(answer)
-        self.assertEqual(records[0][0], handshake)
-        self.assertLess(len(records), len(sizes))
-        print(records, attacked_job.records_of(bytes(recorded[TO_CLIENT])), alert)
+        # The handshake of a server that knows the token, which only a client that knows it can read; and then, in
+        # place of the server's first message, an encrypted alert.
+        hello, change_of_keys, encrypted = 22, 20, 23
+        handshake = [kind for kind, _ in attacked_job.records_of(answer)]
+        self.assertEqual(handshake, [hello, change_of_keys, encrypted, encrypted, encrypted])
+        self.assertEqual(attacked_job.records_of(answer)[-1][1], ALERT_BYTES)
+        self.assertNotEqual(attacked_job.records_of(bytes(recorded[TO_CLIENT]))[4][1], ALERT_BYTES)
         relay.target = store
         self.check_finds_another_address(started, relay)
 
@@ -121,9 +122,9 @@ class CoordinatorRelayTest(unittest.TestCase):
         for port in self.ports:
             self.addCleanup(port.close)
 
-    def start(self, task, chief, token=workers.TOKEN):
+    def start(self, task, chief):
         config = {"cluster": {"chief": [chief], "worker": ["127.0.0.1:1"]}, "task": {"type": task, "index": 0}}
-        environment = workers.clean_environment() | {"TF_CONFIG": json.dumps(config), "LOCKSTEP_JOB_TOKEN": token,
+        environment = workers.clean_environment() | {"TF_CONFIG": json.dumps(config), "LOCKSTEP_JOB_TOKEN": workers.TOKEN,
                                                      "LOCKSTEP_JOIN_TIMEOUT": "60"}
         pass_fds = ()
         if task == "chief":
@@ -134,22 +135,28 @@ class CoordinatorRelayTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def check_end(self, chief, worker):
+        for process in (worker, chief):
+            self.assertEqual(process.wait()[0], 0, process.text())
+        self.assertIn(f"sum {sum(number * number for number in range(CLOSURES))}, lost 0", chief.text())
+
     def test_a_relay_that_changes_nothing_reads_nothing_either(self):
         host, port = self.ports[0].getsockname()
         self.relay.target = (host, port)
         chief, worker = self.start("chief", f"{host}:{port}"), self.start("worker", self.relay.place)
-        for process in (worker, chief):
-            self.assertEqual(process.wait()[0], 0, process.text())
-        self.assertIn(f"sum {sum(number * number for number in range(CLOSURES))}, lost 0", chief.text())
+        self.check_end(chief, worker)
         for recorded in self.relay.recorded[-1]:
             self.assertNotIn(b"square", recorded)
 
-    def test_a_flipped_bit_ends_the_worker_that_it_came_to(self):
+    def test_a_worker_whose_handshake_is_changed_is_refused_and_another_one_is_served(self):
         self.relay.target = self.ports[0].getsockname()
-        self.relay.flipped_byte = (TO_CLIENT, 600)
-        chief = self.start("chief", "{}:{}".format(*self.relay.target))
-        worker = self.start("worker", self.relay.place)
-        print(worker.wait(), worker.text(), chief.text())
+        self.relay.flipped_byte = (TO_CLIENT, 40)
+        place = "{}:{}".format(*self.relay.target)
+        chief, refused = self.start("chief", place), self.start("worker", self.relay.place)
+        self.assertEqual(refused.wait()[0], 5, refused.text())
+        self.assertIn(f"the chief ({self.relay.place})", refused.text())
+        worker = self.start("worker", place)
+        self.check_end(chief, worker)
 
 
 if __name__ == "__main__":
