@@ -5,6 +5,7 @@ standard input does. If it was started by root, it becomes another user first.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import resource
@@ -20,6 +21,7 @@ OTHER_USER = 65534
 ANSWER_TIME = 3  # seconds in which a server has answered
 CONNECT_TIME = 0.5  # seconds until a server whose queue is full is left alone
 FLOOD = 10_000
+DATAGRAMS = 200_000
 HELD = 2_000
 
 
@@ -97,11 +99,16 @@ def payloads():
     }
 
 
-def datagrams():
-    """Garbage of all sizes, and heartbeats of each rank that no key has sealed."""
-    forged = [struct.pack("<IHiQ", 0x4248534C, version, rank, 2**63) + os.urandom(26)
-              for version in range(4) for rank in (-1, 0, 1, 2**31 - 1)]
-    return [os.urandom(size) for size in (0, 1, 17, 18, 43, 44, 45, 1400, 60_000)] + forged
+def forged_heartbeats():
+    """Heartbeats of several ranks that no key has sealed."""
+    return [struct.pack("<IHiQ", 0x4248534C, version, rank, 2**63) + os.urandom(26)
+            for version in range(4) for rank in (-1, 0, 1, 2**31 - 1)]
+
+
+def send_datagrams(place, datagrams):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for datagram in datagrams:
+            sender.sendto(datagram, tuple(place[1:]))
 
 
 def connect(place):
@@ -124,9 +131,8 @@ def probe(places):
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
         for place in places:
             if place[0] == "udp":
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-                    for datagram in datagrams():
-                        sender.sendto(datagram, tuple(place[1:]))
+                garbage = [os.urandom(size) for size in (0, 1, 17, 18, 43, 44, 45, 1400, 60_000)]
+                send_datagrams(place, garbage + forged_heartbeats())
                 continue
             for name, payload in payloads().items():
                 answer = {"place": place, "payload": name, "bytes": ""}
@@ -154,9 +160,13 @@ def probe(places):
 
 
 def flood(places):
-    """Opens and closes FLOOD connections to each place, and says a little in every second one."""
+    """Opens and closes FLOOD connections to each place, and says a little in every second one. Sends DATAGRAMS forged
+    heartbeats to places of UDP."""
     taken = []
     for place in places:
+        if place[0] == "udp":
+            send_datagrams(place, itertools.islice(itertools.cycle(forged_heartbeats()), DATAGRAMS))
+            continue
         count = 0
         for number in range(FLOOD):
             stream = connect(place)

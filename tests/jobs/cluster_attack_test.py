@@ -103,7 +103,7 @@ class WorkersTest(Attacked):
             self.check_greeting(greeting)
         self.assertEqual(len(set(greetings)), len(greetings))
         streams = [place for place in everywhere if place[0] != "udp"]
-        self.check_flood([*streams[:2], local[0]])
+        self.check_flood([*streams[:2], local[0], *(place for place in everywhere if place[0] == "udp")])
         held = self.hold(streams)
         step = self.last_step("attacked")
         self.wait_until(lambda: self.last_step("attacked") > step + 10)
