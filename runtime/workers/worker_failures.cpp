@@ -105,6 +105,11 @@ void WorkerFailures::report(const std::exception_ptr& error) {
     return;
   } catch (...) {  // any other error is this worker's own
   }
+  tell(error);
+}
+
+/// Reports an error of which no other worker knows.
+void WorkerFailures::tell(const std::exception_ptr& error) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(has_failed_, true)) return;
@@ -148,13 +153,11 @@ std::exception_ptr WorkerFailures::explain(const std::string& op, const std::exc
   }
   const auto [cause, is_store_gone] = search_cause();
   if (cause) return cause;
-  {
-    MutexLock lock(mutex_);
-    has_failed_ = true;
-  }
   const std::string who = is_store_gone ? name_of(0) + " has ended: " : "";
-  return std::make_exception_ptr(
+  const auto unexplained = std::make_exception_ptr(
       PeerLost(c10::str("[", op, "] ", who, "the connection to another worker broke: ", error_line(error))));
+  tell(unexplained);  // the others may wait for this worker without end
+  return unexplained;
 }
 
 WorkerFailures::Found WorkerFailures::search_cause() {

@@ -46,7 +46,8 @@ class WorkerFailures {
   void report(const std::exception_ptr& error);
   /// Explains a backend's error. Returns the failure that this worker reported, if any; otherwise a PeerLost
   /// with the cause, for which it waits as CauseSearch says. Returns a CollectiveMismatch or
-  /// CollectiveAborted unchanged. If the cause is unknown, `op` begins the message.
+  /// CollectiveAborted unchanged. If the cause is unknown, `op` begins the message, and the others are told
+  /// as by report().
   std::exception_ptr explain(const std::string& op, const std::exception_ptr& error);
   /// Returns the failure that this worker reported, if any; otherwise a PeerLost with the cause in another
   /// worker, for which it waits likewise; null if none is known.
@@ -69,6 +70,7 @@ class WorkerFailures {
     std::exception_ptr cause;
     bool is_store_gone = false;
   };
+  void tell(const std::exception_ptr& error);
   Found search_cause();
   void count_reader();
 

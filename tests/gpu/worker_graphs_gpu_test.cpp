@@ -25,7 +25,7 @@
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/tests/gpu/gpu_workers.h"
 #include "lockstep/tests/gpu/small_images.h"
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 #include "lockstep/tests/support/worker_training.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 

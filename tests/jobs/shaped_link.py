@@ -48,6 +48,7 @@ class ShapedLink:
         self.directions = [Direction(), Direction()]  # from the first host, from the second one
         self.devices = []
         self.chance = random.Random(1)
+        self.change = lambda sender, packet: [packet]  # what arrives instead of a packet of host 0 or 1
         self.stopping = threading.Event()
         self.relay = None
         try:
@@ -114,8 +115,13 @@ class ShapedLink:
                 direction = self.directions[sender]
                 if self.chance.random() < direction.loss:
                     continue
-                number += 1
-                heapq.heappush(on_their_way, (time.monotonic() + direction.delay, number, self.devices[1 - sender], packet))
+                for changed in self.change(sender, packet):
+                    number += 1
+                    heapq.heappush(on_their_way, (time.monotonic() + direction.delay, number, self.devices[1 - sender], changed))
+
+    def send(self, sender, packet):
+        """Sends a packet as if it came from host 0 or 1."""
+        os.write(self.devices[1 - sender], packet)
 
     def shape(self, delay=0.0, loss=0.0, senders=(0, 1)):
         for sender in senders:

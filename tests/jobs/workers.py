@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -86,6 +87,31 @@ def reserved_port(host="127.0.0.1"):
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     reserved.bind((host, 0))
     return reserved
+
+
+def sockets_of(process):
+    """The sockets at which others reach a process: those of TCP that listen, as ("tcp", host, port), those of UDP, and
+    Unix sockets without a file, as ("unix", name)."""
+    inodes = set()
+    for descriptor in pathlib.Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor))
+            inodes.update(found.groups() if found else ())
+    places = set()
+    for protocol, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
+        table = pathlib.Path(f"/proc/{process}/net/{protocol}").read_text(encoding="ascii")
+        for fields in map(str.split, table.splitlines()[1:]):
+            if fields[9] in inodes and fields[3] == state:
+                address, port = fields[1].split(":")
+                words = b"".join(bytes.fromhex(address[i:i + 8])[::-1] for i in range(0, len(address), 8))
+                host = socket.inet_ntop(socket.AF_INET6 if protocol.endswith("6") else socket.AF_INET, words)
+                places.add((protocol.rstrip("6"), host, int(port, 16)))
+    table = pathlib.Path(f"/proc/{process}/net/unix").read_text(encoding="utf-8", errors="replace")
+    for fields in map(str.split, table.splitlines()[1:]):
+        accepts = int(fields[3], 16) & 0x10000
+        if fields[6] in inodes and accepts and fields[-1].startswith("@"):
+            places.add(("unix", fields[-1][1:]))
+    return places
 
 
 def tf_config(hosts, index, task="worker"):

@@ -15,7 +15,7 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/rpc/rpc_server.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/cluster/cluster_options.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 
 namespace lockstep {
 

@@ -145,6 +145,9 @@ TEST_F(Explained, ByTheConnectionIfTheDetectorHasLookedAndFoundNothing) {
   EXPECT_LT(FailureClock::now() - begin, kSoon / 2);
   EXPECT_THAT(message_of<PeerLost>(error), HasSubstr("[Sum] the connection to another worker broke: "
                                                      "Connection reset by peer"));
+  EXPECT_TRUE(told->is_origin());
+  EXPECT_THAT(store_->get({WorkerFailures::kKey}, {}, {})->front(),
+              HasSubstr("worker 1 (b): [Sum] the connection to another worker broke"));
 }
 
 TEST_F(Explained, ByTheConnectionIfTheDetectorDoesNotLookAnyMore) {

@@ -19,7 +19,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {

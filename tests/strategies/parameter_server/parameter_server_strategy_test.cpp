@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 #include "lockstep/tests/support/served_tanh_training.h"
 
 namespace lockstep {

@@ -24,7 +24,7 @@
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/rpc/rpc_client.h"
 #include "lockstep/tests/support/file_size_limit.h"
-#include "lockstep/tests/support/job_token.h"
+#include "lockstep/tests/runtime/cluster/job_token.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/tests/support/test_files.h"
