@@ -49,7 +49,7 @@ void expect_end(const LittleEndianReader& reader) {
                           " bytes more");
 }
 
-std::vector<uint8_t> with_size(LittleEndianWriter body) {
+std::vector<uint8_t> with_size(const LittleEndianWriter& body) {
   if (body.bytes().size() > kMaxStoreMessageBytes) refuse_size(body.bytes().size());
   LittleEndianWriter message;
   message.write(static_cast<uint32_t>(body.bytes().size()));
@@ -68,7 +68,7 @@ std::vector<uint8_t> encode(const StoreRequest& request) {
   write_texts(writer, request.keys);
   write_texts(writer, request.values);
   write_texts(writer, request.unless);
-  return with_size(std::move(writer));
+  return with_size(writer);
 }
 
 std::vector<uint8_t> encode(const StoreReply& reply) {
@@ -77,7 +77,7 @@ std::vector<uint8_t> encode(const StoreReply& reply) {
   writer.write(static_cast<uint8_t>(reply.status));
   writer.write(reply.number);
   write_texts(writer, reply.values);
-  return with_size(std::move(writer));
+  return with_size(writer);
 }
 
 StoreRequest decode_store_request(std::span<const uint8_t> bytes) {

@@ -39,6 +39,8 @@ WorkerGroup::~WorkerGroup() {
     if (std::uncaught_exceptions() > 0)
       reporter()(std::make_exception_ptr(ClusterError("it ended its part early")));
     finish_together();
+    // Also ends calls of the stall watch that worker 0 no longer answers.
+    if (rank_ != 0) store_->close();
   }
   stalls_.reset();
   if (heartbeat_) heartbeat_->stop();
@@ -59,8 +61,7 @@ void WorkerGroup::finish_together() {
     StallDetector::tell_end(*open_store(timeout_), rank_, num_completed());
     if (store_->add("done", 1, call) == size_) store_->set({"all done"}, {""}, call);
     has_ended_badly = !store_->get({"all done"}, {WorkerFailures::kKey}, call);
-    // Worker 0 ends its store once the others have left it.
-    if (!has_ended_badly && rank_ != 0) store_->close();
+    // The store ends once the others have left it.
     if (!has_ended_badly && server_) server_->wait_for_departures(kLastAnswers);
   } catch (const std::exception&) {  // a worker is lost, or nobody is left to wait for
   }

@@ -29,8 +29,10 @@ class Meeting {
     const auto first = WorkerInfo::parse(read({key_of(0)}).front());
     refuse_difference(options_.rank, own, first);
     std::vector<std::string> keys;
+    keys.reserve(static_cast<size_t>(options_.size));
     for (int worker = 0; worker < options_.size; ++worker) keys.push_back(key_of(worker));
     std::vector<WorkerInfo> infos;
+    infos.reserve(keys.size());
     for (const auto& text : read(keys)) {
       infos.push_back(WorkerInfo::parse(text));
       refuse_difference(static_cast<int>(infos.size()) - 1, infos.back(), first);

@@ -28,7 +28,7 @@ EXCEPTIONS = [
     (r"^docker\b|docker build|^#!(.*\n)*.*docker run", "needs Docker"),
     (r"^kubectl\b", "needs a Kubernetes cluster"),
     (r"^(sudo|journalctl)\b", "changes the system"),
-    (r"^(torchrun|horovodrun|mpirun|srun)\b|^#!(.*\n)*#SBATCH", "needs another launcher; tests/jobs runs those that are here"),
+    (r"^(PATH=\S+ )?(torchrun|horovodrun|mpirun|srun|sbatch)\b|^#!(.*\n)*#SBATCH", "needs another launcher; tests/jobs runs those that are here"),
     (r"10\.0\.0\.\d", "needs several machines"),
     (r"gpu", "needs a GPU"),
     (r"^pip install", "installs packages"),

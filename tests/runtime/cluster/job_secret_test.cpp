@@ -11,8 +11,8 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/internal/user_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
-#include "lockstep/tests/support/environment_of.h"
 #include "lockstep/tests/runtime/cluster/job_token.h"
+#include "lockstep/tests/support/environment_of.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
