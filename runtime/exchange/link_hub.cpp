@@ -300,8 +300,7 @@ bool LinkHub::has_room() const {
   return guests_.size() < kMaxGuests || slow_from(guests_.front().deadline) <= Clock::now();
 }
 
-/// Greets a new guest. The oldest one leaves if there are too many, so that strangers who say nothing keep no
-/// rank out.
+/// Greets a new guest, in the place of the oldest one if all places are taken.
 void LinkHub::admit(int listener, bool is_local) {
   Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.get() < 0) {

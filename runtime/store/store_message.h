@@ -12,7 +12,7 @@ namespace lockstep {
 /// The purpose of connections to a job's store in a ChannelIdentity, and the name of its server there.
 inline constexpr char kStorePurpose[] = "store";
 
-/// What a client asks of the store. The numbers are part of the format.
+/// A client's request to the store. The numbers are part of the format.
 enum class StoreOp : uint8_t {
   kSet = 0,     ///< sets each key to its value
   kGet = 1,     ///< returns the values of all keys once all exist, or ends early once one of `unless` does

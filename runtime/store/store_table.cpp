@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// What an entry takes besides its key and value.
+// The memory of an entry besides its key and value.
 constexpr size_t kEntryBytes = 64;
 // A reply has room for any value.
 constexpr size_t kMaxValueBytes = kMaxStoreMessageBytes / 2;
@@ -150,7 +150,7 @@ bool StoreTable::is_ended(const StoreRequest& request) const {
 void StoreTable::get(uint64_t client, StoreRequest request) {
   const auto num_missing = std::count_if(request.keys.begin(), request.keys.end(),
                                          [this](const std::string& key) { return !entries_.contains(key); });
-  // What is there is returned, even if the wait would end by now.
+  // Keys that exist are returned, even if the wait would end by now.
   if (num_missing == 0 || is_ended(request)) return answer_get(client, request);
   Client& waiting = clients_[client];
   if (waiting.num_waits + request.keys.size() + request.unless.size() > limits_.client_waits)

@@ -25,7 +25,7 @@ std::string key_of(const AgentStoreOptions& options) {
   return c10::str("lockstep/", options.restart_count, "/store");
 }
 
-/// What the tag proves.
+/// Returns the bytes that the tag authenticates.
 std::vector<uint8_t> tagged_bytes(const AgentStoreOptions& options, const StoreAddress& address) {
   LittleEndianWriter writer;
   writer.write_text(key_of(options));

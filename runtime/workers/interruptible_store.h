@@ -12,12 +12,11 @@
 namespace lockstep {
 
 /// A client of another store whose waits can be interrupted, so that ranks that wait for the keys of a failed
-/// rank do not wait until the timeout. Each rank needs its own: a store client serves its callers one after
-/// another.
+/// rank do not wait until the timeout.
 class InterruptibleStore : public c10d::Store {
  public:
   /// wait(), get() and check() throw CollectiveAborted if `is_interrupted()` returns true and the keys are
-  /// missing. Waits poll, so they can also be interrupted through another such store on top of this one.
+  /// missing. Waits look for an interruption every 20 ms, also through another such store on top of this one.
   InterruptibleStore(c10::intrusive_ptr<c10d::Store> store, std::function<bool()> is_interrupted,
                      std::chrono::milliseconds timeout)
       : Store(timeout), store_(std::move(store)), is_interrupted_(std::move(is_interrupted)) {}

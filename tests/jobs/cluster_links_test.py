@@ -2,7 +2,6 @@
 """Jobs whose workers are on two hosts with a bad link between them."""
 
 import re
-import shutil
 import signal
 import socket
 import time
@@ -20,13 +19,7 @@ LONGER_THAN_A_DETECTION = 8  # seconds: a worker that is silent is given up afte
 
 class LinksTest(unittest.TestCase):
     def setUp(self):
-        if not shutil.which("ip"):
-            self.skipTest("ip is not installed (Debian: iproute2)")
-        try:
-            self.link = shaped_link.ShapedLink()
-        except shaped_link.NotPermitted as error:
-            self.skipTest(str(error))
-        self.addCleanup(self.link.close)
+        self.link = shaped_link.link_for(self)
         hosts = ["10.78.0.1:7001", "10.78.0.2:7001"]
         self.workers = []
         for index, name in enumerate(self.link.names):

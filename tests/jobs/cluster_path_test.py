@@ -4,7 +4,6 @@ packets, with the right checksums."""
 
 import random
 import re
-import shutil
 import signal
 import socket
 import time
@@ -25,13 +24,7 @@ END = 3  # seconds that the end of a process may take in addition
 
 class PathTest(unittest.TestCase):
     def setUp(self):
-        if not shutil.which("ip"):
-            self.skipTest("ip is not installed (Debian: iproute2)")
-        try:
-            self.link = shaped_link.ShapedLink()
-        except shaped_link.NotPermitted as error:
-            self.skipTest(str(error))
-        self.addCleanup(self.link.close)
+        self.link = shaped_link.link_for(self)
 
     def start(self):
         """A job that trains: two workers, one on each host."""

@@ -6,6 +6,7 @@ import heapq
 import os
 import random
 import select
+import shutil
 import struct
 import subprocess
 import threading
@@ -38,6 +39,18 @@ class Direction:
     def __init__(self):
         self.delay = 0.0  # seconds
         self.loss = 0.0  # of 1
+
+
+def link_for(test):
+    """A ShapedLink that is closed after the test; skips the test if none can be made here."""
+    if not shutil.which("ip"):
+        test.skipTest("ip is not installed (Debian: iproute2)")
+    try:
+        link = ShapedLink()
+    except NotPermitted as error:
+        test.skipTest(str(error))
+    test.addCleanup(link.close)
+    return link
 
 
 class ShapedLink:
