@@ -5,33 +5,23 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/net/channel_identity.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
+#include "lockstep/runtime/base/net/tls_handshake.h"
+#include "lockstep/runtime/base/net/tls_records.h"
 
 namespace lockstep {
 
-/// A connection whose ends did not recognise each other.
-class HandshakeError : public ClusterError {
- public:
-  enum class Reason {
-    kToken,     ///< the other end has another token
-    kIdentity,  ///< the server is another process than the client wants to reach, or does not accept it
-    kForeign,   ///< the other end does not speak this protocol
-  };
-  HandshakeError(Reason reason, const std::string& message) : ClusterError(message), reason_(reason) {}
-  Reason reason() const { return reason_; }
-
- private:
-  Reason reason_;
-};
-
 /// TLS 1.3 over a connected socket, with the key of derive_channel_key() as an external pre-shared key, and
 /// an ephemeral key exchange: recorded connections cannot be decrypted by those who learn the token later.
-/// Bytes are encrypted by AES-128-GCM. There are no certificates, no session tickets and no early data.
+/// Bytes are encrypted by AES-128-GCM.
+///
+/// OpenSSL shakes hands, and encrypts and decrypts. The session itself puts the bytes into records, as a
+/// kernel with TLS does: it encrypts from the caller's memory to the bytes that the system is given, and
+/// decrypts to the caller's memory. OpenSSL's own records would copy each byte twice more at the sender and
+/// once more at the receiver.
 ///
 /// Nothing blocks. All functions throw std::system_error if the connection fails: connection_reset or
 /// broken_pipe if the other end is gone, bad_message if bytes were changed on the way. Use a session from one
@@ -57,7 +47,7 @@ class TlsSession {
   short handshake_event() const;
 
   /// Returns what the connection is for. The other end has proved it.
-  const ChannelIdentity& identity() const;
+  const ChannelIdentity& identity() const { return identity_; }
 
   /// Takes bytes of the parts, in order, and returns how many; 0 if there is no room now. The next call must
   /// begin with the first byte that was not taken, since that may be encrypted already.
@@ -70,19 +60,31 @@ class TlsSession {
   void change_key_every(uint64_t num_records) { records_of_a_key_ = num_records; }
 
  private:
-  struct Engine;
-
   bool flush();
-  void check_for_error() const;
-  std::span<const uint8_t> gather(std::span<const std::span<const uint8_t>> parts, size_t begin);
-  void encrypt(std::span<const uint8_t> bytes);
-  [[noreturn]] void handshake_failed();
+  bool encrypt_some(std::span<const std::span<const uint8_t>> parts, size_t begin);
+  size_t take_decrypted(std::span<uint8_t> into);
+  bool receive_some();
+  std::optional<std::span<const uint8_t>> next_record();
 
-  const std::unique_ptr<Engine> engine_;
-  std::vector<uint8_t> plain_;  // small parts that are encrypted together
-  size_t num_encrypted_ = 0;    // bytes that are encrypted, but not yet reported as taken
-  uint64_t num_records_ = 0;    // with the current key
+  const int socket_;
+  std::unique_ptr<TlsHandshake> handshake_;  // until it is done
+  ChannelIdentity identity_;
+  std::optional<TlsSealer> sealer_;  // once the handshake is done, as the opener
+  std::optional<TlsOpener> opener_;
   uint64_t records_of_a_key_ = kRecordsOfAKey;
+
+  // Records that the system has not taken yet.
+  std::vector<uint8_t> out_;
+  size_t out_begin_ = 0;
+  size_t out_end_ = 0;
+  size_t num_encrypted_ = 0;  // the user's bytes in out_, which send() has not reported as taken
+
+  // Bytes of records that have arrived.
+  std::vector<uint8_t> in_;
+  size_t in_begin_ = 0;
+  size_t in_end_ = 0;
+  std::span<const uint8_t> decrypted_;  // a part of in_, for which there was no room
+  bool is_closed_ = false;              // by the other end
 };
 
 }  // namespace lockstep

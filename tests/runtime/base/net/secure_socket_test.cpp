@@ -289,30 +289,5 @@ TEST(SecureSocket, SendsNothingThatCanBeRead) {
   }
 }
 
-TEST(TlsSession, ChangesItsKeyAfterAsManyRecordsAsItMay) {
-  auto [client_socket, server_socket] = connected_sockets();
-  TlsSession client(client_socket.descriptor(), secret(), to_server("ps 0"));
-  TlsSession server(server_socket.descriptor(), secret(), admission_of("ps 0"));
-  client.change_key_every(1);
-  bool client_is_done = false;
-  bool server_is_done = false;
-  while (!client_is_done || !server_is_done) {
-    client_is_done = client_is_done || client.shake_hands();
-    server_is_done = server_is_done || server.shake_hands();
-  }
-  const auto values = random_values(size_t{1} << 20);
-  std::span<const uint8_t> left(values);
-  std::vector<uint8_t> received(values.size());
-  size_t num_received = 0;
-  while (num_received < received.size()) {
-    const std::vector<std::span<const uint8_t>> parts{left.first(std::min<size_t>(left.size(), 20'000))};
-    left = left.subspan(client.send(parts));
-    const auto count = server.receive(std::span(received).subspan(num_received));
-    ASSERT_TRUE(count.has_value());
-    num_received += *count;
-  }
-  EXPECT_EQ(received, values);
-}
-
 }  // namespace
 }  // namespace lockstep
