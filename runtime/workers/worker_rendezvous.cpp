@@ -1,10 +1,12 @@
 #include "lockstep/runtime/workers/worker_rendezvous.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/internal/little_endian.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep {
@@ -18,6 +20,14 @@ constexpr milliseconds kAnswerTime{2000};
 
 // Key of the reason why a worker ended the meeting.
 constexpr const char* kGivenUp = "given up";
+// Key of all workers' information, which worker 0 sets once all have come.
+constexpr const char* kList = "workers";
+
+std::string list_of(const std::vector<WorkerInfo>& infos) {
+  LittleEndianWriter writer;
+  for (const auto& info : infos) writer.write_text(info.text());
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
 
 class Meeting {
  public:
@@ -25,19 +35,11 @@ class Meeting {
 
   std::vector<WorkerInfo> run(const WorkerInfo& own) {
     show(own);
+    if (options_.rank == 0) return collect(own);
     // Compares this worker's information with worker 0's before waiting for workers that may never come.
     const auto first = WorkerInfo::parse(read({key_of(0)}).front());
     refuse_difference(options_.rank, own, first);
-    std::vector<std::string> keys;
-    keys.reserve(static_cast<size_t>(options_.size));
-    for (int worker = 0; worker < options_.size; ++worker) keys.push_back(key_of(worker));
-    std::vector<WorkerInfo> infos;
-    infos.reserve(keys.size());
-    for (const auto& text : read(keys)) {
-      infos.push_back(WorkerInfo::parse(text));
-      refuse_difference(static_cast<int>(infos.size()) - 1, infos.back(), first);
-    }
-    return infos;
+    return parse_list(read({kList}).front());
   }
 
  private:
@@ -55,6 +57,34 @@ class Meeting {
                          " already: each needs a task index, or rank, of its own");
     }
     store_.set({key}, {own.text()}, {.timeout = time_left()});
+  }
+
+  /// Worker 0 waits for the others and tells each of them about all. If each waited for each, the store would
+  /// keep a million waits for a thousand workers, and send a million values.
+  std::vector<WorkerInfo> collect(const WorkerInfo& own) {
+    std::vector<std::string> keys;
+    keys.reserve(static_cast<size_t>(options_.size));
+    for (int worker = 0; worker < options_.size; ++worker) keys.push_back(key_of(worker));
+    std::vector<WorkerInfo> infos;
+    infos.reserve(keys.size());
+    for (const auto& text : read(keys)) {
+      infos.push_back(WorkerInfo::parse(text));
+      refuse_difference(static_cast<int>(infos.size()) - 1, infos.back(), own);
+      infos.back().facts.clear();  // all have the same
+    }
+    store_.set({kList}, {list_of(infos)}, {.timeout = time_left()});
+    return infos;
+  }
+
+  std::vector<WorkerInfo> parse_list(const std::string& list) const {
+    LittleEndianReader reader({reinterpret_cast<const uint8_t*>(list.data()), list.size()});
+    std::vector<WorkerInfo> infos;
+    infos.reserve(static_cast<size_t>(options_.size));
+    while (reader.num_left() > 0) infos.push_back(WorkerInfo::parse(reader.read_text()));
+    if (infos.size() != static_cast<size_t>(options_.size))
+      throw InvalidArgument("[join] expected " + std::to_string(options_.size) + " workers, but got " +
+                            std::to_string(infos.size()));
+    return infos;
   }
 
   /// Waits for the keys.

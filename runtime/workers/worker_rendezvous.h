@@ -19,11 +19,11 @@ struct WorkerRendezvousOptions {
   std::function<std::string()> hint{};
 };
 
-/// Publishes this worker's information in the job's store and returns that of all workers, by rank. Blocks
-/// until all workers have come. Throws ClusterError naming a worker that did not come within the timeout;
-/// naming both workers and the fact if a worker's fact differs from worker 0's; and if another process has
-/// already come as this worker. All workers that wait throw the same error then. Throws std::system_error if
-/// the store is lost or does not answer.
+/// Publishes this worker's information in the job's store and returns that of all workers, by rank, without
+/// their facts. Blocks until all workers have come. Throws ClusterError naming a worker that did not come
+/// within the timeout; naming both workers and the fact if a worker's fact differs from worker 0's; and if
+/// another process has already come as this worker. All workers that wait throw the same error then. Throws
+/// std::system_error if the store is lost or does not answer.
 std::vector<WorkerInfo> meet_workers(StoreClient& store, const WorkerInfo& own,
                                      const WorkerRendezvousOptions& options);
 

@@ -302,6 +302,9 @@ void write_message_seeds(const SeedFolder& folder) {
   const auto identity = encode_identity(
       {.purpose = "rpc", .client = "worker 1", .server = "ps 0", .number = 2, .generation = 3});
   folder.write("channel_identity/identity", Bytes(identity.begin(), identity.end()));
+  folder.write("tls_records/key_update", Bytes{22, 24, 0, 0, 1, 0});
+  folder.write("tls_records/close_notify", Bytes{21, 1, 0});
+  folder.write("tls_records/values", Bytes{23, 1, 2, 3});
   folder.write("worker_info/card", WorkerInfo{.host = "node\t1",
                                               .address = "10.0.0.1",
                                               .heartbeat_port = 4711,
