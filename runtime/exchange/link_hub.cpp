@@ -19,6 +19,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/net/socket_error.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/exchange/secure_link.h"
@@ -41,10 +42,6 @@ constexpr std::chrono::milliseconds kSlow{250};
 constexpr char kLinkPurpose[] = "exchange";
 // After an error of the system that may pass.
 constexpr std::chrono::milliseconds kPause{10};
-
-[[noreturn]] void throw_code(std::errc error, const char* purpose) {
-  throw std::system_error(std::make_error_code(error), purpose);
-}
 
 /// The address of a Unix socket in the abstract namespace, which has no file.
 struct LocalAddress {
@@ -159,7 +156,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   if (!socket) {
     socket.emplace(connect_by_tcp(address, deadline));
     if (options_.encrypts) return call_encrypted(std::move(*socket), peer, channel, deadline);
-    if (!is_greeted(*socket)) throw_code(std::errc::connection_reset, "connect");
+    if (!is_greeted(*socket)) throw_socket_error(std::errc::connection_reset, "connect");
   }
   const auto hello = make_link_hello(options_.token,
                                      {.from = static_cast<uint32_t>(options_.rank),
@@ -172,7 +169,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call(int peer, uint32_t channel, Clock::t
   JobToken::Tag answer{};
   wait_for_peer(socket->descriptor(), POLLIN, deadline);
   if (!socket->receive({answer}, deadline) || answer != make_link_answer(options_.token, greeting, hello))
-    throw_code(std::errc::permission_denied, "connect");
+    throw_socket_error(std::errc::permission_denied, "connect");
   if (memory) return SharedMemoryLink::share(socket->release(), std::move(*memory));
   return std::make_unique<SocketLink>(socket->release());
 }
@@ -188,7 +185,7 @@ std::unique_ptr<ExchangeLink> LinkHub::call_encrypted(StreamSocket socket, int p
   try {
     while (!session->shake_hands()) wait_for_peer(socket.descriptor(), session->handshake_event(), deadline);
   } catch (const HandshakeError&) {
-    throw_code(std::errc::permission_denied, "connect");
+    throw_socket_error(std::errc::permission_denied, "connect");
   }
   return std::make_unique<SecureLink>(Descriptor(socket.release()), std::move(session));
 }
@@ -208,7 +205,7 @@ std::optional<SharedMemoryLink::Memory> LinkHub::allocate_for(int peer) const {
 StreamSocket LinkHub::connect_by_tcp(const LinkAddress& address, Clock::time_point deadline) const {
   const auto last = std::min(deadline, Clock::now() + kConnectTimeout);
   for (;;) {
-    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    if (is_interrupted_) throw_socket_error(std::errc::operation_canceled, "connect");
     try {
       return StreamSocket::connect(address.host, address.port, std::min(last, Clock::now() + kConnectSlice));
     } catch (const std::system_error& error) {
@@ -223,9 +220,9 @@ void LinkHub::wait_for_peer(int socket, short event, Clock::time_point deadline)
   for (;;) {
     std::array<pollfd, 2> polled{{{socket, event, 0}, {interruption_.get(), POLLIN, 0}}};
     poll(polled.data(), polled.size(), poll_timeout(deadline));
-    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    if (is_interrupted_) throw_socket_error(std::errc::operation_canceled, "connect");
     if (polled[0].revents != 0) return;
-    if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
+    if (Clock::now() >= deadline) throw_socket_error(std::errc::timed_out, "connect");
   }
 }
 
@@ -234,10 +231,10 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
   {
     MutexLock lock(mutex_);
     while (!is_interrupted_ && !accepted_.contains({peer, channel})) {
-      if (Clock::now() >= deadline) throw_code(std::errc::timed_out, "connect");
+      if (Clock::now() >= deadline) throw_socket_error(std::errc::timed_out, "connect");
       changed_.wait_until(mutex_, deadline);
     }
-    if (is_interrupted_) throw_code(std::errc::operation_canceled, "connect");
+    if (is_interrupted_) throw_socket_error(std::errc::operation_canceled, "connect");
     accepted = std::move(accepted_.extract({peer, channel}).mapped());
   }
   if (accepted.session)

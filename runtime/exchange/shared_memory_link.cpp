@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/internal/signal_guard.h"
+#include "lockstep/runtime/base/net/socket_error.h"
 #include "lockstep/runtime/exchange/internal/descriptor_passing.h"
 
 namespace lockstep {
@@ -26,10 +27,6 @@ constexpr size_t kMaxCapacity = size_t{1} << 30;
 // Longer pieces are published part by part, so that the peer can read one while the next is written.
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-[[noreturn]] void throw_error(int error, const char* purpose) {
-  throw std::system_error(error, std::generic_category(), purpose);
-}
 
 }  // namespace
 
@@ -52,7 +49,7 @@ class SharedMemoryLink::Mapping {
  public:
   Mapping(const Descriptor& memory, size_t size) : size_(size) {
     void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-    if (address == MAP_FAILED) throw_error(errno, "map shared memory");
+    if (address == MAP_FAILED) throw_socket_error(errno, "map shared memory");
     memory_ = static_cast<Layout*>(address);
   }
   ~Mapping() { munmap(memory_, size_); }
@@ -83,13 +80,13 @@ SharedMemoryLink::Memory SharedMemoryLink::allocate(size_t capacity) {
   capacity = std::bit_ceil(std::clamp(capacity, size_t{4096}, kMaxCapacity));
   const size_t size = Mapping::kHeaderBytes + 2 * capacity;
   Descriptor memory(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (memory.get() < 0) throw_error(errno, "make shared memory");
+  if (memory.get() < 0) throw_socket_error(errno, "make shared memory");
   // Memory that is missing is an error here, and not a signal when it is first used. A limit of the size of
   // files holds for it, too.
   const SignalGuard without_file_limit_signal(SIGXFSZ);
   if (const int error = posix_fallocate(memory.get(), 0, static_cast<off_t>(size)); error != 0)
-    throw_error(error, "make shared memory");
-  if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) throw_error(errno, "seal shared memory");
+    throw_socket_error(error, "make shared memory");
+  if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) throw_socket_error(errno, "seal shared memory");
   auto mapping = std::make_unique<Mapping>(memory, size);
   mapping->memory().magic = kMemoryMagic;
   mapping->memory().capacity = capacity;
@@ -107,17 +104,17 @@ std::unique_ptr<SharedMemoryLink> SharedMemoryLink::receive_from(int socket, Clo
   Descriptor connection(socket);
   const Descriptor memory = receive_descriptor(socket, deadline);
   struct stat status {};
-  if (fstat(memory.get(), &status) != 0) throw_error(errno, "check shared memory");
+  if (fstat(memory.get(), &status) != 0) throw_socket_error(errno, "check shared memory");
   const auto size = static_cast<size_t>(status.st_size);
   // Memory that shrinks would end this process by a signal.
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || size <= Mapping::kHeaderBytes ||
       size > Mapping::kHeaderBytes + 2 * kMaxCapacity)
-    throw_error(EBADMSG, "check shared memory");
+    throw_socket_error(EBADMSG, "check shared memory");
   auto mapping = std::make_unique<Mapping>(memory, size);
   if (mapping->memory().magic != kMemoryMagic || mapping->memory().capacity != mapping->capacity() ||
       !std::has_single_bit(mapping->capacity()))
-    throw_error(EBADMSG, "check shared memory");
+    throw_socket_error(EBADMSG, "check shared memory");
   return std::unique_ptr<SharedMemoryLink>(
       new SharedMemoryLink(std::move(connection), std::move(mapping), /*is_maker=*/false));
 }
@@ -132,13 +129,13 @@ SharedMemoryLink::~SharedMemoryLink() = default;
 
 size_t SharedMemoryLink::num_free() const {
   const uint64_t used = num_written_ - out_->read.load(std::memory_order_acquire);
-  if (used > mapping_->capacity()) throw_error(EBADMSG, "send");
+  if (used > mapping_->capacity()) throw_socket_error(EBADMSG, "send");
   return mapping_->capacity() - used;
 }
 
 size_t SharedMemoryLink::num_received() const {
   const uint64_t count = in_->written.load(std::memory_order_acquire) - num_read_;
-  if (count > mapping_->capacity()) throw_error(EBADMSG, "receive");
+  if (count > mapping_->capacity()) throw_socket_error(EBADMSG, "receive");
   return count;
 }
 
@@ -149,7 +146,7 @@ void SharedMemoryLink::wake_peer() {
 }
 
 size_t SharedMemoryLink::send(std::span<const std::span<const uint8_t>> parts) {
-  if (is_closed_) throw_error(ECONNRESET, "send");
+  if (is_closed_) throw_socket_error(ECONNRESET, "send");
   const size_t capacity = mapping_->capacity();
   uint8_t* const data = mapping_->data(out_);
   size_t left = num_free();
@@ -186,7 +183,7 @@ size_t SharedMemoryLink::send(std::span<const std::span<const uint8_t>> parts) {
 
 std::span<const uint8_t> SharedMemoryLink::received() {
   const size_t count = num_received();
-  if (count == 0 && is_closed_) throw_error(ECONNRESET, "receive");
+  if (count == 0 && is_closed_) throw_socket_error(ECONNRESET, "receive");
   const size_t at = num_read_ % mapping_->capacity();
   return {mapping_->data(in_) + at, std::min(count, mapping_->capacity() - at)};
 }
@@ -216,8 +213,7 @@ void SharedMemoryLink::end_wait(short events) {
   char bytes[64];
   const ssize_t count = recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
   // What the peer had written before it closed can still be read.
-  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-    is_closed_ = true;
+  if (count == 0 || (count < 0 && !may_succeed_later(errno))) is_closed_ = true;
 }
 
 void SharedMemoryLink::shut() noexcept {

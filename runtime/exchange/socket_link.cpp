@@ -8,16 +8,14 @@
 #include <cerrno>
 #include <system_error>
 
+#include "lockstep/runtime/base/net/socket_error.h"
+
 namespace lockstep {
 namespace {
 
 // As much as stays in a core's L2 cache until it is added to the values.
 constexpr size_t kBufferBytes = size_t{256} * 1024;
 constexpr size_t kMaxVectors = 16;
-
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 }  // namespace
 
@@ -33,15 +31,15 @@ size_t SocketLink::send(std::span<const std::span<const uint8_t>> parts) {
   message.msg_iovlen = num_vectors;
   const ssize_t count = sendmsg(descriptor(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count >= 0) return static_cast<size_t>(count);
-  if (would_block(errno)) return 0;
-  throw std::system_error(errno, std::generic_category(), "send");
+  if (may_succeed_later(errno)) return 0;
+  throw_socket_error(errno, "send");
 }
 
 size_t SocketLink::read(std::span<uint8_t> into) {
   const ssize_t count = recv(descriptor(), into.data(), into.size(), MSG_DONTWAIT);
   if (count > 0) return static_cast<size_t>(count);
-  if (count < 0 && would_block(errno)) return 0;
-  throw std::system_error(count == 0 ? ECONNRESET : errno, std::generic_category(), "receive");
+  if (count < 0 && may_succeed_later(errno)) return 0;
+  throw_socket_error(count == 0 ? ECONNRESET : errno, "receive");
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/net/socket_error.h"
 
 namespace lockstep {
 namespace {
@@ -21,16 +22,12 @@ using Clock = StreamSocket::Clock;
 
 constexpr size_t kReadBytes = size_t{64} * 1024;
 
-[[noreturn]] void throw_error(std::errc error, const char* purpose) {
-  throw std::system_error(std::make_error_code(error), purpose);
-}
-
 std::unique_ptr<TlsSession> shake_hands(const StreamSocket& socket, const JobToken& token,
                                         const ChannelIdentity& identity, Clock::time_point deadline) {
   auto session = std::make_unique<TlsSession>(socket.descriptor(), token, identity);
   while (!session->shake_hands()) {
     if (socket.wait_for(session->handshake_event(), deadline) == 0)
-      throw_error(std::errc::timed_out, "handshake");
+      throw_socket_error(std::errc::timed_out, "handshake");
   }
   return session;
 }
@@ -74,7 +71,7 @@ void StoreClient::connect(const StoreClientOptions& options) {
 /// The server may have closed the connection since the handshake's last message was sent.
 void StoreClient::await_welcome(Clock::time_point deadline) {
   while (!receive()) {
-    if (socket_->wait_for(POLLIN, deadline) == 0) throw_error(std::errc::timed_out, "handshake");
+    if (socket_->wait_for(POLLIN, deadline) == 0) throw_socket_error(std::errc::timed_out, "handshake");
   }
 }
 
@@ -168,7 +165,7 @@ StoreReply StoreClient::call(StoreRequest request, const StoreCallOptions& optio
     const bool is_interrupted = options.is_interruptible && is_interrupted_;
     if (is_interrupted || Clock::now() >= deadline) {
       cancel(id);
-      throw_error(is_interrupted ? std::errc::operation_canceled : std::errc::timed_out, "store");
+      throw_socket_error(is_interrupted ? std::errc::operation_canceled : std::errc::timed_out, "store");
     }
     changed_.wait_until(mutex_, deadline);
   }
@@ -259,7 +256,7 @@ bool StoreClient::receive() {
   bool is_welcome = false;
   for (;;) {
     const auto count = session_->receive(bytes);
-    if (!count) throw_error(std::errc::connection_reset, "store");
+    if (!count) throw_socket_error(std::errc::connection_reset, "store");
     if (*count == 0) return is_welcome;
     in_.add(std::span(bytes).first(*count));
     while (const auto message = in_.next()) {

@@ -6,15 +6,9 @@
 #include <utility>
 
 #include "lockstep/runtime/base/net/byte_parts.h"
+#include "lockstep/runtime/base/net/socket_error.h"
 
 namespace lockstep {
-namespace {
-
-[[noreturn]] void throw_code(std::errc error, const char* purpose) {
-  throw std::system_error(std::make_error_code(error), purpose);
-}
-
-}  // namespace
 
 SecureSocket::SecureSocket(StreamSocket socket) : socket_(std::move(socket)) {}
 
@@ -34,7 +28,7 @@ const ChannelIdentity& SecureSocket::admit(const JobToken& token, const ChannelA
 void SecureSocket::shake_hands(StreamSocket::Clock::time_point deadline) {
   while (!session_->shake_hands()) {
     if (socket_.wait_for(session_->handshake_event(), deadline) == 0)
-      throw_code(std::errc::timed_out, "handshake");
+      throw_socket_error(std::errc::timed_out, "handshake");
   }
 }
 
@@ -48,7 +42,7 @@ void SecureSocket::send(const std::vector<std::span<const uint8_t>>& parts,
     drop_front(left, session_->send(left));
     if (left.empty()) return;
     const short come = socket_.wait_for(events, deadline);
-    if (come == 0) throw_code(std::errc::timed_out, "send");
+    if (come == 0) throw_socket_error(std::errc::timed_out, "send");
     if ((come & (POLLOUT | POLLIN)) == POLLIN && on_readable) on_readable();
   }
 }
@@ -60,10 +54,11 @@ bool SecureSocket::receive(const std::vector<std::span<uint8_t>>& parts,
     while (!part.empty()) {
       const auto count = session_->receive(part);
       if (!count && !has_begun) return false;
-      if (!count) throw_code(std::errc::connection_reset, "receive");
+      if (!count) throw_socket_error(std::errc::connection_reset, "receive");
       part = part.subspan(*count);
       has_begun = has_begun || *count > 0;
-      if (*count == 0 && socket_.wait_for(POLLIN, deadline) == 0) throw_code(std::errc::timed_out, "receive");
+      if (*count == 0 && socket_.wait_for(POLLIN, deadline) == 0)
+        throw_socket_error(std::errc::timed_out, "receive");
     }
   }
   return true;

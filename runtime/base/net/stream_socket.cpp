@@ -18,13 +18,10 @@
 #include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/address_lookup.h"
 #include "lockstep/runtime/base/net/byte_parts.h"
+#include "lockstep/runtime/base/net/socket_error.h"
 
 namespace lockstep {
 namespace {
-
-[[noreturn]] void fail(int error, const char* purpose) {
-  throw std::system_error(error, std::generic_category(), purpose);
-}
 
 void set_option(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
@@ -51,10 +48,6 @@ bool is_connected_to_itself(int descriptor) {
   return getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
          getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
          own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
-}
-
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK;
 }
 
 }  // namespace
@@ -97,14 +90,14 @@ StreamSocket StreamSocket::connect(const std::string& host, int port, Clock::tim
     StreamSocket socket(descriptor);
     error = ::connect(descriptor, address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
-      if (socket.wait_for(POLLOUT, deadline) == 0) fail(ETIMEDOUT, "connect");
+      if (socket.wait_for(POLLOUT, deadline) == 0) throw_socket_error(ETIMEDOUT, "connect");
       socklen_t size = sizeof(error);
       getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0 && is_connected_to_itself(descriptor)) error = ECONNREFUSED;
     if (error == 0) return socket;
   }
-  fail(error, "connect");
+  throw_socket_error(error, "connect");
 }
 
 short StreamSocket::wait_for(short events, Clock::time_point deadline) const {
@@ -112,7 +105,7 @@ short StreamSocket::wait_for(short events, Clock::time_point deadline) const {
     pollfd polled{descriptor_, events, 0};
     const int count = poll(&polled, 1, poll_timeout(deadline));
     if (count > 0) return polled.revents;
-    if (count < 0 && errno != EINTR) fail(errno, "poll");
+    if (count < 0 && errno != EINTR) throw_socket_error(errno, "poll");
     if (Clock::now() >= deadline) return 0;
   }
 }
@@ -130,12 +123,12 @@ void StreamSocket::send(std::vector<std::span<const uint8_t>> parts, Clock::time
     const ssize_t count = sendmsg(descriptor_, &message, MSG_NOSIGNAL);
     if (count >= 0) {
       drop_front(left, static_cast<size_t>(count));
-    } else if (would_block(errno)) {
+    } else if (may_succeed_later(errno)) {
       const short come = wait_for(events, deadline);
-      if (come == 0) fail(ETIMEDOUT, "send");
+      if (come == 0) throw_socket_error(ETIMEDOUT, "send");
       if ((come & (POLLOUT | POLLIN)) == POLLIN && on_readable) on_readable();
     } else if (errno != EINTR) {
-      fail(errno, "send");
+      throw_socket_error(errno, "send");
     }
   }
 }
@@ -155,11 +148,11 @@ bool StreamSocket::receive(std::vector<std::span<uint8_t>> parts, Clock::time_po
       drop_front(left, static_cast<size_t>(count));
     } else if (count == 0) {
       if (!has_begun) return false;
-      fail(ECONNRESET, "receive");
-    } else if (would_block(errno)) {
-      if (wait_for(POLLIN, deadline) == 0) fail(ETIMEDOUT, "receive");
+      throw_socket_error(ECONNRESET, "receive");
+    } else if (may_succeed_later(errno)) {
+      if (wait_for(POLLIN, deadline) == 0) throw_socket_error(ETIMEDOUT, "receive");
     } else if (errno != EINTR) {
-      fail(errno, "receive");
+      throw_socket_error(errno, "receive");
     }
   }
   return true;

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/base/net/socket_error.h"
+
 namespace lockstep {
 
 /// The bytes between OpenSSL and the socket.
@@ -33,14 +35,6 @@ struct TlsWire {
 namespace {
 
 constexpr unsigned char kCipher[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
-
-[[noreturn]] void fail_socket(int error, const char* purpose) {
-  throw std::system_error(error, std::generic_category(), purpose);
-}
-
-bool is_for_now(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 TlsWire& wire_of(BIO* bio) {
   return *static_cast<TlsWire*>(BIO_get_data(bio));
@@ -63,7 +57,7 @@ int read_wire(BIO* bio, char* bytes, int count) {
   const ssize_t num_read = recv(wire.socket, bytes, static_cast<size_t>(count), MSG_DONTWAIT);
   if (num_read > 0) return static_cast<int>(num_read);
   wire.is_closed = num_read == 0;
-  wire.error = num_read < 0 && !is_for_now(errno) ? errno : 0;
+  wire.error = num_read < 0 && !may_succeed_later(errno) ? errno : 0;
   BIO_set_retry_read(bio);  // advance() looks at the cause
   return -1;
 }
@@ -268,8 +262,8 @@ bool TlsHandshake::flush() {
   while (wire.out_begin < wire.out.size()) {
     const ssize_t count = ::send(wire.socket, wire.out.data() + wire.out_begin,
                                  wire.out.size() - wire.out_begin, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count < 0 && is_for_now(errno)) return false;
-    if (count < 0) fail_socket(errno, "send");
+    if (count < 0 && may_succeed_later(errno)) return false;
+    if (count < 0) throw_socket_error(errno, "send");
     wire.out_begin += static_cast<size_t>(count);
   }
   wire.out.clear();
@@ -284,8 +278,8 @@ bool TlsHandshake::advance() {
   // A client that has finished must still send its last message.
   if (!flush()) return false;
   if (result != 1) {
-    if (engine_->wire.error != 0) fail_socket(engine_->wire.error, "handshake");
-    if (engine_->wire.is_closed) fail_socket(ECONNRESET, "handshake");
+    if (engine_->wire.error != 0) throw_socket_error(engine_->wire.error, "handshake");
+    if (engine_->wire.is_closed) throw_socket_error(ECONNRESET, "handshake");
     return false;
   }
   if (SSL_session_reused(engine_->ssl) != 1)

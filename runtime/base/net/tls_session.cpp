@@ -10,20 +10,14 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/runtime/base/net/socket_error.h"
+
 namespace lockstep {
 namespace {
 
 // Records that are given to the system, or taken from it, by one call. More would leave the core's L2 cache
 // before they are used.
 constexpr size_t kRecordsAtOnce = 8;
-
-[[noreturn]] void fail_session(int error, const char* purpose) {
-  throw std::system_error(error, std::generic_category(), purpose);
-}
-
-bool is_for_now(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 /// A buffer keeps its size, so that bytes are set to zero only once, and small messages need little memory.
 void make_room(std::vector<uint8_t>& buffer, size_t size) {
@@ -60,8 +54,8 @@ bool TlsSession::flush() {
   while (out_begin_ < out_end_) {
     const ssize_t count =
         ::send(socket_, out_.data() + out_begin_, out_end_ - out_begin_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count < 0 && is_for_now(errno)) return false;
-    if (count < 0) fail_session(errno, "send");
+    if (count < 0 && may_succeed_later(errno)) return false;
+    if (count < 0) throw_socket_error(errno, "send");
     out_begin_ += static_cast<size_t>(count);
   }
   out_begin_ = 0;
@@ -113,7 +107,7 @@ bool TlsSession::receive_some() {
   // Grows if the last call filled it.
   make_room(in_, std::min(in_end_ + TlsRecord::kMaxBytes, kRecordsAtOnce * TlsRecord::kMaxBytes));
   const ssize_t count = recv(socket_, in_.data() + in_end_, in_.size() - in_end_, MSG_DONTWAIT);
-  if (count < 0 && !is_for_now(errno)) fail_session(errno, "receive");
+  if (count < 0 && !may_succeed_later(errno)) throw_socket_error(errno, "receive");
   is_closed_ = count == 0;
   if (count > 0) in_end_ += static_cast<size_t>(count);
   return count > 0;
