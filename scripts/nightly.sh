@@ -10,8 +10,8 @@
 #   embedding  Lockstep as a part of another project
 #   accuracy   accuracies that train_images must reach on MNIST, if LOCKSTEP_MNIST_DIR names it
 #   workers    64 worker processes train together, and one of them is killed
-#   slurm      jobs on a real Slurm with two nodes, and docs/recipes/slurm.sh. Needs root. Installs Debian's
-#              slurmctld, slurmd, slurm-client and munge, but neither starts nor configures their services
+#   slurm      jobs on a real Slurm with two nodes, docs/recipes/slurm.sh among them. Needs root.
+#              Installs Debian's slurmctld, slurmd, slurm-client and munge; does not use their services
 #   faults     scripts/fault_campaign.sh with 500 faults over shared memory, and 500 over TCP
 #   fuzz       one hour of fuzzing for each of Lockstep's parsers, continued from the last night
 set -euo pipefail

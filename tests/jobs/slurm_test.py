@@ -25,6 +25,7 @@ TINY = ["--limit-train", "256", "--limit-test", "64", "--global-batch-size", "64
 STEPS_OF_AN_EPOCH = 4
 TRAINING = ["--strategy", "multi_worker", "--data", "generated", "--epochs", "3", *TINY]
 EPOCHS_OF_RECIPE = 90
+RUNS = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")  # or will, or has just done so
 MEASURED = {"epoch", "step", "loss", "accuracy", "validation_loss", "validation_accuracy", "learning_rate"}
 
 
@@ -109,7 +110,7 @@ class TasksTest(SlurmCase):
                                              r"loopback address, but got none: set LOCKSTEP_JOB_TOKEN")
 
     def test_a_task_with_another_token_is_named(self):
-        other = "f" * 64
+        other = workers.TOKEN[::-1]
         result = self.cluster.run(
             "srun", "--label", "--nodes=2", "--ntasks=2", "bash", "-c",
             f'if [ "$SLURM_PROCID" = 1 ]; then export LOCKSTEP_JOB_TOKEN={other}; fi; exec "$@"', "bash", PROGRAM, *TRAINING,
@@ -178,10 +179,15 @@ class RecipeTest(SlurmCase):
         program = programs / "train_images"
         program.write_text(f'#!/bin/sh\nexec {PROGRAM} "$@" {shlex.join([*TINY, *flags])}\n', encoding="utf-8")
         program.chmod(0o755)
-        return self.cluster.submit(
+        job = self.cluster.submit(
             "--nodes=2", "--cpus-per-task=1", f"--output={self.log}", *options, RECIPE,
             **{"PATH": f"{programs}:{os.environ['PATH']}", "DATA": "generated", "BACKUP": str(self.backup),
                "LOCKSTEP_JOIN_TIMEOUT": "60"} | variables)
+        # The next test finds the nodes free.
+        self.addCleanup(self.cluster.wait_for, job, lambda fields: fields["JobState"] not in RUNS)
+        self.addCleanup(self.cluster.run, "scancel", "--full", "--signal=KILL", job)
+        self.addCleanup(self.cluster.run, "scancel", job)
+        return job
 
     def text(self):
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
@@ -202,7 +208,7 @@ class RecipeTest(SlurmCase):
         deadline = time.monotonic() + 120
         while text not in self.text()[start:]:
             self.assertLess(time.monotonic(), deadline, self.text() + self.cluster.logs())
-            self.assertEqual(self.cluster.job(job)["JobState"], "RUNNING", self.text() + self.cluster.logs())
+            self.assertIn(self.cluster.job(job)["JobState"], RUNS, self.text() + self.cluster.logs())
             time.sleep(0.02)
 
     def wait_for_requeue(self, job):
@@ -213,7 +219,7 @@ class RecipeTest(SlurmCase):
         self.cluster.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def check_end(self, job, state, exit_code, restarts):
-        fields = self.cluster.wait_for(job, lambda fields: fields["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"))
+        fields = self.cluster.wait_for(job, lambda fields: fields["JobState"] not in RUNS)
         self.assertEqual((fields["JobState"], fields["ExitCode"], fields["Restarts"]), (state, f"{exit_code}:0", str(restarts)),
                          self.text())
 

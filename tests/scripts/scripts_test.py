@@ -42,7 +42,7 @@ class ScriptsTest(scripts_case.ScriptsCase):
         return subprocess.run(["bash", str(self.project / "scripts/nightly.sh"), *arguments], env=self.environment, cwd=self.root,
                               capture_output=True, text=True, check=False, timeout=120)
 
-    def test_every_part_of_nightly_is_documented_and_named_to_who_asks_for_another(self):
+    def test_nightly_documents_its_parts_and_lists_them_if_it_is_given_another(self):
         text = (self.project / "scripts/nightly.sh").read_text(encoding="utf-8")
         (line,) = re.findall(r"parts=\(([a-z ]+)\)$", text, re.MULTILINE)
         parts = line.split()
