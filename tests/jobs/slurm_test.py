@@ -92,13 +92,20 @@ class TasksTest(SlurmCase):
         self.check_parity(2, ["--nodes=1"], ["--nodes=2"])
 
     def test_three_tasks_on_two_nodes_train_as_three_workers(self):
-        self.check_parity(3, ["--nodes=2", "--distribution=block"], ["--nodes=2", "--distribution=cyclic"], ["--nodes=2"])
+        self.check_parity(3, ["--nodes=2", "--distribution=block"], ["--nodes=2", "--distribution=cyclic"])
 
-    def test_an_order_of_tasks_that_is_neither_block_nor_cyclic_is_refused(self):
-        # Other orders than these two put task 1 of four onto the second node, as cyclic does.
-        code, output = self.srun("plane", "--nodes=2", "--ntasks=4", "--distribution=plane=1")
+    def test_four_tasks_in_every_order_of_slurm_train_as_four_workers(self):
+        self.check_parity(4, *(["--nodes=2", f"--distribution={order}"]
+                               for order in ("block", "cyclic", "plane=1", "plane=2", "block:cyclic,nopack")))
+
+    def test_an_order_that_a_file_gives_is_refused_by_all_tasks_at_once(self):
+        order = self.folder / "order"
+        order.write_text("node2\nnode1\nnode2\nnode1\n", encoding="ascii")
+        code, output = self.srun("arbitrary", "--ntasks=4", "--distribution=arbitrary", SLURM_HOSTFILE=str(order))
         self.assertEqual(code, 2, output)
-        self.assertIn("start it with srun --distribution=block", output)
+        for task in range(4):
+            self.assertRegex(output, rf"(?m)^{task}: .*expected SLURM_DISTRIBUTION to be block, cyclic or plane \(start it with srun "
+                                     r"--distribution=block\), but got 'arbitrary'")
 
     def test_tasks_without_a_token_are_refused_on_one_node_too(self):
         for options, variables in ((["--nodes=1"], {}), (["--nodes=2"], {}), (["--nodes=1"], {"MASTER_ADDR": "127.0.0.1"})):
