@@ -19,7 +19,7 @@ FAREWELL = 10  # seconds in which the kernel ends the processes of the namespace
 
 
 class NotPossible(Exception):
-    """There is no Slurm on this machine, or it cannot be started here."""
+    """This machine has no Slurm, or makes no hosts."""
 
 
 class SlurmCluster:
@@ -33,6 +33,9 @@ class SlurmCluster:
             raise NotPossible(f"needs the Debian packages {', '.join(missing)}")
         if os.geteuid() != 0:
             raise NotPossible("only root can start a Slurm and make hosts")
+        tried = subprocess.run(["unshare", *NAMESPACES, "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False)
+        if tried.returncode != 0:
+            raise NotPossible(f"hosts cannot be made here: {tried.stderr.strip()}")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-slurm-"))
         self.folder.chmod(0o711)  # munged wants a socket that all could reach
         self.environment = workers.clean_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf")}
@@ -48,7 +51,7 @@ class SlurmCluster:
         else:
             text = "".join(printed) + self.logs()
             self.close()
-            raise NotPossible(f"Slurm cannot be started here: {text}")
+            raise RuntimeError(f"Slurm did not start: {text}")
         (child,) = pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text(encoding="ascii").split()
         self.namespace = pathlib.Path(f"/proc/{child}/ns/pid").readlink()
         self.enter = ["nsenter", f"--target={child}", *NAMESPACES, "--"]

@@ -39,8 +39,10 @@ def metrics_of(run):
 
 def launch(count, *flags):
     """Trains with workers of launch_local.sh."""
-    subprocess.run([LAUNCHER, str(count), PROGRAM, *map(str, flags)], env=workers.clean_environment(), stdin=subprocess.DEVNULL,
-                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=True)
+    result = subprocess.run([LAUNCHER, str(count), PROGRAM, *map(str, flags)], env=workers.clean_environment(),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+                            check=False)
+    assert result.returncode == 0, result.stdout
 
 
 class SlurmCase(unittest.TestCase):
@@ -50,9 +52,10 @@ class SlurmCase(unittest.TestCase):
             cls.cluster = SlurmCluster()
         except NotPossible as error:
             raise unittest.SkipTest(str(error)) from error
+        cls.addClassCleanup(cls.close_cluster)
 
     @classmethod
-    def tearDownClass(cls):
+    def close_cluster(cls):
         left = cls.cluster.close()
         assert not left, f"processes outlive their namespace: {left}"
 

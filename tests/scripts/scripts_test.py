@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs what the scripts share on a made-up machine."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -56,11 +57,11 @@ class ScriptsTest(scripts_case.ScriptsCase):
         self.program("sudo", '[[ $1 == -n ]] && shift\nexec "$@"\n')
         self.program("cmake", "exit 1\n")
         self.packages()
-        for part, is_installed in (("workers", False), ("slurm", True)):
+        for part, is_installed in (("workers", False), ("slurm", os.geteuid() == 0)):
             with self.subTest(part):
                 (self.calls / "apt-get").unlink(missing_ok=True)
                 process = self.nightly(part)
-                self.assertIn("Configuring build/release: failed", process.stderr)
+                self.assertEqual("Configuring build/release: failed" in process.stderr, part == "workers" or is_installed)
                 _, install = self.calls_of("apt-get")
                 self.assertEqual("slurmctld" in install.split(), is_installed, install)
 
