@@ -23,9 +23,9 @@ class NotPossible(Exception):
 
 
 class SlurmCluster:
-    """The nodes are node1 and node2: hosts with these names, addresses of their own and a link between them, which are namespaces of
-    this machine. Commands run on node1. close() ends Slurm and all that it has started, as does the end of this process: the first
-    process of the namespaces ends with its input, and the kernel then kills the others."""
+    """The nodes are node1 and node2: hosts with these names, addresses of their own and a link between them, which are
+    namespaces of this machine. Commands run on node1. close() ends Slurm and all that it has started, as does the end of this
+    process: the first process of the namespaces ends with its input, and the kernel then kills the others."""
 
     def __init__(self):
         missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
@@ -33,7 +33,8 @@ class SlurmCluster:
             raise NotPossible(f"needs the Debian packages {', '.join(missing)}")
         if os.geteuid() != 0:
             raise NotPossible("only root can start a Slurm and make hosts")
-        tried = subprocess.run(["unshare", *NAMESPACES, "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False)
+        tried = subprocess.run(["unshare", *NAMESPACES, "--fork", "--mount-proc", "true"], capture_output=True, text=True,
+                               check=False)
         if tried.returncode != 0:
             raise NotPossible(f"hosts cannot be made here: {tried.stderr.strip()}")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-slurm-"))
@@ -101,7 +102,7 @@ class SlurmCluster:
         shown = self.ask("scontrol", "--oneliner", "show", "job", number)
         return dict(field.split("=", 1) for field in shown.split() if "=" in field)
 
-    def wait_for(self, number, condition, limit=180):
+    def wait_for(self, number, condition, limit=300):
         """Waits until the `condition` holds for the fields of a job, and returns them."""
         deadline = time.monotonic() + limit
         while not condition(job := self.job(number)):

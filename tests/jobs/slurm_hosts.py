@@ -1,5 +1,5 @@
-"""The first process of a SlurmCluster's namespaces: slurm_hosts.py <folder>. Makes the hosts, starts Slurm's programs on them, prints
-READY, and ends, with all other processes of the namespaces, as soon as its input ends or one of these programs does."""
+"""The first process of a SlurmCluster's namespaces: slurm_hosts.py <folder>. It makes the hosts, starts Slurm's programs on them
+and prints READY. It ends, and with it all other processes of the namespaces, if its input or one of these programs ends."""
 
 import os
 import pathlib
@@ -12,8 +12,8 @@ import time
 READY = "the nodes are idle"
 HOSTS = {"node1": "10.79.0.1", "node2": "10.79.0.2"}
 START = 60  # seconds
-# Two workers on each host, whatever the machine has. The scheduler is told of nothing that would need another service: no accounts,
-# no mail, no control groups. Network, processes and names are those of the namespaces alone, so that the ports are free.
+# Slurm takes each host for one with two cores, whatever the machine has, and needs no other service: no accounts, no mail, no
+# control groups. The usual ports are free, as the hosts have networks of their own.
 CONFIGURATION = """\
 ClusterName=lockstep
 SlurmctldHost=node1
@@ -96,8 +96,8 @@ def start_slurm(folder, other):
 
 
 def are_idle():
-    states = subprocess.run(["sinfo", "--noheader", "--Node", "--format=%T"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            check=False)
+    states = subprocess.run(["sinfo", "--noheader", "--Node", "--format=%T"], stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True, check=False)
     return states.stdout.split() == ["idle"] * len(HOSTS)
 
 

@@ -66,11 +66,11 @@ class SlurmCase(unittest.TestCase):
 
 
 class TasksTest(SlurmCase):
-    def srun(self, name, *options, flags=(), **variables):
-        """Trains with tasks of srun, and returns its exit code and output. The token is the job's unless `variables` say otherwise."""
+    def srun(self, name, *options, **variables):
+        """Trains with tasks of srun, and returns its exit code and output. They have a token unless `variables` say otherwise."""
         environment = {"LOCKSTEP_JOB_TOKEN": workers.TOKEN, "LOCKSTEP_JOIN_TIMEOUT": "60"} | variables
         result = self.cluster.run("srun", "--label", *options, PROGRAM, *TRAINING, "--run-dir", self.folder / f"run-{name}",
-                                  "--backup-dir", self.folder / f"backup-{name}", *flags, **environment)
+                                  "--backup-dir", self.folder / f"backup-{name}", **environment)
         return result.returncode, result.stdout
 
     def results(self, name):
@@ -107,8 +107,8 @@ class TasksTest(SlurmCase):
         code, output = self.srun("arbitrary", "--ntasks=4", "--distribution=arbitrary", SLURM_HOSTFILE=str(order))
         self.assertEqual(code, 2, output)
         for task in range(4):
-            self.assertRegex(output, rf"(?m)^{task}: .*expected SLURM_DISTRIBUTION to be block, cyclic or plane \(start it with srun "
-                                     r"--distribution=block\), but got 'arbitrary'")
+            self.assertRegex(output, rf"(?m)^{task}: .*expected SLURM_DISTRIBUTION to be block, cyclic or plane \(start it with "
+                                     r"srun --distribution=block\), but got 'arbitrary'")
 
     def test_tasks_without_a_token_are_refused_on_one_node_too(self):
         for options, variables in ((["--nodes=1"], {}), (["--nodes=2"], {}), (["--nodes=1"], {"MASTER_ADDR": "127.0.0.1"})):
@@ -179,7 +179,8 @@ class RecipeTest(SlurmCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            launch(2, "--strategy", "multi_worker", "--data", "generated", "--epochs", EPOCHS_OF_RECIPE, *TINY, "--backup-dir", folder)
+            launch(2, "--strategy", "multi_worker", "--data", "generated", "--epochs", EPOCHS_OF_RECIPE, *TINY, "--backup-dir",
+                   folder)
             cls.undisturbed = workers.last_checkpoint(pathlib.Path(folder))
         assert cls.undisturbed[0] == EPOCHS_OF_RECIPE * STEPS_OF_AN_EPOCH, cls.undisturbed
 
