@@ -15,6 +15,7 @@ readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-con
   libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev)
 readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux zstd python3-yaml shellcheck)
+readonly packages_for_slurm=(slurmctld slurmd slurm-client munge iproute2 util-linux)
 
 say() { printf '==> %s\n' "$*" >&2; }
 

@@ -10,6 +10,8 @@
 #   embedding  Lockstep as a part of another project
 #   accuracy   accuracies that train_images must reach on MNIST, if LOCKSTEP_MNIST_DIR names it
 #   workers    64 worker processes train together, and one of them is killed
+#   slurm      jobs on a real Slurm with two nodes, docs/recipes/slurm.sh among them. Needs root.
+#              Installs Debian's slurmctld, slurmd, slurm-client and munge, but uses no service
 #   faults     scripts/fault_campaign.sh with 500 faults over shared memory, and 500 over TCP
 #   fuzz       one hour of fuzzing for each of Lockstep's parsers, continued from the last night
 set -euo pipefail
@@ -101,6 +103,16 @@ part_workers() {
   LOCKSTEP_TEST_WORKERS=64 timed "Training with 64 workers" python3 -B tests/jobs/cluster_size_test.py
 }
 
+part_slurm() {
+  if ((EUID != 0)); then
+    say "not root: no job runs on a Slurm"
+    return
+  fi
+  configure release
+  build release train_images
+  timed "Training under Slurm" python3 -B tests/jobs/slurm_test.py
+}
+
 # Another seed each day, here and below.
 part_faults() {
   local transport
@@ -112,11 +124,16 @@ part_faults() {
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests load embedding accuracy workers faults fuzz)
+((${#parts[@]})) || parts=(tests load embedding accuracy workers slurm faults fuzz)
+packages=("${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}")
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || fail "expected tests, load, embedding, accuracy, workers, faults or fuzz, but got '$part'" 2
+  declare -F "part_$part" >/dev/null ||
+    fail "expected tests, load, embedding, accuracy, workers, slurm, faults or fuzz, but got '$part'" 2
+  if [[ $part == slurm ]] && ((EUID == 0)); then
+    packages+=("${packages_for_slurm[@]}")
+  fi
 done
-need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
+need_packages "${packages[@]}"
 need_libtorch
 for part in "${parts[@]}"; do
   "part_$part"

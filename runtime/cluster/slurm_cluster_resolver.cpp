@@ -45,22 +45,17 @@ struct TaskPosition {
   bool operator==(const TaskPosition&) const = default;
 };
 
-/// Fills one node after another, or gives one task to each node in turn.
-std::vector<TaskPosition> place_tasks(const std::vector<int>& tasks_per_node, bool is_cyclic) {
+/// Gives up to `tasks_at_once` tasks to each node in turn, until every node has its own.
+std::vector<TaskPosition> place_tasks(const std::vector<int>& tasks_per_node, int tasks_at_once) {
   std::vector<TaskPosition> positions;
-  if (!is_cyclic) {
-    for (size_t node = 0; node < tasks_per_node.size(); ++node) {
-      for (int i = 0; i < tasks_per_node[node]; ++i) {
-        positions.push_back({.node = static_cast<int>(node), .local_index = i});
-      }
-    }
-    return positions;
-  }
   std::vector<int> open_nodes(tasks_per_node.size());
   std::iota(open_nodes.begin(), open_nodes.end(), 0);
-  for (int i = 0; !open_nodes.empty(); ++i) {
-    for (const int node : open_nodes) positions.push_back({.node = node, .local_index = i});
-    std::erase_if(open_nodes, [&](int node) { return tasks_per_node[node] == i + 1; });
+  for (int begin = 0; !open_nodes.empty(); begin += tasks_at_once) {
+    for (const int node : open_nodes) {
+      const int end = std::min(begin + tasks_at_once, tasks_per_node[node]);
+      for (int i = begin; i < end; ++i) positions.push_back({.node = node, .local_index = i});
+    }
+    std::erase_if(open_nodes, [&](int node) { return tasks_per_node[node] <= begin + tasks_at_once; });
   }
   return positions;
 }
@@ -89,9 +84,7 @@ class SlurmStep {
     if (sum != num_tasks_) {
       variables_.refuse(tasks_name, std::to_string(sum) + ", the sum of " + counts_name);
     }
-    const std::string distribution = variables_.find_text("SLURM_DISTRIBUTION").value_or("block");
-    positions_ =
-        place_tasks(tasks_per_node_, distribution.substr(0, distribution.find_first_of(":,")) == "cyclic");
+    positions_ = place_tasks(tasks_per_node_, tasks_at_once());
   }
 
   int num_tasks() const { return num_tasks_; }
@@ -128,6 +121,23 @@ class SlurmStep {
   }
 
  private:
+  /// Returns how many tasks a node gets before the next one gets some. Every task throws if none can know, so
+  /// that none waits for those that find themselves elsewhere.
+  int tasks_at_once() const {
+    if (nodes_.size() == 1) return kMaxSlurmTasks;
+    constexpr char kDistribution[] = "SLURM_DISTRIBUTION";
+    const std::string text = variables_.find_text(kDistribution).value_or("block");
+    const std::string method = text.substr(0, text.find_first_of(":,"));
+    if (method == "cyclic") return 1;
+    if (method == "plane") {
+      return variables_.integer("SLURM_DIST_PLANESIZE", {.least = 1, .most = kMaxSlurmTasks});
+    }
+    if (method == "arbitrary") {
+      variables_.refuse(kDistribution, "block, cyclic or plane (start it with srun --distribution=block)");
+    }
+    return kMaxSlurmTasks;
+  }
+
   const LauncherVariables& variables_;
   int num_tasks_ = 1;
   std::vector<std::string> nodes_;

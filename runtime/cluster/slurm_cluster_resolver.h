@@ -15,9 +15,9 @@ struct SlurmClusterOptions {
 
 /// Resolves the cluster of a task that Slurm's srun started. It reads the step's variables, or the job's if
 /// srun set none. Every task is a worker whose task_id is its rank, SLURM_PROCID. The cluster spec follows
-/// from the node list and the tasks of each node, laid out as SLURM_DISTRIBUTION says (block or cyclic).
-/// MASTER_ADDR and MASTER_PORT each replace the first task's host or port in master(), but not in the cluster
-/// spec.
+/// from the node list and the tasks of each node, laid out as SLURM_DISTRIBUTION says (block, cyclic or
+/// plane). MASTER_ADDR and MASTER_PORT each replace the first task's host or port in master(), but not in the
+/// cluster spec.
 ///
 /// Example:
 ///

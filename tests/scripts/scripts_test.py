@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs what the scripts share on a made-up machine."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -35,6 +36,34 @@ class ScriptsTest(scripts_case.ScriptsCase):
             capture_output=True, text=True, check=False, timeout=60))
         self.assertEqual(process.stdout, "the program got: --help\n")
         self.assertEqual(list(self.calls.iterdir()), [])
+
+    # The parts of nightly.sh
+
+    def nightly(self, *arguments):
+        return subprocess.run(["bash", str(self.project / "scripts/nightly.sh"), *arguments], env=self.environment, cwd=self.root,
+                              capture_output=True, text=True, check=False, timeout=120)
+
+    def test_nightly_documents_its_parts_and_lists_them_if_it_is_given_another(self):
+        text = (self.project / "scripts/nightly.sh").read_text(encoding="utf-8")
+        (line,) = re.findall(r"parts=\(([a-z ]+)\)$", text, re.MULTILINE)
+        parts = line.split()
+        self.assertEqual(sorted(parts), sorted(re.findall(r"^part_([a-z]+)\(\)", text, re.MULTILINE)))
+        self.assertEqual(re.findall(r"^  ([a-z]+)  +[A-Za-z0-9]", self.nightly("--help").stdout, re.MULTILINE), parts)
+        process = self.nightly("nothing")
+        self.assertEqual(process.returncode, 2)
+        self.assertEqual(process.stderr, f"error: expected {', '.join(parts[:-1])} or {parts[-1]}, but got 'nothing'\n")
+
+    def test_nightly_installs_slurm_only_for_the_part_that_needs_it(self):
+        self.program("sudo", '[[ $1 == -n ]] && shift\nexec "$@"\n')
+        self.program("cmake", "exit 1\n")
+        self.packages()
+        for part, is_installed in (("workers", False), ("slurm", os.geteuid() == 0)):
+            with self.subTest(part):
+                (self.calls / "apt-get").unlink(missing_ok=True)
+                process = self.nightly(part)
+                self.assertEqual("Configuring build/release: failed" in process.stderr, part == "workers" or is_installed)
+                _, install = self.calls_of("apt-get")
+                self.assertEqual("slurmctld" in install.split(), is_installed, install)
 
     # Debian packages
 

@@ -91,6 +91,43 @@ TEST(SlurmClusterResolver, LaysTasksOutInTurnsForACyclicStep) {
   EXPECT_EQ(resolver.local_rank(), 1);
 }
 
+// As srun --nodes=2 --ntasks=7 --distribution=plane=2 of Slurm 22.05 placed them.
+TEST(SlurmClusterResolver, LaysTasksOutInPlanes) {
+  const Variables of_job = changed(kSlurm, {{"SLURM_DISTRIBUTION", "plane"},
+                                            {"SLURM_DIST_PLANESIZE", "2"},
+                                            {"SLURM_STEP_NUM_TASKS", "7"},
+                                            {"SLURM_STEP_TASKS_PER_NODE", "4,3"}});
+  const std::vector<std::pair<int, int>> placed = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {0, 2}, {0, 3}, {1, 2}};
+  for (size_t rank = 0; rank < placed.size(); ++rank) {
+    const auto [node, local_index] = placed[rank];
+    const SlurmClusterResolver resolver(
+        environment_of(changed(of_job, {{"SLURM_PROCID", std::to_string(rank)},
+                                        {"SLURM_NODEID", std::to_string(node)},
+                                        {"SLURM_LOCALID", std::to_string(local_index)}})));
+    EXPECT_EQ(resolver.cluster_spec().task_address("worker", static_cast<int>(rank)),
+              slurm_address(node == 0 ? "n01" : "n02", 8888 + local_index));
+    EXPECT_EQ(resolver.local_rank(), local_index);
+  }
+  EXPECT_EQ(slurm_refusal(without(of_job, "SLURM_DIST_PLANESIZE")),
+            "[Slurm] expected SLURM_DIST_PLANESIZE to be a whole number, but it is not set");
+}
+
+TEST(SlurmClusterResolver, RefusesAnArbitraryLayoutOnEveryTask) {
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(slurm_refusal(changed(
+                  kSlurm, {{"SLURM_DISTRIBUTION", "arbitrary"}, {"SLURM_PROCID", std::to_string(rank)}})),
+              "[Slurm] expected SLURM_DISTRIBUTION to be block, cyclic or plane (start it with srun "
+              "--distribution=block), but got 'arbitrary'");
+  }
+  const SlurmClusterResolver on_one_node(environment_of(changed(kSlurm, {{"SLURM_DISTRIBUTION", "arbitrary"},
+                                                                         {"SLURM_STEP_NODELIST", "n01"},
+                                                                         {"SLURM_STEP_NUM_NODES", "1"},
+                                                                         {"SLURM_STEP_TASKS_PER_NODE", "5"},
+                                                                         {"SLURM_NODEID", "0"},
+                                                                         {"SLURM_LOCALID", "3"}})));
+  EXPECT_EQ(on_one_node.local_rank(), 3);
+}
+
 TEST(SlurmClusterResolver, RefusesALayoutThatItCannotKnow) {
   EXPECT_EQ(slurm_refusal(changed(kSlurm, {{"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "1"}})),
             "[Slurm] expected SLURM_PROCID=3 on SLURM_NODEID=1 with SLURM_LOCALID=0, but got 0 and 1: start "
