@@ -135,9 +135,11 @@ struct TlsSession::Engine {
   static int use_identity(SSL* ssl, const EVP_MD* digest, const unsigned char** id, size_t* id_size,
                           SSL_SESSION** session);
   static int find_identity(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** session);
+  const JobToken* find_token(const ChannelIdentity& client) const;
 
   const JobToken token;
   ChannelAdmission admission;
+  std::shared_ptr<const SecretGrant> grant;
   ChannelIdentity identity;
   std::vector<uint8_t> encoded_identity;
   TlsWire wire;
@@ -203,12 +205,20 @@ int TlsSession::Engine::find_identity(SSL* ssl, const unsigned char* id, size_t 
   try {
     Engine& engine = of(ssl);
     auto identity = decode_identity({id, id_size});
-    if (!identity || !engine.admission(*identity)) return 1;
-    *session = make_session(ssl, engine.token, *identity);
+    const JobToken* token = identity ? engine.find_token(*identity) : nullptr;
+    if (token == nullptr) return 1;
+    *session = make_session(ssl, *token, *identity);
     engine.identity = std::move(*identity);
   } catch (const std::exception&) {  // no exception passes OpenSSL's frames
   }
   return *session != nullptr ? 1 : 0;
+}
+
+/// Returns what a client has to know; nullptr if it is refused.
+const JobToken* TlsSession::Engine::find_token(const ChannelIdentity& client) const {
+  if (client.purpose == kSecretPurpose)
+    return grant && client.generation == grant->generation ? &secret_channel_token() : nullptr;
+  return admission(client) ? &token : nullptr;
 }
 
 TlsSession::TlsSession(int socket, const JobToken& token, const ChannelIdentity& identity)
@@ -218,9 +228,11 @@ TlsSession::TlsSession(int socket, const JobToken& token, const ChannelIdentity&
   SSL_set_connect_state(engine_->ssl);
 }
 
-TlsSession::TlsSession(int socket, const JobToken& token, ChannelAdmission admission)
+TlsSession::TlsSession(int socket, const JobToken& token, ChannelAdmission admission,
+                       std::shared_ptr<const SecretGrant> grant)
     : engine_(std::make_unique<Engine>(socket, token, Engine::server_context())) {
   engine_->admission = std::move(admission);
+  engine_->grant = std::move(grant);
   SSL_set_accept_state(engine_->ssl);
 }
 
@@ -228,6 +240,14 @@ TlsSession::~TlsSession() = default;
 
 const ChannelIdentity& TlsSession::identity() const {
   return engine_->identity;
+}
+
+std::array<uint8_t, 32> TlsSession::export_key(std::string_view label) const {
+  std::array<uint8_t, 32> key{};
+  if (SSL_export_keying_material(engine_->ssl, key.data(), key.size(), label.data(), label.size(), nullptr, 0,
+                                 0) != 1)
+    throw std::runtime_error("expected the keys of a connection, but its handshake is not over");
+  return key;
 }
 
 short TlsSession::handshake_event() const {
@@ -250,6 +270,17 @@ bool TlsSession::flush() {
 }
 
 bool TlsSession::shake_hands() {
+  is_secure_ = is_secure_ || secure();
+  // Everybody knows the key of those who ask for the secret: no connection of theirs passes for a client's.
+  if (is_secure_ && SSL_is_server(engine_->ssl) == 1 && identity().purpose == kSecretPurpose) {
+    grant();
+    return false;
+  }
+  return is_secure_;
+}
+
+/// Continues TLS's own handshake, and returns whether it is over.
+bool TlsSession::secure() {
   ERR_clear_error();
   const int result = SSL_do_handshake(engine_->ssl);
   if (result != 1 && SSL_get_error(engine_->ssl, result) != SSL_ERROR_WANT_READ) handshake_failed();
@@ -263,6 +294,16 @@ bool TlsSession::shake_hands() {
   if (SSL_session_reused(engine_->ssl) != 1)
     throw HandshakeError(HandshakeError::Reason::kForeign, "expected a key of the job, but got none");
   return true;
+}
+
+/// Answers a client that asks for the secret, and throws once it is answered.
+void TlsSession::grant() {
+  if (!granting_) granting_ = std::make_unique<SecretGranting>(engine_->grant);
+  if (!granting_->advance(*this) || !flush()) return;
+  if (granting_->has_granted())
+    throw HandshakeError(HandshakeError::Reason::kGranted, "the secret of the job was given");
+  throw HandshakeError(HandshakeError::Reason::kToken,
+                       "expected a process of this user and this job, but another one asked for the secret");
 }
 
 /// Throws if the system could not receive.
