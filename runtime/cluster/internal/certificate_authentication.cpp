@@ -30,8 +30,8 @@ struct OpensslDeleter {
   void operator()(STACK_OF(X509) * certificates) const { sk_X509_pop_free(certificates, X509_free); }
 };
 template <typename T>
-using Owned = std::unique_ptr<T, OpensslDeleter>;
-using Certificates = Owned<STACK_OF(X509)>;
+using OpensslPointer = std::unique_ptr<T, OpensslDeleter>;
+using CertificateStack = OpensslPointer<STACK_OF(X509)>;
 
 namespace {
 
@@ -45,12 +45,12 @@ void free_stack(STACK_OF(X509) * certificates) {
 }
 
 template <typename T>
-Owned<T> owned(T* object) {
+OpensslPointer<T> owned(T* object) {
   if (object == nullptr) throw std::bad_alloc();
-  return Owned<T>(object);
+  return OpensslPointer<T>(object);
 }
 
-Owned<BIO> view_of(const void* bytes, size_t size) {
+OpensslPointer<BIO> view_of(const void* bytes, size_t size) {
   // An empty BIO of memory would be one to write to.
   return owned(BIO_new_mem_buf(size > 0 ? bytes : "", static_cast<int>(size)));
 }
@@ -78,7 +78,7 @@ std::string read_pem(const char* variable, const std::string& path) {
 }
 
 /// Reads one or more certificates.
-Certificates read_certificates(const char* variable, const std::string& path) {
+CertificateStack read_certificates(const char* variable, const std::string& path) {
   const std::string pem = read_pem(variable, path);
   const auto bio = view_of(pem.data(), pem.size());
   auto certificates = owned(sk_X509_new_null());
@@ -98,12 +98,12 @@ int no_passphrase(char* /*text*/, int /*size*/, int /*is_writing*/, void* was_as
   return -1;
 }
 
-Owned<EVP_PKEY> read_key(const std::string& path) {
+OpensslPointer<EVP_PKEY> read_key(const std::string& path) {
   constexpr const char* kVariable = "LOCKSTEP_CERTIFICATE_KEY";
   std::string pem = read_pem(kVariable, path);
   bool was_asked = false;
   ERR_clear_error();
-  Owned<EVP_PKEY> key(
+  OpensslPointer<EVP_PKEY> key(
       PEM_read_bio_PrivateKey(view_of(pem.data(), pem.size()).get(), nullptr, no_passphrase, &was_asked));
   OPENSSL_cleanse(pem.data(), pem.size());
   if (key) return key;
@@ -125,10 +125,10 @@ std::string subject_of(const X509* certificate) {
 struct CertificateAuthentication::Credentials {
   explicit Credentials(const UserCertificate& files);
 
-  Certificates chain;  // between the authority and the certificate
-  Owned<X509> certificate;
-  Owned<EVP_PKEY> key;
-  Owned<X509_STORE> authority;
+  CertificateStack chain;  // between the authority and the certificate
+  OpensslPointer<X509> certificate;
+  OpensslPointer<EVP_PKEY> key;
+  OpensslPointer<X509_STORE> authority;
 };
 
 CertificateAuthentication::Credentials::Credentials(const UserCertificate& files)
@@ -165,7 +165,7 @@ CertificateAuthentication::~CertificateAuthentication() = default;
 
 std::vector<uint8_t> CertificateAuthentication::prove(std::span<const uint8_t> statement) const {
   ERR_clear_error();
-  const Owned<CMS_ContentInfo> message(
+  const OpensslPointer<CMS_ContentInfo> message(
       CMS_sign(credentials_->certificate.get(), credentials_->key.get(), credentials_->chain.get(),
                view_of(statement.data(), statement.size()).get(), kSignature | CMS_NOSMIMECAP));
   unsigned char* der = nullptr;
@@ -180,7 +180,8 @@ void CertificateAuthentication::check(std::span<const uint8_t> statement,
                                       std::span<const uint8_t> proof) const {
   ERR_clear_error();
   const unsigned char* der = proof.data();
-  const Owned<CMS_ContentInfo> message(d2i_CMS_ContentInfo(nullptr, &der, static_cast<long>(proof.size())));
+  const OpensslPointer<CMS_ContentInfo> message(
+      d2i_CMS_ContentInfo(nullptr, &der, static_cast<long>(proof.size())));
   const auto refuse = [](const std::string& given) {
     throw InvalidArgument("[certificates] expected a signature with a certificate of this user, but got: " +
                           given);
