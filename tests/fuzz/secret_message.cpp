@@ -1,6 +1,7 @@
 #include "lockstep/runtime/base/net/secret_message.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/tests/fuzz/fuzz.h"
@@ -13,7 +14,7 @@ template <typename Decode>
 void check_message(std::span<const uint8_t> bytes, const Decode& decode) {
   const auto message = accepted<InvalidArgument>([&] { return decode(bytes); });
   if (!message) return;
-  const auto written = encode(*message);
+  const std::vector<uint8_t> written = encode(*message);
   expect(decode_secret_size(std::span(written).first<kSecretSizeBytes>()) == bytes.size(), "their size");
   expect(std::ranges::equal(std::span(written).subspan(kSecretSizeBytes), bytes), "the bytes again");
 }

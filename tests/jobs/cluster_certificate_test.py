@@ -71,7 +71,7 @@ class CertificateTest(secret_job.SecretJob):
                 (self.files_of("host"), "LOCKSTEP_CERTIFICATE: expected", "unsuitable certificate purpose"),
                 ({"LOCKSTEP_CERTIFICATE_KEY": None}, "expected LOCKSTEP_CERTIFICATE_KEY together with LOCKSTEP_CERTIFICATE"),
                 ({"LOCKSTEP_CERTIFICATE_KEY": str(self.folder / "authority.key")}, "LOCKSTEP_CERTIFICATE_KEY: expected", "another key"),
-                ({"LOCKSTEP_CERTIFICATE": "/no/file"}, "LOCKSTEP_CERTIFICATE: /no/file"),
+                ({"LOCKSTEP_CERTIFICATE": "/no/file"}, "LOCKSTEP_CERTIFICATE: cannot open '/no/file'"),
                 ({"LOCKSTEP_MUNGE": "1"}, "(LOCKSTEP_MUNGE=1), but got both")):
             with self.subTest(texts[0]), workers.reserved_port() as first:
                 self.check_end(self.start(1, first, **variables), 2, *texts)

@@ -239,7 +239,7 @@ TEST_F(GivingStoreTest, LetsProcessesOfTheUserIn) {
 TEST_F(GivingStoreTest, IsClosedToTheKeyThatEverybodyKnows) {
   EXPECT_THROW(StoreClient{client(secret_channel_token())}, HandshakeError);
   Stranger stranger(connect());
-  stranger.send(encode(StoreRequest{.op = StoreOp::kCount, .id = 1}));
+  stranger.send(encode(StoreRequest{.id = 1, .op = StoreOp::kCount}));
   EXPECT_EQ(stranger.receive(), std::nullopt);
   EXPECT_EQ(server_.num_clients(), 0);
 }
