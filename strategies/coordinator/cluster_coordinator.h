@@ -152,8 +152,8 @@ class ClusterCoordinator {
   /// how long a worker waits for the chief. If the chief gives the job's secret to the workers, by MUNGE or
   /// certificates, this blocks until a worker has it. Throws InvalidArgument for a job without a chief, for
   /// tasks other than chief and worker, and for a job without a secret (ClusterOptions::token) that is not on
-  /// loopback, and ClusterError naming an address that the chief cannot listen on, or the chief if it does not
-  /// give the secret.
+  /// loopback, and ClusterError naming an address that the chief cannot listen on, or the chief if it does
+  /// not give the secret.
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));

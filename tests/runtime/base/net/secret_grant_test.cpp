@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -250,6 +252,8 @@ TEST_F(GivingStoreTest, NamesTheFirstTaskToAProcessThatItRefuses) {
   EXPECT_THAT(message_of<ClusterError>([&] { request_secret(other); }),
               AllOf(HasSubstr("worker 1 did not get the job's secret from worker 0 (127.0.0.1:"),
                     HasSubstr("it refuses this process"), HasSubstr("same user, by a test")));
+  // It counts after it has answered.
+  while (server_.num_wrong_tokens() == 0) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(server_.num_wrong_tokens(), 1U);
 }
 
