@@ -35,13 +35,15 @@ torch::Tensor gradients_of(int64_t bytes) {
 
 std::shared_ptr<WorkerGroup> join(const ClusterResolver& resolver, const ClusterOptions& cluster,
                                   const ExchangeLoop::Options& options) {
+  const auto secret = job_secret(resolver, cluster);
   auto master = open_master(resolver, cluster);
   return WorkerGroup::join({.rank = resolver.rank(),
                             .size = resolver.world_size(),
                             .master_host = master.address.host,
                             .master_port = master.address.port,
                             .listening_socket = master.socket,
-                            .token = job_secret(resolver, cluster),
+                            .token = secret.token,
+                            .grant = secret.grant,
                             .join_timeout = cluster.join_timeout,
                             .timeout = kTimeout,
                             .uses_shared_memory = !options.uses_tcp,

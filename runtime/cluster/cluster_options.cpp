@@ -1,7 +1,9 @@
 #include "lockstep/runtime/cluster/cluster_options.h"
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -36,6 +38,26 @@ double token_bits(std::string_view text) {
   return length * std::log2(2 * num_different < expected_different ? num_different : alphabet);
 }
 
+std::optional<UserCertificate> find_certificate(const LauncherVariables& variables) {
+  constexpr const char* kNames[] = {"LOCKSTEP_CERTIFICATE", "LOCKSTEP_CERTIFICATE_KEY",
+                                    "LOCKSTEP_CERTIFICATE_AUTHORITY"};
+  const auto is_given = [&](const char* name) { return !variables.find_text(name).value_or("").empty(); };
+  const auto given = std::find_if(std::begin(kNames), std::end(kNames), is_given);
+  if (given == std::end(kNames)) return std::nullopt;
+  const auto missing = std::find_if_not(std::begin(kNames), std::end(kNames), is_given);
+  if (missing != std::end(kNames))
+    throw InvalidArgument(std::string("[cluster] expected ") + *missing + " together with " + *given +
+                          ", but it is not set");
+  return UserCertificate{.certificate = variables.text(kNames[0]),
+                         .key = variables.text(kNames[1]),
+                         .authority = variables.text(kNames[2])};
+}
+
+std::optional<bool> find_switch(const LauncherVariables& variables, const char* name) {
+  const auto number = variables.find_integer(name, {.least = 0, .most = 1});
+  return number ? std::optional(*number == 1) : std::nullopt;
+}
+
 }  // namespace
 
 ClusterOptions cluster_options(const Environment& environment) {
@@ -44,12 +66,14 @@ ClusterOptions cluster_options(const Environment& environment) {
   options.address = variables.find_text("LOCKSTEP_ADDRESS").value_or("");
   options.token = variables.find_text("LOCKSTEP_JOB_TOKEN").value_or("");
   if (!options.token.empty()) check_job_token(options.token);
+  options.certificate = find_certificate(variables);
+  options.uses_munge = find_switch(variables, "LOCKSTEP_MUNGE");
+  options.munge_socket = variables.find_text("LOCKSTEP_MUNGE_SOCKET").value_or("");
   options.listening_socket = variables.find_integer("LOCKSTEP_LISTEN_FD", {});
   if (const auto timeout =
           variables.find_integer("LOCKSTEP_JOIN_TIMEOUT", {.least = 1, .most = INT_MAX / 1000}))
     options.join_timeout = std::chrono::seconds(*timeout);
-  if (const auto is_used = variables.find_integer("LOCKSTEP_SHARED_MEMORY", {.least = 0, .most = 1}))
-    options.uses_shared_memory = *is_used == 1;
+  options.uses_shared_memory = find_switch(variables, "LOCKSTEP_SHARED_MEMORY").value_or(true);
   return options;
 }
 

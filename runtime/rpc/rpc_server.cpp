@@ -154,7 +154,7 @@ bool RpcServer::admit(Connection& connection) {
   const auto is_for_us = [this](const ChannelIdentity& identity) {
     return identity.purpose == kRpcPurpose && identity.server == options_.task;
   };
-  connection.socket.admit(token_, is_for_us, deadline);
+  connection.socket.admit(token_, is_for_us, deadline, options_.grant);
   if (num_connections() >= options_.max_connections) {
     count(&Counts::excess_connections);
     return false;
@@ -170,8 +170,9 @@ void RpcServer::serve(Connection& connection) {
   try {
     if (admit(connection)) serve_requests(connection.socket);
   } catch (const HandshakeError& error) {
-    count(error.reason() == HandshakeError::Reason::kToken ? &Counts::wrong_tokens
-                                                           : &Counts::foreign_messages);
+    if (error.reason() != HandshakeError::Reason::kGranted)
+      count(error.reason() == HandshakeError::Reason::kToken ? &Counts::wrong_tokens
+                                                             : &Counts::foreign_messages);
   } catch (const std::system_error&) {
     // A client has simply gone away.
     if (!connection.is_admitted) count(&Counts::foreign_messages);

@@ -22,6 +22,8 @@ struct RpcServerOptions {
   int port = 0;                    ///< 0: chosen by the system
   /// The job's secret. Required.
   std::string token;
+  /// Gives the secret to those that may get it; nullptr if they know it from elsewhere.
+  std::shared_ptr<const SecretGrant> grant{};
   std::string
       task;  ///< of this process in the job, such as "ps 0"; only clients that want to reach it are served
   uint64_t max_message_bytes = uint64_t{4} << 30;

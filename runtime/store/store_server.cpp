@@ -133,7 +133,7 @@ void StoreServer::add_stranger(Descriptor socket) {
     return identity.purpose == kStorePurpose && identity.server == kStorePurpose &&
            identity.generation == generation;
   };
-  auto session = std::make_unique<TlsSession>(socket.get(), options_.token, is_of_this_start);
+  auto session = std::make_unique<TlsSession>(socket.get(), options_.token, is_of_this_start, options_.grant);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = next_id_}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
   connections_.emplace(next_id_, Connection{.socket = std::move(socket),
@@ -166,7 +166,7 @@ void StoreServer::handle_events(uint64_t id) {
     if (!is_open) remove(id);
   } catch (const HandshakeError& error) {
     if (error.reason() == HandshakeError::Reason::kToken) ++num_wrong_tokens_;
-    reject(id);
+    error.reason() == HandshakeError::Reason::kGranted ? remove(id) : reject(id);
   } catch (const InvalidArgument&) {  // not a message
     reject(id);
   } catch (const std::system_error&) {  // the connection is gone

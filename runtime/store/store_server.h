@@ -22,6 +22,8 @@ namespace lockstep {
 struct StoreServerOptions {
   JobToken token;
   uint64_t generation = 0;  ///< of the job's start; clients of another one are refused
+  /// Gives the token to those that may get it; nullptr if they know it from elsewhere.
+  std::shared_ptr<const SecretGrant> grant{};
   StoreTable::Limits limits{};
   /// Connections that have not proved the token are closed after this time.
   std::chrono::milliseconds handshake_timeout{10'000};

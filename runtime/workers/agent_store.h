@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "lockstep/runtime/base/net/message_authentication.h"
@@ -15,7 +16,8 @@ struct AgentStoreOptions {
   std::string host;  ///< of the agent
   int port = 0;
   std::chrono::milliseconds timeout{};  ///< for connecting, and then for the answer
-  JobToken token;
+  /// None: any address is taken, as that of a store which gives the token to this worker.
+  std::optional<JobToken> token;
   int restart_count = 0;  ///< of the job; the agent's store may hold addresses of earlier starts
 };
 
@@ -25,7 +27,8 @@ struct StoreAddress {
   int port = 0;
 };
 
-/// Publishes worker 0's address. Blocks. Throws c10::Error if the agent does not answer within the timeout.
+/// Publishes worker 0's address; needs a token. Blocks. Throws c10::Error if the agent does not answer within
+/// the timeout.
 void tell_agent(const AgentStoreOptions& options, const StoreAddress& address);
 
 /// Returns the address that worker 0 has published. Blocks until it is there. Throws HandshakeError if worker

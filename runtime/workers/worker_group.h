@@ -49,6 +49,8 @@ struct JoinOptions {
   std::string address;
   /// The job's secret, the same on all workers. Required.
   std::string token;
+  /// What worker 0's store gives to the others; nullptr if they know the secret from elsewhere.
+  std::shared_ptr<const SecretGrant> grant;
   /// How often the job was started before. Workers of different starts do not meet.
   int restart_count = 0;
   int num_replicas = 1;  ///< number of replicas on this worker

@@ -126,7 +126,7 @@ void WorkerGroup::join_store(const JoinOptions& options) {
     throw ClusterError(c10::str("[join] worker ", rank_, " came to ", address_of(options),
                                 " with another job token than worker 0: all processes of a job need the same "
                                 "LOCKSTEP_JOB_TOKEN, or, without a token, the same user, LOCKSTEP_JOB_ID and "
-                                "XDG_RUNTIME_DIR"));
+                                "XDG_RUNTIME_DIR; if one of them uses MUNGE or certificates, all must"));
   } catch (const ClusterError&) {
     throw;
   } catch (const std::system_error& error) {
@@ -154,7 +154,7 @@ void WorkerGroup::connect_store(const JoinOptions& options) {
     if (options.is_master_served) address.host = own_address(options);
     server_ = std::make_unique<StoreServer>(
         options.is_master_served ? TcpListener(address.host, 0) : listen_as_coordinator(options),
-        StoreServerOptions{.token = token_, .generation = generation});
+        StoreServerOptions{.token = token_, .generation = generation, .grant = options.grant});
     address.port = server_->port();
     if (options.is_master_served) tell_agent(agent, address);
   } else if (options.is_master_served) {

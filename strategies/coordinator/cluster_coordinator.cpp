@@ -28,11 +28,6 @@ std::shared_ptr<const ClusterResolver> checked(std::shared_ptr<const ClusterReso
   return resolver;
 }
 
-ClusterOptions with_secret(const ClusterResolver& resolver, ClusterOptions cluster) {
-  cluster.token = job_secret(resolver, cluster);
-  return cluster;
-}
-
 std::string worker_names(const ClusterSpec& spec) {
   std::vector<std::string> names;
   for (const int index : spec.task_indices("worker"))
@@ -88,7 +83,9 @@ const ClosureValues& RemoteValue::fetch_all() const {
 
 ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver,
                                        const CoordinatorOptions& options, ClusterOptions cluster)
-    : resolver_(checked(std::move(resolver))), cluster_(with_secret(*resolver_, std::move(cluster))) {
+    : resolver_(checked(std::move(resolver))), cluster_(std::move(cluster)) {
+  const auto secret = job_secret(*resolver_, cluster_);
+  cluster_.token = secret.token;
   if (resolver_->task_type() != "chief") {
     heartbeat_ = std::make_unique<WorkerHeartbeat>(worker_options());
     return;
@@ -98,7 +95,8 @@ ClusterCoordinator::ClusterCoordinator(std::shared_ptr<const ClusterResolver> re
   server_ = std::make_unique<ClosureServer>(
       ClosureServerOptions{.rpc = {.host = cluster_.address.empty() ? address.host : cluster_.address,
                                    .port = address.port,
-                                   .token = cluster_.token,
+                                   .token = secret.token,
+                                   .grant = secret.grant,
                                    .task = kChief,
                                    .listening_socket = cluster_.listening_socket},
                            .max_staleness = options.max_staleness,

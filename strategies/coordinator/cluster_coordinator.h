@@ -149,9 +149,11 @@ class ClusterCoordinator {
   /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment. From now on, the
   /// chief listens at its address in the cluster, and a worker tells the chief that it is there.
   /// `cluster.join_timeout` limits how long the chief waits for any worker while closures wait for one, and
-  /// how long a worker waits for the chief. Throws InvalidArgument for a job without a chief, for tasks other
-  /// than chief and worker, and for a job without a token that is not on loopback, and ClusterError naming an
-  /// address that the chief cannot listen on.
+  /// how long a worker waits for the chief. If the chief gives the job's secret to the workers, by MUNGE or
+  /// certificates, this blocks until a worker has it. Throws InvalidArgument for a job without a chief, for
+  /// tasks other than chief and worker, and for a job without a secret (ClusterOptions::token) that is not on
+  /// loopback, and ClusterError naming an address that the chief cannot listen on, or the chief if it does
+  /// not give the secret.
   explicit ClusterCoordinator(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                               const CoordinatorOptions& options = {},
                               ClusterOptions cluster = cluster_options(process_environment()));
@@ -235,6 +237,8 @@ class ClusterCoordinator {
   void end();
 
  private:
+  friend class ParameterServerStrategy;  // connects to the servers with the same secret
+
   RemoteValue schedule_values(const std::string& name, ClosureValues arguments);
   std::optional<InputContext> input_context() const;
   ClosureServer& server(const char* call) const;
@@ -242,7 +246,7 @@ class ClusterCoordinator {
   const BeginClosure& function(const std::string& name) const;
 
   std::shared_ptr<const ClusterResolver> resolver_;
-  const ClusterOptions cluster_;
+  ClusterOptions cluster_;  // whose token is the job's secret
   std::map<std::string, BeginClosure> functions_;
   std::unique_ptr<ClosureServer> server_;       // null on a worker
   std::unique_ptr<WorkerHeartbeat> heartbeat_;  // of a worker, until it serves

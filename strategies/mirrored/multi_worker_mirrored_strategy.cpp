@@ -3,6 +3,8 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/env.h>
 
+#include <cstdint>
+#include <exception>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -10,6 +12,8 @@
 #include "lockstep/runtime/cluster/internal/master_address.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/devices/error_text.h"
+#include "lockstep/runtime/workers/agent_store.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/communication/internal/exchange_algorithm.h"
 #include "lockstep/strategies/communication/internal/worker_ops_choice.h"
@@ -57,13 +61,34 @@ std::string size_text(int64_t bytes) {
   return bytes == 0 ? "as chosen" : c10::str("of ", bytes, " bytes");
 }
 
+FirstTask first_task(const ClusterResolver& resolver, const ClusterOptions& cluster) {
+  FirstTask first{.generation = static_cast<uint64_t>(resolver.restart_count())};
+  if (!resolver.is_master_served_by_launcher()) return first;
+  first.find_address = [&resolver, &cluster] {
+    const HostPort agent = resolver.master().value();
+    try {
+      const auto store = ask_agent({.host = agent.host,
+                                    .port = agent.port,
+                                    .timeout = cluster.join_timeout,
+                                    .restart_count = resolver.restart_count()});
+      return HostPort{store.host, store.port};
+    } catch (const std::exception&) {
+      throw ClusterError(c10::str("[join] worker ", resolver.rank(), " found no coordinator at ", agent.str(),
+                                  ": ", error_line(std::current_exception())));
+    }
+  };
+  return first;
+}
+
 std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const ClusterOptions& cluster,
                                           const StrategyOptions& options, const StrategyConfig& config) {
+  const auto secret = job_secret(resolver, cluster, first_task(resolver, cluster));
   JoinOptions join{.rank = resolver.rank(),
                    .size = resolver.world_size(),
                    .is_master_served = resolver.is_master_served_by_launcher(),
                    .address = cluster.address,
-                   .token = job_secret(resolver, cluster),
+                   .token = secret.token,
+                   .grant = secret.grant,
                    .restart_count = resolver.restart_count(),
                    .num_replicas = static_cast<int>(config.devices.size()),
                    .join_timeout = cluster.join_timeout,

@@ -41,7 +41,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
   /// workers, the share is the GPU of the process's local rank, and there must be one for each.
   ///
   /// Blocks until all workers have joined. Throws as MirroredStrategy, ClusterError, and InvalidArgument for
-  /// a ps task and for several workers without a job token that are not all on loopback.
+  /// a ps task and for several workers without a secret (ClusterOptions::token) that are not on loopback.
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                                        std::vector<std::string> devices = {}, StrategyOptions options = {},
                                        ClusterOptions cluster = cluster_options(process_environment()));

@@ -12,7 +12,6 @@
 #include <variant>
 
 #include "lockstep/parameter_server/variables/optimizer_rule.h"
-#include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/strategies/core/internal/gradient_step.h"
@@ -43,17 +42,16 @@ std::shared_ptr<const ClusterResolver> with_servers(std::shared_ptr<const Cluste
 }
 
 ParameterClientOptions client_options(const ClusterResolver& resolver,
-                                      const ParameterServerOptions& parameters,
-                                      const ClusterOptions& cluster) {
+                                      const ParameterServerOptions& parameters, const ClusterOptions& cluster,
+                                      const std::string& secret) {
   ParameterClientOptions options{.partitioner = parameters.partitioner, .placement = parameters.placement};
   const auto spec = resolver.cluster_spec();
-  const std::string token = job_secret(resolver, cluster);
   for (const int server : spec.task_indices("ps")) {
     const auto& address = spec.task_address("ps", server);
     options.servers.push_back({.name = c10::str("ps ", server),
                                .host = address.host,
                                .port = address.port,
-                               .token = token,
+                               .token = secret,
                                .task = c10::str(resolver.task_type(), " ", resolver.task_id()),
                                .server_task = c10::str("ps ", server),
                                .connect_timeout = cluster.join_timeout});
@@ -132,7 +130,8 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterRe
   // The chief keeps together the steps that workers take together.
   if (!is_synchronous_) coordinator.max_staleness = parameters.max_staleness;
   coordinator_ = std::make_unique<ClusterCoordinator>(resolver, coordinator, cluster);
-  client_options_ = std::make_unique<ParameterClientOptions>(client_options(*resolver, parameters, cluster));
+  client_options_ = std::make_unique<ParameterClientOptions>(
+      client_options(*resolver, parameters, cluster, coordinator_->cluster_.token));
   variables_ = std::make_shared<ServedVariables>(*client_options_);
 }
 

@@ -15,6 +15,7 @@
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/row_index.h"
 #include "lockstep/runtime/base/net/channel_identity.h"
+#include "lockstep/runtime/base/net/secret_message.h"
 #include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
 #include "lockstep/runtime/rpc/rpc_format.h"
@@ -305,6 +306,15 @@ void write_message_seeds(const SeedFolder& folder) {
   folder.write("tls_records/key_update", Bytes{22, 24, 0, 0, 1, 0});
   folder.write("tls_records/close_notify", Bytes{21, 1, 0});
   folder.write("tls_records/values", Bytes{23, 1, 2, 3});
+  auto question = encode(SecretRequest{.job = "42.0", .source = "MUNGE", .proof = {1, 2, 3}});
+  // The first byte is the program's own.
+  question.erase(question.begin(), question.begin() + kSecretSizeBytes - 1);
+  question.front() = 0;
+  folder.write("secret_message/request", Bytes(question.begin(), question.end()));
+  auto answer = encode(SecretReply{.proof = {1, 2, 3}, .secret = "00ff"});
+  answer.erase(answer.begin(), answer.begin() + kSecretSizeBytes - 1);
+  answer.front() = 1;
+  folder.write("secret_message/reply", Bytes(answer.begin(), answer.end()));
   folder.write("worker_info/card", WorkerInfo{.host = "node\t1",
                                               .address = "10.0.0.1",
                                               .heartbeat_port = 4711,

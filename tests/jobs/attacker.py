@@ -91,6 +91,7 @@ def payloads():
         "a foreign key": client_hello(b"Client_identity"),
         "the store's key": client_hello(own_identity),
         "the store's key of another start": client_hello(channel_identity(b"store", b"worker 1", b"store", 1)),
+        "the key of those who ask for the secret": client_hello(channel_identity(b"secret", b"worker 1", b"secret")),
         "a link's key": client_hello(channel_identity(b"exchange", b"rank 1", b"rank 0")),
         "a parameter server's key": client_hello(channel_identity(b"rpc", b"worker 0", b"ps 0")),
         "half a proof": client_hello(own_identity)[:-16],

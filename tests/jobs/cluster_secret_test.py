@@ -4,33 +4,19 @@
 import json
 import os
 import pathlib
-import shutil
 import stat
 import subprocess
 import tempfile
 import time
 import unittest
 
+import other_user
 import workers
 
 TRAINING = [str(workers.BIN / "train_images"), "--strategy", "multi_worker", "--data", "generated", "--epochs", "1",
             "--limit-train", "512", "--limit-test", "64", "--threads", "1"]
 SERVED = [str(workers.BIN / "train_ctr"), "--strategy", "parameter_server"]
 COMMAND = "export LOCKSTEP_JOB_TOKEN=$(openssl rand -hex 32)"
-OTHER_USER = 65534
-# Another user, who may read all files, lest the folders of the programs are closed to it.
-AS_OTHER_USER = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups",
-                 "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-
-
-def why_no_other_user():
-    """Why this process cannot start one of another user; None if it can."""
-    if os.geteuid() != 0:
-        return "only root can start a process of another user"
-    if not shutil.which("setpriv"):
-        return "needs setpriv (Debian: util-linux)"
-    tried = subprocess.run([*AS_OTHER_USER, "true"], capture_output=True, text=True, check=False)
-    return f"setpriv failed: {tried.stderr.strip()}" if tried.returncode else None
 
 
 class SecretTest(unittest.TestCase):
@@ -80,23 +66,23 @@ class SecretTest(unittest.TestCase):
         self.check_end(started[0], 5, "worker 1 of 2 did not come")
 
     def test_a_process_of_another_user_cannot_join(self):
-        reason = why_no_other_user()
+        reason = other_user.why_none()
         if reason:
             self.skipTest(reason)
         own = self.folder / "other"
         own.mkdir(mode=0o700)
-        os.chown(own, OTHER_USER, OTHER_USER)
+        os.chown(own, other_user.ID, other_user.ID)
         self.folder.chmod(0o755)
         with workers.reserved_port() as first:
             joined = [self.start(0, first)]
             secret = self.folder / "lockstep/user_secret"
             self.wait_for_file(secret)
             # With the same environment, and with a folder of its own.
-            self.check_end(self.start(1, first, AS_OTHER_USER), 2, f"{secret}: expected a file that belongs to this user",
+            self.check_end(self.start(1, first, other_user.AS_OTHER_USER), 2, f"{secret}: expected a file that belongs to this user",
                            f"one of user {os.geteuid()}", COMMAND)
-            self.check_end(self.start(1, first, AS_OTHER_USER, XDG_RUNTIME_DIR=str(own)), 5,
+            self.check_end(self.start(1, first, other_user.AS_OTHER_USER, XDG_RUNTIME_DIR=str(own)), 5,
                            "with another job token than worker 0")
-            self.assertEqual((own / "lockstep/user_secret").stat().st_uid, OTHER_USER)
+            self.assertEqual((own / "lockstep/user_secret").stat().st_uid, other_user.ID)
             joined.append(self.start(1, first))
         for worker in joined:
             self.check_end(worker, 0)
@@ -118,7 +104,7 @@ class SecretTest(unittest.TestCase):
     def test_workers_that_other_machines_can_reach_need_a_token(self):
         launched = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
         of_slurm = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
-                    "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+                    "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "LOCKSTEP_MUNGE": "0"}
         of_mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
                   "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "MASTER_PORT": "2222"}
         for variables, address in (

@@ -12,6 +12,7 @@ import tempfile
 import time
 import unittest
 
+import munged
 import workers
 from cluster_parity_test import PROGRAM, Parity
 
@@ -28,6 +29,15 @@ class TorchrunParityTest(Parity):
         output = self.run_command([*TORCHRUN, "--nproc-per-node", "2", "--no-python", PROGRAM, "2", str(path)])
         self.check(output, path, 4)
         self.assertIn("torchrun", output)
+
+    @unittest.skipIf(munged.why_none(), munged.why_none())
+    def test_workers_started_by_torchrun_without_a_token_by_munge(self):
+        daemon = munged.Munged()
+        self.addCleanup(daemon.end)
+        path = self.folder / "munge"
+        output = self.run_command([*TORCHRUN, "--nproc-per-node", "2", "--no-python", PROGRAM, "2", str(path)],
+                                  LOCKSTEP_MUNGE="1", LOCKSTEP_MUNGE_SOCKET=str(daemon.socket))
+        self.check(output, path, 4)
 
 
 class TorchrunTest(unittest.TestCase):

@@ -18,7 +18,7 @@ BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 # Variables that launchers set, and others that would override them.
 OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "PET_",
                 "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
-                "LOCKSTEP_ADDRESS")
+                "LOCKSTEP_ADDRESS", "LOCKSTEP_CERTIFICATE", "LOCKSTEP_MUNGE")
 TOKEN = "0123456789abcdef" * 4
 # For the secret of jobs without a token.
 RUNTIME_FOLDER = tempfile.TemporaryDirectory()

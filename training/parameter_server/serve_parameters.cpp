@@ -76,7 +76,7 @@ void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::millise
 void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeParametersOptions& options,
                       const ClusterOptions& cluster) {
   const auto resolver = resolver_of_server(std::move(given));
-  const std::string token = job_secret(*resolver, cluster);
+  const std::string token = job_secret(*resolver, cluster).token;
   const auto spec = resolver->cluster_spec();
   const auto servers = spec.task_indices("ps");
   const int task = resolver->task_id();

@@ -25,7 +25,7 @@ struct ServeParametersOptions {
 /// however many servers wrote it.
 ///
 /// If `resolver` is null, resolve_cluster() finds it in the environment. The server listens at the task's
-/// address. Throws InvalidArgument if the task is not a ps, or if the job has no token and is not on
+/// address. Throws InvalidArgument if the task is not a ps, or if the job has no secret and is not on
 /// loopback; CheckpointError if there are checkpoints but none can be read; and ClusterError if the address,
 /// which it names, cannot be listened on, or if no other process was connected for `cluster.join_timeout`.
 void serve_parameters(std::shared_ptr<const ClusterResolver> resolver = nullptr,

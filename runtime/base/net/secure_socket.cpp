@@ -19,8 +19,9 @@ void SecureSocket::meet(const JobToken& token, const ChannelIdentity& identity,
 }
 
 const ChannelIdentity& SecureSocket::admit(const JobToken& token, const ChannelAdmission& admission,
-                                           StreamSocket::Clock::time_point deadline) {
-  session_ = std::make_unique<TlsSession>(socket_.descriptor(), token, admission);
+                                           StreamSocket::Clock::time_point deadline,
+                                           std::shared_ptr<const SecretGrant> grant) {
+  session_ = std::make_unique<TlsSession>(socket_.descriptor(), token, admission, std::move(grant));
   shake_hands(deadline);
   return session_->identity();
 }

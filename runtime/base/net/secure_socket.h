@@ -22,7 +22,11 @@ class SecureSocket {
   void meet(const JobToken& token, const ChannelIdentity& identity, StreamSocket::Clock::time_point deadline);
   /// Runs the server's side, and returns what the connection is for. Throws like meet().
   const ChannelIdentity& admit(const JobToken& token, const ChannelAdmission& admission,
-                               StreamSocket::Clock::time_point deadline);
+                               StreamSocket::Clock::time_point deadline,
+                               std::shared_ptr<const SecretGrant> grant = nullptr);
+
+  /// Returns the session, after the handshake.
+  const TlsSession& session() const { return *session_; }
 
   /// As StreamSocket::send() and receive(), after the handshake. Throw std::errc::bad_message, too, if bytes
   /// were changed on the way.

@@ -127,9 +127,11 @@ struct TlsHandshake::Engine {
   static int use_identity(SSL* ssl, const EVP_MD* digest, const unsigned char** id, size_t* id_size,
                           SSL_SESSION** session);
   static int find_identity(SSL* ssl, const unsigned char* id, size_t id_size, SSL_SESSION** session);
+  const JobToken* find_token(const ChannelIdentity& client) const;
 
   const JobToken token;
   ChannelAdmission admission;
+  std::shared_ptr<const SecretGrant> grant;
   ChannelIdentity identity;
   std::vector<uint8_t> encoded_identity;
   struct {
@@ -215,12 +217,20 @@ int TlsHandshake::Engine::find_identity(SSL* ssl, const unsigned char* id, size_
   try {
     Engine& engine = of(ssl);
     auto identity = decode_identity({id, id_size});
-    if (!identity || !engine.admission(*identity)) return 1;
-    *session = make_session(ssl, engine.token, *identity);
+    const JobToken* token = identity ? engine.find_token(*identity) : nullptr;
+    if (token == nullptr) return 1;
+    *session = make_session(ssl, *token, *identity);
     engine.identity = std::move(*identity);
   } catch (const std::exception&) {  // no exception passes OpenSSL's frames
   }
   return *session != nullptr ? 1 : 0;
+}
+
+/// Returns what a client has to know; nullptr if it is refused.
+const JobToken* TlsHandshake::Engine::find_token(const ChannelIdentity& client) const {
+  if (client.purpose == kSecretPurpose)
+    return grant && client.generation == grant->generation ? &secret_channel_token() : nullptr;
+  return admission(client) ? &token : nullptr;
 }
 
 TlsHandshake::TlsHandshake(int socket, const JobToken& token, const ChannelIdentity& identity)
@@ -230,9 +240,11 @@ TlsHandshake::TlsHandshake(int socket, const JobToken& token, const ChannelIdent
   SSL_set_connect_state(engine_->ssl);
 }
 
-TlsHandshake::TlsHandshake(int socket, const JobToken& token, ChannelAdmission admission)
+TlsHandshake::TlsHandshake(int socket, const JobToken& token, ChannelAdmission admission,
+                           std::shared_ptr<const SecretGrant> grant)
     : engine_(std::make_unique<Engine>(socket, token, Engine::server_context())) {
   engine_->admission = std::move(admission);
+  engine_->grant = std::move(grant);
   SSL_set_accept_state(engine_->ssl);
 }
 
@@ -242,10 +254,22 @@ const ChannelIdentity& TlsHandshake::identity() const {
   return engine_->identity;
 }
 
+bool TlsHandshake::is_server() const {
+  return SSL_is_server(engine_->ssl) == 1;
+}
+
+ChannelBinding TlsHandshake::binding() const {
+  constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
+  ChannelBinding binding{};
+  if (SSL_export_keying_material(engine_->ssl, binding.data(), binding.size(), kLabel.data(), kLabel.size(),
+                                 nullptr, 0, 0) != 1)
+    throw std::bad_alloc();  // it can fail only so after the handshake
+  return binding;
+}
+
 TlsHandshake::Secrets TlsHandshake::secrets() const {
-  const bool is_server = SSL_is_server(engine_->ssl) == 1;
-  return {.sending = is_server ? engine_->secrets.server : engine_->secrets.client,
-          .receiving = is_server ? engine_->secrets.client : engine_->secrets.server};
+  return {.sending = is_server() ? engine_->secrets.server : engine_->secrets.client,
+          .receiving = is_server() ? engine_->secrets.client : engine_->secrets.server};
 }
 
 short TlsHandshake::event() const {

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/base/net/tls_session.h"
 
 // C library headers, for their types.
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -29,24 +30,49 @@ void make_room(std::vector<uint8_t>& buffer, size_t size) {
 TlsSession::TlsSession(int socket, const JobToken& token, const ChannelIdentity& identity)
     : socket_(socket), handshake_(std::make_unique<TlsHandshake>(socket, token, identity)) {}
 
-TlsSession::TlsSession(int socket, const JobToken& token, ChannelAdmission admission)
-    : socket_(socket), handshake_(std::make_unique<TlsHandshake>(socket, token, std::move(admission))) {}
+TlsSession::TlsSession(int socket, const JobToken& token, ChannelAdmission admission,
+                       std::shared_ptr<const SecretGrant> grant)
+    : socket_(socket),
+      grant_(grant),
+      handshake_(std::make_unique<TlsHandshake>(socket, token, std::move(admission), std::move(grant))) {}
 
 TlsSession::~TlsSession() = default;
 
 bool TlsSession::shake_hands() {
+  if (!granting_ && !secure()) return false;
+  if (!granting_) return true;
+  grant();
+  return false;
+}
+
+/// Continues TLS's own handshake, and returns whether it is over.
+bool TlsSession::secure() {
   if (!handshake_->advance()) return false;
   identity_ = handshake_->identity();
+  binding_ = handshake_->binding();
   auto secrets = handshake_->secrets();
   sealer_.emplace(secrets.sending);
   opener_.emplace(secrets.receiving);
   secrets.cleanse();
+  // Everybody knows the key of those who ask for the secret: no connection of theirs passes for a client's.
+  if (handshake_->is_server() && identity_.purpose == kSecretPurpose)
+    granting_ = std::make_unique<SecretGranting>(grant_);
   handshake_.reset();
   return true;
 }
 
+/// Answers a client that asks for the secret, and throws once it is answered.
+void TlsSession::grant() {
+  if (!granting_->advance(*this) || !flush()) return;
+  if (granting_->has_granted())
+    throw HandshakeError(HandshakeError::Reason::kGranted, "the secret of the job was given");
+  throw HandshakeError(HandshakeError::Reason::kToken,
+                       "expected a process of this user and this job, but another one asked for the secret");
+}
+
 short TlsSession::handshake_event() const {
-  return handshake_->event();
+  if (handshake_) return handshake_->event();
+  return out_begin_ < out_end_ ? POLLOUT : POLLIN;
 }
 
 /// Returns false if the system takes no more bytes now.

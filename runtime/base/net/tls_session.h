@@ -9,6 +9,7 @@
 
 #include "lockstep/runtime/base/net/channel_identity.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
+#include "lockstep/runtime/base/net/secret_grant.h"
 #include "lockstep/runtime/base/net/tls_handshake.h"
 #include "lockstep/runtime/base/net/tls_records.h"
 
@@ -34,20 +35,26 @@ class TlsSession {
 
   /// Begins as a client. Does not own the socket, which must outlive the session.
   TlsSession(int socket, const JobToken& token, const ChannelIdentity& identity);
-  /// Begins as a server.
-  TlsSession(int socket, const JobToken& token, ChannelAdmission admission);
+  /// Begins as a server. With a grant, it also answers clients that do not know the token yet, but may get
+  /// it. Their connections end within shake_hands().
+  TlsSession(int socket, const JobToken& token, ChannelAdmission admission,
+             std::shared_ptr<const SecretGrant> grant = nullptr);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
   /// Continues the handshake with the bytes that have arrived. Returns true once both ends have proved that
-  /// they know the token; other functions may be called only then. Throws HandshakeError.
+  /// they know the token; other functions may be called only then. Throws HandshakeError: kGranted, and
+  /// kToken for a client that may not get the secret, once it is answered.
   bool shake_hands();
   /// Returns poll()'s event to wait for after shake_hands() has returned false.
   short handshake_event() const;
 
   /// Returns what the connection is for. The other end has proved it.
   const ChannelIdentity& identity() const { return identity_; }
+  /// Returns a value that only the two ends of this connection have, and that no other connection has (RFC
+  /// 9266).
+  const ChannelBinding& binding() const { return binding_; }
 
   /// Takes bytes of the parts, in order, and returns how many; 0 if there is no room now. The next call must
   /// begin with the first byte that was not taken, since that may be encrypted already.
@@ -60,6 +67,8 @@ class TlsSession {
   void change_key_every(uint64_t num_records) { records_of_a_key_ = num_records; }
 
  private:
+  bool secure();
+  void grant();
   bool flush();
   bool encrypt_some(std::span<const std::span<const uint8_t>> parts, size_t begin);
   size_t take_decrypted(std::span<uint8_t> into);
@@ -67,9 +76,12 @@ class TlsSession {
   std::optional<std::span<const uint8_t>> next_record();
 
   const int socket_;
+  std::shared_ptr<const SecretGrant> grant_;
   std::unique_ptr<TlsHandshake> handshake_;  // until it is done
   ChannelIdentity identity_;
-  std::optional<TlsSealer> sealer_;  // once the handshake is done, as the opener
+  ChannelBinding binding_{};
+  std::unique_ptr<SecretGranting> granting_;  // in a server whose client asks for the secret
+  std::optional<TlsSealer> sealer_;           // once the handshake is done, as the opener
   std::optional<TlsOpener> opener_;
   uint64_t records_of_a_key_ = kRecordsOfAKey;
 

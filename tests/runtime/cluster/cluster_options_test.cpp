@@ -17,11 +17,22 @@ TEST(ClusterOptions, AreReadFromTheEnvironment) {
   const auto options =
       cluster_options(environment_of({{"LOCKSTEP_ADDRESS", "10.0.0.7"},
                                       {"LOCKSTEP_JOB_TOKEN", "00112233445566778899aabbccddeeff"},
+                                      {"LOCKSTEP_CERTIFICATE", "/a.crt"},
+                                      {"LOCKSTEP_CERTIFICATE_KEY", "/a.key"},
+                                      {"LOCKSTEP_CERTIFICATE_AUTHORITY", "/ca.crt"},
+                                      {"LOCKSTEP_MUNGE", "0"},
+                                      {"LOCKSTEP_MUNGE_SOCKET", "/munge"},
                                       {"LOCKSTEP_LISTEN_FD", "5"},
                                       {"LOCKSTEP_JOIN_TIMEOUT", "20"},
                                       {"LOCKSTEP_SHARED_MEMORY", "0"}}));
   EXPECT_EQ(options.address, "10.0.0.7");
   EXPECT_EQ(options.token, "00112233445566778899aabbccddeeff");
+  ASSERT_TRUE(options.certificate);
+  EXPECT_EQ(options.certificate->certificate, "/a.crt");
+  EXPECT_EQ(options.certificate->key, "/a.key");
+  EXPECT_EQ(options.certificate->authority, "/ca.crt");
+  EXPECT_EQ(options.uses_munge, false);
+  EXPECT_EQ(options.munge_socket, "/munge");
   EXPECT_EQ(options.listening_socket, 5);
   EXPECT_EQ(options.join_timeout, std::chrono::seconds(20));
   EXPECT_FALSE(options.uses_shared_memory);
@@ -44,17 +55,33 @@ TEST(ClusterOptions, RefuseATokenThatCouldBeGuessedWithoutSayingIt) {
   }
 }
 
+TEST(ClusterOptions, NameTheVariableOfACertificateThatIsMissing) {
+  const Variables all{{"LOCKSTEP_CERTIFICATE", "/a.crt"},
+                      {"LOCKSTEP_CERTIFICATE_AUTHORITY", "/ca.crt"},
+                      {"LOCKSTEP_CERTIFICATE_KEY", "/a.key"}};
+  for (const auto& [name, value] : all) {
+    auto variables = all;
+    variables[name] = "";
+    EXPECT_THAT(message_of<InvalidArgument>([&] { cluster_options(environment_of(variables)); }),
+                HasSubstr("expected " + name + " together with LOCKSTEP_CERTIFICATE"));
+  }
+}
+
 TEST(ClusterOptions, HaveDefaultsWithoutVariables) {
   const auto options = cluster_options(environment_of({}));
   EXPECT_EQ(options.address, "");
+  EXPECT_FALSE(options.certificate);
+  EXPECT_FALSE(options.uses_munge);
   EXPECT_FALSE(options.listening_socket);
   EXPECT_EQ(options.join_timeout, std::chrono::minutes(5));
   EXPECT_TRUE(options.uses_shared_memory);
 }
 
 TEST(ClusterOptions, NameAMalformedVariable) {
-  for (const auto& [name, value] : Variables{
-           {"LOCKSTEP_LISTEN_FD", "five"}, {"LOCKSTEP_JOIN_TIMEOUT", "0"}, {"LOCKSTEP_SHARED_MEMORY", "2"}}) {
+  for (const auto& [name, value] : Variables{{"LOCKSTEP_LISTEN_FD", "five"},
+                                             {"LOCKSTEP_JOIN_TIMEOUT", "0"},
+                                             {"LOCKSTEP_SHARED_MEMORY", "2"},
+                                             {"LOCKSTEP_MUNGE", "yes"}}) {
     const auto message = message_of<InvalidArgument>([&, &name = name, &value = value] {
       cluster_options(environment_of({{name, value}}));
     });

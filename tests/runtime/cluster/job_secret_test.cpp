@@ -28,7 +28,7 @@ using ::testing::Not;
 class JobSecretTest : public ::testing::Test {
  protected:
   std::string secret_of(const ClusterResolver& resolver, const ClusterOptions& options = {}) const {
-    return job_secret(resolver, options, environment_of({{"XDG_RUNTIME_DIR", folder_.path()}}));
+    return job_secret(resolver, options, {}, environment_of({{"XDG_RUNTIME_DIR", folder_.path()}})).token;
   }
   /// The secret of a process that a launcher has started with these variables.
   std::string secret_of(const Variables& variables) const {
@@ -153,10 +153,10 @@ TEST_F(JobSecretTest, IsTheSameInAllProcessesOfAJobAndNotInOtherJobs) {
 
 TEST_F(JobSecretTest, NeedsAFolderOrAToken) {
   const SimpleClusterResolver resolver({"127.0.0.1:1", "127.0.0.1:2"}, 0);
-  EXPECT_THAT(message_of<InvalidArgument>([&] { job_secret(resolver, {}, environment_of({})); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { job_secret(resolver, {}, {}, environment_of({})); }),
               AllOf(HasSubstr("cannot make a secret for this job, which has no token"), HasSubstr("HOME"),
                     HasSubstr("export LOCKSTEP_JOB_TOKEN=$(openssl rand -hex 32)")));
-  EXPECT_EQ(job_secret(resolver, {.token = kJobToken}, environment_of({})), kJobToken);
+  EXPECT_EQ(job_secret(resolver, {.token = kJobToken}, {}, environment_of({})).token, kJobToken);
 }
 
 }  // namespace
