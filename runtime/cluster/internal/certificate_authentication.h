@@ -12,7 +12,7 @@ namespace lockstep {
 /// certificate's key. It holds for processes that have a certificate with the same subject, which must not be
 /// empty, from the same authority. Certificates must be valid now and allow TLS clients. There is no look-up
 /// of revoked ones.
-class CertificateAuthentication : public UserAuthentication {
+class CertificateAuthentication final : public UserAuthentication {
  public:
   /// Reads the files. Throws InvalidArgument naming the file if it cannot be read, is not PEM or has a
   /// passphrase, if the key is not the certificate's, or if check() would refuse the certificate.

@@ -63,15 +63,15 @@ std::string derive_secret(const JobToken& secret, std::string_view salt, std::st
 }
 
 /// Returns how tasks prove whose they are; nullptr if they do not.
-std::shared_ptr<const UserAuthentication> find_authentication(const ClusterOptions& options,
+std::shared_ptr<const UserAuthentication> find_authentication(const ClusterResolver& resolver,
+                                                              const ClusterOptions& options,
                                                               const Environment& environment) {
   if (options.certificate && options.uses_munge.value_or(false))
     throw InvalidArgument(
-        "[cluster] expected certificates (LOCKSTEP_CERTIFICATE) or MUNGE "
-        "(LOCKSTEP_MUNGE=1), but got both");
+        "[cluster] expected certificates (LOCKSTEP_CERTIFICATE) or MUNGE (LOCKSTEP_MUNGE=1), but got both");
   if (options.certificate) return std::make_shared<CertificateAuthentication>(*options.certificate);
   const auto is_usual = [&] {
-    return options.token.empty() && environment("SLURM_JOB_ID") &&
+    return options.token.empty() && environment("SLURM_JOB_ID") && resolver.master() &&
            MungeAuthentication::is_present(options.munge_socket);
   };
   if (options.uses_munge ? *options.uses_munge : is_usual())
@@ -84,8 +84,7 @@ JobSecret shared_secret(const ClusterResolver& resolver, const ClusterOptions& o
                         const FirstTask& first, std::shared_ptr<const UserAuthentication> authentication) {
   if (!resolver.master())
     throw InvalidArgument(
-        "[cluster] expected the address at which the first task gives out the job's "
-        "secret, by " +
+        "[cluster] expected the address at which the first task gives out the job's secret, by " +
         authentication->name() + ", but " + resolver.source() + " has none: set MASTER_ADDR and MASTER_PORT");
   const bool trains = resolver.task_type() != "ps";
   if (trains && resolver.rank() == 0) {
@@ -114,7 +113,7 @@ JobSecret shared_secret(const ClusterResolver& resolver, const ClusterOptions& o
 JobSecret job_secret(const ClusterResolver& resolver, const ClusterOptions& options, const FirstTask& first,
                      const Environment& environment) {
   if (!options.token.empty()) check_job_token(options.token, "ClusterOptions::token");
-  if (auto authentication = find_authentication(options, environment)) {
+  if (auto authentication = find_authentication(resolver, options, environment)) {
     auto secret = shared_secret(resolver, options, first, std::move(authentication));
     if (!options.token.empty())
       secret.token =

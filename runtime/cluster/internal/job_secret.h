@@ -34,7 +34,7 @@ struct FirstTask {
 ///    blocks until the first task has given it to them, for at most the join timeout. With a token as well,
 ///    the secret is derived from both.
 /// 2. The token in `options`.
-/// 3. Under Slurm, MUNGE, if it is there.
+/// 3. Under Slurm, MUNGE, if it is there and the resolver knows the first task's address.
 /// 4. user_secret() and the job id, if all addresses that this process knows (the cluster's, the master's and
 ///    its own) are loopback addresses: only processes of this user can join, and jobs with different ids do
 ///    not mix.

@@ -11,7 +11,7 @@ namespace lockstep {
 /// daemons have the same key. A proof is a credential that only the user can decode, and only once on each
 /// machine. Credentials expire; the clocks of machines may differ by as much as munged allows, by default 5
 /// minutes.
-class MungeAuthentication : public UserAuthentication {
+class MungeAuthentication final : public UserAuthentication {
  public:
   /// Uses the munged that listens on `socket`; if it is empty, MUNGE's own socket. Throws InvalidArgument
   /// naming the library, or the socket, if MUNGE is not installed, or munged does not answer.

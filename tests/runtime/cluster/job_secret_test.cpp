@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <filesystem>
 #include <set>
@@ -9,6 +11,8 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/descriptor.h"
+#include "lockstep/runtime/cluster/internal/munge_authentication.h"
 #include "lockstep/runtime/cluster/internal/user_secret.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/tests/runtime/cluster/job_token.h"
@@ -149,6 +153,32 @@ TEST_F(JobSecretTest, IsTheSameInAllProcessesOfAJobAndNotInOtherJobs) {
   EXPECT_EQ(secrets.size(), 4U);
   // Nor does it tell the user's secret, which other jobs have in common with it.
   EXPECT_FALSE(secrets.contains(user_secret(environment_of({{"XDG_RUNTIME_DIR", folder_.path()}})).hex()));
+}
+
+TEST_F(JobSecretTest, IsByMungeUnderSlurmOnlyIfAllTasksKnowTheFirstTasksAddress) {
+  const ClusterOptions options{.munge_socket = folder_.file("socket")};
+  sockaddr_un address{.sun_family = AF_UNIX};
+  options.munge_socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  if (!MungeAuthentication::is_present(options.munge_socket)) GTEST_SKIP() << "needs libmunge2";
+
+  const auto under_slurm = environment_of({{"SLURM_JOB_ID", "42"}, {"XDG_RUNTIME_DIR", folder_.path()}});
+  const auto mpi = resolve_cluster(environment_of(kMpiOnOneMachine));
+  EXPECT_EQ(job_secret(*mpi, options, {}, under_slurm).token, secret_of(*mpi));
+  const auto srun = resolve_cluster(environment_of(slurm_on("localhost")));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { job_secret(*srun, options, {}, under_slurm); }),
+              HasSubstr("expected munged to answer at " + options.munge_socket));
+  auto without_munge = options;
+  without_munge.uses_munge = false;
+  EXPECT_EQ(job_secret(*srun, without_munge, {}, under_slurm).token, secret_of(*srun));
+}
+
+TEST_F(JobSecretTest, IsNotByTwoSourcesAtOnce) {
+  const auto mpi = resolve_cluster(environment_of(kMpiOnOneMachine));
+  const ClusterOptions both{.certificate = UserCertificate{}, .uses_munge = true};
+  EXPECT_THAT(message_of<InvalidArgument>([&] { secret_of(*mpi, both); }),
+              HasSubstr("certificates (LOCKSTEP_CERTIFICATE) or MUNGE (LOCKSTEP_MUNGE=1), but got both"));
 }
 
 TEST_F(JobSecretTest, NeedsAFolderOrAToken) {

@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Bytes = std::vector<uint8_t>;
 
-const Bytes kStatement{1, 0, 2};
+const Bytes kPayload{1, 0, 2};
 
 Bytes bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
@@ -89,7 +89,7 @@ class MungeAuthenticationTest : public ::testing::Test {
     user_.emplace(munged_->socket());
   }
 
-  std::string refusal_of(const Bytes& proof, const Bytes& statement = kStatement) const {
+  std::string refusal_of(const Bytes& proof, const Bytes& statement = kPayload) const {
     return message_of<InvalidArgument>([&] { user_->check(statement, proof); });
   }
 
@@ -101,13 +101,13 @@ class MungeAuthenticationTest : public ::testing::Test {
 Munged* MungeAuthenticationTest::munged_ = nullptr;
 
 TEST_F(MungeAuthenticationTest, AcceptsAProofOfTheUser) {
-  user_->check(kStatement, user_->prove(kStatement));
+  user_->check(kPayload, user_->prove(kPayload));
   user_->check({}, user_->prove({}));
 }
 
 TEST_F(MungeAuthenticationTest, AcceptsAProofOfAnotherMachineWithTheSameKey) {
   const Munged elsewhere(kKey);
-  user_->check(kStatement, MungeAuthentication(elsewhere.socket()).prove(kStatement));
+  user_->check(kPayload, MungeAuthentication(elsewhere.socket()).prove(kPayload));
 }
 
 TEST_F(MungeAuthenticationTest, ReadsWhatTheMungeProgramWrites) {
@@ -116,7 +116,7 @@ TEST_F(MungeAuthenticationTest, ReadsWhatTheMungeProgramWrites) {
 }
 
 TEST_F(MungeAuthenticationTest, LetsOnlyTheUserDecodeAProof) {
-  const Bytes proof = user_->prove(kStatement);
+  const Bytes proof = user_->prove(kPayload);
   const testing::TemporaryFolder folder;
   const auto decoded = testing::run_process(
       "/usr/bin/env", {"unmunge", "--socket=" + munged_->socket(), "--input=" + folder.write("proof", proof),
@@ -130,7 +130,7 @@ TEST_F(MungeAuthenticationTest, RefusesAProofOfAnotherUser) {
   const testing::TemporaryFolder folder;
   chmod(folder.path().c_str(), 0777);
   ASSERT_TRUE(testing::run_as_other_user([&] {
-    folder.write("proof", MungeAuthentication(munged_->socket()).prove(kStatement));
+    folder.write("proof", MungeAuthentication(munged_->socket()).prove(kPayload));
     return true;
   }));
   // The other user keeps this one from decoding it, too.
@@ -143,8 +143,8 @@ TEST_F(MungeAuthenticationTest, RefusesAProofOfAnotherUser) {
 }
 
 TEST_F(MungeAuthenticationTest, RefusesAProofThatItHasSeen) {
-  const Bytes proof = user_->prove(kStatement);
-  user_->check(kStatement, proof);
+  const Bytes proof = user_->prove(kPayload);
+  user_->check(kPayload, proof);
   EXPECT_THAT(refusal_of(proof), HasSubstr("Replayed credential"));
 }
 
@@ -161,16 +161,16 @@ TEST_F(MungeAuthenticationTest, RefusesAProofOfAnotherStatement) {
 
 TEST_F(MungeAuthenticationTest, RefusesAProofWithAnotherKey) {
   const Munged elsewhere("another key of 32 bytes, for tests");
-  EXPECT_THAT(refusal_of(MungeAuthentication(elsewhere.socket()).prove(kStatement)),
+  EXPECT_THAT(refusal_of(MungeAuthentication(elsewhere.socket()).prove(kPayload)),
               HasSubstr("Invalid credential"));
 }
 
 TEST_F(MungeAuthenticationTest, RefusesAChangedProof) {
-  Bytes proof = user_->prove(kStatement);
+  Bytes proof = user_->prove(kPayload);
   proof[proof.size() / 2] ^= 1;
   EXPECT_THAT(refusal_of(proof), HasSubstr("nvalid credential"));
   for (const Bytes& bytes : {Bytes{}, Bytes{0}, Bytes(20'000, 'M')})
-    EXPECT_THROW(user_->check(kStatement, bytes), InvalidArgument);
+    EXPECT_THROW(user_->check(kPayload, bytes), InvalidArgument);
 }
 
 TEST_F(MungeAuthenticationTest, NamesTheSocketAtWhichNobodyAnswers) {

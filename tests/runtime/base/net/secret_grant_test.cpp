@@ -57,14 +57,14 @@ const std::shared_ptr<const UserAuthentication>& this_user() {
   return user;
 }
 
-const JobToken& secret() {
+const JobToken& given_secret() {
   static const JobToken token = JobToken::random();
   return token;
 }
 
-std::shared_ptr<const SecretGrant> grant() {
+std::shared_ptr<const SecretGrant> given_grant() {
   return std::make_shared<const SecretGrant>(
-      SecretGrant{.authentication = this_user(), .job = "4.2", .generation = 7, .secret = secret()});
+      SecretGrant{.authentication = this_user(), .job = "4.2", .generation = 7, .secret = given_secret()});
 }
 
 ChannelIdentity for_secret(uint64_t generation = 7) {
@@ -74,13 +74,13 @@ ChannelIdentity for_secret(uint64_t generation = 7) {
 
 /// A first task's end of one connection, whose own clients would all be admitted.
 std::future<std::optional<Reason>> served(StreamSocket socket,
-                                          std::shared_ptr<const SecretGrant> given = grant()) {
+                                          std::shared_ptr<const SecretGrant> given = given_grant()) {
   return std::async(std::launch::async,
                     [socket = std::move(socket), given]() mutable -> std::optional<Reason> {
                       SecureSocket secure(std::move(socket));
                       try {
                         secure.admit(
-                            secret(), [](const ChannelIdentity&) { return true; }, soon(), given);
+                            given_secret(), [](const ChannelIdentity&) { return true; }, soon(), given);
                       } catch (const HandshakeError& error) {
                         return error.reason();
                       } catch (const std::exception&) {
@@ -129,7 +129,7 @@ TEST(SecretGrantTest, GivesTheSecretToAProcessOfTheUser) {
   Stranger process(std::move(client));
   const auto reply = process.ask({.job = "4.2", .source = "a test", .proof = process.proof(*this_user())});
   ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->secret, secret().hex());
+  EXPECT_EQ(reply->secret, given_secret().hex());
   this_user()->check(secret_statement(process.session(), SecretEnd::kServer), reply->proof);
   EXPECT_EQ(end.get(), Reason::kGranted);
 }
@@ -163,7 +163,7 @@ TEST(SecretGrantTest, RefusesAProofThatWasMadeForAnotherConnection) {
   auto end = served(std::move(server));
   Stranger process(std::move(client));
   const SecretRequest request{.job = "4.2", .source = "a test", .proof = process.proof(*this_user())};
-  EXPECT_EQ(process.ask(request)->secret, secret().hex());
+  EXPECT_EQ(process.ask(request)->secret, given_secret().hex());
   EXPECT_EQ(end.get(), Reason::kGranted);
   // An attacker who got hold of the request, as a server that another process takes for the first task does.
   auto [attacker_socket, second] = connected_sockets();
@@ -222,16 +222,16 @@ class GivingStoreTest : public ::testing::Test {
   StreamSocket connect() const { return StreamSocket::connect("127.0.0.1", server_.port(), soon()); }
 
   StoreServer server_{TcpListener("127.0.0.1", 0),
-                      {.token = secret(),
+                      {.token = given_secret(),
                        .generation = 7,
-                       .grant = grant(),
+                       .grant = given_grant(),
                        .handshake_timeout = milliseconds(2'000),
                        .max_strangers = 4}};
 };
 
 TEST_F(GivingStoreTest, LetsProcessesOfTheUserIn) {
   const auto token = request_secret(request());
-  EXPECT_EQ(token.hex(), secret().hex());
+  EXPECT_EQ(token.hex(), given_secret().hex());
   StoreClient process(client(token));
   process.set({"key"}, {"value"}, {});
   EXPECT_EQ(server_.num_clients(), 1);
@@ -272,7 +272,7 @@ TEST_F(GivingStoreTest, ServesProcessesWhileStrangersHoldAllPlaces) {
   for (int i = 0; i < 4; ++i) strangers.push_back(std::make_unique<Stranger>(connect()));
   strangers[1]->send({255});
   strangers[2]->send(Bytes(4096, 1));
-  EXPECT_EQ(request_secret(request()).hex(), secret().hex());
+  EXPECT_EQ(request_secret(request()).hex(), given_secret().hex());
 }
 
 TEST_F(GivingStoreTest, ForgetsStrangersWhoSayNothing) {
@@ -295,7 +295,7 @@ TEST(SecretRequestTest, TakesNoSecretFromAnotherUser) {
   };
   const StoreServer server(
       std::move(listener),
-      {.token = secret(),
+      {.token = given_secret(),
        .grant = std::make_shared<const SecretGrant>(SecretGrant{
            .authentication = std::make_shared<Everybody>(), .job = "4.2", .secret = JobToken::random()})});
   EXPECT_THAT(message_of<ClusterError>([&] {
@@ -323,8 +323,8 @@ TEST(SecretRequestTest, WaitsForAFirstTaskThatComesLate) {
   });
   EXPECT_EQ(token.wait_for(milliseconds(200)), std::future_status::timeout);
   const StoreServer server(TcpListener("127.0.0.1", port),
-                           {.token = secret(), .generation = 7, .grant = grant()});
-  EXPECT_EQ(token.get(), secret().hex());
+                           {.token = given_secret(), .generation = 7, .grant = given_grant()});
+  EXPECT_EQ(token.get(), given_secret().hex());
 }
 
 TEST(SecretRequestTest, GivesUpOnAPortAtWhichNobodyListens) {
