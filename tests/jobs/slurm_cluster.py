@@ -39,6 +39,7 @@ class SlurmCluster:
             raise NotPossible(f"hosts cannot be made here: {tried.stderr.strip()}")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-slurm-"))
         self.folder.chmod(0o711)  # munged wants a socket that all could reach
+        self.munge_socket = str(self.folder / "munge.socket")
         self.environment = workers.clean_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf")}
         self.first = subprocess.Popen(
             ["unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc", sys.executable, "-B", slurm_hosts.__file__,

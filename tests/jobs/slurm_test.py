@@ -76,7 +76,7 @@ class TasksTest(SlurmCase):
     def results(self, name):
         return workers.last_checkpoint(self.folder / f"backup-{name}"), metrics_of(self.folder / f"run-{name}")
 
-    def check_parity(self, count, *layouts):
+    def check_parity(self, count, *layouts, **variables):
         """Tasks of each layout end with the bits and the metrics of as many workers of launch_local.sh."""
         name = f"local-{count}"
         launch(count, *TRAINING, "--run-dir", self.folder / f"run-{name}", "--backup-dir", self.folder / f"backup-{name}")
@@ -86,13 +86,16 @@ class TasksTest(SlurmCase):
         for number, options in enumerate(layouts):
             with self.subTest(options):
                 name = f"slurm-{number}"
-                code, output = self.srun(name, f"--ntasks={count}", *options)
+                code, output = self.srun(name, f"--ntasks={count}", *options, **variables)
                 self.assertEqual(code, 0, output)
                 self.assertRegex(output, rf"Slurm \(step \d+\.0, SLURM_PROCID=0 of SLURM_STEP_NUM_TASKS={count}\)")
                 self.assertEqual(self.results(name), expected, output)
 
     def test_two_tasks_train_as_two_workers(self):
         self.check_parity(2, ["--nodes=1"], ["--nodes=2"])
+
+    def test_tasks_without_a_token_get_a_secret_by_the_munge_of_slurm(self):
+        self.check_parity(2, ["--nodes=2"], LOCKSTEP_JOB_TOKEN="", LOCKSTEP_MUNGE_SOCKET=self.cluster.munge_socket)
 
     def test_three_tasks_on_two_nodes_train_as_three_workers(self):
         self.check_parity(3, ["--nodes=2", "--distribution=block"], ["--nodes=2", "--distribution=cyclic"])
@@ -110,10 +113,10 @@ class TasksTest(SlurmCase):
             self.assertRegex(output, rf"(?m)^{task}: .*expected SLURM_DISTRIBUTION to be block, cyclic or plane \(start it with "
                                      r"srun --distribution=block\), but got 'arbitrary'")
 
-    def test_tasks_without_a_token_are_refused_on_one_node_too(self):
+    def test_tasks_without_a_token_and_munge_are_refused_on_one_node_too(self):
         for options, variables in ((["--nodes=1"], {}), (["--nodes=2"], {}), (["--nodes=1"], {"MASTER_ADDR": "127.0.0.1"})):
             with self.subTest(options, **variables):
-                code, output = self.srun("open", "--ntasks=2", *options, LOCKSTEP_JOB_TOKEN="", **variables)
+                code, output = self.srun("open", "--ntasks=2", *options, LOCKSTEP_JOB_TOKEN="", LOCKSTEP_MUNGE="0", **variables)
                 self.assertEqual(code, 2, output)
                 for task in range(2):
                     self.assertRegex(output, rf"(?m)^{task}: .*expected a job token, as the address of worker 0, node[12], is not a "
