@@ -1,7 +1,8 @@
-// tokenize_texts <tokenizer> <texts> <out> [as_text] [plain] [skip]: encodes and decodes texts for a test that
-// compares with another library. Each text in <texts> is its length, a line feed and its bytes. Writes for each
-// text a line of its ids to <out>, and the decoded text as above. as_text: special tokens are encoded as text;
-// plain: none are added; skip: they are left out when decoding. Exits with 3, and the message, on a DataError.
+// tokenize_texts <tokenizer> <texts> <out> [as_text] [plain] [skip]: encodes and decodes texts for a test
+// that compares with another library. Each text in <texts> is its length, a line feed and its bytes. Writes
+// for each text a line of its ids to <out>, and the decoded text as above. as_text: special tokens are
+// encoded as text; plain: none are added; skip: they are left out when decoding. Exits with 3, and the
+// message, on a DataError.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -19,7 +20,8 @@ int tokenize(const std::vector<std::string>& arguments) {
     return std::find(arguments.begin() + 3, arguments.end(), flag) != arguments.end();
   };
   const auto tokenizer = open_tokenizer(arguments[0]);
-  const EncodeOptions encoding = {.adds_special_tokens = !has("plain"), .reads_special_tokens = !has("as_text")};
+  const EncodeOptions encoding = {.adds_special_tokens = !has("plain"),
+                                  .reads_special_tokens = !has("as_text")};
   const DecodeOptions decoding = {.skips_special_tokens = has("skip")};
   std::ifstream texts(arguments[1], std::ios::binary);
   std::ofstream out(arguments[2], std::ios::binary);

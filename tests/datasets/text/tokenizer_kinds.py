@@ -18,6 +18,8 @@ MISTRAL_NEMO = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm
                 r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 DEEPSEEK = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"]
 
+# Small ones are trained fast; the benchmark sets a larger one.
+VOCABULARY_SIZE = 1500
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -27,9 +29,9 @@ def corpus(seed=1):
     return [maker.text() for _ in range(600)]
 
 
-def trained(tokenizer, special, vocab_size=1500, texts=None):
+def trained(tokenizer, special):
     tokenizer.train_from_iterator(
-        texts or corpus(), trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False,
+        corpus(), trainers.BpeTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=special, show_progress=False,
                                                initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return tokenizer
 
@@ -130,7 +132,7 @@ def character_level(pre_tokenizer=None, normalizer=None, trained_with=None, deco
     if trained_with:
         tokenizer.pre_tokenizer = trained_with
     tokenizer.train_from_iterator(texts or corpus(), trainers.BpeTrainer(
-        vocab_size=2200, special_tokens=[*special, *BYTES], limit_alphabet=400, show_progress=False))
+        vocab_size=VOCABULARY_SIZE + 700, special_tokens=[*special, *BYTES], limit_alphabet=400, show_progress=False))
     # What the trainer takes for special tokens: the tokens of bytes are ordinary ones of the vocabulary.
     result = Tokenizer(models.BPE(**model_of(tokenizer)))
     if normalizer:
