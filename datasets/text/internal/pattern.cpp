@@ -69,11 +69,11 @@ PatternMatcher::PatternMatcher()
     : context_(pcre2_match_context_create(nullptr)), data_(pcre2_match_data_create(1, nullptr)) {
   // Most matches need hardly any; patterns with groups that repeat need some for each repetition.
   constexpr size_t kFirstStackBytes = size_t{32} << 10;
-  constexpr size_t kMaxStackBytes = size_t{16} << 20;
+  constexpr size_t kMaxStackBytes = size_t{64} << 20;
   stack_.reset(pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr));  // none without JIT
   if (!context_ || !data_) throw std::bad_alloc();
   if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
-  constexpr uint32_t kMaxHeapKibibytes = 1U << 20;
+  constexpr uint32_t kMaxHeapKibibytes = 1U << 19;
   pcre2_set_heap_limit(context_.get(), kMaxHeapKibibytes);
   place_ = pcre2_get_ovector_pointer(data_.get());
 }

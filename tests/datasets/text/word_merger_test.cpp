@@ -35,8 +35,12 @@ Symbols merged_by_definition(const std::vector<Merge>& merges, Symbols symbols) 
 /// Merges of an alphabet of `size` symbols and of the tokens that they make.
 std::vector<Merge> random_merges(std::mt19937& random, uint32_t size) {
   std::vector<Merge> merges;
-  for (uint32_t i = 0; i < 60; ++i)
-    merges.push_back({.left = random() % (size + i), .right = random() % (size + i), .result = size + i});
+  const auto any_below = [&](uint32_t end) {
+    return std::uniform_int_distribution<uint32_t>(0, end - 1)(random);
+  };
+  merges.reserve(60);
+  for (uint32_t token = size; token < size + 60; ++token)
+    merges.push_back({.left = any_below(token), .right = any_below(token), .result = token});
   std::shuffle(merges.begin(), merges.end(), random);
   return merges;
 }
@@ -61,6 +65,7 @@ TEST(WordMergerTest, MergesShortAndLongWordsByTheDefinition) {
 TEST(WordMergerTest, TakesAMillionSymbolsInNoTime) {
   // 20 merges double a token each. Quadratic time would be hours.
   std::vector<Merge> merges;
+  merges.reserve(20);
   for (uint32_t i = 0; i < 20; ++i) merges.push_back({.left = i, .right = i, .result = i + 1});
   Symbols symbols(size_t{1} << 20, 0);
   WordMerger().merge(MergeTable(merges), symbols);
