@@ -182,7 +182,7 @@ class BrokenBytesTest(TokenizersCase):
 
 class RefusedTest(TokenizersCase):
     def test_files_of_other_kinds_are_refused_by_name(self):
-        from tokenizers import Tokenizer, decoders, models, processors
+        from tokenizers import Tokenizer, decoders, models
         refused = {
             "WordPiece": Tokenizer(models.WordPiece({"a": 0, "[UNK]": 1}, unk_token="[UNK]")),
             "Unigram": Tokenizer(models.Unigram([("a", 0.0)])),
