@@ -1,4 +1,4 @@
-/// Data sets in torch::data's style: images, click logs and tensors.
+/// Data sets in torch::data's style: images, click logs, tensors and text.
 #pragma once
 
 #include "lockstep/datasets/clicks/click_batch.h"
@@ -16,3 +16,8 @@
 #include "lockstep/datasets/images/mnist.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
+#include "lockstep/datasets/text/byte_pair_files.h"
+#include "lockstep/datasets/text/byte_pair_tokenizer.h"
+#include "lockstep/datasets/text/byte_tokenizer.h"
+#include "lockstep/datasets/text/open_tokenizer.h"
+#include "lockstep/datasets/text/tokenizer.h"

@@ -57,4 +57,5 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepCuda.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepHwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepPrometheus.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepTextLibraries.cmake
   DESTINATION ${lockstep_package_folder})

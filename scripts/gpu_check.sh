@@ -30,7 +30,7 @@ help_if_asked "$@"
 readonly tests=(runtime_test strategies_test gpu_test)
 readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev googletest
   libpng-dev libpng16-16 libjpeg-dev libjpeg62-turbo-dev libjpeg62-turbo libzip-dev libzip4 zlib1g-dev zlib1g
-  libbz2-1.0 liblzma5 libzstd1 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3
+  libbz2-1.0 liblzma5 libzstd1 libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3
   libhwloc-dev libhwloc15 libudev1)
 
 packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=120 build_only=''

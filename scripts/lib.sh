@@ -12,7 +12,7 @@ readonly test_python_version=3.11
 
 readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
-  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev)
+  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev)
 readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux zstd python3-yaml shellcheck munge openssl)
 readonly packages_for_slurm=(slurmctld slurmd slurm-client munge iproute2 util-linux)

@@ -22,6 +22,7 @@
 #include "lockstep/runtime/store/store_message.h"
 #include "lockstep/runtime/workers/heartbeat_message.h"
 #include "lockstep/runtime/workers/worker_info.h"
+#include "lockstep/tests/datasets/text/small_tokenizers.h"
 #include "lockstep/tests/support/test_files.h"
 #include "lockstep/training/formats/internal/pickle_writer.h"
 #include "lockstep/training/formats/internal/safetensors_header.h"
@@ -371,7 +372,39 @@ void write_click_seeds(const SeedFolder& folder) {
   folder.write("click_rows/malformed", full + "\n\n" + full + "\t\n2" + full.substr(1) + "\n");
 }
 
+/// Files without the tokens of bytes, which the program adds, and texts of all kinds.
+void write_tokenizer_seeds(const SeedFolder& folder) {
+  int number = 0;
+  for (nlohmann::json json : {testing::byte_level_json(), testing::character_json()}) {
+    folder.write("tokenizer_json/whole_" + std::to_string(number), json.dump());
+    for (const bool is_byte_level : {true, false})
+      for (int byte = 0; byte < 256; ++byte)
+        if (byte != 'e') json["model"]["vocab"].erase(testing::token_of_byte(byte, is_byte_level));
+    folder.write("tokenizer_json/short_" + std::to_string(number), json.dump());
+    json["normalizer"] = {{"type", "NFKC"}};
+    json["added_tokens"].push_back({{"id", 300},
+                                    {"content", "x1"},
+                                    {"single_word", true},
+                                    {"lstrip", true},
+                                    {"rstrip", true},
+                                    {"normalized", true},
+                                    {"special", false}});
+    json["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers",
+                              {{{"type", "Split"},
+                                {"pattern", {{"Regex", R"(\s+(?!\S)|[^\p{L}\S]{1,3})"}}},
+                                {"behavior", "MergedWithNext"}},
+                               {{"type", "Digits"}, {"individual_digits", false}},
+                               {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}},
+                               {{"type", "ByteLevel"}, {"add_prefix_space", true}}}}};
+    folder.write("tokenizer_json/steps_" + std::to_string(number++), json.dump());
+  }
+  folder.write("tokenizer_text/mixed",
+               "hello hello's  12\n\n<|endoftext|><s>\xFF\xC3\xA9t\xE2\x96\x81hi\xF0\x9F\x98\x80 ...");
+}
+
 void write_seeds(const SeedFolder& folder) {
+  write_tokenizer_seeds(folder);
   write_click_seeds(folder);
   write_image_seeds(folder);
   write_archive_seeds(folder);

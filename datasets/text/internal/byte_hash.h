@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace lockstep {
+
+/// Hashes bytes for tables in memory; multiplies and shifts, as in Fibonacci hashing. Values differ between
+/// machines of different byte orders.
+inline uint64_t hash_of_bytes(std::string_view bytes) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
+  const auto mix = [](uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * kOdd;
+    return hash ^ (hash >> 32);
+  };
+  uint64_t hash = bytes.size();
+  const char* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= sizeof(uint64_t); left -= sizeof(uint64_t), at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, sizeof(word));
+    hash = mix(hash, word);
+  }
+  uint64_t word = 0;
+  std::memcpy(&word, at, left);
+  return mix(hash, word);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/datasets/text/tokenizer.h"
+
+namespace lockstep {
+
+/// Opens the tokenizer that a flag or a setting names:
+///   - "bytes": a ByteTokenizer;
+///   - a file: a tokenizer.json of whatever name;
+///   - a folder: its tokenizer.json, else its vocab.json and merges.txt, else its encoder.json and vocab.bpe.
+/// Throws DataError naming the file or folder if there is none that can be used. A folder that is named
+/// "bytes" is opened as "./bytes".
+///
+/// Example:
+///
+///     std::unique_ptr<Tokenizer> tokenizer = open_tokenizer("models/qwen2");
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,279 @@
+#include "lockstep/datasets/text/byte_pair_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/text/open_tokenizer.h"
+#include "lockstep/tests/datasets/text/small_tokenizers.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using testing::byte_level_json;
+using testing::character_json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing::TemporaryFile;
+using testing::TemporaryFolder;
+using Ids = std::vector<uint32_t>;
+
+BytePairTokenizer tokenizer_of(const json& file) {
+  return BytePairTokenizer(TemporaryFile(file.dump(), "tokenizer.json").path());
+}
+
+/// Returns the message with which a file is refused, which begins with its name.
+std::string refusal_of(const std::string& text) {
+  const TemporaryFile file(text, "tokenizer.json");
+  const std::string message = message_of<DataError>([&] { BytePairTokenizer tokenizer(file.path()); });
+  EXPECT_THAT(message, StartsWith(file.path() + ": "));
+  return message.substr(std::min(message.size(), file.path().size() + 2));
+}
+
+std::string refusal_of(const json& file) {
+  return refusal_of(file.dump());
+}
+
+/// Random text of which every kind of byte is a part: valid UTF-8, broken, spaces and special tokens.
+std::string random_bytes(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const std::vector<std::string> parts = {"hello",        " hello",
+                                          "he",           "\xC3\xA9",
+                                          "\xE6\x96\x87", "\xF0\x9F\x98\x80",
+                                          "\xF0\x9F",     "<|endoftext|>",
+                                          "<|endo",       "\n",
+                                          "  ",           "'s",
+                                          "12",           "!"};
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    if (random() % 3 == 0) {
+      text += static_cast<char>(random());
+    } else {
+      text += parts[random() % parts.size()];
+    }
+  }
+  return text;
+}
+
+TEST(BytePairTokenizerTest, MergesInTheOrderOfTheFile) {
+  const auto tokenizer = tokenizer_of(byte_level_json());
+  EXPECT_THAT(tokenizer.encode("hello hello hell"), ElementsAre(259, 260, ' ', 258));
+  EXPECT_THAT(tokenizer.encode("ello"), ElementsAre('e', 257, 'o'));
+  EXPECT_EQ(tokenizer.vocabulary_size(), 262);
+  EXPECT_EQ(tokenizer.end_of_text(), 261);
+  EXPECT_TRUE(tokenizer.encode("").empty());
+}
+
+TEST(BytePairTokenizerTest, DecodingGivesBackAllBytesOfByteLevelText) {
+  const auto tokenizer = tokenizer_of(byte_level_json());
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const std::string text = random_bytes(seed);
+    for (const bool reads : {true, false})
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, {.reads_special_tokens = reads})), text);
+  }
+}
+
+TEST(BytePairTokenizerTest, DecodingGivesBackAllBytesOfTextInCharacters) {
+  const auto tokenizer = tokenizer_of(character_json());
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    // Spaces before a text are lost if the text does not begin with it.
+    const std::string text = "x" + random_bytes(seed);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, {.adds_special_tokens = false})), text);
+  }
+}
+
+TEST(BytePairTokenizerTest, BrokenBytesSplitTheTextAndGetNoSpace) {
+  const auto bytes = tokenizer_of(byte_level_json());
+  EXPECT_THAT(bytes.encode("he\xFFhello\xF0\x9F hello"), ElementsAre(256, 0xFF, 259, 0xF0, 0x9F, 260));
+  const auto characters = tokenizer_of(character_json());
+  const uint32_t begin = characters.special_token("<s>").value();
+  const Ids hi = characters.encode("hi", {.adds_special_tokens = false});
+  ASSERT_EQ(hi.size(), 1);
+  const Ids broken = characters.encode("hi\xFFhi");
+  ASSERT_EQ(broken.size(), 4);
+  EXPECT_THAT(broken, ElementsAre(begin, hi[0], 0xFF, broken[3]));
+  EXPECT_EQ(characters.decode(Ids{broken[3]}), "hi");
+  EXPECT_NE(broken[3], hi[0]);
+}
+
+TEST(BytePairTokenizerTest, SpecialTokensAreReadAddedAndSkippedAsAsked) {
+  const auto tokenizer = tokenizer_of(character_json());
+  const uint32_t begin = tokenizer.special_token("<s>").value();
+  EXPECT_EQ(tokenizer.encode("").front(), begin);
+  EXPECT_TRUE(tokenizer.encode("", {.adds_special_tokens = false}).empty());
+  EXPECT_THAT(tokenizer.encode("<s>", {.adds_special_tokens = false}), ElementsAre(begin));
+  EXPECT_GT(tokenizer.encode("<s>", {.adds_special_tokens = false, .reads_special_tokens = false}).size(), 1);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("hi")), "<s> hi");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("hi"), {.skips_special_tokens = true}), "hi");
+  EXPECT_EQ(tokenizer.special_token("<pad>"), std::nullopt);
+  EXPECT_EQ(tokenizer.end_of_text(), std::nullopt);
+}
+
+TEST(BytePairTokenizerTest, EncodesTheSameFromAllThreads) {
+  const auto tokenizer = tokenizer_of(byte_level_json());
+  std::vector<std::string> texts;
+  for (uint64_t seed = 0; seed < 200; ++seed) texts.push_back(random_bytes(seed));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto together = tokenizer.encode_batch(views, {}, 8);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(together[i], tokenizer.encode(texts[i]));
+}
+
+TEST(BytePairTokenizerTest, AnExceptionOfOneTextReachesTheCallerOfABatch) {
+  json file = byte_level_json();
+  // Each way to read the letters as ones and twos is tried.
+  file["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers",
+                            {{{"type", "Split"},
+                              {"pattern", {{"Regex", "(?:a|aa)+b"}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}},
+                             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const auto tokenizer = tokenizer_of(file);
+  const std::string long_text = std::string(100, 'a') + " b";
+  const std::vector<std::string_view> texts = {"ab", long_text, "aab"};
+  EXPECT_THAT(message_of<DataError>([&] { tokenizer.encode_batch(texts, {}, 2); }),
+              AllOf(HasSubstr("(?:a|aa)+b"), HasSubstr("limit")));
+  EXPECT_THAT(tokenizer.encode("ab"), ElementsAre('a', 'b'));
+}
+
+TEST(BytePairTokenizerTest, IdsWithoutATokenAreRefusedWhenDecoding) {
+  json file = byte_level_json();
+  file["added_tokens"][0]["id"] = 300;  // 261 to 299 are no tokens
+  const auto tokenizer = tokenizer_of(file);
+  EXPECT_EQ(tokenizer.vocabulary_size(), 301);
+  for (const uint32_t id : {261U, 299U, 301U, 0xFFFFFFFFU})
+    EXPECT_THAT(message_of<std::invalid_argument>([&] { tokenizer.decode(Ids{id}); }),
+                HasSubstr("but got " + std::to_string(id)));
+}
+
+TEST(BytePairTokenizerTest, RefusesDamagedFiles) {
+  const std::string whole = byte_level_json().dump();
+  EXPECT_THAT(refusal_of(std::string()), HasSubstr("an empty file"));
+  for (const size_t size : {size_t{1}, whole.size() / 2, whole.size() - 1})
+    EXPECT_THAT(refusal_of(whole.substr(0, size)), HasSubstr("expected JSON, but got one that is wrong"));
+  EXPECT_THAT(refusal_of(std::string("{\"model\": {}, \"model\": {}}")), HasSubstr("'model' twice"));
+  EXPECT_THAT(refusal_of(std::string(100, '[')), HasSubstr("at most 32 levels"));
+  EXPECT_THAT(refusal_of(std::string("[]")), HasSubstr("expected an object, but got a list"));
+  EXPECT_THAT(refusal_of(byte_level_json()["model"]["vocab"]), HasSubstr("a vocabulary alone"));
+  const TemporaryFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { BytePairTokenizer tokenizer(folder.file("none")); }),
+              HasSubstr(folder.file("none")));
+  EXPECT_THAT(message_of<DataError>([&] { BytePairTokenizer tokenizer(folder.path()); }),
+              HasSubstr("folder"));
+}
+
+TEST(BytePairTokenizerTest, RefusesLargeFilesBeforeReadingThem) {
+  const TemporaryFile file("{}");
+  std::filesystem::resize_file(file.path(), uint64_t{1} << 40);
+  EXPECT_THAT(message_of<DataError>([&] { BytePairTokenizer tokenizer(file.path()); }),
+              HasSubstr("expected at most 134217728 bytes, but got 1099511627776"));
+}
+
+TEST(BytePairTokenizerTest, RefusesFilesThatContradictThemselves) {
+  const auto refusal = [](const char* pointer, const json& value) {
+    json file = byte_level_json();
+    file[json::json_pointer(pointer)] = value;
+    return refusal_of(file);
+  };
+  EXPECT_THAT(refusal("/model/vocab/he", 97), HasSubstr("expected an id that no other token has, but got"));
+  EXPECT_THAT(refusal("/model/vocab/he", 1U << 22),
+              HasSubstr("model.vocab.he: expected an integer from 0 to 4194303"));
+  EXPECT_THAT(refusal("/model/vocab/he", -1), HasSubstr("but got -1"));
+  EXPECT_THAT(refusal("/model/vocab/he", 1.5), HasSubstr("but got 1.5"));
+  EXPECT_THAT(refusal("/model/vocab/he", "a"), HasSubstr("but got 'a'"));
+  EXPECT_THAT(refusal("/model/merges/1", "h z"),
+              HasSubstr("model.merges[1]: expected tokens of the vocabulary, but got 'hz'"));
+  EXPECT_THAT(refusal("/model/merges/1", "nothing a"), HasSubstr("but got 'nothing'"));
+  EXPECT_THAT(refusal("/model/merges/1", "ll"),
+              HasSubstr("two tokens with a space between them, but got 'll'"));
+  EXPECT_THAT(refusal("/model/merges/1", {"l", "l", "l"}), HasSubstr("expected two tokens, but got 3"));
+  EXPECT_THAT(refusal("/model/merges", nullptr),
+              HasSubstr("model.merges: expected a list of merges, but got nothing"));
+  EXPECT_THAT(refusal("/added_tokens/0/id", 97),
+              HasSubstr("added_tokens[0].id: expected an id that no other token has, but got 97"));
+  EXPECT_THAT(refusal("/added_tokens/0/content", "he"),
+              HasSubstr("expected the id that model.vocab has for 'he', 256, but got 261"));
+  EXPECT_THAT(refusal("/added_tokens/0/content", ""), HasSubstr("not empty"));
+  EXPECT_THAT(refusal("/added_tokens/1", testing::added_token("<|endoftext|>", 262)),
+              HasSubstr("added_tokens[1].content"));
+  EXPECT_THAT(refusal("/added_tokens/1", testing::added_token("<s>", 261)), HasSubstr("added_tokens[1].id"));
+  EXPECT_THAT(refusal("/version", "2.0"), HasSubstr("version: expected 1.0, but got '2.0'"));
+
+  json file = byte_level_json();
+  file["model"]["vocab"].erase(testing::token_of_byte('\n', true));
+  EXPECT_THAT(refusal_of(file),
+              HasSubstr("expected a token for each of the 256 bytes, but got none for the byte 10"));
+  file = character_json();
+  file["post_processor"]["special_tokens"]["<s>"]["ids"] = {4000};
+  EXPECT_THAT(refusal_of(file), HasSubstr("post_processor: expected ids of tokens, but got 4000"));
+  file["post_processor"]["single"] = json::array();
+  EXPECT_THAT(refusal_of(file), HasSubstr("expected the sequence A once, but got 0 sequences"));
+}
+
+TEST(BytePairTokenizerTest, RefusesWhatIsNotSupported) {
+  const auto refusal = [](const char* pointer, const json& value) {
+    json file = byte_level_json();
+    file[json::json_pointer(pointer)] = value;
+    return refusal_of(file);
+  };
+  EXPECT_THAT(refusal("/model/type", "Unigram"), HasSubstr("model.type: expected BPE, but got 'Unigram'"));
+  EXPECT_THAT(refusal("/model/dropout", 0.1), HasSubstr("model.dropout: expected null"));
+  EXPECT_THAT(refusal("/model/end_of_word_suffix", "</w>"), HasSubstr("but got '</w>'"));
+  EXPECT_THAT(refusal("/normalizer", {{"type", "Lowercase"}}), HasSubstr("normalizer.type: expected NFC"));
+  EXPECT_THAT(refusal("/pre_tokenizer", nullptr),
+              HasSubstr("pre_tokenizer: expected one that ends with ByteLevel"));
+  EXPECT_THAT(refusal("/decoder", {{"type", "WordPiece"}}), HasSubstr("decoder.type: expected ByteLevel"));
+  const json byte_level = byte_level_json()["pre_tokenizer"];
+  EXPECT_THAT(
+      refusal("/pre_tokenizer",
+              {{"type", "Sequence"}, {"pretokenizers", {byte_level, {{"type", "Digits"}}}}}),
+      HasSubstr("pre_tokenizer.pretokenizers[1].type: expected nothing after ByteLevel, but got 'Digits'"));
+}
+
+TEST(BytePairTokenizerTest, ReadsThePairOfFilesOfOlderTokenizers) {
+  const json model = byte_level_json()["model"];
+  std::string merges = "#version: 0.2\n";
+  for (const json& merge : model["merges"]) merges += merge.get<std::string>() + "\n";
+  const TemporaryFolder folder;
+  const BytePairFiles files = {.vocabulary = folder.write("encoder.json", model["vocab"].dump()),
+                               .merges = folder.write("vocab.bpe", merges)};
+  const BytePairTokenizer tokenizer(files);
+  EXPECT_THAT(tokenizer.encode("hello hello"), ElementsAre(259, 260));
+  EXPECT_EQ(tokenizer.end_of_text(), std::nullopt);
+  EXPECT_EQ(open_tokenizer(folder.path())->encode(" hello"), tokenizer.encode(" hello"));
+
+  const auto refusal = [&](const BytePairFiles& wrong) {
+    return message_of<DataError>([&] { BytePairTokenizer refused(wrong); });
+  };
+  folder.write("vocab.bpe", "#version: 0.2\nh e\nh z\n");
+  EXPECT_EQ(refusal(files), files.merges + ": line 3: expected tokens of the vocabulary, but got 'hz'");
+  folder.write("vocab.bpe", "");
+  EXPECT_THAT(refusal(files), HasSubstr("an empty file"));
+  folder.write("vocab.bpe", "\xFF e\n");
+  EXPECT_THAT(refusal(files), HasSubstr("line 1: expected UTF-8"));
+  folder.write("encoder.json", byte_level_json().dump());
+  EXPECT_THAT(refusal(files), HasSubstr("a whole tokenizer.json"));
+}
+
+TEST(OpenTokenizerTest, OpensWhatANameStandsFor) {
+  EXPECT_EQ(open_tokenizer("bytes")->vocabulary_size(), 257);
+  const TemporaryFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { open_tokenizer(folder.path()); }),
+              AllOf(HasSubstr(folder.path()), HasSubstr("merges.txt")));
+  const std::string path = folder.write("tokenizer.json", byte_level_json().dump());
+  EXPECT_EQ(open_tokenizer(path)->vocabulary_size(), 262);
+  EXPECT_EQ(open_tokenizer(folder.path())->vocabulary_size(), 262);
+  EXPECT_THAT(message_of<DataError>([&] { open_tokenizer(folder.file("other.json")); }),
+              HasSubstr(folder.file("other.json")));
+}
+
+}  // namespace
+}  // namespace lockstep
