@@ -1,4 +1,4 @@
-/// Data sets in torch::data's style: images, click logs and tensors.
+/// Data sets in torch::data's style: images, click logs, tokens and tensors.
 #pragma once
 
 #include "lockstep/datasets/clicks/click_batch.h"
@@ -16,3 +16,11 @@
 #include "lockstep/datasets/images/mnist.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
+#include "lockstep/datasets/tokens/generated_language.h"
+#include "lockstep/datasets/tokens/generated_language_options.h"
+#include "lockstep/datasets/tokens/generated_text.h"
+#include "lockstep/datasets/tokens/ngram_model.h"
+#include "lockstep/datasets/tokens/text_encoding.h"
+#include "lockstep/datasets/tokens/token_file_writer.h"
+#include "lockstep/datasets/tokens/token_files.h"
+#include "lockstep/datasets/tokens/token_format.h"

@@ -23,13 +23,13 @@ struct GeneratedSequence {
 /// A random language whose entropy is known, so that a language model's loss can be judged: no model can have
 /// a lower expected loss than entropy(), and a perfect one has exactly this. Its words look as follows.
 ///
-///     the monk near the old mill [the bees behind the grey tower senden four hats, cups, pins, cups for
-///     them] keepeth five cups, keys, cups, maps, cups for him.
+///     the monk [the bees (behind the tower) senden four hats, cups, pins, cups for them] keepeth three keys,
+///     cups, maps for him.
 ///
 /// Much of it can be told only from words far back: a verb's ending and the pronoun have the class of the
 /// clause's subject, brackets match, and as many things are listed as the number says. With the default
 /// options, even the best predictor that sees only the last 4 words loses more than 0.4 nats per word
-/// against one that sees all. Everything that a word depends on lies within its sentence, which has 15 to 62
+/// against one that sees all. Everything that a word depends on lies within its sentence, which has 14 to 56
 /// words.
 ///
 /// The words are drawn by a machine with a stack of open clauses, and the words so far tell its state, so the

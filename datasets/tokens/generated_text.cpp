@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
 namespace lockstep {
@@ -43,12 +44,16 @@ torch::data::Example<> GeneratedText::get_batch(c10::ArrayRef<size_t> indices) c
 }
 
 std::string GeneratedText::identity() const {
-  const GeneratedLanguageOptions& language = language_.options();
-  // Languages of different options differ in one of these.
-  return "generated text of seed " + std::to_string(options_.seed) + ", sequences of " +
-         std::to_string(options_.sequence_length) + " tokens of " + std::to_string(language_.vocab_size()) +
-         ", counts " + std::to_string(language.smallest_count) + " to " +
-         std::to_string(language.largest_count) + ", entropy " + std::to_string(language_.entropy_rate());
+  // Also tells the languages apart.
+  constexpr uint64_t kDrawn = 16;
+  DataChecksum checksum;
+  std::vector<uint32_t> tokens(static_cast<size_t>(options_.sequence_length) + 1);
+  for (uint64_t index = 0; index < kDrawn; ++index) {
+    language_.draw({.seed = options_.seed, .index = index}, tokens);
+    checksum.add(tokens.data(), tokens.size() * sizeof(uint32_t));
+  }
+  return "generated text of seed " + std::to_string(options_.seed) + " in sequences of " +
+         std::to_string(options_.sequence_length) + " (checksum " + checksum.text() + ")";
 }
 
 }  // namespace lockstep

@@ -52,28 +52,26 @@ struct ClauseSums {
   double entropy = 0;
 };
 
-/// The expected number of tokens and entropy of a clause, from after its subject to its closing bracket or
-/// stop.
+/// The expected number of tokens and entropy of what follows a clause's subject, up to its pronoun.
 ClauseSums clause_sums(const LanguageGrammar& grammar, int depth) {
   const auto& options = grammar.options();
   const double num_items = (options.smallest_count + options.largest_count) / 2.0;
   const auto entropy_at = [&](LanguageSlot slot) { return grammar.choice(slot).entropy(); };
-  // Preposition, adjective, place, verb, ending, number, pronoun, closing bracket or stop.
-  ClauseSums sums{.num_tokens = 8 + num_items,
-                  .entropy = entropy_at(LanguageSlot::kPreposition) + entropy_at(LanguageSlot::kAdjective) +
-                             entropy_at(LanguageSlot::kPlace) + entropy_at(LanguageSlot::kNumber) +
-                             num_items * entropy_at(LanguageSlot::kItem)};
-  if (depth == options.max_depth) {
-    sums.entropy += entropy_at(LanguageSlot::kVerb);
-    return sums;
+  const double verb_to_pronoun = entropy_at(LanguageSlot::kVerb) + entropy_at(LanguageSlot::kNumber) +
+                                 num_items * entropy_at(LanguageSlot::kItem);
+  // Between the brackets: a preposition and a place, or a subject and what follows it.
+  ClauseSums inner{.num_tokens = 2,
+                   .entropy = entropy_at(LanguageSlot::kPreposition) + entropy_at(LanguageSlot::kPlace)};
+  if (depth < options.max_depth) {
+    const ClauseSums clause = clause_sums(grammar, depth + 1);
+    inner = {.num_tokens = (1 - options.nesting) * 2 + options.nesting * (1 + clause.num_tokens),
+             .entropy = entropy_at(LanguageSlot::kSubjectOrPreposition) +
+                        (1 - options.nesting) * entropy_at(LanguageSlot::kPlace) +
+                        options.nesting * clause.entropy};
   }
-  const ClauseSums inner = clause_sums(grammar, depth + 1);
-  // An opening bracket and a subject come before the inner clause's sums, and the verb after them.
-  sums.num_tokens += options.nesting * (2 + inner.num_tokens);
-  sums.entropy += entropy_at(LanguageSlot::kVerbOrOpening) +
-                  options.nesting *
-                      (entropy_at(LanguageSlot::kSubject) + inner.entropy + entropy_at(LanguageSlot::kVerb));
-  return sums;
+  // The brackets, verb, ending, number, items and pronoun.
+  return {.num_tokens = inner.num_tokens + 6 + num_items,
+          .entropy = entropy_at(LanguageSlot::kOpening) + inner.entropy + verb_to_pronoun};
 }
 
 }  // namespace
@@ -101,7 +99,8 @@ double endless_entropy(const LanguageGrammar& grammar) {
   // After a sentence: its subject, or the end of the text and then a subject.
   const double before = grammar.choice(LanguageSlot::kSubjectOrEnd).entropy() +
                         end * grammar.choice(LanguageSlot::kSubject).entropy();
-  return (before + clause.entropy) / (1 + end + clause.num_tokens);
+  constexpr double kSubjectAndStop = 2;
+  return (before + clause.entropy) / (end + kSubjectAndStop + clause.num_tokens);
 }
 
 }  // namespace lockstep

@@ -18,9 +18,8 @@ struct OptionRange {
 
 void check_ranges(const GeneratedLanguageOptions& options) {
   for (const OptionRange& range : {OptionRange{"num_classes", options.num_classes, 1, 6},
-                                   {"nouns_per_class", options.nouns_per_class, 1, 5},
+                                   {"nouns_per_class", options.nouns_per_class, 1, 4},
                                    {"num_prepositions", options.num_prepositions, 1, 4},
-                                   {"num_adjectives", options.num_adjectives, 1, 6},
                                    {"num_places", options.num_places, 1, 8},
                                    {"num_verbs", options.num_verbs, 1, 8},
                                    {"num_items", options.num_items, 1, 8},
@@ -82,22 +81,20 @@ LanguageGrammar::LanguageGrammar(const GeneratedLanguageOptions& options) : opti
   append_scaled(nouns_or_end, nouns, 1 - options.end_of_text);
   choice_at(LanguageSlot::kSubjectOrEnd) = TokenChoice(nouns_or_end);
 
-  choice_at(LanguageSlot::kPreposition) =
-      TokenChoice(add_words(WordKind::kPreposition, kPrepositions, options.num_prepositions));
-  choice_at(LanguageSlot::kAdjective) =
-      TokenChoice(add_words(WordKind::kAdjective, kAdjectives, options.num_adjectives));
-  choice_at(LanguageSlot::kPlace) = TokenChoice(add_words(WordKind::kPlace, kPlaces, options.num_places));
-  const auto verbs = add_words(WordKind::kVerb, kVerbs, options.num_verbs);
-  choice_at(LanguageSlot::kVerb) = TokenChoice(verbs);
   std::vector<TokenWeight> openings;
   for (int i = 0; i < options.num_brackets; ++i) {
     openings.push_back({add_word(WordKind::kOpening, i, kOpening[i]), 1});
     closings_.push_back(TokenChoice({{add_word(WordKind::kClosing, i, kClosing[i]), 1}}));
   }
-  std::vector<TokenWeight> verbs_or_openings;
-  append_scaled(verbs_or_openings, verbs, 1 - options.nesting);
-  append_scaled(verbs_or_openings, openings, options.nesting);
-  choice_at(LanguageSlot::kVerbOrOpening) = TokenChoice(verbs_or_openings);
+  choice_at(LanguageSlot::kOpening) = TokenChoice(openings);
+  const auto prepositions = add_words(WordKind::kPreposition, kPrepositions, options.num_prepositions);
+  choice_at(LanguageSlot::kPreposition) = TokenChoice(prepositions);
+  std::vector<TokenWeight> nouns_or_prepositions;
+  append_scaled(nouns_or_prepositions, nouns, options.nesting);
+  append_scaled(nouns_or_prepositions, prepositions, 1 - options.nesting);
+  choice_at(LanguageSlot::kSubjectOrPreposition) = TokenChoice(nouns_or_prepositions);
+  choice_at(LanguageSlot::kPlace) = TokenChoice(add_words(WordKind::kPlace, kPlaces, options.num_places));
+  choice_at(LanguageSlot::kVerb) = TokenChoice(add_words(WordKind::kVerb, kVerbs, options.num_verbs));
   std::vector<TokenWeight> numbers;
   for (int i = options.smallest_count; i <= options.largest_count; ++i)
     numbers.push_back({add_word(WordKind::kNumber, i, kNumbers[i - 1]), 1});
@@ -113,19 +110,17 @@ uint32_t LanguageGrammar::add_word(WordKind kind, int value, std::string_view te
 const TokenChoice& LanguageGrammar::choice(const LanguageState& state) const {
   const auto& clause = state.clauses[state.depth];
   switch (state.slot) {
+    case LanguageSlot::kPhraseEnd:
+      return closings_[clause.bracket];
     case LanguageSlot::kEnding:
       return endings_[clause.subject_class];
     case LanguageSlot::kPronoun:
       return pronouns_[clause.subject_class];
     case LanguageSlot::kClauseEnd:
-      return state.depth == 0 ? stop_ : closings_[clause.bracket];
+      return state.depth == 0 ? stop_ : closings_[state.clauses[state.depth - 1U].bracket];
     default:
       return choice(state.slot);
   }
-}
-
-LanguageSlot LanguageGrammar::slot_after_place(const LanguageState& state) const {
-  return state.depth < options_.max_depth ? LanguageSlot::kVerbOrOpening : LanguageSlot::kVerb;
 }
 
 void LanguageGrammar::advance(LanguageState& state, uint32_t token) const {
@@ -138,17 +133,24 @@ void LanguageGrammar::advance(LanguageState& state, uint32_t token) const {
       state.slot = LanguageSlot::kSubjectOrEnd;
       break;
     case WordKind::kNoun:
+      if (state.slot == LanguageSlot::kSubjectOrPreposition) ++state.depth;
       state.clauses[state.depth].subject_class = word.value;
-      state.slot = LanguageSlot::kPreposition;
+      state.slot = LanguageSlot::kOpening;
+      break;
+    case WordKind::kOpening:
+      state.clauses[state.depth].bracket = word.value;
+      state.slot =
+          state.depth < options_.max_depth ? LanguageSlot::kSubjectOrPreposition : LanguageSlot::kPreposition;
       break;
     case WordKind::kPreposition:
-      state.slot = LanguageSlot::kAdjective;
-      break;
-    case WordKind::kAdjective:
       state.slot = LanguageSlot::kPlace;
       break;
     case WordKind::kPlace:
-      state.slot = slot_after_place(state);
+      state.slot = LanguageSlot::kPhraseEnd;
+      break;
+    case WordKind::kClosing:
+      if (state.slot == LanguageSlot::kClauseEnd) --state.depth;
+      state.slot = LanguageSlot::kVerb;
       break;
     case WordKind::kVerb:
       state.slot = LanguageSlot::kEnding;
@@ -165,14 +167,6 @@ void LanguageGrammar::advance(LanguageState& state, uint32_t token) const {
       break;
     case WordKind::kPronoun:
       state.slot = LanguageSlot::kClauseEnd;
-      break;
-    case WordKind::kOpening:
-      state.clauses[++state.depth] = {.bracket = word.value};
-      state.slot = LanguageSlot::kSubject;
-      break;
-    case WordKind::kClosing:
-      --state.depth;
-      state.slot = LanguageSlot::kVerb;
       break;
   }
 }

@@ -17,7 +17,6 @@ enum class WordKind : uint8_t {
   kStop,
   kNoun,
   kPreposition,
-  kAdjective,
   kPlace,
   kVerb,
   kEnding,
@@ -39,10 +38,11 @@ struct LanguageWord {
 enum class LanguageSlot : uint8_t {
   kSubject,
   kSubjectOrEnd,  ///< after a sentence
+  kOpening,
+  kSubjectOrPreposition,  ///< after an opening bracket
   kPreposition,
-  kAdjective,
   kPlace,
-  kVerbOrOpening,
+  kPhraseEnd,
   kVerb,
   kEnding,
   kNumber,
@@ -51,8 +51,8 @@ enum class LanguageSlot : uint8_t {
   kClauseEnd,
 };
 
-/// All that the next token and those after it depend on: what is next, and for each open clause the class of
-/// its subject and its bracket.
+/// All that the next token and those after it depend on: what is next, and for each clause that is not
+/// finished, the class of its subject and the kind of its brackets.
 struct LanguageState {
   static constexpr int kMaxDepth = 7;
 
@@ -72,11 +72,10 @@ struct LanguageState {
 ///     text     := document*
 ///     document := sentence+ end-of-text
 ///     sentence := clause "."
-///     clause   := noun preposition adjective place [opening clause closing]
-///                 verb ending number item*  pronoun
+///     clause   := noun opening (preposition place | clause) closing verb ending number item+ pronoun
 ///
-/// The ending and the pronoun have the noun's class, the brackets match, and there are as many items as the
-/// number says.
+/// The ending and the pronoun have the noun's class, the closing bracket is of the opening one's kind, and
+/// there are as many items as the number says.
 class LanguageGrammar {
  public:
   /// Throws std::invalid_argument if an option is out of range.
@@ -88,19 +87,18 @@ class LanguageGrammar {
 
   /// Returns the distribution of the next token.
   const TokenChoice& choice(const LanguageState& state) const;
-  /// Returns the distribution at a place where it depends on nothing else: not at kEnding, kPronoun and
-  /// kClauseEnd.
+  /// Returns the distribution at a place where it depends on nothing else: not at kPhraseEnd,
+  /// kEnding, kPronoun and kClauseEnd.
   const TokenChoice& choice(LanguageSlot slot) const { return choices_[static_cast<size_t>(slot)]; }
   /// Moves on by a token that the choice has.
   void advance(LanguageState& state, uint32_t token) const;
 
  private:
   uint32_t add_word(WordKind kind, int value, std::string_view text);
-  LanguageSlot slot_after_place(const LanguageState& state) const;
 
   GeneratedLanguageOptions options_;
   std::vector<LanguageWord> words_;
-  std::array<TokenChoice, 12> choices_;  // by slot
+  std::array<TokenChoice, 13> choices_;  // by slot
   std::vector<TokenChoice> endings_;     // by class, as the next line
   std::vector<TokenChoice> pronouns_;
   std::vector<TokenChoice> closings_;  // by kind of bracket
