@@ -15,7 +15,8 @@ bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/// Returns where to cut a piece of text that goes on: see read_documents().
+/// Returns where to cut a piece of text that goes on: see read_documents(). At least one byte is left, so
+/// that the last piece of a document is not empty.
 size_t cut_place(std::string_view text) {
   for (size_t i = text.rfind('\n', text.size() - 2); i != std::string_view::npos && i > 0;
        i = text.rfind('\n', i - 1))
@@ -24,7 +25,7 @@ size_t cut_place(std::string_view text) {
   constexpr size_t kMostBytes = 4;
   for (size_t i = text.size() - 1; i > 0 && i + kMostBytes >= text.size(); --i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return i;
-  return text.size();
+  return text.size() - 1;
 }
 
 /// The bytes of a file, of which those not yet used are kept.
@@ -77,11 +78,11 @@ void read_lines(const TextDocuments& documents, TextBuffer& buffer,
   for (size_t wanted = documents.piece_bytes;;) {
     const auto text = buffer.text();
     size_t size = text.find('\n');
+    if (std::min(size, text.size()) > documents.max_line_bytes)
+      throw DataError(path + ": line " + std::to_string(number + 1) + ": expected at most " +
+                      std::to_string(documents.max_line_bytes) + " bytes in a line");
     if (size == std::string_view::npos && !buffer.is_at_end()) {
-      if (text.size() >= documents.max_line_bytes)
-        throw DataError(path + ": line " + std::to_string(number + 1) + ": expected at most " +
-                        std::to_string(documents.max_line_bytes) + " bytes in a line");
-      if (text.size() >= wanted) wanted = std::min(2 * wanted, documents.max_line_bytes);
+      if (text.size() >= wanted) wanted *= 2;
       buffer.fill(wanted);
       continue;
     }
