@@ -73,7 +73,7 @@ TEST_F(TokenizedTextTest, TakesFourBytesForEachTokenOfALargeVocabulary) {
   EXPECT_EQ(tokenize_text(text)->width(), 2);
   text.vocab_size = 65'537;
   text.encoding.end_of_text = 65'536;
-  for (const std::string folder : {std::string(), cache_}) {
+  for (const std::string& folder : {std::string(), cache_}) {
     text.cache_folder = folder;
     const auto part = tokenize_text(text);
     EXPECT_EQ(part->width(), 4);
