@@ -26,6 +26,11 @@ struct EpochOrderOptions {
 /// that over the epochs all examples meet that are near each other. A block of more than `max_held` examples
 /// is not held: its permutation is a Feistel network (Luby and Rackoff, How to Construct Pseudorandom
 /// Permutations from Pseudorandom Functions, 1988) and takes about 100 ns for each index. Thread-safe.
+///
+/// Example:
+///
+///     const EpochOrder order(num_examples, {.seed = 1, .epoch = 3, .window = 10'000});
+///     const std::vector<size_t> of_step = order.indices({.begin = 64 * step, .end = 64 * (step + 1)});
 class EpochOrder {
  public:
   EpochOrder(size_t size, const EpochOrderOptions& options);
