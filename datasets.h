@@ -1,4 +1,4 @@
-/// Data sets in torch::data's style: images, click logs, tensors and text.
+/// Data sets in torch::data's style: images, click logs, text, tokens and tensors.
 #pragma once
 
 #include "lockstep/datasets/clicks/click_batch.h"
@@ -21,3 +21,11 @@
 #include "lockstep/datasets/text/byte_tokenizer.h"
 #include "lockstep/datasets/text/open_tokenizer.h"
 #include "lockstep/datasets/text/tokenizer.h"
+#include "lockstep/datasets/tokens/generated_language.h"
+#include "lockstep/datasets/tokens/generated_language_options.h"
+#include "lockstep/datasets/tokens/generated_text.h"
+#include "lockstep/datasets/tokens/ngram_model.h"
+#include "lockstep/datasets/tokens/text_encoding.h"
+#include "lockstep/datasets/tokens/token_file_writer.h"
+#include "lockstep/datasets/tokens/token_files.h"
+#include "lockstep/datasets/tokens/token_format.h"

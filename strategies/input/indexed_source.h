@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/strategies/input/batch_source.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
-#include "lockstep/strategies/input/permutation.h"
+#include "lockstep/strategies/input/epoch_order.h"
 
 namespace lockstep {
 
@@ -25,6 +26,10 @@ struct DistributeOptions {
   /// Seed of the order of the examples. Each epoch has its own permutation, the same for every number of
   /// replicas. None: the dataset's order.
   std::optional<uint64_t> shuffle_seed;
+  /// How many places the shuffle moves an example at most, so that the examples of a step are near each other
+  /// in their files. 0: any number. With 0, the order takes 8 bytes of memory for each example; an order of
+  /// more than 2^27 examples takes none.
+  int64_t shuffle_window = 0;
   /// Whether to leave out a last batch that is smaller than the others.
   bool drop_remainder = false;
   /// Number of batches made ahead in the background. 0: each is made when it is asked for.
@@ -56,7 +61,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     return "batches of " + std::to_string(batch_size_) + " out of " + std::to_string(size_) + " examples" +
            (options_.drop_remainder ? ", the last one dropped if short" : "") +
            (options_.shuffle_seed ? ", shuffled with seed " + std::to_string(*options_.shuffle_seed)
-                                  : ", not shuffled");
+                                  : ", not shuffled") +
+           (options_.shuffle_seed && options_.shuffle_window > 0
+                ? " in a window of " + std::to_string(options_.shuffle_window)
+                : "");
   }
   /// Returns the dataset's own description of its examples; empty if it has no identity().
   std::string identity() const {
@@ -118,25 +126,32 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   }
 
  private:
-  using Order = std::shared_ptr<const std::vector<size_t>>;
+  using Order = std::shared_ptr<const EpochOrder>;
 
   /// Returns null for the dataset's own order.
   Order order_of(int64_t epoch) {
     if (!options_.shuffle_seed) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!order_ || order_epoch_ != epoch) {
-      order_ = std::make_shared<const std::vector<size_t>>(
-          epoch_permutation(static_cast<size_t>(size_), *options_.shuffle_seed, epoch));
+      order_ = std::make_shared<const EpochOrder>(
+          static_cast<size_t>(size_),
+          EpochOrderOptions{.seed = *options_.shuffle_seed,
+                            .epoch = epoch,
+                            .window = static_cast<size_t>(options_.shuffle_window)});
       order_epoch_ = epoch;
     }
     return order_;
   }
 
-  Batch get(const std::vector<size_t>* order, int64_t begin, int64_t end) {
+  Batch get(const EpochOrder* order, int64_t begin, int64_t end) {
+    const EpochOrder::Range places{.begin = static_cast<size_t>(begin), .end = static_cast<size_t>(end)};
     std::vector<size_t> indices;
-    indices.reserve(static_cast<size_t>(end - begin));
-    for (int64_t i = begin; i < end; ++i)
-      indices.push_back(order != nullptr ? (*order)[static_cast<size_t>(i)] : static_cast<size_t>(i));
+    if (order != nullptr) {
+      indices = order->indices(places);
+    } else {
+      indices.resize(places.end - places.begin);
+      std::iota(indices.begin(), indices.end(), places.begin);
+    }
     // Several loops may run at the same time, each with its own thread.
     std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
     if (options_.num_workers == 1) one_at_a_time.lock();
@@ -172,6 +187,9 @@ auto make_indexed_source(D dataset, const DistributeOptions& options, InputPlace
         (options.global_batch_size ? std::to_string(*options.global_batch_size) : std::string("none")));
   }
   check_prefetch(options.prefetch, options.num_workers);
+  if (options.shuffle_window < 0)
+    throw InvalidArgument("[distribute_dataset] expected a shuffle window of 0 or more, but got " +
+                          std::to_string(options.shuffle_window));
   return std::make_shared<detail::IndexedSource<D>>(std::move(dataset), options, std::move(placement));
 }
 

@@ -1,47 +1,12 @@
 #include "lockstep/strategies/input/permutation.h"
 
-#include <numeric>
-#include <utility>
+#include "lockstep/strategies/input/internal/split_mix.h"
 
 namespace lockstep {
-namespace {
-
-class SplitMix64 {
- public:
-  explicit SplitMix64(uint64_t state) : state_(state) {}
-
-  uint64_t operator()() {
-    state_ += 0x9e3779b97f4a7c15ULL;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
-
-  /// Uniform in [0, bound).
-  uint64_t below(uint64_t bound) {
-    __extension__ using Wide = unsigned __int128;
-    Wide product = static_cast<Wide>((*this)()) * bound;
-    if (static_cast<uint64_t>(product) < bound) {
-      const uint64_t threshold = (0 - bound) % bound;
-      while (static_cast<uint64_t>(product) < threshold) product = static_cast<Wide>((*this)()) * bound;
-    }
-    return static_cast<uint64_t>(product >> 64);
-  }
-
- private:
-  uint64_t state_;
-};
-
-}  // namespace
 
 std::vector<size_t> epoch_permutation(size_t size, uint64_t seed, int64_t epoch) {
-  std::vector<size_t> order(size);
-  std::iota(order.begin(), order.end(), size_t{0});
   // One draw separates the streams of neighbouring seeds before the epoch enters.
-  SplitMix64 random(SplitMix64(seed)() + static_cast<uint64_t>(epoch));
-  for (size_t i = size; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  return order;
+  return shuffled_indices(size, SplitMix64(SplitMix64(seed)() + static_cast<uint64_t>(epoch)));
 }
 
 }  // namespace lockstep

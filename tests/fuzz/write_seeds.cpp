@@ -14,6 +14,7 @@
 
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/row_index.h"
+#include "lockstep/datasets/tokens/internal/token_layout.h"
 #include "lockstep/runtime/base/net/channel_identity.h"
 #include "lockstep/runtime/base/net/secret_message.h"
 #include "lockstep/runtime/exchange/exchange_message.h"
@@ -403,7 +404,16 @@ void write_tokenizer_seeds(const SeedFolder& folder) {
                "hello hello's  12\n\n<|endoftext|><s>\xFF\xC3\xA9t\xE2\x96\x81hi\xF0\x9F\x98\x80 ...");
 }
 
+void write_token_seeds(const SeedFolder& folder) {
+  for (const int width : {2, 4}) {
+    const TokenLayout layout{.bytes_per_token = width, .num_tokens = 3};
+    folder.write("token_layout/" + std::to_string(width) + "_bytes",
+                 token_header(layout, {1, 2, 3, 4}) + std::string(3 * static_cast<size_t>(width), 'x'));
+  }
+}
+
 void write_seeds(const SeedFolder& folder) {
+  write_token_seeds(folder);
   write_tokenizer_seeds(folder);
   write_click_seeds(folder);
   write_image_seeds(folder);

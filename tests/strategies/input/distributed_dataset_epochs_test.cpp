@@ -83,14 +83,18 @@ TEST(DistributedDataset, ThePositionIsTheBatchAfterTheOneInTheLoopsBody) {
 TEST(DistributedDataset, ARestoredPositionGoesOnBitEqual) {
   OnReplicas two(2);
   const auto make = [&](const std::string& kind) {
-    auto batches = two->distribute_dataset(
-        numbered_dataset(11), {.global_batch_size = 3, .shuffle_seed = 8, .prefetch = 3, .num_workers = 2});
+    auto batches =
+        two->distribute_dataset(numbered_dataset(11), {.global_batch_size = 3,
+                                                       .shuffle_seed = 8,
+                                                       .shuffle_window = kind == "windowed" ? 4 : 0,
+                                                       .prefetch = 3,
+                                                       .num_workers = 2});
     if (kind == "repeated") return batches.repeat(2);
     if (kind == "taken") return batches.take(3);
     if (kind == "mapped") return batches.map([](Example batch) { return batch; });
     return batches;
   };
-  for (const std::string kind : {"plain", "repeated", "taken", "mapped"}) {
+  for (const std::string kind : {"plain", "windowed", "repeated", "taken", "mapped"}) {
     auto uninterrupted = make(kind);
     const auto first = epoch_of(uninterrupted), second = epoch_of(uninterrupted),
                third = epoch_of(uninterrupted);

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/strategies/input/epoch_order.h"
+#include "lockstep/strategies/input/permutation.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/dataset_on_replicas.h"
 #include "lockstep/tests/support/message_of.h"
@@ -103,6 +105,20 @@ TEST(DistributedDataset, ShufflesInTheSameOrderForEveryNumberOfReplicas) {
   }
 }
 
+TEST(DistributedDataset, ShufflesWithinAWindowInTheSameOrderForEveryNumberOfReplicas) {
+  for (int replicas = 1; replicas <= 4; ++replicas) {
+    OnReplicas strategy(replicas);
+    const DistributeOptions options{.global_batch_size = 5, .shuffle_seed = 11, .shuffle_window = 6};
+    auto batches = strategy->distribute_dataset(numbered_dataset(23), options);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      const EpochOrder order(23, {.seed = 11, .epoch = epoch, .window = 6});
+      const auto expected = order.indices({.begin = 0, .end = 23});
+      EXPECT_EQ(flat(epoch_of(batches)), Numbers(expected.begin(), expected.end()))
+          << replicas << " epoch " << epoch;
+    }
+  }
+}
+
 TEST(DistributedDataset, DropsTheRemainderAndCountsBatches) {
   OnReplicas two(2);
   const auto batches_of = [&](int64_t n, bool drop) {
@@ -131,6 +147,8 @@ TEST(DistributedDataset, RefusesBatchSizesAndWorkersThatCannotBe) {
             }).find("global batch size of 1 or more, but got none"),
             std::string::npos);
   EXPECT_THROW(two->distribute_dataset(numbered_dataset(4), {.global_batch_size = 2, .prefetch = -1}),
+               InvalidArgument);
+  EXPECT_THROW(two->distribute_dataset(numbered_dataset(4), {.global_batch_size = 2, .shuffle_window = -1}),
                InvalidArgument);
   EXPECT_THROW(two->distribute_dataset(numbered_dataset(4), {.global_batch_size = 2, .num_workers = 0}),
                InvalidArgument);

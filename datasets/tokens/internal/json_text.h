@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// Reads the text in one field of a JSON object. Returns what is wrong with the line, or none. If the field
+/// is given several times, the last one counts. Takes memory for the longest text of the line, however deep
+/// its values are nested.
+std::optional<std::string> parse_json_text(std::string_view line, std::string_view field, std::string& text);
+
+}  // namespace lockstep

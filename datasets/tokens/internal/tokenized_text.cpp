@@ -1,0 +1,130 @@
+#include "lockstep/datasets/tokens/internal/tokenized_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/tokens/internal/text_documents.h"
+#include "lockstep/datasets/tokens/internal/token_output.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// FNV-1a, whose values do not depend on the compiler as those of std::hash do.
+class StableHash {
+ public:
+  void add(std::string_view text) {
+    value_ = (value_ ^ text.size()) * kPrime;
+    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * kPrime;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  static constexpr uint64_t kPrime = 1099511628211U;
+
+  uint64_t value_ = 14695981039346656037U;
+};
+
+uint64_t hash_of(const TokenizedText& text) {
+  StableHash hash;
+  hash.add(text.encoding.identity);
+  hash.add(text.encoding.json_field);
+  hash.add(std::to_string(text.encoding.end_of_text));
+  hash.add(std::to_string(text.vocab_size));
+  return hash.value();
+}
+
+/// Encodes the text of a file. Returns the file's version, which did not change meanwhile.
+FileVersion encode_documents(const TokenizedText& text,
+                             const std::function<void(std::span<const uint32_t>)>& append) {
+  const FileVersion version = OpenFile(text.path).version();
+  const TextDocuments documents{.path = text.path, .json_field = text.encoding.json_field};
+  read_documents(documents, [&](const TextPiece& piece) {
+    std::vector<uint32_t> tokens = text.encoding.encode(piece.text);
+    if (piece.ends_document) tokens.push_back(text.encoding.end_of_text);
+    const auto wrong =
+        std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= text.vocab_size; });
+    if (wrong != tokens.end())
+      throw DataError(text.path, "tokens of its text",
+                      "below the size of the vocabulary, " + std::to_string(text.vocab_size),
+                      std::to_string(*wrong) + " from the tokenizer");
+    append(tokens);
+  });
+  if (OpenFile(text.path).version() != version)
+    throw DataError(text.path + ": expected a file that stays as it is, but it changed while it was read");
+  return version;
+}
+
+std::string cache_path(const TokenizedText& text) {
+  std::error_code error;
+  fs::path whole = fs::canonical(text.path, error);
+  if (error) whole = fs::absolute(text.path, error);
+  // Files of equal names in several folders, and several tokenizers for one file, must not meet.
+  StableHash hash;
+  hash.add(whole.string());
+  hash.add(std::to_string(hash_of(text)));
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash.value()));
+  return fs::path(text.cache_folder) / (whole.filename().string() + "-" + digits.data() + ".bin");
+}
+
+std::unique_ptr<const TokenPart> cached_tokens(const TokenizedText& text, int width) {
+  const std::string path = cache_path(text);
+  fs::create_directories(text.cache_folder);
+  const auto notes_of = [&](const FileVersion& version) {
+    return TokenHeaderNotes{version.size, static_cast<uint64_t>(version.modified_ns), hash_of(text), 0};
+  };
+  const FileVersion version = OpenFile(text.path).version();
+  const auto is_ready = [&] {
+    try {
+      std::string header(kTokenHeaderBytes, '\0');
+      const OpenFile file(path);
+      if (file.read_at(0, header.data(), header.size()) != header.size()) return false;
+      (void)token_layout({.path = path, .bytes = header, .file_size = file.version().size},
+                         TokenFormat::kLlmC);
+      return token_header_notes(header) == notes_of(version);
+    } catch (const DataError&) {
+      return false;  // not there, or no cache
+    }
+  };
+  const auto say = [&](const std::string& message) {
+    if (text.on_message) text.on_message(text.path + ": " + message);
+  };
+  build_cache_file(path,
+                   {.is_ready = is_ready,
+                    .write =
+                        [&](NewFile& file) {
+                          say("turning its text into tokens, once");
+                          TokenOutput output(file, text.path, width);
+                          output.finish(notes_of(encode_documents(
+                              text, [&](std::span<const uint32_t> tokens) { output.append(tokens); })));
+                        },
+                    .on_wait = [&] { say("waiting for another process to turn its text into tokens"); }});
+  return std::make_unique<const TokenPart>(path, TokenFormat::kLlmC);
+}
+
+std::unique_ptr<const TokenPart> tokens_in_memory(const TokenizedText& text, int width) {
+  std::string bytes;
+  encode_documents(text, [&](std::span<const uint32_t> tokens) {
+    if (bytes.size() + tokens.size() * static_cast<size_t>(width) > text.max_bytes_in_memory)
+      throw DataError(text.path + ": expected tokens of at most " + std::to_string(text.max_bytes_in_memory) +
+                      " bytes of memory for all text files; name a cache folder for more");
+    append_tokens(bytes, tokens, width);
+  });
+  return std::make_unique<const TokenPart>(text.path, std::move(bytes), width);
+}
+
+}  // namespace
+
+std::unique_ptr<const TokenPart> tokenize_text(const TokenizedText& text) {
+  const int width = fits_two_bytes(text.vocab_size) ? 2 : 4;
+  return text.cache_folder.empty() ? tokens_in_memory(text, width) : cached_tokens(text, width);
+}
+
+}  // namespace lockstep

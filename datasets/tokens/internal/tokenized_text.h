@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/datasets/tokens/internal/token_part.h"
+#include "lockstep/datasets/tokens/text_encoding.h"
+
+namespace lockstep {
+
+struct TokenizedText {
+  std::string path;
+  TextEncoding encoding;
+  uint32_t vocab_size = 0;
+  std::string cache_folder{};
+  uint64_t max_bytes_in_memory = 0;
+  std::function<void(const std::string&)> on_message{};
+};
+
+/// Returns the tokens of a text file, with the end-of-text token after each document: out of the cache
+/// folder, into which they are written if they are not there, or if that has no name, in memory. Throws
+/// DataError as read_documents(), naming the file if it changes meanwhile, if it has too many tokens, or if
+/// the tokenizer returns one that is not below `vocab_size`, and std::system_error naming the cache's file if
+/// it cannot be written.
+std::unique_ptr<const TokenPart> tokenize_text(const TokenizedText& text);
+
+}  // namespace lockstep

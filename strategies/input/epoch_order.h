@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace lockstep {
+
+struct EpochOrderOptions {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  /// How many places the order moves an example at most. 0: any number.
+  size_t window = 0;
+  /// The most indices to hold in memory, for each of two blocks.
+  size_t max_held = size_t{1} << 27;
+};
+
+/// The order of the examples in one epoch, asked for piece by piece, so that it need not be held in memory.
+/// It depends only on the arguments: not on the standard library, the process or the number of replicas.
+///
+/// Without a window, it is the permutation of epoch_permutation(). With one, the examples are cut into blocks
+/// of window + 1, each with a permutation of its own. Where the first block ends is drawn for each epoch, so
+/// that over the epochs all examples meet that are near each other. A block of more than `max_held` examples
+/// is not held: its permutation is a Feistel network (Luby and Rackoff, How to Construct Pseudorandom
+/// Permutations from Pseudorandom Functions, 1988) and takes about 100 ns for each index. Thread-safe.
+///
+/// Example:
+///
+///     const EpochOrder order(num_examples, {.seed = 1, .epoch = 3, .window = 10'000});
+///     const std::vector<size_t> of_step = order.indices({.begin = 64 * step, .end = 64 * (step + 1)});
+class EpochOrder {
+ public:
+  EpochOrder(size_t size, const EpochOrderOptions& options);
+
+  /// Which places of the order.
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  /// Returns the indices of the examples at places `begin` to `end` - 1. `end` is at most the size.
+  std::vector<size_t> indices(const Range& places) const;
+
+ private:
+  struct Block {
+    size_t number = 0;
+    size_t begin = 0;
+    size_t size = 0;
+  };
+  using Permutation = std::shared_ptr<const std::vector<size_t>>;
+  struct Held {
+    size_t number = 0;
+    Permutation permutation;
+  };
+
+  Block block_at(size_t place) const;
+  uint64_t seed_of(const Block& block) const;
+  Permutation permutation_of(const Block& block) const;
+
+  size_t size_;
+  EpochOrderOptions options_;
+  size_t first_block_;  // its size
+  mutable std::mutex mutex_;
+  // Batches that are made at the same time may be on both sides of a block's end.
+  mutable std::array<Held, 2> held_;  // guarded by mutex_
+};
+
+}  // namespace lockstep
