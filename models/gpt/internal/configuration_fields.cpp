@@ -51,6 +51,13 @@ std::string shown(const json* value) {
   return text;
 }
 
+/// The parser quotes the text, which may hold anything.
+std::string printable(std::string text) {
+  for (char& character : text)
+    if (character < 0x20 || character > 0x7e) character = '?';
+  return text;
+}
+
 }  // namespace
 
 json parse_configuration(std::string_view text, const std::string& source) {
@@ -63,7 +70,8 @@ json parse_configuration(std::string_view text, const std::string& source) {
   try {
     parsed = json::parse(text, std::ref(check));
   } catch (const json::exception& error) {
-    throw std::invalid_argument(fmt::format("[{}] expected JSON, but got: {}", source, error.what()));
+    throw std::invalid_argument(
+        fmt::format("[{}] expected JSON, but got: {}", source, printable(error.what())));
   }
   if (!parsed.is_object())
     throw std::invalid_argument(fmt::format("[{}] expected an object, but got {}", source, shown(&parsed)));

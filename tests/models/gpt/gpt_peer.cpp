@@ -1,9 +1,10 @@
-// Commands that gpt_transformers_test.py runs. A model is a folder with config.json and model.safetensors.
+// Runs the commands of gpt_transformers_test.py, one a line of standard input, and answers each by a line:
+// `done`, or the error. A model is a folder with config.json and model.safetensors.
 //
-//   gpt_peer logits MODEL IN OUT        writes the logits of the tensor "tokens"
-//   gpt_peer generate MODEL COUNT       continues the prompts on standard input, one a line, by the most
-//   likely tokens gpt_peer copy MODEL OUT             reads a model and writes it gpt_peer make CONFIG OUT
-//   writes a model of a config.json with new weights
+//   logits MODEL IN OUT                  writes the logits of the tensor "tokens"
+//   generate MODEL PROMPTS COUNT OUT     continues the prompts in a file, one a line, by the most likely
+//   tokens copy MODEL OUT                       reads a model and writes it make CONFIG OUT writes a model of
+//   a config.json with new weights
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -43,40 +45,46 @@ void write_logits(const std::string& folder, const std::string& in, const std::s
   save_safetensors(out, {{"logits", model(load_safetensors(in).tensors.at(0).second)}});
 }
 
-void generate_lines(const std::string& folder, int64_t count) {
+void generate_lines(const std::string& folder, const std::string& in, int64_t count, const std::string& out) {
   std::vector<std::vector<int64_t>> prompts;
-  for (std::string line; std::getline(std::cin, line);) {
+  std::ifstream lines(in);
+  for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     auto& prompt = prompts.emplace_back();
     for (int64_t token = 0; words >> token;) prompt.push_back(token);
   }
+  std::ofstream file(out);
   for (const auto& tokens :
        generate(load_model(folder), prompts, {.max_new_tokens = count, .temperature = 0})) {
-    for (const int64_t token : tokens) std::cout << token << ' ';
-    std::cout << '\n';
+    for (const int64_t token : tokens) file << token << ' ';
+    file << '\n';
   }
 }
 
-void run(const std::vector<std::string>& words) {
+void run(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
   const std::string& command = words.at(0);
   if (command == "logits") return write_logits(words.at(1), words.at(2), words.at(3));
-  if (command == "generate") return generate_lines(words.at(1), std::stoll(words.at(2)));
+  if (command == "generate")
+    return generate_lines(words.at(1), words.at(2), std::stoll(words.at(3)), words.at(4));
   if (command == "copy") return save_model(load_model(words.at(1)), words.at(2));
-  if (command == "make") {
-    return save_model(Gpt(read_gpt_configuration(words.at(1))), words.at(2));
-  }
+  if (command == "make") return save_model(Gpt(read_gpt_configuration(words.at(1))), words.at(2));
   throw std::invalid_argument("expected logits, generate, copy or make, but got " + command);
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  try {
-    lockstep::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 1;
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      lockstep::run(line);
+      std::cout << "done" << std::endl;
+    } catch (const std::exception& error) {
+      std::cout << error.what() << std::endl;
+    }
   }
   return 0;
 }

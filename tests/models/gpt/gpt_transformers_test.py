@@ -61,14 +61,20 @@ def make_model(configuration):
     return model
 
 
-def peer(*words, text=""):
-    process = subprocess.run([PEER, *map(str, words)], input=text, capture_output=True, text=True, timeout=300, check=False)
-    if process.returncode != 0:
-        raise AssertionError(process.stderr)
-    return process.stdout
-
-
 class GptTransformersTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # One process for all commands: to load LibTorch takes longer than each of them.
+        cls.process = cls.enterClassContext(subprocess.Popen([PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+
+    def answer(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def peer(self, *words):
+        self.assertEqual(self.answer(*words), "done")
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -84,7 +90,7 @@ class GptTransformersTest(unittest.TestCase):
 
     def logits(self, folder, tokens):
         safetensors.torch.save_file({"tokens": tokens}, self.folder / "tokens")
-        peer("logits", folder, self.folder / "tokens", self.folder / "logits")
+        self.peer("logits", folder, self.folder / "tokens", self.folder / "logits")
         return safetensors.torch.load_file(self.folder / "logits")["logits"]
 
     def load(self, folder):
@@ -106,7 +112,7 @@ class GptTransformersTest(unittest.TestCase):
         for model, folder in self.each_model():
             ours = folder / "ours"
             ours.mkdir()
-            peer("copy", folder, ours)
+            self.peer("copy", folder, ours)
             loaded = self.load(ours)
             self.assertEqual(type(loaded), type(model))
             given = loaded.state_dict()
@@ -122,7 +128,7 @@ class GptTransformersTest(unittest.TestCase):
         for _, folder in self.each_model():
             ours = folder / "new"
             ours.mkdir()
-            peer("make", folder / "config.json", ours)
+            self.peer("make", folder / "config.json", ours)
             loaded = self.load(ours)
             tokens = torch.randint(61, (2, 24))
             with torch.no_grad():
@@ -141,12 +147,23 @@ class GptTransformersTest(unittest.TestCase):
     def test_greedy_tokens_are_those_of_transformers(self):
         for model, folder in self.each_model():
             prompts = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10], [11, 12, 13]]
-            lines = "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)
-            generated = [list(map(int, line.split())) for line in peer("generate", folder, 12, text=lines).splitlines()]
+            lines, out = self.folder / "prompts", self.folder / "generated"
+            lines.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts), encoding="utf-8")
+            self.peer("generate", folder, lines, 12, out)
+            generated = [list(map(int, line.split())) for line in out.read_text(encoding="utf-8").splitlines()]
             for prompt, tokens in zip(prompts, generated, strict=True):
                 with torch.no_grad():
                     expected = model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, pad_token_id=0)
                 self.assertEqual(tokens, expected[0, len(prompt):].tolist())
+
+    def test_weights_of_another_configuration_are_refused(self):
+        make_model(gpt2()).save_pretrained(self.folder / "model")
+        configuration = self.folder / "model" / "config.json"
+        text = configuration.read_text(encoding="utf-8")
+        configuration.write_text(text.replace('"n_positions": 24', '"n_positions": 25'), encoding="utf-8")
+        weights = self.folder / "model" / "model.safetensors"
+        self.assertEqual(self.answer("copy", self.folder / "model", self.folder),
+                         f"{weights}: tensor 'transformer.wpe.weight': expected [25, 24], but got [24, 24]")
 
     def test_parameters_are_as_many_as_transformers_counts(self):
         for model, folder in self.each_model():
@@ -155,7 +172,7 @@ class GptTransformersTest(unittest.TestCase):
             # Shared tensors count once on both sides.
             ours = folder / "ours"
             ours.mkdir()
-            peer("copy", folder, ours)
+            self.peer("copy", folder, ours)
             count = sum(tensor.numel() for tensor in safetensors.torch.load_file(ours / "model.safetensors").values())
             self.assertEqual(count, model.num_parameters())
 
