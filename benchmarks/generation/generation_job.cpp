@@ -39,6 +39,7 @@ Prompts make_prompts(const GenerationJobOptions& options, int64_t vocabulary_siz
   Prompts prompts;
   for (int64_t row = 0; row < options.batch_size; ++row) {
     auto& prompt = prompts.emplace_back();
+    prompt.reserve(static_cast<size_t>(options.prompt_tokens));
     for (int64_t i = 0; i < options.prompt_tokens; ++i)
       prompt.push_back((7919 * row + 104729 * i + 13) % vocabulary_size);
   }

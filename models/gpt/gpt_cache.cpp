@@ -41,6 +41,7 @@ GptCache::GptCache(const GptOptions& model, GptCacheOptions options)
 
 void GptCache::keep_rows(const std::vector<int64_t>& rows) {
   std::vector<int64_t> padding;
+  padding.reserve(rows.size());
   for (const int64_t row : rows) {
     if (row < 0 || row >= options_.batch_size) {
       throw std::invalid_argument(

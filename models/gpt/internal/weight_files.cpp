@@ -13,6 +13,7 @@ class Places {
   void add(const std::string& own, const std::string& file, bool has_bias, std::vector<FileTensor> weights,
            bool is_transposed = false) {
     std::vector<FileTensor> biases;
+    biases.reserve(weights.size());
     for (auto& weight : weights) {
       const int64_t outputs = weight.shape[is_transposed ? 1 : 0];
       const std::string layer = weight.name.empty() ? file : file + "." + weight.name;
