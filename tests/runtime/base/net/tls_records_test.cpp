@@ -22,7 +22,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-Bytes from_hex(std::string_view digits) {
+Bytes bytes_of_digits(std::string_view digits) {
   Bytes bytes;
   const auto value = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
@@ -30,27 +30,27 @@ Bytes from_hex(std::string_view digits) {
   return bytes;
 }
 
-TrafficSecret secret_of(std::string_view digits) {
-  const auto bytes = from_hex(digits);
+TrafficSecret traffic_secret_of(std::string_view digits) {
+  const auto bytes = bytes_of_digits(digits);
   TrafficSecret secret{};
   std::copy_n(bytes.begin(), secret.size(), secret.begin());
   return secret;
 }
 
 /// The bytes 0, 1, 2, ...
-Bytes counting(size_t count) {
+Bytes counting_bytes(size_t count) {
   Bytes bytes(count);
   std::iota(bytes.begin(), bytes.end(), uint8_t{0});
   return bytes;
 }
 
-Bytes sealed(TlsSealer& sealer, const std::vector<std::span<const uint8_t>>& parts, size_t begin = 0) {
+Bytes sealed_record(TlsSealer& sealer, const std::vector<std::span<const uint8_t>>& parts, size_t begin = 0) {
   Bytes record(TlsRecord::kMaxBytes);
   record.resize(sealer.seal(parts, begin, record) + TlsRecord::kOverheadBytes);
   return record;
 }
 
-std::optional<Bytes> opened(TlsOpener& opener, const Bytes& record) {
+std::optional<Bytes> opened_record(TlsOpener& opener, const Bytes& record) {
   Bytes content(TlsOpener::content_size(record));
   const auto size = opener.open(record, content.data());
   if (!size) return std::nullopt;
@@ -78,36 +78,36 @@ constexpr std::string_view kRfcClientRecord =
     "a2977014bd1e3deae63aeebb21694915e4";
 
 TEST(TlsSealer, WritesTheRecordOfRfc8448) {
-  TlsSealer sealer(secret_of(kRfcClientSecret));
-  const auto content = counting(50);
-  EXPECT_EQ(sealed(sealer, {content}), from_hex(kRfcClientRecord));
+  TlsSealer sealer(traffic_secret_of(kRfcClientSecret));
+  const auto content = counting_bytes(50);
+  EXPECT_EQ(sealed_record(sealer, {content}), bytes_of_digits(kRfcClientRecord));
 }
 
 TEST(TlsOpener, ReadsTheRecordOfRfc8448) {
-  TlsOpener opener(secret_of(kRfcClientSecret));
-  EXPECT_EQ(opened(opener, from_hex(kRfcClientRecord)), counting(50));
+  TlsOpener opener(traffic_secret_of(kRfcClientSecret));
+  EXPECT_EQ(opened_record(opener, bytes_of_digits(kRfcClientRecord)), counting_bytes(50));
 }
 
 TEST(TlsSealer, WritesThePartsAsIfTheyWereOne) {
-  const auto content = counting(1000);
+  const auto content = counting_bytes(1000);
   const std::span<const uint8_t> all(content);
   TlsSealer whole(TrafficSecret{});
   TlsSealer in_parts(TrafficSecret{});
-  EXPECT_EQ(sealed(in_parts, {all.first(7), {}, all.subspan(7, 100), all.subspan(107)}, 30),
-            sealed(whole, {all.subspan(30)}));
+  EXPECT_EQ(sealed_record(in_parts, {all.first(7), {}, all.subspan(7, 100), all.subspan(107)}, 30),
+            sealed_record(whole, {all.subspan(30)}));
 }
 
 TEST(TlsSealer, EndsARecordWhereItIsFull) {
-  const auto content = counting(TlsRecord::kMaxContentBytes + 100);
+  const auto content = counting_bytes(TlsRecord::kMaxContentBytes + 100);
   const std::span<const uint8_t> all(content);
   TlsSealer sealer(TrafficSecret{});
   TlsOpener opener(TrafficSecret{});
-  const auto first = sealed(sealer, {all.first(5), all.subspan(5)});
+  const auto first = sealed_record(sealer, {all.first(5), all.subspan(5)});
   EXPECT_EQ(first.size(), TlsRecord::kMaxBytes);
   EXPECT_EQ(TlsOpener::record_size(first), first.size());
-  const auto second = sealed(sealer, {all.first(5), all.subspan(5)}, TlsRecord::kMaxContentBytes);
-  auto received = opened(opener, first).value();
-  const auto rest = opened(opener, second).value();
+  const auto second = sealed_record(sealer, {all.first(5), all.subspan(5)}, TlsRecord::kMaxContentBytes);
+  auto received = opened_record(opener, first).value();
+  const auto rest = opened_record(opener, second).value();
   received.insert(received.end(), rest.begin(), rest.end());
   EXPECT_EQ(received, content);
 }
@@ -115,34 +115,34 @@ TEST(TlsSealer, EndsARecordWhereItIsFull) {
 TEST(TlsOpener, DecryptsInPlace) {
   TlsSealer sealer(TrafficSecret{});
   TlsOpener opener(TrafficSecret{});
-  const auto content = counting(300);
-  auto record = sealed(sealer, {content});
+  const auto content = counting_bytes(300);
+  auto record = sealed_record(sealer, {content});
   ASSERT_EQ(opener.open(record, record.data() + TlsRecord::kHeaderBytes), content.size());
   EXPECT_TRUE(std::equal(content.begin(), content.end(), record.begin() + TlsRecord::kHeaderBytes));
 }
 
 TEST(TlsOpener, RefusesARecordInWhichAnyBitWasChanged) {
   TlsSealer sealer(TrafficSecret{});
-  const auto content = counting(40);
-  const auto record = sealed(sealer, {content});
+  const auto content = counting_bytes(40);
+  const auto record = sealed_record(sealer, {content});
   for (size_t i = 0; i < 8 * record.size(); ++i) {
     auto changed = record;
     changed[i / 8] ^= static_cast<uint8_t>(1 << (i % 8));
     TlsOpener opener(TrafficSecret{});
-    EXPECT_EQ(code_of([&] { opened(opener, changed); }), std::errc::bad_message) << "bit " << i;
+    EXPECT_EQ(code_of([&] { opened_record(opener, changed); }), std::errc::bad_message) << "bit " << i;
   }
 }
 
 TEST(TlsOpener, RefusesRepeatedAndMissingRecords) {
   TlsSealer sealer(TrafficSecret{});
-  const auto content = counting(40);
-  const auto first = sealed(sealer, {content});
-  const auto second = sealed(sealer, {content});
+  const auto content = counting_bytes(40);
+  const auto first = sealed_record(sealer, {content});
+  const auto second = sealed_record(sealer, {content});
   TlsOpener repeats(TrafficSecret{});
-  opened(repeats, first);
-  EXPECT_EQ(code_of([&] { opened(repeats, first); }), std::errc::bad_message);
+  opened_record(repeats, first);
+  EXPECT_EQ(code_of([&] { opened_record(repeats, first); }), std::errc::bad_message);
   TlsOpener misses(TrafficSecret{});
-  EXPECT_EQ(code_of([&] { opened(misses, second); }), std::errc::bad_message);
+  EXPECT_EQ(code_of([&] { opened_record(misses, second); }), std::errc::bad_message);
 }
 
 TEST(TlsOpener, TellsTheSizeOfARecordOnceItsHeaderHasArrived) {
@@ -161,25 +161,28 @@ TEST(TlsOpener, RefusesBytesWithWhichNoRecordBegins) {
 TEST(TlsOpener, TakesAnotherKeyWhenThePeerAnnouncesIt) {
   TlsSealer sealer(TrafficSecret{});
   TlsOpener opener(TrafficSecret{});
-  const auto content = counting(40);
-  const auto before = sealed(sealer, {content});
+  const auto content = counting_bytes(40);
+  const auto before = sealed_record(sealer, {content});
   Bytes update(TlsRecord::kMaxBytes);
   update.resize(sealer.seal_key_update(update));
   EXPECT_EQ(sealer.num_records(), 0);
-  const auto after = sealed(sealer, {content});
+  const auto after = sealed_record(sealer, {content});
   TlsSealer same_number(TrafficSecret{});
-  EXPECT_NE(after, sealed(same_number, {content}));
+  EXPECT_NE(after, sealed_record(same_number, {content}));
 
-  EXPECT_EQ(opened(opener, before), content);
-  EXPECT_EQ(opened(opener, update), Bytes{});
-  EXPECT_EQ(opened(opener, after), content);
+  EXPECT_EQ(opened_record(opener, before), content);
+  EXPECT_EQ(opened_record(opener, update), Bytes{});
+  EXPECT_EQ(opened_record(opener, after), content);
 }
 
 TEST(TlsOpener, TellsTheEndOfTheConnectionFromOtherAlerts) {
   TrafficKey key({}, TrafficKey::Direction::kEncrypt);
   TlsOpener opener(TrafficSecret{});
-  EXPECT_EQ(opened(opener, record_of_type(key, 21, {1, 0})), std::nullopt);
-  EXPECT_EQ(code_of([&] { opened(opener, record_of_type(key, 21, {2, 20})); }), std::errc::bad_message);
+  EXPECT_EQ(opened_record(opener, record_of_type(key, 21, {1, 0})), std::nullopt);
+  EXPECT_EQ(code_of([&] {
+              opened_record(opener, record_of_type(key, 21, {2, 20}));
+            }),
+            std::errc::bad_message);
 }
 
 TEST(TlsOpener, RefusesOtherTypesAndPaddedContents) {
@@ -189,7 +192,8 @@ TEST(TlsOpener, RefusesOtherTypesAndPaddedContents) {
   for (const auto& [type, content] : contents) {
     TrafficKey key({}, TrafficKey::Direction::kEncrypt);
     TlsOpener opener(TrafficSecret{});
-    EXPECT_EQ(code_of([&] { opened(opener, record_of_type(key, type, content)); }), std::errc::bad_message)
+    EXPECT_EQ(code_of([&] { opened_record(opener, record_of_type(key, type, content)); }),
+              std::errc::bad_message)
         << int{type};
   }
 }

@@ -25,20 +25,20 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-const JobToken& secret() {
+const JobToken& session_token() {
   static const JobToken token = JobToken::from_text("a secret of the job");
   return token;
 }
 
-ChannelIdentity to_server() {
+ChannelIdentity to_this_server() {
   return {.purpose = "rpc", .client = "worker 1", .server = "ps 0", .number = 3, .generation = 7};
 }
 
-ChannelAdmission anyone() {
+ChannelAdmission all_clients() {
   return [](const ChannelIdentity&) { return true; };
 }
 
-Bytes random_values(size_t count) {
+Bytes random_session_bytes(size_t count) {
   std::mt19937 generator(5);
   Bytes values(count);
   std::generate(values.begin(), values.end(), [&] { return static_cast<uint8_t>(generator()); });
@@ -90,7 +90,7 @@ class OpenSslPeer {
 
   static SSL_SESSION* key_of(SSL* ssl) {
     constexpr unsigned char kCipher[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
-    const auto key = derive_channel_key(secret(), to_server());
+    const auto key = derive_channel_key(session_token(), to_this_server());
     SSL_SESSION* session = SSL_SESSION_new();
     SSL_SESSION_set1_master_key(session, key.data(), key.size());
     SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kCipher));
@@ -98,7 +98,7 @@ class OpenSslPeer {
     return session;
   }
   static int use_key(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* size, SSL_SESSION** session) {
-    static const Bytes identity = encode_identity(to_server());
+    static const Bytes identity = encode_identity(to_this_server());
     *id = identity.data();
     *size = identity.size();
     *session = key_of(ssl);
@@ -119,8 +119,8 @@ struct Connection {
     const bool is_server = role_of_peer == OpenSslPeer::Role::kClient;
     auto& own = is_server ? sockets.server : sockets.client;
     auto& other = is_server ? sockets.client : sockets.server;
-    session = is_server ? std::make_unique<TlsSession>(own.descriptor(), secret(), anyone())
-                        : std::make_unique<TlsSession>(own.descriptor(), secret(), to_server());
+    session = is_server ? std::make_unique<TlsSession>(own.descriptor(), session_token(), all_clients())
+                        : std::make_unique<TlsSession>(own.descriptor(), session_token(), to_this_server());
     auto made = std::async(std::launch::async,
                            [&] { return std::make_unique<OpenSslPeer>(other.descriptor(), role_of_peer); });
     const auto deadline = soon();
@@ -150,7 +150,7 @@ class TlsSessionWithOpenSsl : public testing::TestWithParam<OpenSslPeer::Role> {
 
 TEST_P(TlsSessionWithOpenSsl, ReadsAndWritesTheRecordsOfTls) {
   Connection connection(GetParam());
-  const auto values = random_values(3'000'001);
+  const auto values = random_session_bytes(3'000'001);
   auto received = std::async(std::launch::async, [&] { return connection.peer->receive(values.size()); });
   connection.send(values);
   EXPECT_EQ(received.get(), values);
@@ -165,7 +165,7 @@ TEST_P(TlsSessionWithOpenSsl, ReadsAndWritesTheRecordsOfTls) {
 TEST_P(TlsSessionWithOpenSsl, ChangesKeysInBothDirections) {
   Connection connection(GetParam());
   connection.session->change_key_every(2);
-  const auto values = random_values(200'000);
+  const auto values = random_session_bytes(200'000);
   auto received = std::async(std::launch::async, [&] { return connection.peer->receive(values.size()); });
   connection.send(values);
   EXPECT_EQ(received.get(), values);
@@ -196,8 +196,8 @@ INSTANTIATE_TEST_SUITE_P(AsClientAndServer, TlsSessionWithOpenSsl,
 
 TEST(TlsSession, ChangesItsKeyAfterAsManyRecordsAsItMay) {
   auto [client_socket, server_socket] = connected_sockets();
-  TlsSession client(client_socket.descriptor(), secret(), to_server());
-  TlsSession server(server_socket.descriptor(), secret(), anyone());
+  TlsSession client(client_socket.descriptor(), session_token(), to_this_server());
+  TlsSession server(server_socket.descriptor(), session_token(), all_clients());
   client.change_key_every(1);
   bool client_is_done = false;
   bool server_is_done = false;
@@ -205,7 +205,7 @@ TEST(TlsSession, ChangesItsKeyAfterAsManyRecordsAsItMay) {
     client_is_done = client_is_done || client.shake_hands();
     server_is_done = server_is_done || server.shake_hands();
   }
-  const auto values = random_values(size_t{1} << 20);
+  const auto values = random_session_bytes(size_t{1} << 20);
   std::span<const uint8_t> left(values);
   std::vector<uint8_t> received(values.size());
   size_t num_received = 0;
