@@ -17,7 +17,7 @@ namespace lockstep {
 ///     // Text from strangers: "<|endoftext|>" in it is only text.
 ///     auto ids = tokenizer->encode(text, {.reads_special_tokens = false});
 struct EncodeOptions {
-  /// Adds the tokens that the tokenizer's file puts around a text, such as <s>. Few files do.
+  /// Adds the tokens that the tokenizer's file puts around a text, such as `<s>`. Few files do.
   bool adds_special_tokens = true;
   /// Special tokens that the text spells, such as "<|endoftext|>", become one id. If false, they are encoded
   /// as any other text.
@@ -84,8 +84,8 @@ class Tokenizer {
   /// Returns the id of a special token such as "<|endoftext|>", or nothing if there is none of this text.
   std::optional<uint32_t> special_token(std::string_view text) const;
   /// Returns the id of the token that ends a document. Files of tokenizers do not name it, so this is the
-  /// first special token of a list of usual names: "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
-  /// "<|end▁of▁sentence|>" with full-width bars. Returns nothing if there is none.
+  /// first special token of a list of usual names: `<|endoftext|>`, `<|end_of_text|>`, `</s>`, `<eos>`,
+  /// `<|end▁of▁sentence|>` with full-width bars. Returns nothing if there is none.
   std::optional<uint32_t> end_of_text() const;
 
  protected:
