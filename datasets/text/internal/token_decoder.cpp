@@ -41,7 +41,7 @@ void apply_step(const ByteTokensStep&, std::vector<std::string>& tokens) {
 void apply_step(const FuseStep&, std::vector<std::string>& tokens) {
   std::string all;
   for (const std::string& token : tokens) all += token;
-  tokens.assign(1, std::move(all));
+  tokens.assign(1, all);
 }
 
 void apply_step(const StripStep& step, std::vector<std::string>& tokens) {

@@ -63,6 +63,7 @@ LanguageGrammar::LanguageGrammar(const GeneratedLanguageOptions& options) : opti
   };
   const auto add_words = [this](WordKind kind, const std::string_view* texts, int count) {
     std::vector<TokenWeight> words;
+    words.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) words.push_back({add_word(kind, 0, texts[i]), frequency(i)});
     return words;
   };
