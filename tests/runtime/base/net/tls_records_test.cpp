@@ -192,9 +192,8 @@ TEST(TlsOpener, RefusesOtherTypesAndPaddedContents) {
   for (const auto& [type, content] : contents) {
     TrafficKey key({}, TrafficKey::Direction::kEncrypt);
     TlsOpener opener(TrafficSecret{});
-    EXPECT_EQ(code_of([&] { opened_record(opener, record_of_type(key, type, content)); }),
-              std::errc::bad_message)
-        << int{type};
+    const auto record = record_of_type(key, type, content);
+    EXPECT_EQ(code_of([&] { opened_record(opener, record); }), std::errc::bad_message) << int{type};
   }
 }
 
