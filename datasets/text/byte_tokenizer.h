@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// What a ByteTokenizer has besides the bytes.
+/// Tokens of a ByteTokenizer besides the bytes.
 ///
 /// Example:
 ///

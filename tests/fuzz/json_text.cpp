@@ -7,7 +7,7 @@
 namespace lockstep::fuzz {
 namespace {
 
-/// What the line holds, by way of the whole document.
+/// Returns the text of the line, by parsing the whole document.
 std::optional<std::string> text_by_document(std::string_view line) {
   const auto document = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object() || !document.contains("text") || !document["text"].is_string())

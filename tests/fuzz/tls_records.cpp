@@ -44,7 +44,8 @@ void open_first(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-/// What a peer sends, without the key and with it. The first byte is the type in the latter case.
+/// Reads the input as the bytes of a peer that lacks the key, and then as the content of a record of one that
+/// has it. Its first byte is then the type of the content.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   open_first({data, size});
   if (size == 0 || size > TlsRecord::kMaxContentBytes) return 0;

@@ -59,11 +59,7 @@ class CertificateTest(secret_job.SecretJob):
         self.check_trains(started)
 
     def test_with_a_token_too_a_process_needs_both(self):
-        with workers.reserved_port() as first:
-            started = [self.start(0, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN)]
-            self.check_end(self.start(1, first), 5, "with another job token than worker 0")
-            started.append(self.start(1, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN))
-        self.check_trains(started)
+        self.check_both_needed()
 
     def test_a_certificate_that_cannot_be_used_is_refused_before_the_job_begins(self):
         self.issue("host", "/O=Site/CN=alice", extension="extendedKeyUsage=serverAuth")

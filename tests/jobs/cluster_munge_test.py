@@ -96,11 +96,7 @@ class MungeTest(secret_job.SecretJob):
                            "MUNGE here")
 
     def test_with_a_token_too_a_process_needs_both(self):
-        with workers.reserved_port() as first:
-            started = [self.start(0, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN)]
-            self.check_end(self.start(1, first), 5, "with another job token than worker 0")
-            started.append(self.start(1, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN))
-        self.check_trains(started)
+        self.check_both_needed()
 
     def test_strangers_keep_nobody_from_the_secret(self):
         with workers.reserved_port() as first:

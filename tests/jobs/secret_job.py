@@ -53,7 +53,7 @@ class SecretJob(unittest.TestCase):
             self.check_end(worker, 0)
 
     def train(self, name, **variables):
-        """What the two workers of a job have trained."""
+        """Trains with the two workers of a job, and returns their last checkpoint."""
         with workers.reserved_port() as first:
             started = [self.start(index, first, "--backup-dir", str(self.folder / name), **variables) for index in range(2)]
         self.check_trains(started)
@@ -72,6 +72,14 @@ class SecretJob(unittest.TestCase):
             self.start(0, port, **first)
             self.check_end(self.start(1, port, **second), 5, "worker 1 did not get the job's secret from worker 0 (127.0.0.1:",
                            *texts)
+
+    def check_both_needed(self):
+        """If worker 0 has a token as well as the source, worker 1 needs both, too."""
+        with workers.reserved_port() as first:
+            started = [self.start(0, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN)]
+            self.check_end(self.start(1, first), 5, "with another job token than worker 0")
+            started.append(self.start(1, first, LOCKSTEP_JOB_TOKEN=workers.TOKEN))
+        self.check_trains(started)
 
     def check_servers_train(self):
         started = workers.start_served(2, SERVED, lambda _, environment: environment.update(self.source()))

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// What the merges of a word begin with.
+/// The tokens that the merges of a word begin with.
 enum class SymbolKind {
   kBytes,       ///< its bytes, each of which is a token
   kCharacters,  ///< its characters; the bytes of those that are no token, as tokens <0x00> to <0xFF>

@@ -11,14 +11,15 @@
 
 namespace lockstep {
 
-/// What is before a piece of text. Some tokenizers begin pieces with a space that the text does not have.
+/// The context in front of a piece of text. Some tokenizers begin pieces with a space that the text does not
+/// have.
 enum class PieceStart {
   kText,         ///< nothing: the text begins with it
   kInside,       ///< another piece
   kBrokenBytes,  ///< bytes that are not valid UTF-8, which end no word: never begins with an added space
 };
 
-/// What becomes of the matches of a pattern, and of the text between them.
+/// The treatment of the matches of a pattern, and of the text between them.
 enum class SplitBehavior {
   kRemoved,             ///< only the text between matches remains
   kIsolated,            ///< each match and each text between matches is a piece

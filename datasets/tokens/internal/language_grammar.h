@@ -34,7 +34,7 @@ struct LanguageWord {
   std::string_view text;
 };
 
-/// What the next token is.
+/// The kind of the next token.
 enum class LanguageSlot : uint8_t {
   kSubject,
   kSubjectOrEnd,  ///< after a sentence

@@ -15,7 +15,7 @@ bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/// Returns where to cut a piece of text that goes on: see read_documents(). At least one byte is left, so
+/// Returns where to cut a piece of text that continues: see read_documents(). At least one byte is left, so
 /// that the last piece of a document is not empty.
 size_t cut_place(std::string_view text) {
   for (size_t i = text.rfind('\n', text.size() - 2); i != std::string_view::npos && i > 0;
@@ -59,7 +59,7 @@ class TextBuffer {
 
 void read_plain(const TextDocuments& documents, TextBuffer& buffer,
                 const std::function<void(const TextPiece&)>& visit) {
-  // One byte more tells whether the text goes on.
+  // One byte more tells whether the text continues.
   for (buffer.fill(documents.piece_bytes + 1); !buffer.text().empty();
        buffer.fill(documents.piece_bytes + 1)) {
     const auto text = buffer.text();

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// What all layers share in one pass of tokens through the model.
+/// The values that all layers share in one pass of tokens through the model.
 struct GptPass {
   RotaryFactors rotary;
   torch::Tensor mask;  ///< see AttentionOptions

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// What a process sends to the job's first task to get the job's secret.
+/// The message by which a process asks the job's first task for the job's secret.
 struct SecretRequest {
   std::string job;     ///< the launcher's name for the job; see ClusterResolver::job_id()
   std::string source;  ///< UserAuthentication::name()

@@ -133,7 +133,7 @@ def character_level(pre_tokenizer=None, normalizer=None, trained_with=None, deco
         tokenizer.pre_tokenizer = trained_with
     tokenizer.train_from_iterator(texts or corpus(), trainers.BpeTrainer(
         vocab_size=VOCABULARY_SIZE + 700, special_tokens=[*special, *BYTES], limit_alphabet=400, show_progress=False))
-    # What the trainer takes for special tokens: the tokens of bytes are ordinary ones of the vocabulary.
+    # The trainer takes the tokens of bytes for special ones, but they are ordinary tokens of the vocabulary.
     result = Tokenizer(models.BPE(**model_of(tokenizer)))
     if normalizer:
         result.normalizer = normalizer
