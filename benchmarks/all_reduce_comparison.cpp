@@ -8,7 +8,7 @@
 
 #include "lockstep/benchmarks/all_reduce_loop.h"
 #include "lockstep/benchmarks/comparisons.h"
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 #include "lockstep/runtime/gradients/bucket_layout.h"
 
 namespace lockstep::benchmarks {
@@ -31,12 +31,12 @@ struct Payload {
 /// Returns the sums of one step of the workload: gradients in buckets of the library's default sizes.
 Payload gradient_buckets(const Workload& workload) {
   std::vector<BucketItem> items;
-  for (const auto& parameter : make_model(workload)->parameters())
+  for (const auto& parameter : WorkloadModel(workload)->parameters())
     items.push_back({static_cast<int64_t>(parameter.nbytes()), "float32"});
   // Backward reaches the last layers first.
   std::vector<size_t> order;
   for (size_t i = items.size(); i > 0; --i) order.push_back(i - 1);
-  Payload payload{"gradient buckets of MobileNetV2", {}};
+  Payload payload{std::string("gradient buckets of ") + workload.model_name(), {}};
   for (const auto& bucket : assign_buckets(items, order, BucketOptions{})) {
     int64_t bytes = 0;
     for (const size_t item : bucket) bytes += items[item].bytes;

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -18,10 +18,14 @@ constexpr unsigned kOnOneGpu = 2;
 constexpr unsigned kOnSeveralGpus = 4;
 constexpr unsigned kEverywhere = kOnCpu | kOnOneGpu | kOnSeveralGpus;
 
+// Activations of a sequence take far more memory than those of an image.
+constexpr int64_t kGptBatchSize = 8;
+
 struct KnownPart {
   const char* name;
   unsigned where;
   unsigned by_default;  ///< places where it is measured if --parts is not given
+  bool takes_gpt = true;
 };
 
 constexpr std::array kKnownParts{
@@ -30,15 +34,16 @@ constexpr std::array kKnownParts{
     KnownPart{"independent", kOnCpu, kOnCpu},
     KnownPart{"torch", kEverywhere, kEverywhere},
     KnownPart{"torch_tuned", kOnCpu, kOnCpu},
-    KnownPart{"torch_compiled", kOnOneGpu | kOnSeveralGpus, 0},
-    KnownPart{"tensorflow", kOnCpu, kOnCpu},
+    KnownPart{"torch_compiled", kEverywhere, 0},
+    KnownPart{"torch_compiled_process", kOnCpu, 0},
+    KnownPart{"tensorflow", kOnCpu, kOnCpu, false},
     KnownPart{"memory", kOnCpu, kOnCpu},
     KnownPart{"start", kEverywhere, kOnCpu},
     // Each worker has a GPU of its own: NCCL does not connect processes that share one.
     KnownPart{"workers", kOnCpu | kOnSeveralGpus, kOnCpu | kOnSeveralGpus},
     KnownPart{"bucket_caps", kOnCpu, 0},
     KnownPart{"logical", kOnCpu | kOnOneGpu, kOnOneGpu},
-    KnownPart{"images", kOnCpu | kOnOneGpu, kOnOneGpu},
+    KnownPart{"images", kOnCpu | kOnOneGpu, kOnOneGpu, false},
     KnownPart{"ops", kEverywhere, kOnOneGpu | kOnSeveralGpus},
     KnownPart{"profile", kOnCpu | kOnOneGpu, kOnOneGpu},
 };
@@ -57,10 +62,11 @@ std::string names_of_places(unsigned places) {
   return names;
 }
 
-std::set<std::string> default_parts(unsigned place) {
+std::set<std::string> default_parts(unsigned place, BenchmarkModel model = BenchmarkModel::kMobileNetV2) {
   std::set<std::string> parts;
   for (const auto& part : kKnownParts) {
-    if ((part.by_default & place) != 0) parts.insert(part.name);
+    if ((part.by_default & place) == 0 || (model == BenchmarkModel::kGpt && !part.takes_gpt)) continue;
+    parts.insert(part.name);
   }
   return parts;
 }
@@ -90,7 +96,9 @@ cxxopts::Options describe_flags() {
     ("parts", help_on_parts(),
       cxxopts::value<std::vector<std::string>>())
     ("replicas", "replicas of Lockstep and of its peers; with several --gpus one on each", number(defaults.num_replicas))
-    ("global-batch-size", "images in a step, over all replicas", number(defaults.workload.global_batch_size))
+    ("model", "mobilenet_v2, on images, or gpt, on tokens: 6 layers of width 384", cxxopts::value<std::string>()->default_value(defaults.workload.model_name()))
+    ("global-batch-size", "images or sequences in a step, over all replicas (default: 64, or 8 of gpt)", cxxopts::value<int64_t>())
+    ("sequence-length", "tokens in a sequence", number(defaults.workload.sequence_length))
     ("image-size", "height and width in pixels", number(defaults.workload.image_size))
     ("gpus", "measure on GPUs instead of the CPU: on one, such as gpu:0, which all replicas share, or on several, such as gpu:0,gpu:1, with one replica on each", cxxopts::value<std::vector<std::string>>())
     ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
@@ -136,6 +144,13 @@ std::vector<std::string> parse_gpus(const cxxopts::ParseResult& flags) {
   return gpus;
 }
 
+BenchmarkModel parse_model(const cxxopts::ParseResult& flags) {
+  const auto name = flags["model"].as<std::string>();
+  if (name == "gpt") return BenchmarkModel::kGpt;
+  if (name == "mobilenet_v2") return BenchmarkModel::kMobileNetV2;
+  throw std::invalid_argument("--model: expected mobilenet_v2 or gpt, but got '" + name + "'");
+}
+
 int parse_replicas(const cxxopts::ParseResult& flags, const Workload& workload) {
   const auto replicas = static_cast<int>(at_least(flags, "replicas", 1));
   const auto num_gpus = static_cast<int>(workload.gpus.size());
@@ -148,7 +163,7 @@ int parse_replicas(const cxxopts::ParseResult& flags, const Workload& workload) 
 
 std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workload& workload) {
   const unsigned place = place_of(workload);
-  if (flags.count("parts") == 0) return default_parts(place);
+  if (flags.count("parts") == 0) return default_parts(place, workload.model);
   const auto given = flags["parts"].as<std::vector<std::string>>();
   for (const auto& name : given) {
     const auto* part = std::find_if(kKnownParts.begin(), kKnownParts.end(),
@@ -160,6 +175,8 @@ std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workl
                                   ", but got " +
                                   (place == kOnCpu ? "no --gpus" : "--gpus " + workload.gpu_list()));
     }
+    if (workload.model == BenchmarkModel::kGpt && !part->takes_gpt)
+      throw std::invalid_argument("--parts " + name + ": expected --model mobilenet_v2 with it, but got gpt");
     if (name == "images" && flags["images"].as<std::string>().empty())
       throw std::invalid_argument("--parts images: expected --images with it");
   }
@@ -177,6 +194,7 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   }
   BenchmarkOptions options;
   options.workload.gpus = parse_gpus(flags);
+  options.workload.model = parse_model(flags);
   options.workload.bfloat16 = flags.count("bfloat16") > 0;
   options.workload.cuda_graph = flags.count("cuda-graph") > 0;
   if (options.workload.cuda_graph && options.workload.gpus.empty())
@@ -188,7 +206,12 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   options.warm_up_steps = static_cast<int>(at_least(flags, "warm-up-steps", 1));
   options.num_starts = static_cast<int>(at_least(flags, "starts", 1));
   options.num_replicas = parse_replicas(flags, options.workload);
-  options.workload.global_batch_size = at_least(flags, "global-batch-size", 1);
+  if (flags.count("global-batch-size") > 0) {
+    options.workload.global_batch_size = at_least(flags, "global-batch-size", 1);
+  } else if (options.workload.model == BenchmarkModel::kGpt) {
+    options.workload.global_batch_size = kGptBatchSize;
+  }
+  options.workload.sequence_length = at_least(flags, "sequence-length", 2);
   options.workload.image_size = at_least(flags, "image-size", 33);
   options.workload.dense_head = flags.count("dense-head") > 0;
   options.torch_python = flags["peer-torch-python"].as<std::string>();

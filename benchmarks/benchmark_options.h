@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/benchmarks/workload.h"
+#include "lockstep/benchmarks/loops/workload.h"
 
 namespace lockstep::benchmarks {
 

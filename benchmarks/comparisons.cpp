@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "lockstep/benchmarks/jobs.h"
+#include "lockstep/benchmarks/loops/strategy_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 #include "lockstep/benchmarks/remote_training.h"
-#include "lockstep/benchmarks/strategy_loop.h"
-#include "lockstep/benchmarks/training_loop.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -19,6 +19,9 @@ constexpr Bar kAgainstBareLoop{Bar::Side::kAtLeast, 0.98};
 constexpr Bar kAgainstIndependentLoops{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kAgainstTorch{Bar::Side::kAtLeast, 1.3};
 constexpr Bar kAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
+constexpr Bar kAgainstCompiledTorch{Bar::Side::kAtLeast, 1.0};
+// Most of its time goes to products of matrices, by the same library.
+constexpr Bar kGptAgainstTorch{Bar::Side::kAtLeast, 1.1};
 constexpr Bar kAgainstTensorFlow{Bar::Side::kAtLeast, 1.8};
 constexpr Bar kAgainstBareLoopOnGpu{Bar::Side::kAtLeast, 0.99};
 constexpr Bar kAgainstTorchOnGpu{Bar::Side::kAtLeast, 1.0};
@@ -30,8 +33,13 @@ constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
 
-double images(const BenchmarkOptions& options) {
-  return static_cast<double>(options.steps * options.workload.global_batch_size);
+/// Returns the work of a measurement.
+WorkDone work_of(const BenchmarkOptions& options) {
+  const Workload& workload = options.workload;
+  const auto examples = static_cast<double>(options.steps * workload.global_batch_size);
+  if (workload.model == BenchmarkModel::kGpt)
+    return {examples * static_cast<double>(workload.sequence_length), "tokens/s"};
+  return {examples, "images/s"};
 }
 
 /// Prints the next part, so that a user, or a program that watches this one, sees progress.
@@ -72,7 +80,7 @@ void compare_own_job(const BenchmarkOptions& options, const Workload& workload, 
                                       " trains ", other.num_parameters(), " parameters and Lockstep ",
                                       own.num_parameters()));
   }
-  report.add_speed(own_name.title, name, measure_seconds(options, other, own), images(options), bar);
+  report.add_speed(own_name.title, name, measure_seconds(options, other, own), work_of(options), bar);
 }
 
 void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
@@ -106,23 +114,32 @@ Command torch_command(const BenchmarkOptions& options, TorchPeer peer) {
       torch_job(options.torch_python, options.peers, torch_workload(options), replicas_beside_torch(options));
   if (peer == TorchPeer::kSameAllocator) return with_own_allocator(std::move(job));
   if (peer == TorchPeer::kCompiled) return with_compiled_model(std::move(job));
+  if (peer == TorchPeer::kCompiledProcess) return with_compiled_model(in_one_process(std::move(job)));
   return job;
 }
 
 std::string torch_title(const BenchmarkOptions& options, TorchPeer peer) {
   const size_t num_gpus = options.workload.gpus.size();
+  const std::string optimizer = options.workload.weight_decay() > 0 ? "fused AdamW, " : "fused Adam, ";
+  if (peer == TorchPeer::kCompiledProcess) return "PyTorch, " + optimizer + "torch.compile, one process";
   if (num_gpus == 0) {
-    return std::string("PyTorch DDP, Gloo, fused Adam, ") +
-           (peer == TorchPeer::kSameAllocator ? "the same allocator" : "as installed");
+    return "PyTorch DDP, Gloo, " + optimizer +
+           (peer == TorchPeer::kSameAllocator ? "the same allocator"
+            : peer == TorchPeer::kCompiled    ? "torch.compile"
+                                              : "as installed");
   }
-  return c10::str("PyTorch DDP, NCCL, fused Adam, ", peer == TorchPeer::kCompiled ? "torch.compile, " : "",
+  return c10::str("PyTorch DDP, NCCL, ", optimizer, peer == TorchPeer::kCompiled ? "torch.compile, " : "",
                   num_gpus == 1 ? "one process" : c10::str(num_gpus, " processes"));
 }
 
 std::optional<Bar> torch_bar(const BenchmarkOptions& options, TorchPeer peer) {
   const size_t num_gpus = options.workload.gpus.size();
-  if (num_gpus == 0) return peer == TorchPeer::kSameAllocator ? kAgainstTunedTorch : kAgainstTorch;
-  if (num_gpus > 1 || peer == TorchPeer::kCompiled) return std::nullopt;
+  const bool is_gpt = options.workload.model == BenchmarkModel::kGpt;
+  if (peer == TorchPeer::kCompiled || peer == TorchPeer::kCompiledProcess)
+    return num_gpus == 0 && !is_gpt ? std::optional(kAgainstCompiledTorch) : std::nullopt;
+  if (num_gpus == 0 && peer == TorchPeer::kSameAllocator) return kAgainstTunedTorch;
+  if (num_gpus == 0) return is_gpt ? kGptAgainstTorch : kAgainstTorch;
+  if (num_gpus > 1) return std::nullopt;
   return options.workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu;
 }
 
@@ -131,7 +148,7 @@ std::optional<Bar> torch_bar(const BenchmarkOptions& options, TorchPeer peer) {
 void compare_with_bare_loop(const BenchmarkOptions& options, Report& report) {
   const auto bare = make_bare_loop(options.workload);
   const auto own = make_strategy_loop(options.workload, {.num_replicas = 1});
-  report.add_speed(replicas(1), "LibTorch alone", measure_seconds(options, *bare, *own), images(options),
+  report.add_speed(replicas(1), "LibTorch alone", measure_seconds(options, *bare, *own), work_of(options),
                    options.workload.gpus.empty() ? kAgainstBareLoop : kAgainstBareLoopOnGpu);
 }
 
@@ -139,7 +156,7 @@ void compare_with_one_replica(const BenchmarkOptions& options, Report& report) {
   const auto one = make_strategy_loop(options.workload, {.num_replicas = 1});
   const auto several = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   report.add_speed(replicas(options.num_replicas) + " on one device", "1 replica, the same global batch",
-                   measure_seconds(options, *one, *several), images(options), kAgainstOneReplica);
+                   measure_seconds(options, *one, *several), work_of(options), kAgainstOneReplica);
 }
 
 void compare_images_with_one_batch(const BenchmarkOptions& options, Report& report) {
@@ -151,7 +168,7 @@ void compare_images_with_one_batch(const BenchmarkOptions& options, Report& repo
   BenchmarkOptions longer = options;
   longer.steps *= kStepsOfInput;
   report.add_speed("1 replica, images out of files", "1 replica, one random batch",
-                   measure_seconds(longer, *one_batch, *fed), images(longer), kAgainstOneBatch);
+                   measure_seconds(longer, *one_batch, *fed), work_of(longer), kAgainstOneBatch);
 }
 
 void compare_with_bare_process(const BenchmarkOptions& options, Report& report) {
@@ -163,7 +180,7 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
   const auto independent = make_independent_loops(options.workload, options.num_replicas);
   const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   report.add_speed(replicas(options.num_replicas), c10::str(options.num_replicas, " independent threads"),
-                   measure_seconds(options, *independent, *own), images(options), kAgainstIndependentLoops);
+                   measure_seconds(options, *independent, *own), work_of(options), kAgainstIndependentLoops);
 }
 
 void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
@@ -174,7 +191,7 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {
         {.num_replicas = options.num_replicas, .bucket_bytes = static_cast<int64_t>(mebibytes) << 20});
     report.add_speed(c10::str(replicas(options.num_replicas), ", buckets of ", mebibytes, " MiB"),
                      c10::str(options.num_replicas, " independent threads"),
-                     measure_seconds(options, *independent, *own), images(options), std::nullopt);
+                     measure_seconds(options, *independent, *own), work_of(options), std::nullopt);
   }
 }
 

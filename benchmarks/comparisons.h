@@ -9,9 +9,9 @@ namespace lockstep::benchmarks {
 /// when a measurement begins, and would make the input look faster than it is.
 inline constexpr int kStepsOfInput = 8;
 
-/// Variants of PyTorch's job: with the C library's allocator or this process's, or on GPUs with its model
-/// under torch.compile.
-enum class TorchPeer { kAsInstalled, kSameAllocator, kCompiled };
+/// Variants of PyTorch's job: with the C library's allocator or this process's, with its model under
+/// torch.compile, or that in one process that has all cores and does not communicate.
+enum class TorchPeer { kAsInstalled, kSameAllocator, kCompiled, kCompiledProcess };
 
 // Each measures one part of the benchmark and adds it to the report. Standard error has a line for each
 // program that is started and for each pair.

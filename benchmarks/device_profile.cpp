@@ -8,8 +8,8 @@
 
 #include "lockstep/benchmarks/chrome_trace.h"
 #include "lockstep/benchmarks/comparisons.h"
-#include "lockstep/benchmarks/strategy_loop.h"
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/strategy_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <thread>
 
 #include "lockstep/benchmarks/allocator.h"
 
@@ -9,10 +10,16 @@ namespace lockstep::benchmarks {
 namespace {
 
 void add_flags(Command& job, const Workload& workload, int num_replicas) {
-  job.arguments.insert(
-      job.arguments.end(),
-      {"--replicas", std::to_string(num_replicas), "--global-batch-size",
-       std::to_string(workload.global_batch_size), "--image-size", std::to_string(workload.image_size)});
+  job.arguments.insert(job.arguments.end(),
+                       {"--replicas", std::to_string(num_replicas), "--global-batch-size",
+                        std::to_string(workload.global_batch_size)});
+  // Programs that know one model have no flag for it.
+  if (workload.model == BenchmarkModel::kGpt) {
+    job.arguments.insert(job.arguments.end(), {"--model", workload.model_name(), "--sequence-length",
+                                               std::to_string(workload.sequence_length)});
+  } else {
+    job.arguments.insert(job.arguments.end(), {"--image-size", std::to_string(workload.image_size)});
+  }
   if (!workload.gpus.empty()) job.arguments.insert(job.arguments.end(), {"--gpus", workload.gpu_list()});
   if (workload.bfloat16) job.arguments.emplace_back("--bfloat16");
 }
@@ -53,6 +60,12 @@ Command with_own_allocator(Command job) {
 
 Command with_compiled_model(Command job) {
   job.arguments.emplace_back("--compile");
+  return job;
+}
+
+Command in_one_process(Command job) {
+  job.arguments.insert(job.arguments.end(), {"--replicas", "1"});
+  job.environment.emplace_back("OMP_NUM_THREADS", std::to_string(std::thread::hardware_concurrency()));
   return job;
 }
 

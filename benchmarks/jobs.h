@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lockstep/benchmarks/child_process.h"
-#include "lockstep/benchmarks/workload.h"
+#include "lockstep/benchmarks/loops/workload.h"
 
 namespace lockstep::benchmarks {
 
@@ -21,6 +21,9 @@ Command with_own_allocator(Command job);
 
 /// PyTorch's job with its model under torch.compile.
 Command with_compiled_model(Command job);
+
+/// PyTorch's job in one process on the CPU, with all cores and the whole batch.
+Command in_one_process(Command job);
 
 /// TensorFlow's MirroredStrategy on logical CPUs.
 Command tensorflow_job(const std::string& python, const std::string& peers, const Workload& workload,

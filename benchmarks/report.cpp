@@ -19,9 +19,9 @@ constexpr double kMebibyte = 1 << 20;
 }  // namespace
 
 void Report::add_speed(const std::string& lockstep, const std::string& other, const AlternatingPairs& seconds,
-                       double images, std::optional<Bar> bar) {
-  ratios_.push_back({lockstep, other, "images/s", images / median(seconds.second),
-                     images / median(seconds.first), median_with_interval(seconds.ratios()), bar,
+                       const WorkDone& work, std::optional<Bar> bar) {
+  ratios_.push_back({lockstep, other, work.unit, work.count / median(seconds.second),
+                     work.count / median(seconds.first), median_with_interval(seconds.ratios()), bar,
                      seconds.ratios()});
 }
 

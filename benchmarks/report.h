@@ -23,14 +23,20 @@ struct OpRow {
   int64_t bytes = 0;  ///< of all tensors, on each replica
 };
 
+/// What a program has done in the time that was measured.
+struct WorkDone {
+  double count = 0;
+  std::string unit;  ///< of the speed, such as images/s
+};
+
 /// The results as Markdown tables (ratios, cross-device ops, profiles, seconds to the first step) and a list
 /// of what was not measured, or as JSON.
 class Report {
  public:
-  /// `seconds.first` is the other program's, `seconds.second` Lockstep's, for `images` images each: the ratio
+  /// `seconds.first` is the other program's, `seconds.second` Lockstep's, for the same work each: the ratio
   /// is Lockstep's speed over the other's.
   void add_speed(const std::string& lockstep, const std::string& other, const AlternatingPairs& seconds,
-                 double images, std::optional<Bar> bar);
+                 const WorkDone& work, std::optional<Bar> bar);
   /// `bytes.first` is Lockstep's, `bytes.second` the other's.
   void add_memory(const std::string& lockstep, const std::string& other, const AlternatingPairs& bytes,
                   std::optional<Bar> bar);

@@ -3,9 +3,9 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "lockstep/benchmarks/strategy_loop.h"
-#include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/benchmarks/workers_loop.h"
+#include "lockstep/benchmarks/loops/strategy_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
+#include "lockstep/benchmarks/loops/workers_loop.h"
 #include "lockstep/measurement/machine.h"
 
 namespace lockstep::benchmarks {

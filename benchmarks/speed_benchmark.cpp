@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <exception>
@@ -22,10 +23,14 @@ using measurement::describe_machine;
 using measurement::today;
 
 void print_setting(const BenchmarkOptions& options) {
+  const Workload& workload = options.workload;
+  const std::string work =
+      workload.model == BenchmarkModel::kGpt
+          ? fmt::format("A GPT of 10.9 million parameters, sequences of {},", workload.sequence_length)
+          : fmt::format("MobileNetV2, {0}x{0} pixels,", workload.image_size);
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
-            << "MobileNetV2 on " << (options.workload.gpus.empty() ? "the CPU" : options.workload.gpu_list())
-            << ", " << options.workload.image_size << 'x' << options.workload.image_size << " pixels, "
-            << (options.workload.bfloat16 ? "bfloat16 by autocast" : "float32") << ", global batch "
+            << work << " on " << (options.workload.gpus.empty() ? "the CPU" : options.workload.gpu_list())
+            << ", " << (options.workload.bfloat16 ? "bfloat16 by autocast" : "float32") << ", global batch "
             << options.workload.global_batch_size << "; " << options.num_pairs << " alternating pairs of "
             << options.steps << " steps a ratio.\n\n";
 }
@@ -59,6 +64,8 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"torch_tuned", with_torch(TorchPeer::kSameAllocator), &BenchmarkOptions::torch_python,
        "no --peer-torch-python"},
       {"torch_compiled", with_torch(TorchPeer::kCompiled), &BenchmarkOptions::torch_python,
+       "no --peer-torch-python"},
+      {"torch_compiled_process", with_torch(TorchPeer::kCompiledProcess), &BenchmarkOptions::torch_python,
        "no --peer-torch-python"},
       {"tensorflow", compare_with_tensorflow, &BenchmarkOptions::tensorflow_python, "no --peer-tf-python"},
       {"bucket_caps", compare_bucket_caps},

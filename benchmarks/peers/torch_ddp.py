@@ -1,7 +1,7 @@
-"""PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images.
+"""PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images; or a GPT, fused AdamW, random tokens.
 
-Needs torch and torchvision. One process for each replica: on the CPU over Gloo with one thread each, on GPUs over NCCL with a
-GPU each. Rank 0, which reads the requests, starts the others.
+Needs torch, and torchvision for MobileNetV2. One process for each replica: on the CPU over Gloo with its share of the cores, on
+GPUs over NCCL with a GPU each. One replica on the CPU is the model alone. Rank 0, which reads the requests, starts the others.
 """
 
 import ctypes
@@ -45,29 +45,39 @@ else:
 
 import torch
 import torch.distributed as dist
-import torchvision
 
 device = torch.device("cuda", int(gpus[flags.rank].partition(":")[2])) if gpus else torch.device("cpu")
 if gpus:
     torch.cuda.set_device(device)
 else:
-    torch.set_num_threads(1)
+    torch.set_num_threads(max(1, os.cpu_count() // flags.replicas))
 torch.manual_seed(flags.rank)
 dist.init_process_group("nccl" if gpus else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
-network = torchvision.models.mobilenet_v2(num_classes=10).to(device, memory_format=torch.channels_last)
-model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
+shard = flags.global_batch_size // flags.replicas
+if flags.model == "gpt":
+    import gpt
+
+    network = gpt.Gpt(flags.sequence_length).to(device)
+    examples, targets = gpt.random_batch(shard, flags.sequence_length, device)
+    weight_decay = 0.01
+else:
+    import torchvision
+
+    network = torchvision.models.mobilenet_v2(num_classes=10).to(device, memory_format=torch.channels_last)
+    examples = torch.randn(shard, 3, flags.image_size, flags.image_size).to(device, memory_format=torch.channels_last)
+    targets = torch.randint(0, 10, (shard,)).to(device)
+    weight_decay = 0  # AdamW is Adam then
+is_alone = flags.replicas == 1 and not gpus
+model = network if is_alone else torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
 if flags.compile:
     model = torch.compile(model)
-optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
-shard = flags.global_batch_size // flags.replicas
-images = torch.randn(shard, 3, flags.image_size, flags.image_size).to(device, memory_format=torch.channels_last)
-labels = torch.randint(0, 10, (shard,)).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=weight_decay, fused=True)
 
 
 def step():
     optimizer.zero_grad()
     with torch.autocast(device.type, torch.bfloat16, enabled=flags.bfloat16):
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss = torch.nn.functional.cross_entropy(model(examples).flatten(0, -2), targets.flatten())
     loss.backward()
     optimizer.step()
 

@@ -12,14 +12,13 @@
 #include <vector>
 
 #include "lockstep/benchmarks/local_cluster.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 #include "lockstep/benchmarks/reliability/backup_job_options.h"
 #include "lockstep/benchmarks/run_program.h"
-#include "lockstep/benchmarks/training_loop.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/training/callbacks/divergence_check.h"
 #include "lockstep/training/checkpoints/backup.h"
-#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -36,9 +35,9 @@ class Job {
   explicit Job(const BackupJobOptions& options)
       : options_(options),
         strategy_(cluster_of_job(), cpu_devices(1)),
-        model_(strategy_.scope([&](ReplicaContext&) { return make_model(options.workload); })),
+        model_(strategy_.scope([&](ReplicaContext&) { return WorkloadModel(options.workload); })),
         optimizer_(strategy_.scope(
-            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
+            [&](ReplicaContext& replica) { return make_optimizer(options.workload, *model_[replica]); })),
         batch_(strategy_.distribute_values_from_function(
             [&](const ValueContext&) { return random_batch(options.workload, shard_size()); })) {
     batch_.set_batch_sizes({options.workload.global_batch_size, {shard_size()}});
@@ -129,11 +128,9 @@ class Job {
 
   void step() {
     strategy_.run(
-        [](ReplicaContext& replica, MobileNetV2& model, FusedAdam& optimizer, const Batch& batch) {
+        [](ReplicaContext& replica, WorkloadModel& model, FusedAdamW& optimizer, const Batch& batch) {
           optimizer.zero_grad();
-          const auto losses =
-              torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
-          compute_average_loss(replica, losses).backward();
+          compute_average_loss(replica, model->losses(batch)).backward();
           replica.apply_gradients(optimizer);
         },
         model_, optimizer_, batch_);
@@ -141,8 +138,8 @@ class Job {
 
   BackupJobOptions options_;
   MultiWorkerMirroredStrategy strategy_;
-  Mirrored<MobileNetV2> model_;
-  Mirrored<FusedAdam> optimizer_;
+  Mirrored<WorkloadModel> model_;
+  Mirrored<FusedAdamW> optimizer_;
   PerReplica<Batch> batch_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "lockstep/benchmarks/workload.h"
+#include "lockstep/benchmarks/loops/workload.h"
 
 namespace lockstep::benchmarks {
 

@@ -6,12 +6,11 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 #include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/gradients/gradient_buckets.h"
 #include "lockstep/runtime/gradients/gradient_hooks.h"
-#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -31,9 +30,9 @@ class ComputeLoop::Training {
   Training(const Workload& workload, const ComputeLoopOptions& options)
       : options_(options),
         batch_(random_batch(workload, options.most_examples)),
-        model_(make_model(workload)),
+        model_(workload),
         parameters_(model_->parameters()),
-        optimizer_(parameters_, 1e-3) {
+        optimizer_(make_optimizer(workload, *model_)) {
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
     set_intra_op_threads(std::max(1, cores / options.num_processes));
     lay_out(reversed(parameters_.size()));
@@ -62,7 +61,7 @@ class ComputeLoop::Training {
     return times;
   }
 
-  const MobileNetV2& model() const { return model_; }
+  const WorkloadModel& model() const { return model_; }
   size_t num_tensors() const { return parameters_.size(); }
 
  private:
@@ -86,11 +85,11 @@ class ComputeLoop::Training {
   }
 
   void step(int64_t num_examples) {
-    const auto data = batch_.data.narrow(0, 0, num_examples);
-    const auto target = batch_.target.narrow(0, 0, num_examples);
+    const torch::data::Example<> batch(batch_.data.narrow(0, 0, num_examples),
+                                       batch_.target.narrow(0, 0, num_examples));
     const auto began = Clock::now();
     optimizer_.zero_grad();
-    auto loss = torch::cross_entropy_loss(model_->forward(data), target);
+    auto loss = model_->mean_loss(batch);
     sums_.mean.forward_seconds += measurement::seconds_since(began);
     backward_began_ = Clock::now();
     loss.backward();
@@ -103,9 +102,9 @@ class ComputeLoop::Training {
 
   const ComputeLoopOptions options_;
   torch::data::Example<> batch_;
-  MobileNetV2 model_;
+  WorkloadModel model_;
   std::vector<at::Tensor> parameters_;
-  FusedAdam optimizer_;
+  FusedAdamW optimizer_;
   GradientBuckets buckets_;
   std::vector<size_t> arrivals_;
   std::vector<double> ready_sums_;  // by parameter

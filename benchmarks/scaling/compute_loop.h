@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/benchmarks/loops/workload.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
-#include "lockstep/benchmarks/workload.h"
 #include "lockstep/runtime/gradients/bucket_layout.h"
 
 namespace lockstep::benchmarks {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/benchmarks/loops/workload.h"
 #include "lockstep/benchmarks/scaling/prediction.h"
-#include "lockstep/benchmarks/workload.h"
 
 namespace lockstep::benchmarks {
 

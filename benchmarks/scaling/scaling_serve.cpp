@@ -8,9 +8,9 @@
 
 #include "lockstep/benchmarks/jobs.h"
 #include "lockstep/benchmarks/local_cluster.h"
+#include "lockstep/benchmarks/loops/workers_loop.h"
 #include "lockstep/benchmarks/scaling/compute_loop.h"
 #include "lockstep/benchmarks/scaling/exchange_loop.h"
-#include "lockstep/benchmarks/workers_loop.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -38,6 +38,18 @@ TEST(BenchmarkOptions, MeasureOnTheCpuWithTwoReplicasByDefault) {
                                                   "torch_tuned", "tensorflow", "memory", "start", "workers"));
 }
 
+TEST(BenchmarkOptions, LeaveOutWhatOnlyImagesHaveForAGpt) {
+  const auto options = parse_words({"--model", "gpt"});
+  EXPECT_EQ(options.workload.model, BenchmarkModel::kGpt);
+  EXPECT_EQ(options.workload.global_batch_size, 8);
+  EXPECT_THAT(options.parts, UnorderedElementsAre("bare", "bare_process", "independent", "torch",
+                                                  "torch_tuned", "memory", "start", "workers"));
+  EXPECT_EQ(parse_words({"--model", "gpt", "--global-batch-size", "4"}).workload.global_batch_size, 4);
+  EXPECT_EQ(refusal_of_words({"--model", "gpt", "--parts", "tensorflow"}),
+            "--parts tensorflow: expected --model mobilenet_v2 with it, but got gpt");
+  EXPECT_EQ(refusal_of_words({"--model", "vgg"}), "--model: expected mobilenet_v2 or gpt, but got 'vgg'");
+}
+
 TEST(BenchmarkOptions, LetAllReplicasShareOneGpu) {
   const auto options = parse_words({"--gpus", "gpu:1", "--replicas", "4"});
   EXPECT_THAT(options.workload.gpus, ElementsAre("gpu:1"));

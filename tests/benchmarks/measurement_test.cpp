@@ -64,7 +64,7 @@ TEST(Report, GivesSpeedAsTheOthersTimeOverOurs) {
   Report report;
   report.add_speed("ours", "theirs",
                    {.first = std::vector<double>(15, 3.0), .second = std::vector<double>(15, 2.0)},
-                   /*images=*/600, Bar{Bar::Side::kAtLeast, 1.6});
+                   {600, "images/s"}, Bar{Bar::Side::kAtLeast, 1.6});
   std::ostringstream text;
   text << report;
   EXPECT_THAT(text.str(),

@@ -42,6 +42,19 @@ TEST_F(OwnJob, TrainsTheSameModelWhateverItsName) {
   }
 }
 
+TEST_F(OwnJob, TrainsAGptOfTheSizeOfItsPeers) {
+  for (const char* name : {"bare", "mirrored", "independent"}) {
+    Command job = command(name, 2);
+    job.arguments.insert(job.arguments.end(), {"--model", "gpt", "--sequence-length", "16"});
+    RemoteTraining training(job);
+    // Embeddings of 256 tokens and 16 positions, 6 blocks, the last norm and the head.
+    EXPECT_EQ(training.num_parameters(),
+              (256 + 16) * 384 + 6 * (12 * 384 * 384 + 13 * 384) + 2 * 384 + 256 * 384)
+        << name;
+    EXPECT_GT(training.seconds_for(1), 0) << name;
+  }
+}
+
 TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
   for (const char* name : {"mirrored", "independent"}) {
     const auto peak = [&](int num_replicas) {

@@ -15,7 +15,7 @@ Report report_of_a_run() {
   Report report;
   // Lockstep is twice as fast in every pair: 100 images in 1 s against 2 s.
   report.add_speed("1 replica", "LibTorch alone", {std::vector<double>(6, 2.0), std::vector<double>(6, 1.0)},
-                   100, Bar{Bar::Side::kAtLeast, 0.98});
+                   {100, "images/s"}, Bar{Bar::Side::kAtLeast, 0.98});
   report.add_start("Lockstep", {0.5, 0.25, 4});
   return report;
 }
@@ -51,7 +51,7 @@ TEST(Report, HasTheRatioOfEveryPairInJson) {
   const AlternatingPairs pairs{{8, 2, 4, 6, 3, 10}, {4, 4, 1, 2, 3, 4}};
   const std::vector<double> in_order{2, 0.5, 4, 3, 1, 2.5};
   Report report;
-  report.add_speed("ours", "theirs", pairs, 100, std::nullopt);
+  report.add_speed("ours", "theirs", pairs, {100, "images/s"}, std::nullopt);
   report.add_memory("ours", "theirs", pairs, std::nullopt);
   report.add_op("nccl", {}, pairs);
   const auto json = nlohmann::json::parse(report.json());

@@ -7,18 +7,28 @@ import sys
 import unittest
 
 PEER = pathlib.Path(__file__).resolve().parents[3] / "benchmarks" / "peers" / "torch_ddp.py"
+GPT = ["--replicas", "2", "--global-batch-size", "2", "--model", "gpt", "--sequence-length", "16"]
 SMALL = ["--replicas", "2", "--global-batch-size", "4", "--image-size", "33"]
 # Of torchvision's mobilenet_v2 with num_classes=10.
 PARAMETERS = 2236682
+# Embeddings of 256 tokens and 16 positions, 6 blocks, the last norm and the head.
+GPT_PARAMETERS = (256 + 16) * 384 + 6 * (12 * 384 * 384 + 13 * 384) + 2 * 384 + 256 * 384
 
 
 class TorchDdpGlooTest(unittest.TestCase):
-    def test_two_ranks_answer_as_remote_training_expects(self):
-        process = subprocess.run(
-            [sys.executable, "-B", str(PEER), *SMALL], input="1\npeak_memory\n2\n", capture_output=True, text=True,
-            timeout=240, check=False)
+    def answers(self, flags, requests):
+        process = subprocess.run([sys.executable, "-B", str(PEER), *flags], input=requests, capture_output=True, text=True,
+                                 timeout=240, check=False)
         self.assertEqual(process.returncode, 0, process.stderr)
-        ready, one_step, memory, two_steps = process.stdout.splitlines()
+        return process.stdout.splitlines()
+
+    def test_two_ranks_train_a_gpt(self):
+        ready, one_step = self.answers(GPT, "1\n")
+        self.assertEqual(ready, f"ready {GPT_PARAMETERS}")
+        self.assertGreater(float(one_step), 0)
+
+    def test_two_ranks_answer_as_remote_training_expects(self):
+        ready, one_step, memory, two_steps = self.answers(SMALL, "1\npeak_memory\n2\n")
         self.assertEqual(ready, f"ready {PARAMETERS}")
         self.assertGreater(float(one_step), 0)
         self.assertGreater(float(two_steps), 0)

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 
 #include <torch/cuda.h>
 
@@ -10,7 +10,6 @@
 
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/precision/autocast.h"
-#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -24,8 +23,8 @@ class PlainTraining {
  public:
   PlainTraining(const Workload& workload, int64_t num_examples)
       : dtype_(dtype_of(workload)),
-        model_(on_device(make_model(workload), workload)),
-        optimizer_(model_->parameters(), 1e-3),
+        model_(on_device(WorkloadModel(workload), workload)),
+        optimizer_(make_optimizer(workload, *model_)),
         batch_(random_batch(workload, num_examples, device_of(workload))) {}
 
   void step() {
@@ -33,23 +32,23 @@ class PlainTraining {
     torch::Tensor loss;
     {
       const AutocastGuard cast(batch_.data.device().type(), dtype_);
-      loss = torch::cross_entropy_loss(model_->forward(batch_.data), batch_.target);
+      loss = model_->mean_loss(batch_);
     }
     loss.backward();
     optimizer_.step();
   }
 
-  const MobileNetV2& model() const { return model_; }
+  const WorkloadModel& model() const { return model_; }
 
  private:
-  static MobileNetV2 on_device(MobileNetV2 model, const Workload& workload) {
+  static WorkloadModel on_device(WorkloadModel model, const Workload& workload) {
     model->to(device_of(workload));
     return model;
   }
 
   torch::ScalarType dtype_;
-  MobileNetV2 model_;
-  FusedAdam optimizer_;
+  WorkloadModel model_;
+  FusedAdamW optimizer_;
   torch::data::Example<> batch_;
 };
 
@@ -131,21 +130,24 @@ std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, i
   return std::make_unique<IndependentLoops>(workload, num_threads);
 }
 
-MobileNetV2 make_model(const Workload& workload) {
-  return MobileNetV2(MobileNetV2Options{
-      .num_classes = 10,
-      .head = workload.dense_head ? MobileNetV2Head::kFlattenedDense : MobileNetV2Head::kGlobalAverage,
-      .image_size = workload.image_size});
+FusedAdamW make_optimizer(const Workload& workload, const torch::nn::Module& model) {
+  return FusedAdamW(model.parameters(), FusedAdamWOptions(1e-3).weight_decay(workload.weight_decay()));
 }
 
 torch::data::Example<> random_batch(const Workload& workload, int64_t num_examples,
                                     const torch::Device& device) {
   // Like a dataset's thread, this starts no thread pool, which would make the loop's threads wait asleep.
   const IntraOpThreadsGuard no_pool(1);
+  if (workload.model == BenchmarkModel::kGpt) {
+    const auto tokens =
+        torch::randint(kVocabularySize, {num_examples, workload.sequence_length + 1}, torch::kLong);
+    return {tokens.narrow(1, 0, workload.sequence_length).contiguous().to(device),
+            tokens.narrow(1, 1, workload.sequence_length).contiguous().to(device)};
+  }
   return {torch::randn({num_examples, 3, workload.image_size, workload.image_size})
               .contiguous(torch::MemoryFormat::ChannelsLast)
               .to(device),
-          torch::randint(10, {num_examples}, torch::kLong).to(device)};
+          torch::randint(kNumClasses, {num_examples}, torch::kLong).to(device)};
 }
 
 torch::Device device_of(const Workload& workload) {

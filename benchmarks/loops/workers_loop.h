@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "lockstep/benchmarks/strategy_loop.h"
-#include "lockstep/benchmarks/training_loop.h"
-#include "lockstep/benchmarks/workload.h"
+#include "lockstep/benchmarks/loops/strategy_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
+#include "lockstep/benchmarks/loops/workload.h"
 
 namespace lockstep::benchmarks {
 

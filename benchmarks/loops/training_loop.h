@@ -6,9 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/benchmarks/workload.h"
-#include "lockstep/models/mobilenet_v2.h"
+#include "lockstep/benchmarks/loops/workload.h"
+#include "lockstep/benchmarks/loops/workload_model.h"
 #include "lockstep/runtime/devices/device.h"
+#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 
@@ -32,7 +33,7 @@ std::unique_ptr<TrainingLoop> make_bare_loop(const Workload& workload);
 std::unique_ptr<TrainingLoop> make_independent_loops(const Workload& workload, int num_threads);
 
 /// Parts that all loops share.
-MobileNetV2 make_model(const Workload& workload);
+FusedAdamW make_optimizer(const Workload& workload, const torch::nn::Module& model);
 /// The CPU, or the first GPU.
 torch::Device device_of(const Workload& workload);
 /// On `device`.

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/strategy_loop.h"
+#include "lockstep/benchmarks/loops/strategy_loop.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -8,20 +8,19 @@
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
-#include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::benchmarks {
 namespace {
 
 using Batch = torch::data::Example<>;
 
-torch::Tensor train_step(ReplicaContext& replica, MobileNetV2& model, FusedAdam& optimizer,
+torch::Tensor train_step(ReplicaContext& replica, WorkloadModel& model, FusedAdamW& optimizer,
                          const torch::ScalarType& dtype, const bool& overlaps, const Batch& batch) {
   optimizer.zero_grad();
   torch::Tensor losses;
   {
     const auto cast = replica.autocast(dtype);
-    losses = torch::cross_entropy_loss(model->forward(batch.data), batch.target, {}, at::Reduction::None);
+    losses = model->losses(batch);
   }
   auto loss = compute_average_loss(replica, losses);
   if (overlaps) {
@@ -79,9 +78,9 @@ class StrategyLoop : public TrainingLoop {
       : workload_(workload),
         overlaps_(options.overlaps),
         strategy_(make_strategy(workload, options)),
-        model_(strategy_->scope([&](ReplicaContext&) { return make_model(workload); })),
+        model_(strategy_->scope([&](ReplicaContext&) { return WorkloadModel(workload); })),
         optimizer_(strategy_->scope(
-            [&](ReplicaContext& replica) { return FusedAdam(model_[replica]->parameters(), 1e-3); })),
+            [&](ReplicaContext& replica) { return make_optimizer(workload, *model_[replica]); })),
         step_(train_step, {.enabled = workload.cuda_graph}) {}
 
   void run(int steps) override {
@@ -99,8 +98,8 @@ class StrategyLoop : public TrainingLoop {
   std::unique_ptr<Strategy> strategy_;
 
  private:
-  Mirrored<MobileNetV2> model_;
-  Mirrored<FusedAdam> optimizer_;
+  Mirrored<WorkloadModel> model_;
+  Mirrored<FusedAdamW> optimizer_;
   CudaGraph<decltype(&train_step)> step_;
 };
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/benchmarks/training_loop.h"
+#include "lockstep/benchmarks/loops/training_loop.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 
 namespace lockstep::benchmarks {

@@ -6,9 +6,19 @@
 
 namespace lockstep::benchmarks {
 
-/// The work of one training step: MobileNetV2 with 10 classes, random images, Adam.
+enum class BenchmarkModel {
+  kMobileNetV2,  ///< with 10 classes, on random images
+  kGpt,          ///< 6 layers of width 384 with 6 heads over 256 tokens, on random sequences
+};
+
+inline constexpr int64_t kNumClasses = 10;
+inline constexpr int64_t kVocabularySize = 256;
+
+/// The work of one training step: the model, random data, and AdamW.
 struct Workload {
+  BenchmarkModel model = BenchmarkModel::kMobileNetV2;
   int64_t image_size = 64;
+  int64_t sequence_length = 256;
   int64_t global_batch_size = 64;
   /// Average pooling, dense 512, dense 10 after the convolutions, instead of one dense layer.
   bool dense_head = false;
@@ -23,6 +33,10 @@ struct Workload {
 
   /// Returns the GPUs as --gpus takes them, such as gpu:0,gpu:1.
   std::string gpu_list() const;
+  /// Returns the model as --model takes it.
+  const char* model_name() const;
+  /// Returns the decoupled weight decay that its users train with. 0 makes AdamW the same as Adam.
+  double weight_decay() const { return model == BenchmarkModel::kGpt ? 0.01 : 0; }
 };
 
 }  // namespace lockstep::benchmarks

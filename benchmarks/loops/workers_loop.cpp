@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/workers_loop.h"
+#include "lockstep/benchmarks/loops/workers_loop.h"
 
 #include <stdexcept>
 #include <string>

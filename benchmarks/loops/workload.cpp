@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/workload.h"
+#include "lockstep/benchmarks/loops/workload.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,10 @@ namespace lockstep::benchmarks {
 
 std::string Workload::gpu_list() const {
   return fmt::format("{}", fmt::join(gpus, ","));
+}
+
+const char* Workload::model_name() const {
+  return model == BenchmarkModel::kGpt ? "gpt" : "mobilenet_v2";
 }
 
 }  // namespace lockstep::benchmarks

@@ -1,0 +1,42 @@
+#include "lockstep/benchmarks/loops/workload_model.h"
+
+#include <utility>
+
+namespace lockstep::benchmarks {
+
+WorkloadModelImpl::WorkloadModelImpl(Workload workload) : workload_(std::move(workload)) {
+  reset();
+}
+
+void WorkloadModelImpl::reset() {
+  if (workload_.model == BenchmarkModel::kGpt) {
+    tokens_ = register_module("tokens", Gpt(GptOptions{.vocabulary_size = kVocabularySize,
+                                                       .max_length = workload_.sequence_length}));
+    return;
+  }
+  images_ = register_module(
+      "images", MobileNetV2(MobileNetV2Options{.num_classes = kNumClasses,
+                                               .head = workload_.dense_head ? MobileNetV2Head::kFlattenedDense
+                                                                            : MobileNetV2Head::kGlobalAverage,
+                                               .image_size = workload_.image_size}));
+}
+
+torch::Tensor WorkloadModelImpl::cross_entropy(const torch::data::Example<>& batch,
+                                               at::Reduction::Reduction reduction) {
+  if (tokens_.is_empty()) {
+    return torch::cross_entropy_loss(images_->forward(batch.data), batch.target, {}, reduction);
+  }
+  return torch::cross_entropy_loss(tokens_->forward(batch.data).flatten(0, 1), batch.target.flatten(), {},
+                                   reduction);
+}
+
+torch::Tensor WorkloadModelImpl::losses(const torch::data::Example<>& batch) {
+  const auto losses = cross_entropy(batch, at::Reduction::None);
+  return tokens_.is_empty() ? losses : losses.view(batch.target.sizes()).mean(1);
+}
+
+torch::Tensor WorkloadModelImpl::mean_loss(const torch::data::Example<>& batch) {
+  return cross_entropy(batch, at::Reduction::Mean);
+}
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <torch/data/example.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "lockstep/benchmarks/loops/workload.h"
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/models/mobilenet_v2.h"
+
+namespace lockstep::benchmarks {
+
+/// The model of a workload with its loss, the cross entropy: of an image's class, or of each token of a
+/// sequence after the first.
+class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
+ public:
+  explicit WorkloadModelImpl(Workload workload);
+
+  void reset() override;
+
+  /// Returns the loss of each example, [N]: of a sequence the mean over its tokens.
+  torch::Tensor losses(const torch::data::Example<>& batch);
+  /// Returns the mean of losses(), as LibTorch computes it at once.
+  torch::Tensor mean_loss(const torch::data::Example<>& batch);
+
+ private:
+  /// Returns the loss of each class that is predicted, or their mean.
+  torch::Tensor cross_entropy(const torch::data::Example<>& batch, at::Reduction::Reduction reduction);
+
+  Workload workload_;
+  MobileNetV2 images_{nullptr};
+  Gpt tokens_{nullptr};
+};
+TORCH_MODULE(WorkloadModel);
+
+}  // namespace lockstep::benchmarks
