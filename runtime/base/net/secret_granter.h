@@ -48,7 +48,7 @@ class SecretCheck {
 class SecretGranter {
  public:
   explicit SecretGranter(std::shared_ptr<const SecretGrant> grant);
-  /// Blocks until a check that is being made has ended.
+  /// Blocks until a check that is being made has ended, up to 10 s by MUNGE.
   ~SecretGranter();
   SecretGranter(const SecretGranter&) = delete;
   SecretGranter& operator=(const SecretGranter&) = delete;

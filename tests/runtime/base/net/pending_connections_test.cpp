@@ -185,8 +185,8 @@ TEST_F(PendingConnectionsTest, LetAClientInWhateverComesWithIt) {
   constexpr int kPlaces = 64;
   constexpr int kClient = 1'000;
   constexpr milliseconds kHandshake{200};
-  PendingConnections pending({.max_connections = kPlaces, .timeout = kTimeout});
   std::vector<int> closed;
+  PendingConnections pending({.max_connections = kPlaces, .timeout = kTimeout});
   std::deque<int> queue;
   int next = 0;
   Time now = kBegin;

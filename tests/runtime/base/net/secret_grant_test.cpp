@@ -79,9 +79,10 @@ std::future<std::optional<Reason>> served(StreamSocket socket,
                                           std::shared_ptr<const SecretGrant> given = given_grant()) {
   return std::async(std::launch::async,
                     [socket = std::move(socket), given]() mutable -> std::optional<Reason> {
+                      const StreamSocket end(std::move(socket));  // closed before the caller looks
                       try {
                         TlsSession session(
-                            socket.descriptor(), given_secret(), [](const ChannelIdentity&) { return true; },
+                            end.descriptor(), given_secret(), [](const ChannelIdentity&) { return true; },
                             given ? std::make_shared<SecretGranter>(given) : nullptr);
                         shake_hands(session, soon());
                       } catch (const HandshakeError& error) {
