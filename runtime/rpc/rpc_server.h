@@ -32,7 +32,8 @@ struct RpcServerOptions {
   /// Clients beyond this number are refused.
   int max_connections = 1024;
   /// For connections that have not proved the token, which do not count as clients.
-  PendingConnectionLimits pending{};
+  /// Workers that connect must not wait for silent strangers until they count as lost.
+  PendingConnectionLimits pending{.silent_after = std::chrono::milliseconds(5)};
   /// Socket bound to `port` with which this process was started. The server takes ownership.
   std::optional<int> listening_socket;
 };

@@ -29,26 +29,30 @@ class PendingConnection {
 struct PendingConnectionLimits {
   int max_connections = 64;                   ///< at a time; at least 1
   std::chrono::milliseconds timeout{10'000};  ///< for the whole handshake of one connection
+  /// A connection that is older may have to leave for another. A handshake takes one round trip.
+  std::chrono::milliseconds slow_after{250};
+  /// The same for one whose other end has sent nothing. Clients that waited for a place have sent something
+  /// before they get it, so that a short time lets the queue move on, but those that have just connected, and
+  /// are cut off, must connect again.
+  std::chrono::milliseconds silent_after = slow_after;
 };
 
 /// The pending connections of a server, and the rule that keeps strangers from locking clients out: there are
-/// only so many places, and new connections wait in the system's queue until one is free. If others wait, the
-/// oldest connection gives its place up once it is slow. Each connection is closed after the time for its
-/// handshake, however much it sends.
+/// only so many places, and new connections wait in the system's queue until one is free. If others wait,
+/// connections that are slow give their places up, the oldest first. Each connection is closed after the time
+/// for its handshake, however much it sends.
 ///
 /// Only the counts may be read by other threads.
 class PendingConnections {
  public:
   using Clock = std::chrono::steady_clock;
-  /// A connection that is older may have to leave for another. A handshake takes one round trip.
-  static constexpr std::chrono::milliseconds kSlow{250};
 
   /// Throws InvalidArgument if the limits leave no place.
   explicit PendingConnections(const PendingConnectionLimits& limits);
 
-  /// Returns whether a place is free, or the oldest connection has become slow.
+  /// Returns whether a place is free, or a connection has become slow.
   bool has_room(Clock::time_point now) const;
-  /// Adds a connection, for which there must be room. Closes the oldest one if all places are taken.
+  /// Adds a connection, for which there must be room. Closes a slow one if all places are taken.
   void add(std::unique_ptr<PendingConnection> connection, Clock::time_point now);
   /// Counts a connection as rejected that was closed before it was added.
   void reject() { ++num_rejected_; }
@@ -76,13 +80,13 @@ class PendingConnections {
   struct Entry {
     std::unique_ptr<PendingConnection> connection;
     Clock::time_point begin;
+    bool has_sent = false;  // the other end
   };
 
-  bool is_over(PendingConnection& connection);
-  void reject_oldest();
+  Clock::time_point slow_from(const Entry& entry) const;
+  bool is_over(Entry& entry);
 
-  const size_t max_connections_;
-  const std::chrono::milliseconds timeout_;
+  const PendingConnectionLimits limits_;
   std::deque<Entry> connections_;  // oldest first
   std::atomic<uint64_t> num_rejected_{0};
   std::atomic<uint64_t> num_wrong_tokens_{0};

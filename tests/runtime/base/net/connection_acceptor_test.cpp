@@ -133,7 +133,7 @@ TEST_F(AcceptorTest, KeepsThosePendingThatCameFirstWhileOthersWait) {
   for (int i = 0; i < 3 * kPlaces; ++i) strangers.push_back(connect(port_));
   EXPECT_EQ(echo(port_), 42);
   // Three times, all places are taken for as long as it takes to become slow.
-  EXPECT_GE(Clock::now() - begin, 3 * PendingConnections::kSlow);
+  EXPECT_GE(Clock::now() - begin, 3 * PendingConnectionLimits{}.slow_after);
   EXPECT_EQ(acceptor_->num_rejected(), 2U * kPlaces + 1U);
 }
 
@@ -146,7 +146,7 @@ TEST_F(AcceptorTest, SharesThePlacesAmongItsListeners) {
   const auto begin = Clock::now();
   EXPECT_EQ(echo(second), 42);
   EXPECT_TRUE(is_closed(stranger));
-  EXPECT_GE(Clock::now() - begin, PendingConnections::kSlow - milliseconds(50));
+  EXPECT_GE(Clock::now() - begin, PendingConnectionLimits{}.slow_after - milliseconds(50));
 }
 
 TEST_F(AcceptorTest, CountsConnectionsThatItDoesNotWantAtAll) {

@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Time = PendingConnections::Clock::time_point;
 
-constexpr milliseconds kSlow = PendingConnections::kSlow;
+constexpr milliseconds kSlow{250};
 constexpr milliseconds kTimeout{5'000};
 constexpr Time kBegin{std::chrono::hours(1)};
 
@@ -84,6 +84,32 @@ TEST_F(PendingConnectionsTest, LetOthersWaitUntilTheOldestIsSlow) {
   EXPECT_EQ(pending_.num_rejected(), 1U);
   EXPECT_FALSE(pending_.has_room(kBegin + milliseconds(100) + kSlow - milliseconds(1)));
   EXPECT_TRUE(pending_.has_room(kBegin + milliseconds(100) + kSlow));
+}
+
+TEST_F(PendingConnectionsTest, LetSilentOnesLeaveBeforeThoseThatHaveSentSomething) {
+  constexpr milliseconds kSilent{5};
+  std::vector<int> closed;
+  PendingConnections pending({.max_connections = 2, .slow_after = kSlow, .silent_after = kSilent});
+  const auto add_to = [&](int number, Time now) {
+    pending.add(std::make_unique<FakeConnection>(number, closed, [] { return false; }), now);
+  };
+  add_to(0, kBegin);
+  add_to(1, kBegin);
+  std::vector<pollfd> polled;
+  pending.append_awaited(polled);
+  polled[0].revents = POLLIN;
+  pending.advance(polled);
+  EXPECT_FALSE(pending.has_room(kBegin));
+  EXPECT_EQ(pending.next_change(kBegin), kBegin + kSilent);
+  EXPECT_TRUE(pending.has_room(kBegin + kSilent));
+  add_to(2, kBegin + kSilent);
+  EXPECT_THAT(closed, ElementsAre(1));
+  EXPECT_FALSE(pending.has_room(kBegin + kSilent));
+  add_to(3, kBegin + 2 * kSilent);
+  EXPECT_THAT(closed, ElementsAre(1, 2));
+  EXPECT_TRUE(pending.has_room(kBegin + kSlow));
+  add_to(4, kBegin + kSlow);
+  EXPECT_THAT(closed, ElementsAre(1, 2, 0)) << "the oldest of those that are slow";
 }
 
 TEST_F(PendingConnectionsTest, KeepSlowOnesWhileNobodyWaits) {
