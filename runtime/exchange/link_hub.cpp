@@ -1,7 +1,6 @@
 #include "lockstep/runtime/exchange/link_hub.h"
 
 // C library headers, for their types.
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -21,7 +20,9 @@
 #include "lockstep/runtime/base/internal/deadline.h"
 #include "lockstep/runtime/base/net/socket_error.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/exchange/link_handshake.h"
+#include "lockstep/runtime/exchange/pending_link.h"
 #include "lockstep/runtime/exchange/secure_link.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
 #include "lockstep/runtime/exchange/socket_link.h"
@@ -35,13 +36,8 @@ constexpr std::chrono::seconds kConnectTimeout{30};
 constexpr std::chrono::seconds kConnectSlice{3};
 // A connection that has not said hello by then is dropped.
 constexpr std::chrono::seconds kHelloTimeout{5};
-constexpr size_t kMaxGuests = 64;
-// If others wait, a guest leaves after this time. A handshake takes one round trip.
-constexpr std::chrono::milliseconds kSlow{250};
 // Of links in a ChannelIdentity.
 constexpr char kLinkPurpose[] = "exchange";
-// After an error of the system that may pass.
-constexpr std::chrono::milliseconds kPause{10};
 
 /// The address of a Unix socket in the abstract namespace, which has no file.
 struct LocalAddress {
@@ -81,47 +77,62 @@ Descriptor connect_locally(const std::string& name) {
   return socket;
 }
 
-/// Returns when a guest with this deadline has become slow.
-LinkHub::Clock::time_point slow_from(LinkHub::Clock::time_point deadline) {
-  return deadline - kHelloTimeout + kSlow;
-}
-
-bool is_of_same_user(int socket) {
-  ucred credentials{};
-  socklen_t size = sizeof(credentials);
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
-         credentials.uid == geteuid();
-}
-
 }  // namespace
 
 LinkHub::LinkHub(Options options)
-    : options_(std::move(options)),
-      listener_(options_.host, 0),
-      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (interruption_.get() < 0 || listen(listener_.descriptor(), SOMAXCONN) != 0)
+    : options_(std::move(options)), interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TcpListener listener(options_.host, 0);
+  if (interruption_.get() < 0 || listen(listener.descriptor(), ConnectionAcceptor::kBacklog) != 0)
     throw ClusterError("[join] cannot listen on " + options_.host + ": " +
                        std::system_category().message(errno));
-  // A connection may be gone when it is accepted.
-  fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
+  address_ = {.host = options_.host, .port = listener.port()};
+  std::vector<ConnectionAcceptor::Listener> listeners;
+  listeners.push_back({.socket = Descriptor(listener.release()),
+                       .begin = options_.encrypts ? begin_encrypted() : begin_plain(/*is_local=*/false)});
   if (options_.uses_shared_memory) {
-    local_name_ = "lockstep-" + JobToken::random().hex();
-    local_listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const LocalAddress address(local_name_);
-    if (bind(local_listener_.get(), address.get(), address.size) != 0 ||
-        listen(local_listener_.get(), SOMAXCONN) != 0)
-      local_name_.clear();  // TCP reaches everyone, too
+    Descriptor local(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    address_.local_name = "lockstep-" + JobToken::random().hex();
+    const LocalAddress address(address_.local_name);
+    if (bind(local.get(), address.get(), address.size) == 0 &&
+        listen(local.get(), ConnectionAcceptor::kBacklog) == 0) {
+      listeners.push_back({.socket = std::move(local), .begin = begin_plain(/*is_local=*/true)});
+    } else {
+      address_.local_name.clear();  // TCP reaches everyone, too
+    }
   }
-  thread_ = std::thread([this] { serve(); });
+  acceptor_.emplace(std::move(listeners), PendingConnectionLimits{.timeout = kHelloTimeout});
 }
 
 LinkHub::~LinkHub() {
   interrupt();
-  thread_.join();
 }
 
-LinkAddress LinkHub::address() const {
-  return {options_.host, listener_.port(), local_name_};
+/// Returns how connections begin that are encrypted.
+ConnectionAcceptor::Begin LinkHub::begin_encrypted() {
+  const auto is_for_us = [this](const ChannelIdentity& identity) {
+    return identity.purpose == kLinkPurpose && identity.server == task_of(options_.rank) &&
+           identity.generation == options_.generation && rank_of(identity.client).has_value();
+  };
+  return admit_by_tls({.token = options_.token, .admission = is_for_us}, [this](AdmittedConnection admitted) {
+    const ChannelIdentity identity = admitted.session->identity();
+    accept(*rank_of(identity.client), static_cast<uint32_t>(identity.number),
+           {.socket = std::move(admitted.socket), .session = std::move(admitted.session)});
+  });
+}
+
+/// Returns how other connections begin.
+ConnectionAcceptor::Begin LinkHub::begin_plain(bool is_local) {
+  const PendingLinkOptions options{.token = options_.token,
+                                   .rank = static_cast<uint32_t>(options_.rank),
+                                   .generation = options_.generation,
+                                   .is_local = is_local};
+  const auto accept_link = [this](const LinkHello& hello, Descriptor socket) {
+    accept(static_cast<int>(hello.from), hello.channel,
+           {.socket = std::move(socket), .has_shared_memory = hello.has_shared_memory});
+  };
+  return [options, accept_link](Descriptor socket) {
+    return std::make_unique<PendingLink>(std::move(socket), options, accept_link);
+  };
 }
 
 void LinkHub::set_peers(std::vector<LinkAddress> peers) {
@@ -244,145 +255,20 @@ std::unique_ptr<ExchangeLink> LinkHub::await(int peer, uint32_t channel, Clock::
   return SharedMemoryLink::receive_from(accepted.socket.release(), deadline);
 }
 
-void LinkHub::serve() {
-  accept_guests();
-  // Ranks that connect from now on are refused, so that they do not wait for a greeting.
-  close(listener_.release());
-  local_listener_ = Descriptor();
-  guests_.clear();
-  MutexLock lock(mutex_);
-  accepted_.clear();
-}
-
-void LinkHub::accept_guests() {
-  while (!is_interrupted_) {
-    const bool is_full = !has_room();
-    std::vector<pollfd> polled{{interruption_.get(), POLLIN, 0}};
-    polled.push_back({is_full ? -1 : listener_.descriptor(), POLLIN, 0});
-    polled.push_back({is_full || local_name_.empty() ? -1 : local_listener_.get(), POLLIN, 0});
-    auto until = is_full ? slow_from(guests_.front().deadline) : Clock::now() + kHelloTimeout;
-    for (const auto& guest : guests_) {
-      const short event = guest.session ? guest.session->handshake_event() : short{POLLIN};
-      polled.push_back({guest.socket.get(), event, 0});
-      until = std::min(until, guest.deadline);
-    }
-    if (poll(polled.data(), polled.size(), poll_timeout(until)) < 0) {
-      if (errno != EINTR) std::this_thread::sleep_for(kPause);
-      continue;
-    }
-    try {
-      hear_guests(polled);
-      if (polled[1].revents != 0) admit(listener_.descriptor(), /*is_local=*/false);
-      if (polled[2].revents != 0 && has_room()) admit(local_listener_.get(), /*is_local=*/true);
-    } catch (const std::exception&) {  // out of memory, for example; ranks that are not served time out
-      std::this_thread::sleep_for(kPause);
-    }
-  }
-}
-
-/// `polled` has the guests from its fourth entry on.
-void LinkHub::hear_guests(const std::vector<pollfd>& polled) {
-  size_t i = 3;
-  for (auto guest = guests_.begin(); guest != guests_.end(); ++i) {
-    const bool is_late = polled[i].revents == 0 && Clock::now() >= guest->deadline;
-    if (is_late) ++num_rejected_;
-    const bool is_over = is_late || (polled[i].revents != 0 && is_heard_out(*guest));
-    guest = is_over ? guests_.erase(guest) : std::next(guest);
-  }
-}
-
-/// Returns whether another guest may come, perhaps in the place of the oldest one. A flood of strangers keeps
-/// a rank waiting, but not out.
-bool LinkHub::has_room() const {
-  return guests_.size() < kMaxGuests || slow_from(guests_.front().deadline) <= Clock::now();
-}
-
-/// Greets a new guest, in the place of the oldest one if all places are taken.
-void LinkHub::admit(int listener, bool is_local) {
-  Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.get() < 0) {
-    // Out of descriptors, for example: the connection stays in the queue.
-    if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) std::this_thread::sleep_for(kPause);
-    return;
-  }
-  if (guests_.size() >= kMaxGuests) {
-    guests_.pop_front();
-    ++num_rejected_;
-  }
-  Guest guest{.socket = std::move(socket),
-              .session = {},
-              .greeting = make_link_greeting(),
-              .hello = {},
-              .deadline = Clock::now() + kHelloTimeout,
-              .is_local = is_local};
-  if (options_.encrypts && !is_local) {
-    const auto is_for_us = [this](const ChannelIdentity& identity) {
-      return identity.purpose == kLinkPurpose && identity.server == task_of(options_.rank) &&
-             identity.generation == options_.generation && rank_of(identity.client).has_value();
-    };
-    guest.session = std::make_unique<TlsSession>(guest.socket.get(), options_.token, is_for_us);
-    guests_.push_back(std::move(guest));
-    return;
-  }
-  // A new socket has room for the greeting.
-  const bool is_welcome = (!is_local || is_of_same_user(guest.socket.get())) &&
-                          send(guest.socket.get(), guest.greeting.data(), guest.greeting.size(),
-                               MSG_NOSIGNAL) == static_cast<ssize_t>(guest.greeting.size());
-  if (is_welcome) {
-    guests_.push_back(std::move(guest));
-  } else {
-    ++num_rejected_;
-  }
-}
-
-/// Continues the handshake of an encrypted connection. Returns whether the guest can be forgotten.
-bool LinkHub::has_shaken_hands(Guest& guest) {
-  try {
-    if (!guest.session->shake_hands()) return false;
-  } catch (const std::exception&) {
-    ++num_rejected_;
-    return true;
-  }
-  const ChannelIdentity identity = guest.session->identity();
-  accept(*rank_of(identity.client), static_cast<uint32_t>(identity.number),
-         {.socket = std::move(guest.socket), .session = std::move(guest.session)});
-  return true;
-}
-
+/// Called by the acceptor's thread.
 void LinkHub::accept(int peer, uint32_t channel, Accepted accepted) {
   MutexLock lock(mutex_);
+  if (is_interrupted_) return;
   accepted_.insert_or_assign({peer, channel}, std::move(accepted));
   changed_.notify_all();
-}
-
-/// Receives more of a guest's hello. Returns whether the guest can be forgotten.
-bool LinkHub::is_heard_out(Guest& guest) {
-  if (guest.session) return has_shaken_hands(guest);
-  std::array<uint8_t, kLinkHelloBytes> bytes{};
-  const ssize_t count =
-      recv(guest.socket.get(), bytes.data(), kLinkHelloBytes - guest.hello.size(), MSG_DONTWAIT);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (count > 0) guest.hello.insert(guest.hello.end(), bytes.begin(), bytes.begin() + count);
-  if (count > 0 && guest.hello.size() < kLinkHelloBytes) return false;
-  const auto hello = count > 0 ? read_link_hello(options_.token, guest.greeting, guest.hello) : std::nullopt;
-  const bool is_accepted = hello && hello->generation == options_.generation &&
-                           hello->to == static_cast<uint32_t>(options_.rank) &&
-                           (guest.is_local || !hello->has_shared_memory);
-  const auto answer = make_link_answer(options_.token, guest.greeting, guest.hello);
-  if (!is_accepted || send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) !=
-                          static_cast<ssize_t>(answer.size())) {
-    ++num_rejected_;
-    return true;
-  }
-  accept(static_cast<int>(hello->from), hello->channel,
-         {.socket = std::move(guest.socket), .has_shared_memory = hello->has_shared_memory});
-  return true;
 }
 
 void LinkHub::interrupt() noexcept {
   is_interrupted_ = true;
   eventfd_write(interruption_.get(), 1);
+  acceptor_->interrupt();
   MutexLock lock(mutex_);
+  accepted_.clear();
   changed_.notify_all();
 }
 

@@ -1,26 +1,22 @@
 #pragma once
 
-#include <poll.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/base/net/connection_acceptor.h"
 #include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
 #include "lockstep/runtime/base/net/stream_socket.h"
-#include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/base/net/tls_session.h"
 #include "lockstep/runtime/exchange/exchange_link.h"
 #include "lockstep/runtime/exchange/shared_memory_link.h"
@@ -64,7 +60,7 @@ class LinkHub {
   LinkHub& operator=(const LinkHub&) = delete;
 
   /// Returns this rank's address, to be told to the others.
-  LinkAddress address() const;
+  const LinkAddress& address() const { return address_; }
   /// Sets all ranks' addresses, before connect() is called.
   void set_peers(std::vector<LinkAddress> peers);
 
@@ -78,21 +74,13 @@ class LinkHub {
   void interrupt() noexcept;
 
   /// Returns how many connections were dropped because they did not know the token, or spoke otherwise.
-  uint64_t num_rejected() const { return num_rejected_; }
+  uint64_t num_rejected() const { return acceptor_->num_rejected(); }
 
  private:
-  /// A connection that is not yet known to come from a rank.
-  struct Guest {
-    Descriptor socket;
-    std::unique_ptr<TlsSession> session;  // if the connection is encrypted
-    std::vector<uint8_t> greeting;
-    std::vector<uint8_t> hello;
-    Clock::time_point deadline;
-    bool is_local = false;
-  };
+  /// A connection of a rank for which connect() has not been called yet.
   struct Accepted {
     Descriptor socket;
-    std::unique_ptr<TlsSession> session{};
+    std::unique_ptr<TlsSession> session{};  // if the connection is encrypted
     bool has_shared_memory = false;
   };
 
@@ -103,28 +91,19 @@ class LinkHub {
   std::unique_ptr<ExchangeLink> call_encrypted(StreamSocket socket, int peer, uint32_t channel,
                                                Clock::time_point deadline) const;
   void wait_for_peer(int socket, short event, Clock::time_point deadline) const;
-  void serve();
-  void accept_guests();
-  void hear_guests(const std::vector<pollfd>& polled);
-  bool has_room() const;
-  void admit(int listener, bool is_local);
-  bool is_heard_out(Guest& guest);
-  bool has_shaken_hands(Guest& guest);
+  ConnectionAcceptor::Begin begin_encrypted();
+  ConnectionAcceptor::Begin begin_plain(bool is_local);
   void accept(int peer, uint32_t channel, Accepted accepted);
 
   const Options options_;
-  TcpListener listener_;
-  Descriptor local_listener_;
-  std::string local_name_;
+  LinkAddress address_;
   const Descriptor interruption_;  // an eventfd
-  std::list<Guest> guests_;        // used only by the thread
   std::atomic<bool> is_interrupted_{false};
-  std::atomic<uint64_t> num_rejected_{0};
   Mutex mutex_;
   ConditionVariable changed_;
   std::vector<LinkAddress> peers_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<std::pair<int, uint32_t>, Accepted> accepted_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::optional<ConnectionAcceptor> acceptor_;  // ends first
 };
 
 }  // namespace lockstep

@@ -1,14 +1,13 @@
 #include "lockstep/runtime/rpc/rpc_server.h"
 
 // C library headers, for their types.
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -24,29 +23,33 @@
 namespace lockstep {
 namespace {
 
-constexpr int kBacklog = 256;
 // A client that takes no bytes for this long is gone.
 constexpr std::chrono::minutes kReplyTimeout{1};
 constexpr std::chrono::seconds kLastReplies{1};
-// How often to look for connections that have ended.
-constexpr std::chrono::milliseconds kReapInterval{1000};
 
 }  // namespace
 
 RpcServer::RpcServer(const RpcServerOptions& options, Handler handler)
-    : options_(options),
-      token_(JobToken::from_text(options.token)),
-      handler_(std::move(handler)),
-      listener_(options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
-                                         : TcpListener(options.host, options.port)) {
+    : options_(options), handler_(std::move(handler)) {
+  const auto token = JobToken::from_text(options.token);
+  auto listener = options.listening_socket ? TcpListener::adopt(*options.listening_socket, options.port)
+                                           : TcpListener(options.host, options.port);
+  port_ = listener.port();
   raise_descriptor_limit();
-  if (listen(listener_.descriptor(), kBacklog) != 0)
+  if (listen(listener.descriptor(), ConnectionAcceptor::kBacklog) != 0)
     throw ClusterError(c10::str("[parameter server] expected a port to listen on, but got ",
-                                endpoint_text(options.host, listener_.port()), ": ",
+                                endpoint_text(options.host, port_), ": ",
                                 std::generic_category().message(errno)));
-  // A connection may be gone when it is accepted.
-  fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
-  accepting_ = std::thread([this] { accept_clients(); });
+  const auto is_for_us = [task = options.task](const ChannelIdentity& identity) {
+    return identity.purpose == kRpcPurpose && identity.server == task;
+  };
+  std::vector<ConnectionAcceptor::Listener> listeners;
+  listeners.push_back(
+      {.socket = Descriptor(listener.release()),
+       .begin = admit_by_tls({.token = token, .admission = is_for_us, .grant = options.grant},
+                             [this](AdmittedConnection admitted) { admit(std::move(admitted)); })});
+  acceptor_.emplace(std::move(listeners), options.pending);
+  joining_ = std::thread([this] { join_ended(); });
 }
 
 RpcServer::~RpcServer() {
@@ -54,16 +57,19 @@ RpcServer::~RpcServer() {
 }
 
 void RpcServer::close() {
-  std::vector<std::unique_ptr<Connection>> connections;
   {
     MutexLock lock(mutex_);
     if (is_closed_) return;
     is_closed_ = true;
+    changed_.notify_all();
+  }
+  acceptor_->stop();
+  joining_.join();
+  Connections connections;
+  {
+    MutexLock lock(mutex_);
     connections.swap(connections_);
   }
-  // Wakes the thread that waits for clients.
-  shutdown(listener_.descriptor(), SHUT_RDWR);
-  accepting_.join();
   for (const auto& connection : connections) connection->socket.shut_receiving();
   const auto deadline = StreamSocket::Clock::now() + kLastReplies;
   const auto are_over = [&] {
@@ -76,71 +82,44 @@ void RpcServer::close() {
   for (const auto& connection : connections) connection->thread.join();
 }
 
-void RpcServer::accept_clients() {
-  for (;;) {
-    pollfd polled{listener_.descriptor(), POLLIN, 0};
-    poll(&polled, 1, static_cast<int>(kReapInterval.count()));
-    const int descriptor = accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
-    const int error = errno;
-    join_ended();
-    MutexLock lock(mutex_);
-    if (is_closed_) {
-      if (descriptor >= 0) StreamSocket{descriptor};
-      return;
-    }
-    if (descriptor < 0) {
-      lock.unlock();
-      // Clients that have gone away are no reason to wait; a lack of descriptors or memory is.
-      if (error != ECONNABORTED && error != EINTR && error != EAGAIN)
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      continue;
-    }
-    auto connection = std::make_unique<Connection>(descriptor);
-    if (!has_room()) {
-      ++counts_.excess_connections;
-      continue;
-    }
-    try {
-      start(*connection);
-    } catch (const std::system_error&) {
-      ++counts_.excess_connections;  // the system has no thread left
-      continue;
-    }
-    connections_.push_back(std::move(connection));
+/// Called by the acceptor's thread.
+void RpcServer::admit(AdmittedConnection admitted) {
+  auto connection = std::make_unique<Connection>(std::move(admitted));
+  const bool has_place = num_connections() < options_.max_connections;
+  MutexLock lock(mutex_);
+  if (!has_place) {
+    ++counts_.excess_connections;
+    return;
+  }
+  connections_.push_back(std::move(connection));
+  Connection& added = *connections_.back();
+  try {
+    // Each request runs only on its connection's thread: a team of threads for each would outnumber the cores
+    // and slow all of them down.
+    added.thread = start_thread(1, [this, &added] { serve(added); });
+  } catch (const std::exception&) {
+    ++counts_.excess_connections;  // the system has no thread or memory left
+    connections_.pop_back();
   }
 }
 
-/// Closes the oldest connection that has not proved the token if there are too many. Returns false if those
-/// that were closed before have not ended yet.
-bool RpcServer::has_room() {
-  const auto max_strangers = static_cast<size_t>(options_.max_strangers);
-  std::vector<Connection*> strangers;
-  for (const auto& connection : connections_)
-    if (!connection->is_admitted && !connection->is_over) strangers.push_back(connection.get());
-  if (strangers.size() < max_strangers) return true;
-  if (strangers.size() >= 2 * max_strangers) return false;
-  strangers[strangers.size() - max_strangers]->socket.shut();
-  ++counts_.excess_connections;
-  return true;
-}
-
-void RpcServer::start(Connection& connection) {
-  // Each request runs only on its connection's thread: a team of threads for each would outnumber the cores
-  // and slow all of them down.
-  connection.thread = start_thread(1, [this, &connection] { serve(connection); });
-}
-
+/// Joins the threads of connections as they end, until the server is closed.
 void RpcServer::join_ended() {
-  std::vector<std::unique_ptr<Connection>> ended;
-  {
-    MutexLock lock(mutex_);
-    const auto first =
-        std::stable_partition(connections_.begin(), connections_.end(),
-                              [](const auto& connection) { return !connection->is_over.load(); });
-    std::move(first, connections_.end(), std::back_inserter(ended));
-    connections_.erase(first, connections_.end());
+  for (;;) {
+    Connections ended;
+    {
+      MutexLock lock(mutex_);
+      const auto is_over = [](const auto& connection) { return connection->is_over.load(); };
+      while (!is_closed_ && std::none_of(connections_.begin(), connections_.end(), is_over))
+        changed_.wait(mutex_);
+      if (is_closed_) return;
+      const auto first =
+          std::stable_partition(connections_.begin(), connections_.end(), std::not_fn(is_over));
+      std::move(first, connections_.end(), std::back_inserter(ended));
+      connections_.erase(first, connections_.end());
+    }
+    for (const auto& connection : ended) connection->thread.join();
   }
-  for (const auto& connection : ended) connection->thread.join();
 }
 
 void RpcServer::count(uint64_t Counts::*counter) {
@@ -148,39 +127,20 @@ void RpcServer::count(uint64_t Counts::*counter) {
   ++(counts_.*counter);
 }
 
-/// Runs the handshake. Returns false if there are too many clients.
-bool RpcServer::admit(Connection& connection) {
-  const auto deadline = StreamSocket::Clock::now() + options_.handshake_timeout;
-  const auto is_for_us = [this](const ChannelIdentity& identity) {
-    return identity.purpose == kRpcPurpose && identity.server == options_.task;
-  };
-  connection.socket.admit(token_, is_for_us, deadline, options_.grant);
-  if (num_connections() >= options_.max_connections) {
-    count(&Counts::excess_connections);
-    return false;
-  }
-  connection.is_admitted = true;
-  LittleEndianWriter limit;
-  limit.write(options_.max_message_bytes);
-  connection.socket.send({limit.bytes()}, deadline);
-  return true;
-}
-
 void RpcServer::serve(Connection& connection) {
   try {
-    if (admit(connection)) serve_requests(connection.socket);
-  } catch (const HandshakeError& error) {
-    if (error.reason() != HandshakeError::Reason::kGranted)
-      count(error.reason() == HandshakeError::Reason::kToken ? &Counts::wrong_tokens
-                                                             : &Counts::foreign_messages);
-  } catch (const std::system_error&) {
-    // A client has simply gone away.
-    if (!connection.is_admitted) count(&Counts::foreign_messages);
+    LittleEndianWriter limit;
+    limit.write(options_.max_message_bytes);
+    connection.socket.send({limit.bytes()}, StreamSocket::Clock::now() + kReplyTimeout);
+    serve_requests(connection.socket);
+  } catch (const std::system_error&) {  // a client has simply gone away
   } catch (const std::exception&) {
     count(&Counts::foreign_messages);
   }
   connection.socket.shut();
+  MutexLock lock(mutex_);
   connection.is_over.store(true);
+  changed_.notify_all();
 }
 
 void RpcServer::serve_requests(SecureSocket& socket) {
@@ -202,14 +162,17 @@ void RpcServer::serve_requests(SecureSocket& socket) {
 
 RpcServer::Counts RpcServer::counts() const {
   MutexLock lock(mutex_);
-  return counts_;
+  Counts counts = counts_;
+  const uint64_t num_wrong_tokens = acceptor_->num_wrong_tokens();  // not after the others, which include it
+  counts.wrong_tokens += num_wrong_tokens;
+  counts.foreign_messages += acceptor_->num_rejected() - num_wrong_tokens;
+  return counts;
 }
 
 int RpcServer::num_connections() const {
   MutexLock lock(mutex_);
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-    return connection->is_admitted.load() && !connection->is_over.load();
-  }));
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const auto& connection) { return !connection->is_over.load(); }));
 }
 
 }  // namespace lockstep

@@ -8,10 +8,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
-#include "lockstep/runtime/base/net/message_authentication.h"
+#include "lockstep/runtime/base/net/connection_acceptor.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
 #include "lockstep/runtime/rpc/rpc_message.h"
 
@@ -29,17 +31,17 @@ struct RpcServerOptions {
   uint64_t max_message_bytes = uint64_t{4} << 30;
   /// Clients beyond this number are refused.
   int max_connections = 1024;
-  /// Connections that have not proved the token do not count as clients. If there are more of them, the
-  /// oldest one is closed; all are closed after `handshake_timeout`.
-  int max_strangers = 64;
-  std::chrono::milliseconds handshake_timeout{10'000};
+  /// For connections that have not proved the token, which do not count as clients.
+  /// Workers that connect must not wait for silent strangers until they count as lost.
+  PendingConnectionLimits pending{.silent_after = std::chrono::milliseconds(5)};
   /// Socket bound to `port` with which this process was started. The server takes ownership.
   std::optional<int> listening_socket;
 };
 
-/// Serves clients over encrypted TCP connections, with one thread per client. Requests of one client are
-/// handled in order; requests of several clients run concurrently, each in one thread (ATen operators use no
-/// others). A connection that does not follow the protocol is dropped and counted.
+/// Serves clients over encrypted TCP connections, with one thread per client, and one that admits them.
+/// Requests of one client are handled in order; requests of several clients run concurrently, each in one
+/// thread (ATen operators use no others). A connection that does not follow the protocol is dropped and
+/// counted.
 class RpcServer {
  public:
   /// Answers a request. If it throws, the client receives the error instead. Called by several threads at
@@ -54,7 +56,7 @@ class RpcServer {
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  int port() const { return listener_.port(); }
+  int port() const { return port_; }
 
   /// Stops accepting requests and blocks until running handlers have returned. Their replies are still sent
   /// to clients that receive them within a second; then all connections are cut.
@@ -62,10 +64,10 @@ class RpcServer {
 
   struct Counts {
     uint64_t requests = 0;
-    uint64_t failed_requests = 0;   ///< requests for which the handler threw
-    uint64_t wrong_tokens = 0;      ///< clients with a wrong token
-    uint64_t foreign_messages = 0;  ///< connections dropped for what they sent, or did not send in time
-    uint64_t excess_connections = 0;
+    uint64_t failed_requests = 0;     ///< requests for which the handler threw
+    uint64_t wrong_tokens = 0;        ///< clients with a wrong token
+    uint64_t foreign_messages = 0;    ///< connections dropped for what they sent, or did not send in time
+    uint64_t excess_connections = 0;  ///< clients beyond `max_connections`, or for which there was no thread
   };
   Counts counts() const;
   /// Returns the number of clients that have proved the token.
@@ -73,31 +75,30 @@ class RpcServer {
 
  private:
   struct Connection {
-    explicit Connection(int descriptor) : socket(StreamSocket(descriptor)) {}
+    explicit Connection(AdmittedConnection admitted)
+        : socket(StreamSocket(admitted.socket.release()), std::move(admitted.session)) {}
     SecureSocket socket;
-    std::atomic<bool> is_admitted = false;
     std::atomic<bool> is_over = false;
     std::thread thread;
   };
+  using Connections = std::vector<std::unique_ptr<Connection>>;
 
-  void accept_clients();
-  bool has_room() LOCKSTEP_REQUIRES(mutex_);
-  bool admit(Connection& connection);
-  void start(Connection& connection);
+  void admit(AdmittedConnection admitted);
   void serve(Connection& connection);
   void serve_requests(SecureSocket& socket);
   void join_ended();
   void count(uint64_t Counts::*counter);
 
   const RpcServerOptions options_;
-  const JobToken token_;
   const Handler handler_;
-  TcpListener listener_;
+  int port_ = 0;
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Connection>> connections_ LOCKSTEP_GUARDED_BY(mutex_);
+  ConditionVariable changed_;
+  Connections connections_ LOCKSTEP_GUARDED_BY(mutex_);
   bool is_closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   Counts counts_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::thread accepting_;
+  std::thread joining_;  // threads of connections that have ended
+  std::optional<ConnectionAcceptor> acceptor_;
 };
 
 }  // namespace lockstep

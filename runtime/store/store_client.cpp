@@ -12,6 +12,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
+#include "lockstep/runtime/base/net/secure_socket.h"
 #include "lockstep/runtime/base/net/socket_error.h"
 
 namespace lockstep {
@@ -21,16 +22,6 @@ using std::chrono::milliseconds;
 using Clock = StreamSocket::Clock;
 
 constexpr size_t kReadBytes = size_t{64} * 1024;
-
-std::unique_ptr<TlsSession> shake_hands(const StreamSocket& socket, const JobToken& token,
-                                        const ChannelIdentity& identity, Clock::time_point deadline) {
-  auto session = std::make_unique<TlsSession>(socket.descriptor(), token, identity);
-  while (!session->shake_hands()) {
-    if (socket.wait_for(session->handshake_event(), deadline) == 0)
-      throw_socket_error(std::errc::timed_out, "handshake");
-  }
-  return session;
-}
 
 }  // namespace
 
@@ -51,7 +42,8 @@ void StoreClient::connect(const StoreClientOptions& options) {
   for (milliseconds pause{5};; pause = std::min(pause * 2, milliseconds(200))) {
     try {
       socket_.emplace(StreamSocket::connect(options.host, options.port, deadline));
-      session_ = shake_hands(*socket_, options.token, identity, deadline);
+      session_ = std::make_unique<TlsSession>(socket_->descriptor(), options.token, identity);
+      shake_hands(*session_, deadline);
       in_ = {};
       await_welcome(deadline);
       return;

@@ -1,7 +1,6 @@
 #include "lockstep/runtime/store/store_server.h"
 
 // C library headers, for their types.
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -16,20 +15,11 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/deadline.h"
-#include "lockstep/runtime/base/net/stream_socket.h"
 
 namespace lockstep {
 namespace {
 
-// Numbers of the descriptors that are no connections.
-constexpr uint64_t kInterruption = 0;
-constexpr uint64_t kListener = 1;
-constexpr int kBacklog = 4096;
-// How often to look for strangers whose time is over, and for room for others.
-constexpr std::chrono::milliseconds kSweep{500};
-constexpr std::chrono::milliseconds kFullSweep{10};
-// If others wait, a stranger leaves after this time. A handshake takes one round trip.
-constexpr std::chrono::milliseconds kSlow{250};
+constexpr uint64_t kInterruption = 0;  // among the ids of connections
 constexpr size_t kReceiveBytes = size_t{64} * 1024;
 // If a client takes no answers, nothing more is read from it, and then the connection is closed.
 constexpr size_t kMaxUnsentBytes = kMaxStoreMessageBytes;
@@ -40,22 +30,25 @@ constexpr size_t kMaxSentBytes = size_t{1} << 20;
 }  // namespace
 
 StoreServer::StoreServer(TcpListener listener, const StoreServerOptions& options)
-    : options_(options),
-      listener_(std::move(listener)),
+    : port_(listener.port()),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options.limits, [this](uint64_t client, const StoreReply& reply) { answer(client, reply); }) {
-  strangers_.reserve(static_cast<size_t>(options_.max_strangers) + 1);
-  // A connection may be gone when it is accepted.
-  fcntl(listener_.descriptor(), F_SETFL, fcntl(listener_.descriptor(), F_GETFL) | O_NONBLOCK);
-  const auto add = [this](int descriptor, uint64_t id) {
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
-    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
-  };
-  if (listen(listener_.descriptor(), kBacklog) != 0 || !add(interruption_.get(), kInterruption) ||
-      !add(listener_.descriptor(), kListener))
-    throw ClusterError("[store] cannot listen on port " + std::to_string(listener_.port()) + ": " +
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kInterruption}};
+  if (listen(listener.descriptor(), ConnectionAcceptor::kBacklog) != 0 ||
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, interruption_.get(), &event) != 0)
+    throw ClusterError("[store] cannot listen on port " + std::to_string(port_) + ": " +
                        std::system_category().message(errno));
+  const auto is_of_this_start = [generation = options.generation](const ChannelIdentity& identity) {
+    return identity.purpose == kStorePurpose && identity.server == kStorePurpose &&
+           identity.generation == generation;
+  };
+  std::vector<ConnectionAcceptor::Listener> listeners;
+  listeners.push_back(
+      {.socket = Descriptor(listener.release()),
+       .begin = admit_by_tls({.token = options.token, .admission = is_of_this_start, .grant = options.grant},
+                             [this](AdmittedConnection connection) { admit(std::move(connection)); })});
+  acceptor_.emplace(std::move(listeners), options.pending);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -79,24 +72,15 @@ void StoreServer::wait_for_departures(std::chrono::milliseconds limit) {
 void StoreServer::serve() {
   std::array<epoll_event, 64> events{};
   while (!is_closing_) {
-    const auto wait = is_full_ ? kFullSweep : kSweep;
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 static_cast<int>(wait.count()));
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
     for (int i = 0; i < count; ++i) {
       const uint64_t id = events[static_cast<size_t>(i)].data.u64;
       try {
-        if (id > kListener) handle_events(id);
+        id == kInterruption ? add_clients() : handle_events(id);
       } catch (const std::exception&) {  // out of memory, for example
         remove(id);
       }
       send_answers();
-    }
-    end_strangers(Clock::now() - options_.handshake_timeout, strangers_.size());
-    try {
-      accept_strangers();
-    } catch (const std::exception&) {  // likewise; the others wait
-      is_full_ = true;
-      watch(listener_.descriptor(), kListener, 0);
     }
   }
   connections_.clear();
@@ -105,84 +89,58 @@ void StoreServer::serve() {
   changed_.notify_all();
 }
 
-/// Accepts connections while there is room. A flood of strangers keeps a client waiting, but not out.
-void StoreServer::accept_strangers() {
-  const bool was_full = std::exchange(is_full_, false);
-  while (!is_full_) {
-    const auto max_strangers = static_cast<size_t>(options_.max_strangers);
-    if (strangers_.size() >= max_strangers) end_strangers(Clock::now() - kSlow, 1);
-    is_full_ = strangers_.size() >= max_strangers;
-    if (is_full_) break;
-    Descriptor socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.get() >= 0) {
-      add_stranger(std::move(socket));
-      continue;
-    }
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    // If descriptors have run out, for example, the connection stays in the queue.
-    is_full_ = errno != EAGAIN;
-    break;
+/// Called by the acceptor's thread.
+void StoreServer::admit(AdmittedConnection connection) {
+  MutexLock lock(mutex_);
+  admitted_.push_back(std::move(connection));
+  eventfd_write(interruption_.get(), 1);
+}
+
+void StoreServer::add_clients() {
+  eventfd_t count = 0;
+  eventfd_read(interruption_.get(), &count);
+  std::vector<AdmittedConnection> admitted;
+  {
+    MutexLock lock(mutex_);
+    admitted.swap(admitted_);
   }
-  // The listener stays ready as long as connections wait.
-  if (is_full_ != was_full) watch(listener_.descriptor(), kListener, is_full_ ? 0 : EPOLLIN);
+  for (auto& connection : admitted) {
+    const uint64_t id = next_id_++;
+    try {
+      add_client(id, std::move(connection));
+    } catch (const std::exception&) {  // out of memory; the others are served
+      remove(id);
+    }
+  }
 }
 
-void StoreServer::add_stranger(Descriptor socket) {
-  set_up_connection(socket.get());
-  const auto is_of_this_start = [generation = options_.generation](const ChannelIdentity& identity) {
-    return identity.purpose == kStorePurpose && identity.server == kStorePurpose &&
-           identity.generation == generation;
-  };
-  auto session = std::make_unique<TlsSession>(socket.get(), options_.token, is_of_this_start, options_.grant);
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = next_id_}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
-  connections_.emplace(next_id_, Connection{.socket = std::move(socket),
-                                            .session = std::move(session),
-                                            .begin = Clock::now(),
-                                            .events = EPOLLIN});
-  strangers_.push_back(next_id_++);
-}
-
-/// Closes up to `max_count` connections that have not proved the token since then.
-void StoreServer::end_strangers(Clock::time_point begun_before, size_t max_count) {
-  // The oldest come first.
-  while (max_count-- > 0 && !strangers_.empty() && connections_.at(strangers_.front()).begin < begun_before)
-    reject(strangers_.front());
+void StoreServer::add_client(uint64_t id, AdmittedConnection admitted) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, admitted.socket.get(), &event) != 0) return;
+  connections_.emplace(id, Connection{.socket = std::move(admitted.socket),
+                                      .session = std::move(admitted.session),
+                                      .events = EPOLLIN});
+  {
+    MutexLock lock(mutex_);
+    ++num_clients_;
+  }
+  answer(id, {.id = kStoreWelcome});
 }
 
 void StoreServer::handle_events(uint64_t id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // closed since the event came
-  Connection& connection = found->second;
   try {
-    if (!connection.is_admitted && !shake_hands(id, connection)) {
-      const auto event = static_cast<uint32_t>(connection.session->handshake_event());
-      if (std::exchange(connection.events, event) != event) watch(connection.socket.get(), id, event);
-      return;
-    }
-    flush(connection);
-    const bool is_open = receive(id, connection);
+    flush(found->second);
+    const bool is_open = receive(id, found->second);
     answered_.push_back(id);
     if (!is_open) remove(id);
-  } catch (const HandshakeError& error) {
-    if (error.reason() == HandshakeError::Reason::kToken) ++num_wrong_tokens_;
-    error.reason() == HandshakeError::Reason::kGranted ? remove(id) : reject(id);
   } catch (const InvalidArgument&) {  // not a message
-    reject(id);
+    ++num_rejected_;
+    remove(id);
   } catch (const std::system_error&) {  // the connection is gone
-    connection.is_admitted ? remove(id) : reject(id);
+    remove(id);
   }
-}
-
-/// Returns whether the client has proved the token.
-bool StoreServer::shake_hands(uint64_t id, Connection& connection) {
-  if (!connection.session->shake_hands()) return false;
-  connection.is_admitted = true;
-  std::erase(strangers_, id);
-  answer(id, {.id = kStoreWelcome});
-  MutexLock lock(mutex_);
-  ++num_clients_;
-  return true;
 }
 
 /// Handles the messages that have arrived. Returns false if the client has closed the connection.
@@ -230,7 +188,9 @@ void StoreServer::send_answers() {
     // The session may hold bytes that it has received already, of which the system knows nothing.
     uint32_t events = num_unsent > 0 || connection.is_paused ? uint32_t{EPOLLOUT} : 0;
     if (!connection.is_paused) events |= EPOLLIN;
-    if (std::exchange(connection.events, events) != events) watch(connection.socket.get(), id, events);
+    if (std::exchange(connection.events, events) == events) continue;
+    epoll_event event{.events = events, .data = {.u64 = id}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);
   }
 }
 
@@ -250,24 +210,9 @@ void StoreServer::flush(Connection& connection) {
   connection.out_begin = 0;
 }
 
-void StoreServer::watch(int descriptor, uint64_t id, uint32_t events) {
-  epoll_event event{.events = events, .data = {.u64 = id}};
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
-}
-
-void StoreServer::reject(uint64_t id) {
-  ++num_rejected_;
-  remove(id);
-}
-
 void StoreServer::remove(uint64_t id) {
   table_.forget(id);
-  std::erase(strangers_, id);
-  const auto found = connections_.find(id);
-  if (found == connections_.end()) return;
-  const bool was_client = found->second.is_admitted;
-  connections_.erase(found);
-  if (!was_client) return;
+  if (connections_.erase(id) == 0) return;
   MutexLock lock(mutex_);
   --num_clients_;
   changed_.notify_all();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/base/net/connection_acceptor.h"
 #include "lockstep/runtime/base/net/descriptor.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
 #include "lockstep/runtime/base/net/tcp_listener.h"
@@ -25,15 +26,12 @@ struct StoreServerOptions {
   /// Gives the token to those that may get it; nullptr if they know it from elsewhere.
   std::shared_ptr<const SecretGrant> grant{};
   StoreTable::Limits limits{};
-  /// Connections that have not proved the token are closed after this time.
-  std::chrono::milliseconds handshake_timeout{10'000};
-  /// No more of them are accepted at once. If others wait, those that are slow leave early.
-  int max_strangers = 64;
+  PendingConnectionLimits pending{};  ///< for connections that have not proved the token
 };
 
 /// The store of a job, in which its processes find each other: keys and values over encrypted connections.
-/// One thread serves all clients. Nothing that a connection sends is read before it has proved that it knows
-/// the job's token and belongs to this start of the job.
+/// One thread serves all clients, and another one admits them. Nothing that a connection sends is read before
+/// it has proved that it knows the job's token and belongs to this start of the job.
 class StoreServer {
  public:
   /// Starts listening. Throws ClusterError if the system refuses.
@@ -43,25 +41,22 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  int port() const { return listener_.port(); }
+  int port() const { return port_; }
 
   /// Blocks until no more than one client is connected, the server's own process, for at most `limit`.
   void wait_for_departures(std::chrono::milliseconds limit);
 
   /// Returns the number of connections that were closed because they did not prove the token in time, or
   /// spoke otherwise.
-  uint64_t num_rejected() const { return num_rejected_; }
+  uint64_t num_rejected() const { return acceptor_->num_rejected() + num_rejected_; }
   /// Returns how many of them had another token.
-  uint64_t num_wrong_tokens() const { return num_wrong_tokens_; }
+  uint64_t num_wrong_tokens() const { return acceptor_->num_wrong_tokens(); }
   int num_clients() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Connection {
     Descriptor socket;
     std::unique_ptr<TlsSession> session;
-    Clock::time_point begin;  // of the handshake
-    bool is_admitted = false;
     bool is_paused = false;  // nothing is received before more is sent
     uint32_t events = 0;     // that the thread waits for
     StoreMessageReader in{};
@@ -72,37 +67,32 @@ class StoreServer {
   };
 
   void serve();
-  void accept_strangers();
-  void add_stranger(Descriptor socket);
-  void end_strangers(Clock::time_point begun_before, size_t max_count);
+  void admit(AdmittedConnection connection);
+  void add_clients();
+  void add_client(uint64_t id, AdmittedConnection admitted);
   void handle_events(uint64_t id);
-  bool shake_hands(uint64_t id, Connection& connection);
   bool receive(uint64_t id, Connection& connection);
   void flush(Connection& connection);
   void send_answers();
-  void watch(int descriptor, uint64_t id, uint32_t events);
-  void reject(uint64_t id);
   void remove(uint64_t id);
   void answer(uint64_t client, const StoreReply& reply);
 
-  const StoreServerOptions options_;
-  TcpListener listener_;
+  const int port_;
   const Descriptor epoll_;
   const Descriptor interruption_;  // an eventfd
   std::atomic<bool> is_closing_{false};
-  std::atomic<uint64_t> num_rejected_{0};
-  std::atomic<uint64_t> num_wrong_tokens_{0};
+  std::atomic<uint64_t> num_rejected_{0};  // clients that did not send messages
   mutable Mutex mutex_;
   ConditionVariable changed_;
   int num_clients_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<AdmittedConnection> admitted_ LOCKSTEP_GUARDED_BY(mutex_);  // for the thread to serve
   // Used only by the thread.
   std::unordered_map<uint64_t, Connection> connections_;
-  std::vector<uint64_t> strangers_;  // connections that have not proved the token, oldest first
-  std::vector<uint64_t> answered_;   // connections with answers to send
-  bool is_full_ = false;             // others wait to become strangers
-  uint64_t next_id_ = 2;             // the first ones are other descriptors'
+  std::vector<uint64_t> answered_;  // connections with answers to send
+  uint64_t next_id_ = 1;            // the first one is the interruption's
   StoreTable table_;
   std::thread thread_;
+  std::optional<ConnectionAcceptor> acceptor_;  // ends first
 };
 
 }  // namespace lockstep

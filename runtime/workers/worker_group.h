@@ -49,7 +49,7 @@ struct JoinOptions {
   std::string address;
   /// The job's secret, the same on all workers. Required.
   std::string token;
-  /// What worker 0's store gives to the others; nullptr if they know the secret from elsewhere.
+  /// Lets worker 0's store give the secret to the others; nullptr if they know it from elsewhere.
   std::shared_ptr<const SecretGrant> grant;
   /// How often the job was started before. Workers of different starts do not meet.
   int restart_count = 0;

@@ -67,10 +67,9 @@ def num_descriptors(process):
 
 
 class DescriptorWatch:
-    """Counts the descriptors of processes. `allowed` is how many strangers each of their TCP ports may have."""
+    """Counts the descriptors of processes."""
 
-    def __init__(self, processes, allowed=STRANGERS):
-        self._allowed = allowed
+    def __init__(self, processes):
         self._begin = {process: num_descriptors(process) for process in processes}
         self._most = dict(self._begin)
         self._stopping = threading.Event()
@@ -83,14 +82,14 @@ class DescriptorWatch:
                 self._most[process] = max(self._most[process], num_descriptors(process))
 
     def check(self, test, places):
-        """The strangers were no more than allowed, and are gone once the attack is over."""
+        """The strangers at each TCP port were no more than allowed, and are gone once the attack is over."""
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and any(num_descriptors(each) > count + 2 for each, count in self._begin.items()):
             time.sleep(0.1)
         self._stopping.set()
         self._thread.join()
         for process, begin in self._begin.items():
-            allowed = begin + self._allowed * sum(place[0] == "tcp" for place in places[process]) + SLACK
+            allowed = begin + STRANGERS * sum(place[0] == "tcp" for place in places[process]) + SLACK
             test.assertLessEqual(self._most[process], allowed)
             test.assertLessEqual(num_descriptors(process), begin + 2)
 

@@ -218,7 +218,7 @@ class ServersTest(Attacked):
         self.wait_until(lambda: workers.sockets_of(chief.process.pid))
         places = attacked_job.places_of([chief])
         port = places[chief.process.pid]
-        watch = attacked_job.DescriptorWatch(places, attacked_job.STRANGERS * 2)
+        watch = attacked_job.DescriptorWatch(places)
         self.check_probes(port)
         self.check_flood(port)
         held = self.hold(port)

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,7 +26,8 @@ class UserAuthentication {
   /// Throws std::runtime_error if that fails.
   virtual std::vector<uint8_t> prove(std::span<const uint8_t> statement) const = 0;
   /// Throws InvalidArgument unless this user, perhaps on another machine, has proved the statement. Safe for
-  /// untrusted input. May ask another program, as prove() does.
+  /// untrusted input. May ask another program, as prove() does, and block for seconds if that does not
+  /// answer.
   virtual void check(std::span<const uint8_t> statement, std::span<const uint8_t> proof) const = 0;
 };
 
@@ -52,29 +52,5 @@ enum class SecretEnd { kClient, kServer };
 
 /// Returns what an end proves: that it is this end of this connection (RFC 9266). The handshake must be over.
 std::vector<uint8_t> secret_statement(const TlsSession& session, SecretEnd end);
-
-/// The first task's side of such a connection, after the handshake: receives a request and answers it. Not
-/// thread-safe.
-class SecretGranting {
- public:
-  explicit SecretGranting(std::shared_ptr<const SecretGrant> grant);
-
-  /// Does what is possible without waiting for the other end. Returns true once the answer is sent. Throws
-  /// InvalidArgument for bytes that are no request, and what TlsSession throws.
-  bool advance(TlsSession& session);
-  /// Returns whether the answer was the secret.
-  bool has_granted() const { return has_granted_; }
-
- private:
-  bool receive(TlsSession& session);
-  void answer(const TlsSession& session);
-
-  const std::shared_ptr<const SecretGrant> grant_;
-  std::vector<uint8_t> in_;  // as large as what it is to hold next
-  size_t num_received_ = 0;
-  std::vector<uint8_t> out_;  // empty until there is an answer
-  size_t num_sent_ = 0;
-  bool has_granted_ = false;
-};
 
 }  // namespace lockstep

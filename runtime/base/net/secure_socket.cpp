@@ -10,27 +10,29 @@
 
 namespace lockstep {
 
+void shake_hands(TlsSession& session, StreamSocket::Clock::time_point deadline) {
+  while (!session.shake_hands()) {
+    if (wait_for_events(session.handshake_descriptor(), session.handshake_event(), deadline) == 0)
+      throw_socket_error(std::errc::timed_out, "handshake");
+  }
+}
+
 SecureSocket::SecureSocket(StreamSocket socket) : socket_(std::move(socket)) {}
+
+SecureSocket::SecureSocket(StreamSocket socket, std::unique_ptr<TlsSession> session)
+    : socket_(std::move(socket)), session_(std::move(session)) {}
 
 void SecureSocket::meet(const JobToken& token, const ChannelIdentity& identity,
                         StreamSocket::Clock::time_point deadline) {
   session_ = std::make_unique<TlsSession>(socket_.descriptor(), token, identity);
-  shake_hands(deadline);
+  shake_hands(*session_, deadline);
 }
 
 const ChannelIdentity& SecureSocket::admit(const JobToken& token, const ChannelAdmission& admission,
-                                           StreamSocket::Clock::time_point deadline,
-                                           std::shared_ptr<const SecretGrant> grant) {
-  session_ = std::make_unique<TlsSession>(socket_.descriptor(), token, admission, std::move(grant));
-  shake_hands(deadline);
+                                           StreamSocket::Clock::time_point deadline) {
+  session_ = std::make_unique<TlsSession>(socket_.descriptor(), token, admission);
+  shake_hands(*session_, deadline);
   return session_->identity();
-}
-
-void SecureSocket::shake_hands(StreamSocket::Clock::time_point deadline) {
-  while (!session_->shake_hands()) {
-    if (socket_.wait_for(session_->handshake_event(), deadline) == 0)
-      throw_socket_error(std::errc::timed_out, "handshake");
-  }
 }
 
 void SecureSocket::send(const std::vector<std::span<const uint8_t>>& parts,

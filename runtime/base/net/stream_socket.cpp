@@ -101,12 +101,16 @@ StreamSocket StreamSocket::connect(const std::string& host, int port, Clock::tim
 }
 
 short StreamSocket::wait_for(short events, Clock::time_point deadline) const {
+  return wait_for_events(descriptor_, events, deadline);
+}
+
+short wait_for_events(int descriptor, short events, StreamSocket::Clock::time_point deadline) {
   for (;;) {
-    pollfd polled{descriptor_, events, 0};
+    pollfd polled{descriptor, events, 0};
     const int count = poll(&polled, 1, poll_timeout(deadline));
     if (count > 0) return polled.revents;
     if (count < 0 && errno != EINTR) throw_socket_error(errno, "poll");
-    if (Clock::now() >= deadline) return 0;
+    if (StreamSocket::Clock::now() >= deadline) return 0;
   }
 }
 

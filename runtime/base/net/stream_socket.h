@@ -41,8 +41,7 @@ class StreamSocket {
   /// within the parts.
   bool receive(std::vector<std::span<uint8_t>> parts, Clock::time_point deadline);
 
-  /// Blocks until one of poll()'s `events` has come. Returns those that are ready, or others for an error,
-  /// which the next call then reports; 0 at the deadline.
+  /// Calls wait_for_events() with the connection's descriptor.
   short wait_for(short events, Clock::time_point deadline) const;
 
   int descriptor() const { return descriptor_; }
@@ -57,6 +56,10 @@ class StreamSocket {
  private:
   int descriptor_ = -1;
 };
+
+/// Blocks until one of poll()'s `events` has come from a descriptor. Returns those that are ready, or others
+/// for an error, which the next call then reports; 0 at the deadline.
+short wait_for_events(int descriptor, short events, StreamSocket::Clock::time_point deadline);
 
 /// Sets a TCP connection up as StreamSocket does: nothing blocks, small messages are sent at once, and a
 /// machine that is gone is noticed within a minute.

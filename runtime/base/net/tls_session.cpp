@@ -31,10 +31,11 @@ TlsSession::TlsSession(int socket, const JobToken& token, const ChannelIdentity&
     : socket_(socket), handshake_(std::make_unique<TlsHandshake>(socket, token, identity)) {}
 
 TlsSession::TlsSession(int socket, const JobToken& token, ChannelAdmission admission,
-                       std::shared_ptr<const SecretGrant> grant)
+                       std::shared_ptr<SecretGranter> granter)
     : socket_(socket),
-      grant_(grant),
-      handshake_(std::make_unique<TlsHandshake>(socket, token, std::move(admission), std::move(grant))) {}
+      granter_(std::move(granter)),
+      handshake_(std::make_unique<TlsHandshake>(socket, token, std::move(admission),
+                                                granter_ ? granter_->grant() : nullptr)) {}
 
 TlsSession::~TlsSession() = default;
 
@@ -56,7 +57,8 @@ bool TlsSession::secure() {
   secrets.cleanse();
   // Everybody knows the key of those who ask for the secret: no connection of theirs passes for a client's.
   if (handshake_->is_server() && identity_.purpose == kSecretPurpose)
-    granting_ = std::make_unique<SecretGranting>(grant_);
+    granting_ = std::make_unique<SecretGranting>(granter_);
+  granter_.reset();
   handshake_.reset();
   return true;
 }
@@ -73,6 +75,11 @@ void TlsSession::grant() {
 short TlsSession::handshake_event() const {
   if (handshake_) return handshake_->event();
   return out_begin_ < out_end_ ? POLLOUT : POLLIN;
+}
+
+int TlsSession::handshake_descriptor() const {
+  const SecretCheck* check = granting_ ? granting_->awaited_check() : nullptr;
+  return check != nullptr ? check->descriptor() : socket_;
 }
 
 /// Returns false if the system takes no more bytes now.

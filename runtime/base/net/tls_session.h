@@ -9,7 +9,7 @@
 
 #include "lockstep/runtime/base/net/channel_identity.h"
 #include "lockstep/runtime/base/net/message_authentication.h"
-#include "lockstep/runtime/base/net/secret_grant.h"
+#include "lockstep/runtime/base/net/secret_granter.h"
 #include "lockstep/runtime/base/net/tls_handshake.h"
 #include "lockstep/runtime/base/net/tls_records.h"
 
@@ -35,10 +35,10 @@ class TlsSession {
 
   /// Begins as a client. Does not own the socket, which must outlive the session.
   TlsSession(int socket, const JobToken& token, const ChannelIdentity& identity);
-  /// Begins as a server. With a grant, it also answers clients that do not know the token yet, but may get
+  /// Begins as a server. With a granter, it also answers clients that do not know the token yet, but may get
   /// it. Their connections end within shake_hands().
   TlsSession(int socket, const JobToken& token, ChannelAdmission admission,
-             std::shared_ptr<const SecretGrant> grant = nullptr);
+             std::shared_ptr<SecretGranter> granter = nullptr);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
@@ -49,6 +49,9 @@ class TlsSession {
   bool shake_hands();
   /// Returns poll()'s event to wait for after shake_hands() has returned false.
   short handshake_event() const;
+  /// Returns the descriptor that it comes from: the socket's, or another one while a request for the secret
+  /// is being checked.
+  int handshake_descriptor() const;
 
   /// Returns what the connection is for. The other end has proved it.
   const ChannelIdentity& identity() const { return identity_; }
@@ -76,7 +79,7 @@ class TlsSession {
   std::optional<std::span<const uint8_t>> next_record();
 
   const int socket_;
-  std::shared_ptr<const SecretGrant> grant_;
+  std::shared_ptr<SecretGranter> granter_;   // until the handshake is done
   std::unique_ptr<TlsHandshake> handshake_;  // until it is done
   ChannelIdentity identity_;
   ChannelBinding binding_{};

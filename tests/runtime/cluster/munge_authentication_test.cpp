@@ -5,17 +5,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/secret_request.h"
+#include "lockstep/runtime/base/net/tcp_listener.h"
+#include "lockstep/runtime/store/store_client.h"
+#include "lockstep/runtime/store/store_server.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/other_process.h"
 #include "lockstep/tests/support/process_runner.h"
@@ -64,7 +73,7 @@ class Munged {
     if (result.exit_code != 0) throw std::runtime_error("munged: " + result.error);
   }
   ~Munged() {
-    const pid_t process = std::stoi(testing::read_text(folder_.file("pid")));
+    const pid_t process = this->process();
     // It writes into its folder at the end.
     for (int i = 0; i < 500 && kill(process, SIGTERM) == 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -73,8 +82,13 @@ class Munged {
   Munged& operator=(const Munged&) = delete;
 
   std::string socket() const { return folder_.file("socket"); }
+  /// Lets it answer nobody until resume() is called. Connections to its socket succeed meanwhile.
+  void suspend() const { kill(process(), SIGSTOP); }
+  void resume() const { kill(process(), SIGCONT); }
 
  private:
+  pid_t process() const { return std::stoi(testing::read_text(folder_.file("pid"))); }
+
   const testing::TemporaryFolder folder_;
 };
 
@@ -171,6 +185,59 @@ TEST_F(MungeAuthenticationTest, RefusesAChangedProof) {
   EXPECT_THAT(refusal_of(proof), HasSubstr("nvalid credential"));
   for (const Bytes& bytes : {Bytes{}, Bytes{0}, Bytes(20'000, 'M')})
     EXPECT_THROW(user_->check(kPayload, bytes), InvalidArgument);
+}
+
+/// Notes that a check has begun.
+class NotedAuthentication : public UserAuthentication {
+ public:
+  explicit NotedAuthentication(const std::string& socket) : user_(socket) {}
+  std::string name() const override { return user_.name(); }
+  Bytes prove(std::span<const uint8_t> statement) const override { return user_.prove(statement); }
+  void check(std::span<const uint8_t> statement, std::span<const uint8_t> proof) const override {
+    has_begun_ = true;
+    user_.check(statement, proof);
+  }
+  bool has_begun() const { return has_begun_; }
+
+ private:
+  const MungeAuthentication user_;
+  mutable std::atomic<bool> has_begun_{false};
+};
+
+// libmunge waits for 2 s each time that it asks, and asks 5 times.
+TEST_F(MungeAuthenticationTest, KeepsNoClientOfTheStoreWaitingWhileMungedDoesNotAnswer) {
+  const Munged hanging(kKey);
+  const auto first_task = std::make_shared<const NotedAuthentication>(hanging.socket());
+  const JobToken secret = JobToken::random();
+  const StoreServer server(TcpListener("127.0.0.1", 0),
+                           {.token = secret,
+                            .grant = std::make_shared<const SecretGrant>(
+                                SecretGrant{.authentication = first_task, .secret = secret})});
+  const StoreClientOptions options{
+      .host = "127.0.0.1", .port = server.port(), .token = secret, .name = "worker 2"};
+  StoreClient client(options);
+  hanging.suspend();
+  auto asked = std::async(std::launch::async, [&] {
+    return request_secret({.host = "127.0.0.1",
+                           .port = server.port(),
+                           .task = "worker 1",
+                           .first_task = "worker 0",
+                           .authentication = std::make_shared<const MungeAuthentication>(munged_->socket())});
+  });
+  while (!first_task->has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(3);
+  Clock::duration longest{};
+  for (auto begin = Clock::now(); begin < end; begin = Clock::now()) {
+    client.add("calls", 1);
+    StoreClient(options).add("clients", 1);
+    longest = std::max(longest, Clock::now() - begin);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_LT(longest, std::chrono::seconds(1));
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  hanging.resume();
+  EXPECT_EQ(asked.get().hex(), secret.hex());
 }
 
 TEST_F(MungeAuthenticationTest, NamesTheSocketAtWhichNobodyAnswers) {

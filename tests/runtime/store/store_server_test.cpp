@@ -259,8 +259,7 @@ class StoreServerWithFewPlaces : public StoreServerTest {
  protected:
   static StoreServerOptions few_places() {
     auto options = server_options();
-    options.max_strangers = 4;
-    options.handshake_timeout = seconds(2);
+    options.pending = {.max_connections = 4, .timeout = seconds(2)};
     return options;
   }
   StoreServerWithFewPlaces() : StoreServerTest(few_places()) {}

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/net/secret_granter.h"
 #include "lockstep/runtime/base/net/secret_message.h"
 #include "lockstep/runtime/base/net/secret_request.h"
 #include "lockstep/runtime/base/net/secure_socket.h"
@@ -77,10 +79,12 @@ std::future<std::optional<Reason>> served(StreamSocket socket,
                                           std::shared_ptr<const SecretGrant> given = given_grant()) {
   return std::async(std::launch::async,
                     [socket = std::move(socket), given]() mutable -> std::optional<Reason> {
-                      SecureSocket secure(std::move(socket));
+                      const StreamSocket end(std::move(socket));  // closed before the caller looks
                       try {
-                        secure.admit(
-                            given_secret(), [](const ChannelIdentity&) { return true; }, soon(), given);
+                        TlsSession session(
+                            end.descriptor(), given_secret(), [](const ChannelIdentity&) { return true; },
+                            given ? std::make_shared<SecretGranter>(given) : nullptr);
+                        shake_hands(session, soon());
                       } catch (const HandshakeError& error) {
                         return error.reason();
                       } catch (const std::exception&) {
@@ -93,8 +97,8 @@ std::future<std::optional<Reason>> served(StreamSocket socket,
 /// A client that has the key that everybody knows, and says what a test wants.
 class Stranger {
  public:
-  explicit Stranger(StreamSocket socket) : socket_(std::move(socket)) {
-    socket_.meet(secret_channel_token(), for_secret(), soon());
+  explicit Stranger(StreamSocket socket, uint64_t generation = 7) : socket_(std::move(socket)) {
+    socket_.meet(secret_channel_token(), for_secret(generation), soon());
   }
 
   const TlsSession& session() const { return socket_.session(); }
@@ -225,8 +229,7 @@ class GivingStoreTest : public ::testing::Test {
                       {.token = given_secret(),
                        .generation = 7,
                        .grant = given_grant(),
-                       .handshake_timeout = milliseconds(2'000),
-                       .max_strangers = 4}};
+                       .pending = {.max_connections = 4, .timeout = milliseconds(2'000)}}};
 };
 
 TEST_F(GivingStoreTest, LetsProcessesOfTheUserIn) {
@@ -281,6 +284,88 @@ TEST_F(GivingStoreTest, ForgetsStrangersWhoSayNothing) {
   EXPECT_EQ(stranger.receive(), std::nullopt);
   EXPECT_LT(StreamSocket::Clock::now() - begin, milliseconds(20'000));
   EXPECT_EQ(server_.num_rejected(), 1U);
+}
+
+/// A user whose proofs are checked only once a test allows it, as if munged did not answer.
+class SlowCheck : public KeyOfUser {
+ public:
+  SlowCheck() : KeyOfUser("this user") {}
+
+  void check(std::span<const uint8_t> statement, std::span<const uint8_t> proof) const override {
+    ++num_begun_;
+    allowed_.wait();
+    KeyOfUser::check(statement, proof);
+  }
+  void wait_for_check() const {
+    while (num_begun_ == 0) std::this_thread::sleep_for(milliseconds(1));
+  }
+  int num_begun() const { return num_begun_; }
+  void allow() { permission_.set_value(); }
+
+ private:
+  mutable std::atomic<int> num_begun_{0};
+  std::promise<void> permission_;
+  const std::shared_future<void> allowed_ = permission_.get_future().share();
+};
+
+class SlowlyGivingStoreTest : public ::testing::Test {
+ protected:
+  explicit SlowlyGivingStoreTest(milliseconds timeout = std::chrono::seconds(60))
+      : server_(TcpListener("127.0.0.1", 0), {.token = given_secret(),
+                                              .grant = std::make_shared<const SecretGrant>(SecretGrant{
+                                                  .authentication = slow_, .secret = given_secret()}),
+                                              .pending = {.timeout = timeout}}) {}
+
+  /// Asks for the secret as a process of the user does.
+  std::future<JobToken> request() const {
+    return std::async(std::launch::async, [port = server_.port()] {
+      return request_secret({.host = "127.0.0.1",
+                             .port = port,
+                             .task = "worker 1",
+                             .first_task = "worker 0",
+                             .authentication = this_user()});
+    });
+  }
+  StoreClientOptions client() const {
+    return {.host = "127.0.0.1", .port = server_.port(), .token = given_secret(), .name = "worker 2"};
+  }
+
+  const std::shared_ptr<SlowCheck> slow_ = std::make_shared<SlowCheck>();
+  StoreServer server_;
+};
+
+TEST_F(SlowlyGivingStoreTest, ServesAndAdmitsClientsDuringACheck) {
+  StoreClient early(client());
+  auto token = request();
+  slow_->wait_for_check();
+  EXPECT_EQ(early.add("n", 1), 1);
+  EXPECT_EQ(StoreClient(client()).add("n", 1), 2);
+  EXPECT_EQ(token.wait_for(milliseconds(0)), std::future_status::timeout);
+  slow_->allow();
+  EXPECT_EQ(token.get().hex(), given_secret().hex());
+}
+
+class BrieflyWaitingStoreTest : public SlowlyGivingStoreTest {
+ protected:
+  BrieflyWaitingStoreTest() : SlowlyGivingStoreTest(milliseconds(500)) {}
+};
+
+// Otherwise, those that have gone would keep others waiting once the checks go on.
+TEST_F(BrieflyWaitingStoreTest, DoesNotCheckRequestsOfThoseThatHaveGone) {
+  constexpr int kStrangers = 8;
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (int i = 0; i < kStrangers; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(StreamSocket::connect("127.0.0.1", server_.port(), soon()),
+                                                   /*generation=*/0));
+    strangers.back()->send(
+        encode(SecretRequest{.source = "a test", .proof = strangers.back()->proof(*this_user())}));
+  }
+  slow_->wait_for_check();
+  for (const auto& stranger : strangers) EXPECT_EQ(stranger->receive(), std::nullopt);
+  EXPECT_EQ(server_.num_rejected(), static_cast<uint64_t>(kStrangers));
+  slow_->allow();
+  EXPECT_EQ(request().get().hex(), given_secret().hex());
+  EXPECT_EQ(slow_->num_begun(), 2);
 }
 
 /// Somebody else who listens where the first task should, and knows the user's requests, but not the key.
