@@ -32,6 +32,7 @@ class PendingLink final : public PendingConnection {
 
   bool advance() override;
   pollfd awaited() const override { return {socket_.get(), POLLIN, 0}; }
+  bool has_greeted() const override { return false; }  // the hello is its only message
 
  private:
   bool has_come();

@@ -48,6 +48,7 @@ class PendingTlsConnection final : public PendingConnection {
   pollfd awaited() const override {
     return {connection_.session->handshake_descriptor(), connection_.session->handshake_event(), 0};
   }
+  bool has_greeted() const override { return connection_.session->has_hello(); }
 
  private:
   const std::shared_ptr<const TlsAdmission> admission_;

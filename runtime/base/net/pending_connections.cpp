@@ -18,7 +18,7 @@ PendingConnections::PendingConnections(const PendingConnectionLimits& limits) : 
 }
 
 PendingConnections::Clock::time_point PendingConnections::slow_from(const Entry& entry) const {
-  return entry.begin + (entry.has_sent ? limits_.slow_after : limits_.silent_after);
+  return entry.begin + (entry.connection->has_greeted() ? limits_.slow_after : limits_.silent_after);
 }
 
 bool PendingConnections::has_room(Clock::time_point now) const {
@@ -42,14 +42,14 @@ void PendingConnections::append_awaited(std::vector<pollfd>& polled) const {
 
 void PendingConnections::advance(std::span<const pollfd> polled) {
   size_t i = 0;
-  std::erase_if(connections_, [&](Entry& entry) { return polled[i++].revents != 0 && is_over(entry); });
+  std::erase_if(connections_,
+                [&](const Entry& entry) { return polled[i++].revents != 0 && is_over(*entry.connection); });
 }
 
 /// Advances a connection. Returns whether it can be forgotten.
-bool PendingConnections::is_over(Entry& entry) {
-  entry.has_sent = true;
+bool PendingConnections::is_over(PendingConnection& connection) {
   try {
-    return entry.connection->advance();
+    return connection.advance();
   } catch (const HandshakeError& error) {
     if (error.reason() == HandshakeError::Reason::kGranted) return true;
     reject();

@@ -24,6 +24,8 @@ class PendingConnection {
   virtual bool advance() = 0;
   /// Returns the descriptor and poll()'s events to wait for after advance() has returned false.
   virtual pollfd awaited() const = 0;
+  /// Returns whether the other end has sent a whole first message that strangers cannot make.
+  virtual bool has_greeted() const = 0;
 };
 
 struct PendingConnectionLimits {
@@ -31,9 +33,9 @@ struct PendingConnectionLimits {
   std::chrono::milliseconds timeout{10'000};  ///< for the whole handshake of one connection
   /// A connection that is older may have to leave for another. A handshake takes one round trip.
   std::chrono::milliseconds slow_after{250};
-  /// The same for one whose other end has sent nothing. Clients that waited for a place have sent something
-  /// before they get it, so that a short time lets the queue move on, but those that have just connected, and
-  /// are cut off, must connect again.
+  /// The same for one whose other end has not greeted. Clients that waited for a place have sent their
+  /// greeting before they get it, so that a short time lets the queue move on, but those that have just
+  /// connected, and are cut off, must connect again.
   std::chrono::milliseconds silent_after = slow_after;
 };
 
@@ -80,11 +82,10 @@ class PendingConnections {
   struct Entry {
     std::unique_ptr<PendingConnection> connection;
     Clock::time_point begin;
-    bool has_sent = false;  // the other end
   };
 
   Clock::time_point slow_from(const Entry& entry) const;
-  bool is_over(Entry& entry);
+  bool is_over(PendingConnection& connection);
 
   const PendingConnectionLimits limits_;
   std::deque<Entry> connections_;  // oldest first

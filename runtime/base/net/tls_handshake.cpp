@@ -254,6 +254,11 @@ const ChannelIdentity& TlsHandshake::identity() const {
   return engine_->identity;
 }
 
+bool TlsHandshake::has_hello() const {
+  const OSSL_HANDSHAKE_STATE state = SSL_get_state(engine_->ssl);
+  return state != TLS_ST_BEFORE && state != TLS_ST_SR_CLNT_HELLO;
+}
+
 bool TlsHandshake::is_server() const {
   return SSL_is_server(engine_->ssl) == 1;
 }

@@ -63,6 +63,9 @@ class TlsHandshake {
   bool advance();
   /// Returns poll()'s event to wait for after advance() has returned false.
   short event() const;
+  /// Returns true if the client's hello has arrived at this server. The hello proves the client's key: those
+  /// that do not know the token can make one for kSecretPurpose at most.
+  bool has_hello() const;
 
   /// Returns true if this end is the server.
   bool is_server() const;

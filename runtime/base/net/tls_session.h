@@ -52,6 +52,8 @@ class TlsSession {
   /// Returns the descriptor that it comes from: the socket's, or another one while a request for the secret
   /// is being checked.
   int handshake_descriptor() const;
+  /// Returns true if the client's hello has arrived at this server; see TlsHandshake::has_hello().
+  bool has_hello() const { return !handshake_ || handshake_->has_hello(); }
 
   /// Returns what the connection is for. The other end has proved it.
   const ChannelIdentity& identity() const { return identity_; }

@@ -256,6 +256,22 @@ TEST(RpcServer, ServesItsClientsWhileStrangersFillTheirPlaces) {
   EXPECT_GE(server.counts().foreign_messages, 4U * kStrangers);
 }
 
+// The other ends send the first bytes of a TLS record, and nothing more.
+TEST(RpcServer, DoesNotLetAClientWaitLongForStrangersThatSendHalfAHello) {
+  constexpr int kStrangers = 8;
+  RpcServer server(
+      {.token = "secret", .pending = {.max_connections = kStrangers, .silent_after = milliseconds(5)}},
+      doubled);
+  auto strangers = connections_to(server, 20 * kStrangers);
+  const std::vector<uint8_t> half{0x16, 3, 1, 1, 0, 1};
+  for (auto& stranger : strangers) code_of([&] { stranger.send({half}, soon()); });
+  const auto begin = StreamSocket::Clock::now();
+  RpcClient late(options_for(server));
+  EXPECT_EQ(late.call({.fields = {1}}).fields.size(), 1U);
+  // Twenty times 250 ms would be too long for a worker's heartbeats.
+  EXPECT_LT(StreamSocket::Clock::now() - begin, std::chrono::seconds(2));
+}
+
 // A client on another continent, whose handshake takes longer than strangers take to come.
 TEST(RpcServer, LetsAClientFinishItsHandshakeWhileStrangersCome) {
   constexpr int kStrangers = 8;

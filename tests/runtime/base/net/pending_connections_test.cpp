@@ -40,11 +40,14 @@ class FakeConnection : public PendingConnection {
 
   bool advance() override { return step_(); }
   pollfd awaited() const override { return {number_, POLLIN, 0}; }
+  bool has_greeted() const override { return has_greeted_; }
+  void greet() { has_greeted_ = true; }
 
  private:
   const int number_;
   std::vector<int>& closed_;
   const Step step_;
+  bool has_greeted_ = false;
 };
 
 class PendingConnectionsTest : public ::testing::Test {
@@ -86,19 +89,22 @@ TEST_F(PendingConnectionsTest, LetOthersWaitUntilTheOldestIsSlow) {
   EXPECT_TRUE(pending_.has_room(kBegin + milliseconds(100) + kSlow));
 }
 
-TEST_F(PendingConnectionsTest, LetSilentOnesLeaveBeforeThoseThatHaveSentSomething) {
+TEST_F(PendingConnectionsTest, LetThoseThatHaveNotGreetedLeaveFirst) {
   constexpr milliseconds kSilent{5};
   std::vector<int> closed;
   PendingConnections pending({.max_connections = 2, .slow_after = kSlow, .silent_after = kSilent});
   const auto add_to = [&](int number, Time now) {
-    pending.add(std::make_unique<FakeConnection>(number, closed, [] { return false; }), now);
+    auto connection = std::make_unique<FakeConnection>(number, closed, [] { return false; });
+    FakeConnection& added = *connection;
+    pending.add(std::move(connection), now);
+    return &added;
   };
-  add_to(0, kBegin);
+  add_to(0, kBegin)->greet();
   add_to(1, kBegin);
   std::vector<pollfd> polled;
   pending.append_awaited(polled);
-  polled[0].revents = POLLIN;
-  pending.advance(polled);
+  polled[1].revents = POLLIN;
+  pending.advance(polled);  // a part of a greeting
   EXPECT_FALSE(pending.has_room(kBegin));
   EXPECT_EQ(pending.next_change(kBegin), kBegin + kSilent);
   EXPECT_TRUE(pending.has_room(kBegin + kSilent));
