@@ -89,8 +89,13 @@ void AddedTokens::split(const Group& group, std::string_view text, bool reads_sp
     if (token.is_single_word && is_within_word(text, *match, matcher)) continue;
     size_t begin = match->begin;
     size_t end = match->end;
-    if (token.takes_spaces_before) begin = std::max(done, without_spaces_at_end(text.substr(0, begin)));
-    if (token.takes_spaces_after) end += spaces_at_begin(text.substr(end));
+    // What a token before has taken is not looked at again: many tokens may lie within long white space.
+    if (token.takes_spaces_before && done < begin)
+      begin = done + without_spaces_at_end(text.substr(done, begin - done));
+    if (token.takes_spaces_after) {
+      end = std::max(end, done);
+      end += spaces_at_begin(text.substr(end));
+    }
     if (done < begin) parts.push_back({.begin = done, .end = begin, .token = std::nullopt});
     parts.push_back({.begin = begin, .end = end, .token = token.id});
     done = end;

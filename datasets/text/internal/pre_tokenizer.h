@@ -56,6 +56,8 @@ class WordSink {
 struct PreTokenizerScratch {
   PatternMatcher matcher;
   std::vector<std::string> texts;  ///< what each step has rewritten
+
+  void trim();
 };
 
 /// Cuts text into words: each step cuts the pieces of the step before. Thread-safe.

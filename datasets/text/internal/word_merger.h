@@ -14,6 +14,8 @@ class WordMerger {
  public:
   /// Merges `symbols` in place. Takes O(n log n) steps. Throws std::length_error from 2^32 - 1 symbols on.
   void merge(const MergeTable& table, std::vector<uint32_t>& symbols);
+  /// Gives back the memory of a long word.
+  void trim();
 
  private:
   struct Symbol {

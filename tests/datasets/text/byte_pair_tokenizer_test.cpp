@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <random>
 #include <stdexcept>
 
@@ -104,6 +106,17 @@ TEST(BytePairTokenizerTest, BrokenBytesSplitTheTextAndGetNoSpace) {
   EXPECT_NE(broken[3], hi[0]);
 }
 
+TEST(BytePairTokenizerTest, MergesTheBytesOfAMarkThatIsNoToken) {
+  json file = character_json();
+  file["normalizer"] = nullptr;
+  file["post_processor"] = nullptr;
+  file["added_tokens"] = json::array();
+  file["model"]["vocab"] = testing::byte_vocabulary(false);
+  file["model"]["merges"] = json::array();
+  testing::add_merges(file["model"], {{"h", "<0xE2>"}});
+  EXPECT_THAT(tokenizer_of(file).encode("h\xE2\x96\x81h"), ElementsAre(257, 0x96, 0x81, 256));
+}
+
 TEST(BytePairTokenizerTest, SpecialTokensAreReadAddedAndSkippedAsAsked) {
   const auto tokenizer = tokenizer_of(character_json());
   const uint32_t begin = tokenizer.special_token("<s>").value();
@@ -158,7 +171,7 @@ TEST(BytePairTokenizerTest, RefusesDamagedFiles) {
   const std::string whole = byte_level_json().dump();
   EXPECT_THAT(refusal_of(std::string()), HasSubstr("an empty file"));
   for (const size_t size : {size_t{1}, whole.size() / 2, whole.size() - 1})
-    EXPECT_THAT(refusal_of(whole.substr(0, size)), HasSubstr("expected JSON, but got one that is wrong"));
+    EXPECT_THAT(refusal_of(whole.substr(0, size)), HasSubstr("expected JSON, but it is broken"));
   EXPECT_THAT(refusal_of(std::string("{\"model\": {}, \"model\": {}}")), HasSubstr("'model' twice"));
   EXPECT_THAT(refusal_of(std::string(100, '[')), HasSubstr("at most 32 levels"));
   EXPECT_THAT(refusal_of(std::string("[]")), HasSubstr("expected an object, but got a list"));
@@ -175,6 +188,90 @@ TEST(BytePairTokenizerTest, RefusesLargeFilesBeforeReadingThem) {
   std::filesystem::resize_file(file.path(), uint64_t{1} << 40);
   EXPECT_THAT(message_of<DataError>([&] { BytePairTokenizer tokenizer(file.path()); }),
               HasSubstr("expected at most 134217728 bytes, but got 1099511627776"));
+}
+
+TEST(BytePairTokenizerTest, RefusesFilesThatTakeMemoryFarBeyondTheirSize) {
+  // An empty list takes about 30 times as many bytes in memory as in the file.
+  std::string lists = "[";
+  for (int i = 0; i < 8'388'607; ++i) lists += "[],";
+  EXPECT_THAT(refusal_of(lists + "[]]"), HasSubstr("JSON: expected at most 8388608 values, but got more"));
+
+  json file = character_json();
+  json& post_processor = file["post_processor"];
+  post_processor["special_tokens"]["<s>"]["ids"] = json(30, 0);
+  for (int i = 0; i < 30; ++i) post_processor["single"].push_back({{"SpecialToken", {{"id", "<s>"}}}});
+  EXPECT_EQ(tokenizer_of(file).encode("").size(), 31 * 30);
+  for (int i = 0; i < 5; ++i) post_processor["single"].push_back({{"SpecialToken", {{"id", "<s>"}}}});
+  EXPECT_THAT(refusal_of(file),
+              HasSubstr("post_processor: expected at most 1024 special tokens around a text, but got 1080"));
+  post_processor["special_tokens"]["<s>"]["ids"] = json(1025, 0);
+  EXPECT_THAT(refusal_of(file), HasSubstr("ids: expected at most 1024 ids, but got 1025"));
+  post_processor["single"] = json(1025, json(post_processor["single"][0]));
+  EXPECT_THAT(refusal_of(file),
+              HasSubstr("single: expected at most 1024 special tokens and a sequence, but got 1025"));
+}
+
+TEST(BytePairTokenizerTest, RefusesPipelinesOfTooManyParts) {
+  const auto repeated = [](const json& part, int count) { return json(static_cast<size_t>(count), part); };
+  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const json nfc = {{"type", "NFC"}};
+  json file = byte_level_json();
+  const auto set_digits = [&](int count) {
+    json parts = repeated(digits, count);
+    parts.push_back(byte_level_json()["pre_tokenizer"]);
+    file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", parts}};
+  };
+  set_digits(63);
+  EXPECT_THAT(tokenizer_of(file).encode("hello 12"), ElementsAre(259, ' ', '1', '2'));
+  set_digits(64);
+  EXPECT_THAT(refusal_of(file),
+              HasSubstr("pre_tokenizer.pretokenizers[64]: expected at most 64 parts in all, but got more"));
+  set_digits(100'000);
+  EXPECT_THAT(refusal_of(file), HasSubstr("expected at most 64 parts in all"));
+  // Those of a Sequence within a Sequence count, too.
+  file = byte_level_json();
+  const json inner = {{"type", "Sequence"}, {"normalizers", repeated(nfc, 33)}};
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", {inner, inner}}};
+  EXPECT_THAT(refusal_of(file),
+              HasSubstr("normalizers[1].normalizers[31]: expected at most 64 parts in all"));
+  file = character_json();
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", repeated({{"type", "Fuse"}}, 65)}};
+  EXPECT_THAT(refusal_of(file), HasSubstr("decoder.decoders[64]: expected at most 64 parts in all"));
+}
+
+TEST(BytePairTokenizerTest, RefusesToMakeATextManyTimesLonger) {
+  const auto twice = [](const std::string& text) {
+    return json{{"type", "Replace"}, {"pattern", {{"String", text}}}, {"content", text + text}};
+  };
+  json file = character_json();
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json(40, twice("a"))}};
+  EXPECT_THAT(message_of<DataError>([&] { tokenizer_of(file).encode("a"); }),
+              HasSubstr("the tokenizer's file makes a text of 1 bytes longer than"));
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json(5, twice("a"))}};
+  EXPECT_EQ(tokenizer_of(file).encode(std::string(1000, 'a'), {.adds_special_tokens = false}).size(), 32'000);
+  file["normalizer"] = nullptr;
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", json(40, twice("x"))}};
+  EXPECT_THAT(message_of<DataError>([&] { tokenizer_of(file).decode(Ids{'a'}); }),  // the token <0x61>
+              HasSubstr("longer than"));
+}
+
+/// Returns the memory of this process, in MiB.
+size_t resident_mebibytes() {
+  std::ifstream status("/proc/self/statm");
+  size_t num_pages = 0;
+  status >> num_pages >> num_pages;  // the second number
+  return num_pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) >> 20;
+}
+
+TEST(BytePairTokenizerTest, GivesBackTheMemoryOfALongWord) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep memory that is given back";
+#endif
+  const auto tokenizer = tokenizer_of(byte_level_json());
+  const std::string word(size_t{8} << 20, 'q');
+  const size_t before = resident_mebibytes();
+  EXPECT_EQ(tokenizer.encode(word).size(), word.size());
+  EXPECT_LT(resident_mebibytes(), before + 32);  // while it is encoded, more than 200
 }
 
 TEST(BytePairTokenizerTest, RefusesFilesThatContradictThemselves) {
