@@ -16,8 +16,8 @@ namespace lockstep {
 /// these models come with, and gives the ids that Hugging Face's Python package `tokenizers` gives;
 /// docs/text.md lists what files may contain, and where the two differ.
 ///
-/// Bytes that are not valid UTF-8 become the tokens of single bytes. They split the text: what is before and
-/// after them is encoded as if it stood alone. decode() gives these bytes back.
+/// Bytes that are not valid UTF-8 become the tokens of single bytes. They split the text: the parts before
+/// and after them are encoded separately. decode() returns these bytes unchanged.
 ///
 /// Example:
 ///

@@ -84,8 +84,8 @@ class NgramModel::Counts {
 
 NgramModel::NgramModel(const NgramModelOptions& options)
     : options_(options), counts_(std::make_unique<Counts>()) {
-  if (options.order < 1 || options.order > kMostOrder)
-    throw std::invalid_argument("[NgramModel] expected an order of 1 to " + std::to_string(kMostOrder) +
+  if (options.order < 1 || options.order > kMaxOrder)
+    throw std::invalid_argument("[NgramModel] expected an order of 1 to " + std::to_string(kMaxOrder) +
                                 ", but got " + std::to_string(options.order));
   if (options.vocab_size < 1)
     throw std::invalid_argument("[NgramModel] expected the size of the vocabulary, but got 0");

@@ -51,10 +51,10 @@ class NgramModel {
   size_t num_ngrams() const;
 
  private:
-  static constexpr int kMostOrder = 16;
+  static constexpr int kMaxOrder = 16;
   class Counts;
   /// The n-grams that end with the last token that was read, by their lengths 0, 1, ...
-  using LastNgrams = std::array<uint32_t, kMostOrder + 1>;
+  using LastNgrams = std::array<uint32_t, kMaxOrder + 1>;
 
   static LastNgrams none_read();
   /// Returns the probability of the next token, and reads it.

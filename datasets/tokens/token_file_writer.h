@@ -13,8 +13,8 @@ struct TokenFileWriterOptions {
   uint32_t vocab_size = 65536;
 };
 
-/// Writes a .bin file of tokens, in TokenFormat::kLlmC. The file gets its name by finish(), so nobody sees a
-/// part of it. Not thread-safe.
+/// Writes a .bin file of tokens, in TokenFormat::kLlmC. The file gets its name by finish(), so other
+/// processes never see a part of it. Not thread-safe.
 ///
 /// Example:
 ///

@@ -138,9 +138,9 @@ torch::data::Example<> TokenFiles::get_batch(c10::ArrayRef<size_t> indices) cons
 }
 
 std::string TokenFiles::identity() const {
-  constexpr size_t kMostSequences = 256;
+  constexpr size_t kMaxSequences = 256;
   tokens_->check_sizes();
-  const size_t count = std::min(num_sequences_, kMostSequences);
+  const size_t count = std::min(num_sequences_, kMaxSequences);
   DataChecksum checksum;
   std::vector<int64_t> tokens(sequence_length_ + 1);
   for (size_t i = 0; i < count; ++i) {

@@ -66,10 +66,10 @@ class TokenFiles {
  public:
   /// Blocks until all text is turned into tokens. Throws std::invalid_argument if an option is out of range
   /// or missing. Throws DataError naming the file if
-  /// - there is no such file, or it is no regular file;
+  /// - there is no such file, or it is not a regular file;
   /// - a .bin file is empty, ends within a token, or has another header than TokenFormat says;
   /// - a token is not below the vocabulary's size: the message names its position;
-  /// - a text file has no text, or a JSON line is broken or has not the field: the message names the line;
+  /// - a text file has no text, or a JSON line is broken or lacks the field: the message names the line;
   /// - all files together have too few tokens for one sequence, or the text too many for memory.
   explicit TokenFiles(const TokenFilesOptions& options);
 

@@ -76,7 +76,7 @@ void AddedTokens::split(const Group& group, std::string_view text, bool reads_sp
     if (token.is_single_word && is_within_word(text, *match, matcher)) continue;
     size_t begin = match->begin;
     size_t end = match->end;
-    // What a token before has taken is not looked at again: many tokens may lie within long white space.
+    // White space that the token before has taken is not scanned again, as a long run may hold many tokens.
     if (token.takes_spaces_before && done < begin)
       begin = done + without_spaces_at_end(text.substr(done, begin - done));
     if (token.takes_spaces_after) {

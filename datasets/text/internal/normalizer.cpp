@@ -43,7 +43,7 @@ void append_normalized(std::string_view text, UnicodeForm form, std::string& res
   result.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
 }
 
-/// Each returns whether the text changes; `result` is it then.
+/// Each returns whether it changes the text. If so, `result` is the new text.
 bool rewrite(std::string_view text, UnicodeForm form, PieceStart, const RewrittenSize&, std::string& result) {
   const size_t prefix = normal_prefix(text, form);
   if (prefix == text.size()) return false;

@@ -30,8 +30,8 @@ size_t cut_place(std::string_view text) {
     if (is_of_word(last_character(text.substr(0, i))) && is_of_word(next)) return i + 1;
   }
   // The bytes of a UTF-8 character but its first begin with the bits 10. It has at most 4.
-  constexpr size_t kMostBytes = 4;
-  for (size_t i = text.size() - 1; i > 0 && i + kMostBytes >= text.size(); --i)
+  constexpr size_t kMaxBytes = 4;
+  for (size_t i = text.size() - 1; i > 0 && i + kMaxBytes >= text.size(); --i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return i;
   return text.size() - 1;
 }

@@ -34,7 +34,7 @@ struct TextPiece {
 /// left out.
 ///
 /// Throws DataError naming the file, and for JSON lines the line, if it cannot be read, is damaged, has no
-/// text, or a line has not the field, is broken, or is longer than `max_line_bytes`.
+/// text, or a line lacks the field, is broken, or is longer than `max_line_bytes`.
 void read_documents(const TextDocuments& documents, const std::function<void(const TextPiece&)>& visit);
 
 }  // namespace lockstep
