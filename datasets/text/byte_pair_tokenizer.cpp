@@ -85,6 +85,14 @@ class BytePairTokenizer::Pipeline {
     std::string normalized;
     std::vector<TextPart> original_parts;
     std::vector<TextPart> normalized_parts;
+
+    void trim() {
+      pre_tokenizer.trim();
+      words.trim();
+      release_if_large(normalized);
+      release_if_large(original_parts);
+      release_if_large(normalized_parts);
+    }
   };
 
   /// Appends the ids of each word.

@@ -16,8 +16,8 @@ namespace lockstep {
 /// these models come with, and gives the ids that Hugging Face's Python package `tokenizers` gives;
 /// docs/text.md lists what files may contain, and where the two differ.
 ///
-/// Bytes that are not valid UTF-8 become the tokens of single bytes. They split the text: what is before and
-/// after them is encoded as if it stood alone. decode() gives these bytes back.
+/// Bytes that are not valid UTF-8 become the tokens of single bytes. They split the text: the parts before
+/// and after them are encoded separately. decode() returns these bytes unchanged.
 ///
 /// Example:
 ///
@@ -26,9 +26,9 @@ namespace lockstep {
 ///     auto end = tokenizer.special_token("<|end_of_text|>").value();
 class BytePairTokenizer final : public Tokenizer {
  public:
-  /// Reads a tokenizer.json. Takes a second or less; the file may have up to 128 MiB. Throws DataError naming
-  /// the file, the field and its value if the file cannot be read, is damaged or contradicts itself, or asks
-  /// for something that is not supported.
+  /// Reads a tokenizer.json. Takes a second or less for files of published models; docs/text.md lists the
+  /// limits. Throws DataError naming the file, the field and its value if the file cannot be read, is
+  /// damaged, contradicts itself, exceeds a limit, or asks for something that is not supported.
   explicit BytePairTokenizer(const std::string& path);
   /// Reads the pair of files that GPT-2 came with, and splits words as GPT-2 does. "<|endoftext|>" is a
   /// special token if the vocabulary has it. Throws DataError as above.

@@ -11,8 +11,8 @@ ByteTokenizer::ByteTokenizer(const ByteTokenizerOptions& options) {
 void ByteTokenizer::append_ids(std::string_view text, const EncodeOptions& options,
                                std::vector<uint32_t>& ids) const {
   const auto append = [&](std::string_view part) {
-    ids.reserve(ids.size() + part.size());
-    for (const char byte : part) ids.push_back(static_cast<uint8_t>(byte));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(part.data());
+    ids.insert(ids.end(), bytes, bytes + part.size());
   };
   if (options.reads_special_tokens && !special_tokens_.empty()) {
     const SpecialToken& token = special_tokens_.front();

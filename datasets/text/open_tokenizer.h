@@ -9,10 +9,10 @@ namespace lockstep {
 
 /// Opens the tokenizer that a flag or a setting names:
 ///   - "bytes": a ByteTokenizer;
-///   - a file: a tokenizer.json of whatever name;
+///   - a file: a tokenizer.json, under any name;
 ///   - a folder: its tokenizer.json, else its vocab.json and merges.txt, else its encoder.json and vocab.bpe.
-/// Throws DataError naming the file or folder if there is none that can be used. A folder that is named
-/// "bytes" is opened as "./bytes".
+/// Throws DataError naming the file or folder if it cannot be used. To open a folder named "bytes", write
+/// "./bytes".
 ///
 /// Example:
 ///

@@ -58,20 +58,24 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Returns the ids of a text. Throws std::length_error if a single word of it has 4 GiB or more.
+  /// Returns the ids of a text. Throws DataError if the tokenizer's file makes the text more than 32 times
+  /// longer, or has a pattern that takes too many steps at a place of it; std::length_error if a single word
+  /// has 4 GiB or more.
   std::vector<uint32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  /// As encode(), but appends to `ids`, whose memory can be used again for the next text.
+  /// As encode(), but appends to `ids`, whose memory can be used again for the next text. If it throws, `ids`
+  /// may hold a part of the text.
   void encode_to(std::vector<uint32_t>& ids, std::string_view text, const EncodeOptions& options = {}) const {
     append_ids(text, options, ids);
   }
   /// Encodes each text by itself, on up to `num_threads` threads; 0 means one per core. Blocks until all are
-  /// done. The ids do not depend on the number of threads.
+  /// done. The ids do not depend on the number of threads. Throws as encode().
   std::vector<std::vector<uint32_t>> encode_batch(std::span<const std::string_view> texts,
                                                   const EncodeOptions& options = {},
                                                   size_t num_threads = 0) const;
 
   /// Returns the text of tokens. It need not be valid UTF-8: a token may hold a part of a character. Throws
-  /// std::invalid_argument if an id is not in the vocabulary.
+  /// std::invalid_argument if an id is not in the vocabulary, and DataError if the tokenizer's file makes the
+  /// text more than 32 times longer.
   std::string decode(std::span<const uint32_t> ids, const DecodeOptions& options = {}) const {
     return text_of(ids, options);
   }
@@ -83,9 +87,9 @@ class Tokenizer {
 
   /// Returns the id of a special token such as "<|endoftext|>", or nothing if there is none of this text.
   std::optional<uint32_t> special_token(std::string_view text) const;
-  /// Returns the id of the token that ends a document. Files of tokenizers do not name it, so this is the
-  /// first special token of a list of usual names: `<|endoftext|>`, `<|end_of_text|>`, `</s>`, `<eos>`,
-  /// `<|end▁of▁sentence|>` with full-width bars. Returns nothing if there is none.
+  /// Returns the id of the token that ends a document, or nothing if there is none. Files of tokenizers do
+  /// not name it, so this looks for special tokens with usual names, in this order: `<|endoftext|>`,
+  /// `<|end_of_text|>`, `</s>`, `<eos>`, and `<|end▁of▁sentence|>` with full-width bars.
   std::optional<uint32_t> end_of_text() const;
 
  protected:

@@ -84,8 +84,8 @@ class NgramModel::Counts {
 
 NgramModel::NgramModel(const NgramModelOptions& options)
     : options_(options), counts_(std::make_unique<Counts>()) {
-  if (options.order < 1 || options.order > kMostOrder)
-    throw std::invalid_argument("[NgramModel] expected an order of 1 to " + std::to_string(kMostOrder) +
+  if (options.order < 1 || options.order > kMaxOrder)
+    throw std::invalid_argument("[NgramModel] expected an order of 1 to " + std::to_string(kMaxOrder) +
                                 ", but got " + std::to_string(options.order));
   if (options.vocab_size < 1)
     throw std::invalid_argument("[NgramModel] expected the size of the vocabulary, but got 0");
@@ -107,6 +107,9 @@ size_t NgramModel::num_ngrams() const {
 }
 
 void NgramModel::count(std::span<const uint32_t> tokens) {
+  // The root counts them all.
+  if (tokens.size() > UINT32_MAX - (*counts_)[0].num_next)
+    throw std::length_error("[NgramModel] expected at most 4,294,967,295 tokens in all, but got more");
   LastNgrams last = none_read();
   const auto order = static_cast<size_t>(options_.order);
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -21,7 +21,7 @@ struct NgramModelOptions {
 ///     p(token | context) = (c + d * p(token | context without its first token)) / (n + d)
 ///
 /// where the context was followed n times by a token, d different ones, and c times by this one. Without
-/// context, the tokens are equally probable to begin with. Takes up to 40 bytes of memory for each different
+/// context, the tokens are equally probable to begin with. Takes 44 to 88 bytes of memory for each different
 /// n-gram of each order. Not thread-safe while it counts.
 ///
 /// Example:
@@ -38,7 +38,8 @@ class NgramModel {
   NgramModel& operator=(NgramModel&&) noexcept;
 
   /// Counts the tokens of a sequence, each with those before it in this sequence. The first one is counted
-  /// only as a context. Throws std::invalid_argument if a token is not below the size of the vocabulary.
+  /// only as a context. Throws std::invalid_argument if a token is not below the size of the vocabulary, and
+  /// std::length_error if there are more than 2^32 - 1 tokens in all.
   void count(std::span<const uint32_t> tokens);
 
   /// Returns the probability of `token` after `context`, of which the last `order` - 1 tokens matter.
@@ -50,10 +51,10 @@ class NgramModel {
   size_t num_ngrams() const;
 
  private:
-  static constexpr int kMostOrder = 16;
+  static constexpr int kMaxOrder = 16;
   class Counts;
   /// The n-grams that end with the last token that was read, by their lengths 0, 1, ...
-  using LastNgrams = std::array<uint32_t, kMostOrder + 1>;
+  using LastNgrams = std::array<uint32_t, kMaxOrder + 1>;
 
   static LastNgrams none_read();
   /// Returns the probability of the next token, and reads it.

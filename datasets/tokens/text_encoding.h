@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// How text becomes tokens.
+/// The conversion of text to tokens.
 struct TextEncoding {
   /// Returns the tokens of a text, for example `[&](std::string_view text) { return tokenizer.encode(text);
   /// }`. The text is passed on as it is in the file, whether it is valid UTF-8 or not. Called from one

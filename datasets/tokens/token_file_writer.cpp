@@ -13,9 +13,16 @@ struct TokenFileWriter::Parts {
         file(options.path, /*is_sole=*/false),
         output(file, options.path, fits_two_bytes(options.vocab_size) ? 2 : 4) {}
 
+  /// A finished file is there for everybody.
+  void check_not_finished() const {
+    if (is_finished)
+      throw std::logic_error("[TokenFileWriter] " + options.path + ": expected no call after finish()");
+  }
+
   TokenFileWriterOptions options;
   NewFile file;
   TokenOutput output;
+  bool is_finished = false;
 };
 
 TokenFileWriter::TokenFileWriter(const TokenFileWriterOptions& options)
@@ -25,6 +32,7 @@ TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
 TokenFileWriter& TokenFileWriter::operator=(TokenFileWriter&&) noexcept = default;
 
 void TokenFileWriter::append(std::span<const uint32_t> tokens) {
+  parts_->check_not_finished();
   for (const uint32_t token : tokens) {
     if (token >= parts_->options.vocab_size)
       throw std::invalid_argument("[TokenFileWriter] " + parts_->options.path + ": expected tokens below " +
@@ -35,10 +43,12 @@ void TokenFileWriter::append(std::span<const uint32_t> tokens) {
 }
 
 void TokenFileWriter::finish() {
+  parts_->check_not_finished();
   if (parts_->output.num_tokens() == 0)
     throw DataError(parts_->options.path + ": expected tokens to write, but there are none");
   parts_->output.finish({});
   parts_->file.commit();
+  parts_->is_finished = true;
 }
 
 }  // namespace lockstep

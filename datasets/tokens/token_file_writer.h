@@ -13,8 +13,8 @@ struct TokenFileWriterOptions {
   uint32_t vocab_size = 65536;
 };
 
-/// Writes a .bin file of tokens, in TokenFormat::kLlmC. The file gets its name by finish(), so nobody sees a
-/// part of it. Not thread-safe.
+/// Writes a .bin file of tokens, in TokenFormat::kLlmC. The file gets its name by finish(), so other
+/// processes never see a part of it. Not thread-safe.
 ///
 /// Example:
 ///
@@ -30,10 +30,11 @@ class TokenFileWriter {
   TokenFileWriter(TokenFileWriter&&) noexcept;
   TokenFileWriter& operator=(TokenFileWriter&&) noexcept;
 
-  /// Throws std::invalid_argument if a token is not below the size of the vocabulary, and DataError if there
-  /// are more than 2,147,483,647 tokens.
+  /// Throws std::invalid_argument if a token is not below the size of the vocabulary, DataError if there are
+  /// more than 2,147,483,647 tokens, and std::logic_error after finish().
   void append(std::span<const uint32_t> tokens);
-  /// Blocks until the file is on the disk. Throws DataError naming the file if it has no tokens.
+  /// Blocks until the file is on the disk. Throws DataError naming the file if it has no tokens, and
+  /// std::logic_error if it is finished already.
   void finish();
 
  private:

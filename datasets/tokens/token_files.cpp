@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
@@ -44,6 +46,25 @@ void check_text_options(const TokenFilesOptions& options, const std::string& pat
         "known");
 }
 
+bool is_token_file(const std::string& path) {
+  return path.ends_with(".bin");
+}
+
+/// Refuses a cache folder that holds the files themselves: a folder or pattern that names them would name the
+/// cache's files, too, at the next start.
+void check_cache_folder(const std::vector<std::string>& paths, const std::string& cache_folder) {
+  namespace fs = std::filesystem;
+  if (cache_folder.empty() || std::all_of(paths.begin(), paths.end(), is_token_file)) return;
+  for (const auto& path : paths) {
+    const fs::path folder = fs::path(path).parent_path();
+    std::error_code ignored;
+    if (fs::equivalent(folder.empty() ? "." : folder, cache_folder, ignored))
+      throw std::invalid_argument(
+          "[TokenFiles] expected a cache folder without the files that `paths` names, but " + cache_folder +
+          " holds " + path);
+  }
+}
+
 std::unique_ptr<const TokenPart> open_token_file(const std::string& path, const TokenFilesOptions& options) {
   auto part = std::make_unique<const TokenPart>(path, options.format);
   const uint64_t checked = std::min(part->size(), options.check_bytes / static_cast<uint64_t>(part->width()));
@@ -55,10 +76,11 @@ std::vector<std::unique_ptr<const TokenPart>> open_parts(const std::vector<std::
                                                          const TokenFilesOptions& options) {
   std::vector<std::unique_ptr<const TokenPart>> parts;
   uint64_t left = options.max_bytes_in_memory;
+  check_cache_folder(paths, options.cache_folder);
   for (const auto& path : paths) {
     if (path.ends_with(".bin.gz") || path.ends_with(".bin.zst"))
       throw DataError(path + ": expected a file of tokens that is not compressed");
-    if (path.ends_with(".bin")) {
+    if (is_token_file(path)) {
       parts.push_back(open_token_file(path, options));
       continue;
     }
@@ -116,8 +138,9 @@ torch::data::Example<> TokenFiles::get_batch(c10::ArrayRef<size_t> indices) cons
 }
 
 std::string TokenFiles::identity() const {
-  constexpr size_t kMostSequences = 256;
-  const size_t count = std::min(num_sequences_, kMostSequences);
+  constexpr size_t kMaxSequences = 256;
+  tokens_->check_sizes();
+  const size_t count = std::min(num_sequences_, kMaxSequences);
   DataChecksum checksum;
   std::vector<int64_t> tokens(sequence_length_ + 1);
   for (size_t i = 0; i < count; ++i) {

@@ -36,7 +36,8 @@ struct TokenFilesOptions {
   /// Required if there are text files.
   TextEncoding encoding{};
   /// Folder in which to keep the tokens of text files for the next start, as .bin files; created if it is
-  /// missing. Empty: text files are turned into tokens at each start, and kept in memory.
+  /// missing. It may hold none of the files in `paths`. Empty: text files are turned into tokens at each
+  /// start, and kept in memory.
   std::string cache_folder{};
   /// The most memory for the tokens of all text files, if there is no cache folder.
   uint64_t max_bytes_in_memory = uint64_t{1} << 30;
@@ -65,10 +66,10 @@ class TokenFiles {
  public:
   /// Blocks until all text is turned into tokens. Throws std::invalid_argument if an option is out of range
   /// or missing. Throws DataError naming the file if
-  /// - there is no such file, or it is no regular file;
+  /// - there is no such file, or it is not a regular file;
   /// - a .bin file is empty, ends within a token, or has another header than TokenFormat says;
   /// - a token is not below the vocabulary's size: the message names its position;
-  /// - a text file has no text, or a JSON line is broken or has not the field: the message names the line;
+  /// - a text file has no text, or a JSON line is broken or lacks the field: the message names the line;
   /// - all files together have too few tokens for one sequence, or the text too many for memory.
   explicit TokenFiles(const TokenFilesOptions& options);
 
@@ -80,6 +81,7 @@ class TokenFiles {
   /// Returns the batch unchanged.
   torch::data::Example<> device_transform(torch::data::Example<> batch) const { return batch; }
   /// Returns the numbers of tokens and sequences, and a checksum of up to 256 sequences, which it reads.
+  /// Throws DataError as get_batch().
   std::string identity() const;
 
   /// Returns the number of tokens in all files.

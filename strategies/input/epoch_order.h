@@ -12,20 +12,21 @@ namespace lockstep {
 struct EpochOrderOptions {
   uint64_t seed = 0;
   int64_t epoch = 0;
-  /// How many places the order moves an example at most. 0: any number.
+  /// The most places that the order moves an example. 0: any number.
   size_t window = 0;
-  /// The most indices to hold in memory, for each of two blocks.
+  /// The most indices of a block to hold in memory. Up to two blocks are held.
   size_t max_held = size_t{1} << 27;
 };
 
-/// The order of the examples in one epoch, asked for piece by piece, so that it need not be held in memory.
+/// The order of the examples in one epoch, returned piece by piece, so that memory need not hold all of it.
 /// It depends only on the arguments: not on the standard library, the process or the number of replicas.
 ///
 /// Without a window, it is the permutation of epoch_permutation(). With one, the examples are cut into blocks
-/// of window + 1, each with a permutation of its own. Where the first block ends is drawn for each epoch, so
-/// that over the epochs all examples meet that are near each other. A block of more than `max_held` examples
-/// is not held: its permutation is a Feistel network (Luby and Rackoff, How to Construct Pseudorandom
-/// Permutations from Pseudorandom Functions, 1988) and takes about 100 ns for each index. Thread-safe.
+/// of window + 1, each with a permutation of its own. The end of the first block is drawn for each epoch, so
+/// that over the epochs, all examples that are near each other are mixed. A block of more than `max_held`
+/// examples is not held: its permutation is a Feistel network (Luby and Rackoff, How to Construct
+/// Pseudorandom Permutations from Pseudorandom Functions, 1988) and takes about 100 ns for each index.
+/// Thread-safe.
 ///
 /// Example:
 ///
@@ -35,7 +36,7 @@ class EpochOrder {
  public:
   EpochOrder(size_t size, const EpochOrderOptions& options);
 
-  /// Which places of the order.
+  /// Places of the order.
   struct Range {
     size_t begin = 0;
     size_t end = 0;

@@ -36,12 +36,13 @@ void read(std::string_view text) {
   if (!tokenizer) return;
   for (const std::string_view words : {"Hello there,  it's 1234\n\n x",
                                        "\xC3\xA9\xCC\x81 \xE6\x96\x87\xE2\x96\x81\xFF<s><|endoftext|>", ""}) {
-    // A file may have a pattern that takes too many steps.
-    const auto ids = accepted<DataError>([&] { return tokenizer->encode(words); });
+    // A file may have a pattern that takes too many steps, or make a text too long.
+    const auto ids = accepted<DataError>([&] { return tokenizer->encode(words); }, expect_plain_line);
     if (!ids) continue;
     for (const uint32_t id : *ids) expect(id < tokenizer->vocabulary_size(), "ids of the vocabulary");
-    tokenizer->decode(*ids);
-    tokenizer->decode(*ids, {.skips_special_tokens = true});
+    for (const bool skips : {false, true})
+      accepted<DataError>([&] { return tokenizer->decode(*ids, {.skips_special_tokens = skips}); },
+                          expect_plain_line);
   }
 }
 

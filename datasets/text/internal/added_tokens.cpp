@@ -14,19 +14,6 @@ constexpr std::string_view kWordCharacter =
     R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169})"
     R"(\x{1F170}-\x{1F189}])";
 
-bool is_white_space(char32_t character) {
-  return (character >= 0x09 && character <= 0x0D) || character == 0x20 || character == 0x85 ||
-         character == 0xA0 || character == 0x1680 || (character >= 0x2000 && character <= 0x200A) ||
-         character == 0x2028 || character == 0x2029 || character == 0x202F || character == 0x205F ||
-         character == 0x3000;
-}
-
-std::string_view last_character(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-  return text.substr(begin);
-}
-
 std::vector<AddedToken> with_normal_texts(std::vector<AddedToken> tokens, const Normalizer& normalizer) {
   for (AddedToken& token : tokens) {
     std::string buffer;
@@ -89,8 +76,13 @@ void AddedTokens::split(const Group& group, std::string_view text, bool reads_sp
     if (token.is_single_word && is_within_word(text, *match, matcher)) continue;
     size_t begin = match->begin;
     size_t end = match->end;
-    if (token.takes_spaces_before) begin = std::max(done, without_spaces_at_end(text.substr(0, begin)));
-    if (token.takes_spaces_after) end += spaces_at_begin(text.substr(end));
+    // White space that the token before has taken is not scanned again, as a long run may hold many tokens.
+    if (token.takes_spaces_before && done < begin)
+      begin = done + without_spaces_at_end(text.substr(done, begin - done));
+    if (token.takes_spaces_after) {
+      end = std::max(end, done);
+      end += spaces_at_begin(text.substr(end));
+    }
     if (done < begin) parts.push_back({.begin = done, .end = begin, .token = std::nullopt});
     parts.push_back({.begin = begin, .end = end, .token = token.id});
     done = end;

@@ -39,8 +39,8 @@ class AddedTokens {
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
 
-  /// Appends the parts of an original text, or of a normalized one, to `parts`. Of special tokens, none is
-  /// found unless `reads_special_tokens`.
+  /// Appends the parts of an original text, or of a normalized one, to `parts`. Finds special
+  /// tokens only if `reads_special_tokens` is true.
   void split_original(std::string_view text, bool reads_special_tokens, PatternMatcher& matcher,
                       std::vector<TextPart>& parts) const {
     split(original_, text, reads_special_tokens, matcher, parts);
@@ -53,7 +53,7 @@ class AddedTokens {
  private:
   struct Group {
     TextFinder finder;
-    std::vector<size_t> tokens;  // of what it finds
+    std::vector<size_t> tokens;  // their places in tokens_, by TextFinder::Match::which
   };
 
   static Group make_group(const std::vector<AddedToken>& tokens, bool is_normalized);

@@ -14,8 +14,8 @@ namespace lockstep {
 /// Returns the character that stands for a byte.
 char32_t character_of_byte(uint8_t byte);
 
-/// Returns the bytes that a token of a vocabulary stands for; nothing if a character of it stands for none.
-/// The token is valid UTF-8.
+/// Returns the bytes that a token of a vocabulary stands for, or nothing if one of its characters is not in
+/// the alphabet. The token is valid UTF-8.
 std::optional<std::string> bytes_of_token(std::string_view token);
 
 }  // namespace lockstep

@@ -7,13 +7,15 @@
 
 namespace lockstep {
 
-/// Hashes bytes for tables in memory; multiplies and shifts, as in Fibonacci hashing. Values differ between
-/// machines of different byte orders.
+/// Hashes bytes for tables in memory. Multiplies as Fibonacci hashing does, and adds both halves of the
+/// product without carry, so that every bit of the bytes reaches the low bits. Values differ between machines
+/// of different byte orders.
 inline uint64_t hash_of_bytes(std::string_view bytes) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
   const auto mix = [](uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * kOdd;
-    return hash ^ (hash >> 32);
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(hash ^ word) * kOdd;
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   };
   uint64_t hash = bytes.size();
   const char* at = bytes.data();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/datasets/text/internal/byte_hash.h"
+#include "lockstep/datasets/text/internal/scratch_pool.h"
 #include "lockstep/datasets/text/internal/utf8.h"
 
 namespace lockstep {
@@ -24,11 +25,17 @@ size_t find_mark_in_word(std::string_view text, size_t from) {
 
 }  // namespace
 
+void WordScratch::trim() {
+  merger.trim();
+  release_if_large(symbols);
+}
+
 BytePairModel::BytePairModel(Parts parts) : parts_(std::move(parts)), merges_(parts_.merges) {
   // Some tokenizers merge a whole text as one word. If no merge makes a token with a space inside, no merge
-  // crosses the begin of a word either: the words can be merged one by one, and remembered.
+  // crosses the beginning of a word either: the words can be merged one by one, and remembered. A mark that
+  // is no token would be merged as bytes, which the texts of tokens do not show.
   cuts_before_marks_ =
-      parts_.symbols == SymbolKind::kCharacters && !parts_.ignores_merges &&
+      parts_.symbols == SymbolKind::kCharacters && !parts_.ignores_merges && parts_.vocabulary.find(kMark) &&
       std::none_of(parts_.merges.begin(), parts_.merges.end(), [&](const Merge& merge) {
         return find_mark_in_word(parts_.vocabulary.token(merge.result), 0) != std::string_view::npos;
       });

@@ -25,6 +25,8 @@ struct WordScratch {
   WordCache cache;
   WordMerger merger;
   std::vector<uint32_t> symbols;
+
+  void trim();
 };
 
 /// A vocabulary with the merges that make its tokens. Thread-safe.

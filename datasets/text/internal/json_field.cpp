@@ -1,7 +1,6 @@
 #include "lockstep/datasets/text/internal/json_field.h"
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
@@ -17,29 +16,61 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
 constexpr int kMaxJsonDepth = 32;
+/// Three times as many as a vocabulary of a million tokens needs. Values take up to 80 bytes of memory each.
+constexpr size_t kMaxJsonValues = size_t{1} << 23;
 
-/// Refuses what the parser itself accepts: deep nesting, and a key twice.
-class JsonGuard {
+/// Refuses what the parser itself accepts: deep nesting, a key twice, and values that take much more memory
+/// than the file. The parser's own callback would take quadratic time for a list of objects.
+class JsonGuard : public json::json_sax_t {
  public:
   explicit JsonGuard(const std::string& file) : file_(file) {}
 
-  bool operator()(int depth, json::parse_event_t event, const json& value) {
-    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= kMaxJsonDepth)
-        throw DataError(file_, "JSON", "at most 32 levels of objects and arrays", "more");
-      if (event == json::parse_event_t::object_start) keys_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second)
-        throw DataError(file_, "JSON", "each key of an object once", shown_text(key) + " twice");
-    }
+  bool null() override { return count(); }
+  bool boolean(bool) override { return count(); }
+  bool number_integer(number_integer_t) override { return count(); }
+  bool number_unsigned(number_unsigned_t) override { return count(); }
+  bool number_float(number_float_t, const string_t&) override { return count(); }
+  bool string(string_t&) override { return count(); }
+  bool binary(binary_t&) override { return count(); }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return open();
+  }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override {
+    keys_.pop_back();
+    return close();
+  }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second)
+      throw DataError(file_, "JSON", "each key of an object once", shown_text(key) + " twice");
     return true;
+  }
+  bool parse_error(size_t, const std::string&, const json::exception&) override {
+    return false;  // the parser fails at the same place
   }
 
  private:
+  bool count() {
+    if (++num_values_ > kMaxJsonValues)
+      throw DataError(file_, "JSON", "at most " + std::to_string(kMaxJsonValues) + " values", "more");
+    return true;
+  }
+  bool open() {
+    if (++depth_ > kMaxJsonDepth)
+      throw DataError(file_, "JSON",
+                      "at most " + std::to_string(kMaxJsonDepth) + " levels of objects and arrays", "more");
+    return count();
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
   const std::string& file_;
+  size_t num_values_ = 0;
+  int depth_ = 0;
   std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
 };
 
@@ -63,12 +94,12 @@ json read_json_file(const std::string& path) {
   const auto bytes = read_file(path, kMaxFileBytes);
   if (bytes.empty()) throw DataError(path, "JSON", "an object", "an empty file");
   JsonGuard guard(path);
+  json::sax_parse(bytes.begin(), bytes.end(), &guard);
   try {
-    return json::parse(bytes.begin(), bytes.end(), std::ref(guard));
+    return json::parse(bytes.begin(), bytes.end());
   } catch (const json::exception& error) {
     constexpr size_t kMaxMessage = 200;
-    throw DataError(path +
-                    ": expected JSON, but got one that is wrong: " + shown_text(error.what(), kMaxMessage));
+    throw DataError(path + ": expected JSON, but it is broken: " + shown_text(error.what(), kMaxMessage));
   }
 }
 

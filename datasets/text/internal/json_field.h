@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// Reads a JSON file. Throws DataError naming the file if it is larger than 128 MiB, is no JSON, is nested
-/// more than 32 levels deep, or has an object with a key twice.
+/// more than 32 levels deep, has more than 8,388,608 values, or has an object with a key twice.
 nlohmann::json read_json_file(const std::string& path);
 
 /// Returns a text from a file in quotes, as one line of printable ASCII of up to about `max_bytes`, for

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
@@ -43,8 +43,8 @@ void append_normalized(std::string_view text, UnicodeForm form, std::string& res
   result.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
 }
 
-/// Each returns whether the text changes; `result` is it then.
-bool rewrite(std::string_view text, UnicodeForm form, PieceStart, std::string& result) {
+/// Each returns whether it changes the text. If so, `result` is the new text.
+bool rewrite(std::string_view text, UnicodeForm form, PieceStart, const RewrittenSize&, std::string& result) {
   const size_t prefix = normal_prefix(text, form);
   if (prefix == text.size()) return false;
   result = text.substr(0, prefix);
@@ -52,34 +52,32 @@ bool rewrite(std::string_view text, UnicodeForm form, PieceStart, std::string& r
   return true;
 }
 
-bool rewrite(std::string_view text, const PrependStep& step, PieceStart start, std::string& result) {
+bool rewrite(std::string_view text, const PrependStep& step, PieceStart start, const RewrittenSize&,
+             std::string& result) {
   if (text.empty() || start == PieceStart::kBrokenBytes) return false;
   result = step.text;
   result += text;
   return true;
 }
 
-bool rewrite(std::string_view text, const ReplaceStep& step, PieceStart, std::string& result) {
-  size_t at = text.find(step.from);
-  if (at == std::string_view::npos) return false;
+bool rewrite(std::string_view text, const ReplaceStep& step, PieceStart, const RewrittenSize& limit,
+             std::string& result) {
+  if (text.find(step.from) == std::string_view::npos) return false;
   result.clear();
-  size_t done = 0;
-  for (; at != std::string_view::npos; at = text.find(step.from, done)) {
-    result.append(text, done, at - done).append(step.to);
-    done = at + step.from.size();
-  }
-  result.append(text, done);
+  append_replaced(text, step, limit, result);
   return true;
 }
 
 }  // namespace
 
 std::string_view Normalizer::apply(std::string_view text, PieceStart start, std::string& buffer) const {
+  const RewrittenSize limit(text.size());
   std::string result;
   for (const NormalizerStep& step : steps_) {
-    const bool changes =
-        std::visit([&](const auto& rewriting) { return rewrite(text, rewriting, start, result); }, step);
+    const bool changes = std::visit(
+        [&](const auto& rewriting) { return rewrite(text, rewriting, start, limit, result); }, step);
     if (!changes) continue;
+    limit.check(result.size());
     buffer.swap(result);
     text = buffer;
   }

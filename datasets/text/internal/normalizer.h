@@ -1,12 +1,13 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "lockstep/datasets/text/internal/pre_tokenizer.h"
+#include "lockstep/datasets/text/internal/replace_step.h"
 
 namespace lockstep {
 
@@ -18,11 +19,6 @@ struct PrependStep {
   std::string text;
 };
 
-struct ReplaceStep {
-  std::string from;  ///< not empty
-  std::string to;
-};
-
 using NormalizerStep = std::variant<UnicodeForm, PrependStep, ReplaceStep>;
 
 /// Rewrites text before it is cut into words. Thread-safe.
@@ -30,7 +26,8 @@ class Normalizer {
  public:
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-  /// Returns the rewritten text, in `buffer` unless it is `text` itself. `text` is valid UTF-8.
+  /// Returns the rewritten text, in `buffer` unless it is `text` itself. `text` is valid UTF-8. Throws
+  /// DataError if the text becomes too long (RewrittenSize).
   std::string_view apply(std::string_view text, PieceStart start, std::string& buffer) const;
 
  private:

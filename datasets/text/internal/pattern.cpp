@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/text/internal/json_field.h"
 #include "lockstep/datasets/text/internal/pattern_syntax.h"
 
 namespace lockstep {
@@ -94,7 +95,8 @@ std::optional<PatternMatcher::Match> PatternMatcher::find(const Pattern& pattern
   if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   // With room for one place, 0 says that there are groups, too.
-  if (result < 0) throw DataError("pattern '" + pattern.text() + "': " + pcre2_message(result));
+  if (result < 0)
+    throw DataError("pattern " + shown_text(pattern.text(), 200) + ": " + pcre2_message(result));
   return Match{.begin = place_[0], .end = place_[1]};
 }
 

@@ -49,8 +49,9 @@ class PatternMatcher {
 
   PatternMatcher();
 
-  /// Returns the first match at `from` or after it. `text` is valid UTF-8, and `from` the begin of a
-  /// character. Throws DataError if the pattern needs too many steps.
+  /// Returns the first match at `from` or after it. `text` is valid UTF-8, and `from` the beginning of a
+  /// character. Throws DataError if the pattern needs too many steps at one place of the text: 10 million, or
+  /// 64 for each byte of a long text. There is no limit for all places together.
   std::optional<Match> find(const Pattern& pattern, std::string_view text, size_t from);
 
  private:

@@ -155,17 +155,32 @@ class SyntaxTranslator {
     put("[", 1);
     if (rest_.starts_with('^')) put("^", 1);
     if (rest_.starts_with(']')) refuse("[]");
-    while (!rest_.starts_with(']')) {
+    bool is_first = true;
+    bool follows_set = false;
+    bool follows_hyphen = false;  // one that can make a range
+    for (; !rest_.starts_with(']'); is_first = false) {
       if (rest_.empty()) refuse("[");
       if (rest_.starts_with('[')) refuse("[ within [");
       if (rest_.starts_with("&&")) refuse("&&");
+      // A set of characters begins and ends no range. PCRE2 would take a part of \s for an end of one.
+      const bool is_hyphen = rest_.starts_with('-');
+      const bool is_set = begins_with_set(rest_);
+      if ((follows_set && is_hyphen && !rest_.starts_with("-]")) || (follows_hyphen && is_set))
+        refuse("a range from or to a set");
       if (rest_.starts_with('\\')) {
         take_escape(true);
       } else {
         put(rest_.substr(0, 1), 1);
       }
+      follows_set = is_set;
+      follows_hyphen = is_hyphen && !is_first;
     }
     put("]", 1);
+  }
+
+  static bool begins_with_set(std::string_view text) {
+    constexpr std::string_view kSets = "sSdDpP";
+    return text.size() > 1 && text[0] == '\\' && kSets.find(text[1]) != std::string_view::npos;
   }
 
   void take_group() {

@@ -1,6 +1,5 @@
 #include "lockstep/datasets/text/internal/pipeline_json.h"
 
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -11,14 +10,29 @@
 namespace lockstep {
 namespace {
 
-/// Calls `read` for a part of a pipeline, or for each part if it is a Sequence of them.
-void for_each_part(const JsonField& part, const std::string& list,
-                   const std::function<void(const JsonField&)>& read) {
+/// The most parts of a pipeline. Each takes time for every text, and each pre-tokenizer some of the stack.
+constexpr size_t kMaxParts = 64;
+/// The most special tokens that are put around a text.
+constexpr size_t kMaxTemplateIds = 1024;
+
+void append_parts(const JsonField& part, const std::string& list, std::vector<JsonField>& parts) {
   if (part.is_null()) return;
-  if (part.type() != "Sequence") return read(part);
-  const JsonField parts = part.member(list);
-  if (!parts.is_array()) parts.refuse("a list");
-  for (size_t i = 0; i < parts.size(); ++i) for_each_part(parts.element(i), list, read);
+  if (part.type() != "Sequence") {
+    if (parts.size() == kMaxParts)
+      part.refuse("at most " + std::to_string(kMaxParts) + " parts in all", "more");
+    return parts.push_back(part);
+  }
+  const JsonField sequence = part.member(list);
+  if (!sequence.is_array()) sequence.refuse("a list");
+  for (size_t i = 0; i < sequence.size(); ++i) append_parts(sequence.element(i), list, parts);
+}
+
+/// Returns the parts of a pipeline, which is one of them or a Sequence; the member `list` of a Sequence holds
+/// its parts.
+std::vector<JsonField> parts_of(const JsonField& pipeline, const std::string& list) {
+  std::vector<JsonField> parts;
+  append_parts(pipeline, list, parts);
+  return parts;
 }
 
 std::string read_text(const JsonField& field) {
@@ -110,22 +124,30 @@ void read_pre_tokenizer_part(const JsonField& part, std::vector<PreTokenizerStep
   }
 }
 
+/// Returns the size of a list of `what`, of which a template has at most kMaxTemplateIds.
+size_t template_size(const JsonField& list, const std::string& what) {
+  if (!list.is_array()) list.refuse("a list of " + what);
+  if (list.size() > kMaxTemplateIds)
+    list.refuse("at most " + std::to_string(kMaxTemplateIds) + " " + what, std::to_string(list.size()));
+  return list.size();
+}
+
 /// Returns the ids of a special token of a template.
 std::vector<uint32_t> read_template_ids(const JsonField& tokens, const std::string& name) {
   std::vector<uint32_t> ids;
   const JsonField list = tokens.member(name).member("ids");
-  if (!list.is_array()) list.refuse("a list of ids");
-  ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) ids.push_back(list.element(i).id());
+  const size_t count = template_size(list, "ids");
+  ids.reserve(count);
+  for (size_t i = 0; i < count; ++i) ids.push_back(list.element(i).id());
   return ids;
 }
 
 TemplateParts read_template(const JsonField& part) {
   TemplateParts ids;
   const JsonField pieces = part.member("single");
-  if (!pieces.is_array()) pieces.refuse("a list of special tokens and a sequence");
+  const size_t count = template_size(pieces, "special tokens and a sequence");
   size_t num_sequences = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const JsonField piece = pieces.element(i);
     if (!piece.member("Sequence").is_null()) {
       const JsonField sequence = piece.member("Sequence").member("id");
@@ -177,7 +199,7 @@ DecoderStep read_decoder_part(const JsonField& part) {
 
 std::vector<NormalizerStep> read_normalizer(const JsonField& normalizer) {
   std::vector<NormalizerStep> steps;
-  for_each_part(normalizer, "normalizers", [&](const JsonField& part) {
+  for (const JsonField& part : parts_of(normalizer, "normalizers")) {
     const std::string type = part.type();
     if (type == "NFC") {
       steps.emplace_back(UnicodeForm::kNfc);
@@ -195,28 +217,32 @@ std::vector<NormalizerStep> read_normalizer(const JsonField& normalizer) {
     } else {
       part.member("type").refuse("NFC, NFD, NFKC, NFKD, Prepend, Replace or Sequence");
     }
-  });
+  }
   return steps;
 }
 
 PreTokenizerParts read_pre_tokenizer(const JsonField& pre_tokenizer) {
   PreTokenizerParts parts;
-  for_each_part(pre_tokenizer, "pretokenizers", [&](const JsonField& part) {
+  for (const JsonField& part : parts_of(pre_tokenizer, "pretokenizers")) {
     if (parts.is_byte_level) part.member("type").refuse("nothing after ByteLevel");
     read_pre_tokenizer_part(part, parts.steps);
     parts.is_byte_level = part.type() == "ByteLevel";
-  });
+  }
   return parts;
 }
 
 TemplateParts read_post_processor(const JsonField& post_processor) {
   TemplateParts ids;
-  for_each_part(post_processor, "processors", [&](const JsonField& part) {
+  for (const JsonField& part : parts_of(post_processor, "processors")) {
     // Each one puts its tokens around those of the ones before it.
     const TemplateParts outer = read_post_processor_part(part);
     ids.ids_before.insert(ids.ids_before.begin(), outer.ids_before.begin(), outer.ids_before.end());
     ids.ids_after.insert(ids.ids_after.end(), outer.ids_after.begin(), outer.ids_after.end());
-  });
+    const size_t count = ids.ids_before.size() + ids.ids_after.size();
+    if (count > kMaxTemplateIds)
+      post_processor.refuse("at most " + std::to_string(kMaxTemplateIds) + " special tokens around a text",
+                            std::to_string(count));
+  }
   return ids;
 }
 
@@ -224,13 +250,13 @@ std::vector<DecoderStep> read_decoder(const JsonField& decoder, SymbolKind symbo
   std::vector<DecoderStep> steps;
   if (symbols == SymbolKind::kCharacters && decoder.is_null())
     decoder.refuse("Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
-  for_each_part(decoder, "decoders", [&](const JsonField& part) {
+  for (const JsonField& part : parts_of(decoder, "decoders")) {
     if (symbols == SymbolKind::kCharacters) {
       steps.push_back(read_decoder_part(part));
     } else if (part.type() != "ByteLevel") {
       part.member("type").refuse("ByteLevel");
     }
-  });
+  }
   return steps;
 }
 

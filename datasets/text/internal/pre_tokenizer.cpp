@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "lockstep/datasets/text/internal/scratch_pool.h"
 #include "lockstep/datasets/text/internal/utf8.h"
 
 namespace lockstep {
@@ -61,6 +62,10 @@ class PieceBuilder {
 };
 
 }  // namespace
+
+void PreTokenizerScratch::trim() {
+  for (std::string& text : texts) release_if_large(text);
+}
 
 void PreTokenizer::cut(std::string_view text, PieceStart start, PreTokenizerScratch& scratch,
                        WordSink& sink) const {

@@ -24,7 +24,7 @@ enum class SplitBehavior {
   kRemoved,             ///< only the text between matches remains
   kIsolated,            ///< each match and each text between matches is a piece
   kMergedWithPrevious,  ///< a match is the end of the text before it
-  kMergedWithNext,      ///< a match is the begin of the text after it
+  kMergedWithNext,      ///< a match is the beginning of the text after it
   kContiguous,          ///< as kIsolated, but matches next to each other are one piece
 };
 
@@ -38,7 +38,7 @@ struct SplitStep {
 struct SpaceStep {
   enum class Prefix { kNever, kFirst, kAlways };
   std::string mark = " ";
-  Prefix prefix = Prefix::kNever;  ///< kFirst: of the piece at the text's begin only
+  Prefix prefix = Prefix::kNever;  ///< kFirst: only of the piece at the beginning of the text
 };
 
 using PreTokenizerStep = std::variant<SplitStep, SpaceStep>;
@@ -56,6 +56,8 @@ class WordSink {
 struct PreTokenizerScratch {
   PatternMatcher matcher;
   std::vector<std::string> texts;  ///< what each step has rewritten
+
+  void trim();
 };
 
 /// Cuts text into words: each step cuts the pieces of the step before. Thread-safe.

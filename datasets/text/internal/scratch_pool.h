@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -8,18 +9,29 @@
 
 namespace lockstep {
 
+/// Gives back the memory of a container that has grown beyond what most texts need.
+template <typename Container>
+void release_if_large(Container& container) {
+  constexpr size_t kKeptBytes = size_t{1} << 20;
+  if (container.capacity() * sizeof(typename Container::value_type) > kKeptBytes) Container().swap(container);
+}
+
 /// Keeps memory that functions need while they run, so that each call need not allocate it again. There are
-/// as many as there were calls at the same time. Thread-safe.
+/// as many scratches as there were calls at the same time. `Scratch::trim()` gives back the memory that only
+/// unusual calls need. Thread-safe.
 template <typename Scratch>
 class ScratchPool {
  public:
   explicit ScratchPool(std::function<std::unique_ptr<Scratch>()> make) : make_(std::move(make)) {}
 
-  /// One that was taken; it goes back at the end of its life, which the pool must outlive.
+  /// A scratch that was taken. It goes back at the end of its life, which the pool must outlive.
   class Taken {
    public:
     Taken(ScratchPool& pool, std::unique_ptr<Scratch> scratch) : pool_(pool), scratch_(std::move(scratch)) {}
-    ~Taken() { pool_.put_back(std::move(scratch_)); }
+    ~Taken() {
+      scratch_->trim();
+      pool_.put_back(std::move(scratch_));
+    }
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
 

@@ -1,48 +1,28 @@
 #include "lockstep/datasets/text/internal/text_finder.h"
 
 #include <algorithm>
-#include <deque>
-#include <numeric>
 
 namespace lockstep {
 
 TextFinder::TextFinder(const std::vector<std::string>& texts) {
-  std::vector<size_t> order(texts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return texts[a] < texts[b]; });
-
-  // Each node holds the texts of a range of `order`, which agree in their first `depth` bytes.
-  struct Open {
-    size_t node, begin, end, depth;
-  };
-  nodes_.emplace_back();
-  std::deque<Open> open = {{.node = 0, .begin = 0, .end = order.size(), .depth = 0}};
-  for (; !open.empty(); open.pop_front()) {
-    const auto [node, first, end, depth] = open.front();
-    size_t begin = first;
-    while (begin < end && texts[order[begin]].size() == depth) {
-      if (depth > 0 && nodes_[node].which == kNone) nodes_[node].which = order[begin];
-      ++begin;
-    }
-    nodes_[node].first_edge = edges_.size();
-    while (begin < end) {
-      const char byte = texts[order[begin]][depth];
-      size_t next = begin;
-      while (next < end && texts[order[next]][depth] == byte) ++next;
-      edges_.push_back({.byte = byte, .node = nodes_.size()});
-      open.push_back({.node = nodes_.size(), .begin = begin, .end = next, .depth = depth + 1});
-      nodes_.emplace_back();
-      ++nodes_[node].num_edges;
-      if (depth == 0) begins_[static_cast<uint8_t>(byte)] = true;
-      begin = next;
-    }
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (!texts[i].empty()) entries_.push_back({.text = texts[i], .which = i});
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.text < b.text; });
+  const auto is_same = [](const Entry& a, const Entry& b) { return a.text == b.text; };
+  entries_.erase(std::unique(entries_.begin(), entries_.end(), is_same), entries_.end());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Range& range = first_[static_cast<uint8_t>(entries_[i].text.front())];
+    if (range.begin == range.end) range.begin = i;
+    range.end = i + 1;
   }
 }
 
 std::optional<TextFinder::Match> TextFinder::find(std::string_view text, size_t from) const {
-  if (edges_.empty()) return std::nullopt;
+  if (entries_.empty()) return std::nullopt;
   for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!begins_[static_cast<uint8_t>(text[begin])]) continue;
+    const Range& range = first_[static_cast<uint8_t>(text[begin])];
+    if (range.begin == range.end) continue;
     if (const auto match = match_at(text, begin)) return match;
   }
   return std::nullopt;
@@ -50,18 +30,26 @@ std::optional<TextFinder::Match> TextFinder::find(std::string_view text, size_t 
 
 std::optional<TextFinder::Match> TextFinder::match_at(std::string_view text, size_t begin) const {
   std::optional<Match> longest;
-  size_t node = 0;
-  for (size_t at = begin; at < text.size(); ++at) {
-    const Edge* const edges = edges_.data() + nodes_[node].first_edge;
-    const Edge* const end = edges + nodes_[node].num_edges;
-    const Edge* const edge =
-        std::find_if(edges, end, [&](const Edge& each) { return each.byte == text[at]; });
-    if (edge == end) break;
-    node = edge->node;
-    if (nodes_[node].which != kNone)
-      longest = Match{.begin = begin, .end = at + 1, .which = nodes_[node].which};
+  auto [first, last] = first_[static_cast<uint8_t>(text[begin])];
+  for (size_t depth = 1;; ++depth) {
+    // These entries agree with the text in `depth` bytes. One that ends here comes before longer ones.
+    if (entries_[first].text.size() == depth) {
+      longest = Match{.begin = begin, .end = begin + depth, .which = entries_[first].which};
+      ++first;
+    }
+    if (first == last || begin + depth == text.size()) return longest;
+    const auto byte_of = [&](const Entry& entry) { return static_cast<uint8_t>(entry.text[depth]); };
+    const auto byte = static_cast<uint8_t>(text[begin + depth]);
+    const auto range_begin = entries_.begin() + static_cast<ptrdiff_t>(first);
+    const auto range_end = entries_.begin() + static_cast<ptrdiff_t>(last);
+    const auto low = std::partition_point(range_begin, range_end,
+                                          [&](const Entry& entry) { return byte_of(entry) < byte; });
+    const auto high =
+        std::partition_point(low, range_end, [&](const Entry& entry) { return byte_of(entry) == byte; });
+    if (low == high) return longest;
+    first = static_cast<size_t>(low - entries_.begin());
+    last = static_cast<size_t>(high - entries_.begin());
   }
-  return longest;
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Finds texts of a fixed list in a longer text; where several begin at the same place, the longest.
+/// Finds texts of a fixed list in a longer text. If several begin at the same place, finds the longest.
 /// Thread-safe.
 class TextFinder {
  public:
@@ -27,22 +27,20 @@ class TextFinder {
   std::optional<Match> find(std::string_view text, size_t from) const;
 
  private:
-  static constexpr size_t kNone = SIZE_MAX;
-  struct Node {
-    size_t which = kNone;  ///< the text that ends here
-    size_t first_edge = 0;
-    size_t num_edges = 0;
+  struct Entry {
+    std::string text;
+    size_t which = 0;
   };
-  struct Edge {
-    char byte;
-    size_t node;
+  /// Entries that begin alike.
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
   };
 
   std::optional<Match> match_at(std::string_view text, size_t begin) const;
 
-  std::array<bool, 256> begins_ = {};  // whether a text begins with the byte
-  std::vector<Node> nodes_;            // a trie; the first one is its root
-  std::vector<Edge> edges_;
+  std::vector<Entry> entries_;         // in the order of their bytes, none twice
+  std::array<Range, 256> first_ = {};  // those that begin with each byte
 };
 
 }  // namespace lockstep

@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "lockstep/datasets/text/internal/normalizer.h"
+#include "lockstep/datasets/text/internal/replace_step.h"
 
 namespace lockstep {
 
@@ -33,6 +34,7 @@ class TokenDecoder {
  public:
   explicit TokenDecoder(std::vector<DecoderStep> steps) : steps_(std::move(steps)) {}
 
+  /// Throws DataError if the text becomes too long (RewrittenSize).
   std::string decode(std::vector<std::string> tokens) const;
 
  private:

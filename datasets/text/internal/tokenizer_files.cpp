@@ -85,13 +85,12 @@ std::vector<AddedToken> read_added_tokens(const JsonField& list, const JsonField
 }
 
 void check_template(const JsonField& field, const TokenizerParts& parts) {
+  std::unordered_set<uint32_t> added;
+  for (const AddedToken& token : parts.added_tokens) added.insert(token.id);
   for (const auto* ids : {&parts.ids_before, &parts.ids_after}) {
-    for (const uint32_t id : *ids) {
-      const bool is_added = std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                                        [&](const AddedToken& token) { return token.id == id; });
-      if (!is_added && !parts.model.vocabulary.contains(id))
+    for (const uint32_t id : *ids)
+      if (!added.contains(id) && !parts.model.vocabulary.contains(id))
         field.refuse("ids of tokens", std::to_string(id));
-    }
   }
 }
 

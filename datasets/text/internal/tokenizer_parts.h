@@ -15,7 +15,7 @@ namespace lockstep {
 inline constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Everything that the files of a tokenizer say, in the order in which a text meets it.
+/// All settings in the files of a tokenizer, in the order in which they apply to a text.
 struct TokenizerParts {
   std::vector<AddedToken> added_tokens;  ///< each id and each text once
   std::vector<NormalizerStep> normalizer;

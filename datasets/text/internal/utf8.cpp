@@ -63,6 +63,19 @@ char32_t first_character(std::string_view text) {
   }
 }
 
+std::string_view last_character(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && is_continuation(text[begin])) --begin;
+  return text.substr(begin);
+}
+
+bool is_white_space(char32_t character) {
+  return (character >= 0x09 && character <= 0x0D) || character == 0x20 || character == 0x85 ||
+         character == 0xA0 || character == 0x1680 || (character >= 0x2000 && character <= 0x200A) ||
+         character == 0x2028 || character == 0x2029 || character == 0x202F || character == 0x205F ||
+         character == 0x3000;
+}
+
 void append_utf8(char32_t character, std::string& text) {
   const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   const auto put_rest = [&](int shift) { put(0x80 | ((character >> shift) & 0x3F)); };

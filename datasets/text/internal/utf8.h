@@ -19,6 +19,12 @@ constexpr size_t utf8_length(char first) {
 /// Returns the character at the start of `text`, which is valid UTF-8 and not empty.
 char32_t first_character(std::string_view text);
 
+/// Returns the last character of `text`, which is valid UTF-8 and not empty.
+std::string_view last_character(std::string_view text);
+
+/// Returns whether a character has Unicode's property White_Space.
+bool is_white_space(char32_t character);
+
 /// Appends a character as UTF-8.
 void append_utf8(char32_t character, std::string& text);
 

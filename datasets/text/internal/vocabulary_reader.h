@@ -27,7 +27,8 @@ class VocabularyReader {
   BytePairModel::Parts take(bool ignores_merges);
 
  private:
-  /// Returns what the vocabulary holds for a token as files spell it; for one that no text has, nothing.
+  /// Returns the text by which the vocabulary finds a token of the file, or nothing if a byte-level token has
+  /// a character outside the alphabet of bytes.
   std::optional<std::string> stored(std::string_view token) const;
   uint32_t id_of(const std::string& file, const std::string& field, std::string_view token) const;
   void find_bytes(const JsonField& vocabulary);

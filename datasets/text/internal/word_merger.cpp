@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "lockstep/datasets/text/internal/scratch_pool.h"
+
 namespace lockstep {
 namespace {
 
@@ -47,6 +49,11 @@ void WordMerger::merge(const MergeTable& table, std::vector<uint32_t>& symbols) 
   if (symbols.size() >= kNoSymbol)
     throw std::length_error("expected words of less than 4 GiB, but got " + std::to_string(symbols.size()));
   merge_long(table, symbols);
+}
+
+void WordMerger::trim() {
+  release_if_large(list_);
+  release_if_large(queue_);
 }
 
 void WordMerger::look_up(const MergeTable& table, uint32_t at) {

@@ -7,13 +7,15 @@
 
 namespace lockstep {
 
-/// Carries out the merges of a word: always the one that comes first in the list, and of several of them the
-/// leftmost, until there is none (Sennrich et al., "Neural Machine Translation of Rare Words with Subword
-/// Units", 2016). Used by one thread at a time.
+/// Merges the symbols of a word: always the pair whose merge comes first in the list, and of several such
+/// pairs the leftmost, until no pair has a merge (Sennrich et al., "Neural Machine Translation of Rare Words
+/// with Subword Units", 2016). Used by one thread at a time.
 class WordMerger {
  public:
   /// Merges `symbols` in place. Takes O(n log n) steps. Throws std::length_error from 2^32 - 1 symbols on.
   void merge(const MergeTable& table, std::vector<uint32_t>& symbols);
+  /// Gives back the memory of a long word.
+  void trim();
 
  private:
   struct Symbol {

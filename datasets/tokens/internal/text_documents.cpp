@@ -6,6 +6,7 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/byte_source.h"
+#include "lockstep/datasets/text/internal/utf8.h"
 #include "lockstep/datasets/tokens/internal/json_text.h"
 
 namespace lockstep {
@@ -15,15 +16,22 @@ bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/// Returns whether the character is whole and no white space.
+bool is_of_word(std::string_view character) {
+  return valid_utf8_prefix(character) == character.size() && !is_white_space(first_character(character));
+}
+
 /// Returns where to cut a piece of text that continues: see read_documents(). At least one byte is left, so
 /// that the last piece of a document is not empty.
 size_t cut_place(std::string_view text) {
   for (size_t i = text.rfind('\n', text.size() - 2); i != std::string_view::npos && i > 0;
-       i = text.rfind('\n', i - 1))
-    if (!is_space(text[i - 1]) && !is_space(text[i + 1])) return i + 1;
+       i = text.rfind('\n', i - 1)) {
+    const std::string_view next = text.substr(i + 1, utf8_length(text[i + 1]));
+    if (is_of_word(last_character(text.substr(0, i))) && is_of_word(next)) return i + 1;
+  }
   // The bytes of a UTF-8 character but its first begin with the bits 10. It has at most 4.
-  constexpr size_t kMostBytes = 4;
-  for (size_t i = text.size() - 1; i > 0 && i + kMostBytes >= text.size(); --i)
+  constexpr size_t kMaxBytes = 4;
+  for (size_t i = text.size() - 1; i > 0 && i + kMaxBytes >= text.size(); --i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return i;
   return text.size() - 1;
 }
@@ -93,7 +101,7 @@ void read_lines(const TextDocuments& documents, TextBuffer& buffer,
     if (!std::all_of(line.begin(), line.end(), is_space)) {
       if (const auto problem = parse_json_text(line, documents.json_field, document))
         throw DataError(path + ": line " + std::to_string(number) + ": " + *problem);
-      if (!document.empty()) visit({.text = document});
+      if (!document.empty()) visit({.text = document, .line = number});
     }
     buffer.drop(std::min(size + 1, text.size()));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -23,15 +24,17 @@ struct TextDocuments {
 struct TextPiece {
   std::string_view text;
   bool ends_document = true;
+  uint64_t line = 0;  ///< of JSON lines, counted from 1; 0 for a plain text
 };
 
 /// Reads a file, which may be compressed, and calls `visit` for each document. A plain text is one document.
-/// If it is longer than `piece_bytes`, it comes in pieces that are cut after a new line between two words,
-/// where the tokenizers of GPT-2 and its successors cut, too; if there is none, between two characters. Each
-/// line of a file of JSON lines is a document. Empty lines and documents without text are left out.
+/// If it is longer than `piece_bytes`, it comes in pieces. They are cut after a new line between two words,
+/// where byte-level tokenizers such as GPT-2's and Llama 3's cut, too; if a piece has none, between two
+/// characters. Each line of a file of JSON lines is a document. Empty lines and documents without text are
+/// left out.
 ///
 /// Throws DataError naming the file, and for JSON lines the line, if it cannot be read, is damaged, has no
-/// text, or a line has not the field, is broken, or is longer than `max_line_bytes`.
+/// text, or a line lacks the field, is broken, or is longer than `max_line_bytes`.
 void read_documents(const TextDocuments& documents, const std::function<void(const TextPiece&)>& visit);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ struct TokenFileStart {
 };
 
 /// Returns where the tokens are. Throws DataError naming the file if it has no tokens, ends within a token,
-/// or has a header that is not as `format` says or that tells another size.
+/// or has a header that does not fit `format` or the size of the file.
 TokenLayout token_layout(const TokenFileStart& start, TokenFormat format);
 
 /// Returns whether tokens below `vocab_size` are stored in 2 bytes.
@@ -36,9 +36,9 @@ bool fits_two_bytes(uint32_t vocab_size);
 /// Free for the writer's use, in the header from its fourth number on.
 using TokenHeaderNotes = std::array<uint64_t, 4>;
 
-/// Returns a header of TokenFormat::kLlmC. `num_tokens` is at most kMostTokens.
+/// Returns a header of TokenFormat::kLlmC. `num_tokens` is at most kMaxTokens.
 std::string token_header(const TokenLayout& layout, const TokenHeaderNotes& notes);
-inline constexpr uint64_t kMostTokens = INT32_MAX;
+inline constexpr uint64_t kMaxTokens = INT32_MAX;
 
 /// Returns the notes of a header that token_header() made. `header` has kTokenHeaderBytes.
 TokenHeaderNotes token_header_notes(std::string_view header);

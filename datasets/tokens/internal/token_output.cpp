@@ -25,8 +25,8 @@ TokenOutput::TokenOutput(NewFile& file, std::string path, int width)
 
 void TokenOutput::append(std::span<const uint32_t> tokens) {
   layout_.num_tokens += tokens.size();
-  if (layout_.num_tokens > kMostTokens)
-    throw DataError(path_ + ": expected at most " + std::to_string(kMostTokens) +
+  if (layout_.num_tokens > kMaxTokens)
+    throw DataError(path_ + ": expected at most " + std::to_string(kMaxTokens) +
                     " tokens for one file; split the text into several files");
   append_tokens(bytes_, tokens, layout_.bytes_per_token);
   if (bytes_.size() < kFlushBytes) return;

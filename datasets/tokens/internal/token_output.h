@@ -17,7 +17,7 @@ class TokenOutput {
  public:
   TokenOutput(NewFile& file, std::string path, int width);
 
-  /// Throws DataError naming the file if there are more than kMostTokens, and std::system_error if the system
+  /// Throws DataError naming the file if there are more than kMaxTokens, and std::system_error if the system
   /// refuses to write.
   void append(std::span<const uint32_t> tokens);
   /// Writes the header.

@@ -27,7 +27,7 @@ class TokenPart {
   /// Bytes for each token, 2 or 4.
   int width() const { return layout_.bytes_per_token; }
 
-  /// Throws DataError naming the file if it has not the size that it had when it was mapped.
+  /// Throws DataError naming the file if its size has changed since it was mapped.
   void check_size() const;
   /// Copies the tokens from `first` on, which are there. Returns the largest one.
   uint32_t copy(uint64_t first, std::span<int64_t> into) const;

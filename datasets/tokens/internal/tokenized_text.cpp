@@ -16,6 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Changes if the same text becomes other tokens, for instance because it is cut into other pieces.
+constexpr uint64_t kCacheVersion = 1;
+
 /// FNV-1a, whose values do not depend on the compiler as those of std::hash do.
 class StableHash {
  public:
@@ -40,18 +43,29 @@ uint64_t hash_of(const TokenizedText& text) {
   return hash.value();
 }
 
+/// Encodes a piece. Errors of the tokenizer, which does not know the file, name the place.
+std::vector<uint32_t> encode_piece(const TokenizedText& text, const TextPiece& piece,
+                                   const std::string& place) {
+  try {
+    return text.encoding.encode(piece.text);
+  } catch (const DataError& error) {
+    throw DataError(place + ": " + error.what());
+  }
+}
+
 /// Encodes the text of a file. Returns the file's version, which did not change meanwhile.
 FileVersion encode_documents(const TokenizedText& text,
                              const std::function<void(std::span<const uint32_t>)>& append) {
   const FileVersion version = OpenFile(text.path).version();
   const TextDocuments documents{.path = text.path, .json_field = text.encoding.json_field};
   read_documents(documents, [&](const TextPiece& piece) {
-    std::vector<uint32_t> tokens = text.encoding.encode(piece.text);
+    const std::string place = text.path + (piece.line > 0 ? ": line " + std::to_string(piece.line) : "");
+    std::vector<uint32_t> tokens = encode_piece(text, piece, place);
     if (piece.ends_document) tokens.push_back(text.encoding.end_of_text);
     const auto wrong =
         std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= text.vocab_size; });
     if (wrong != tokens.end())
-      throw DataError(text.path, "tokens of its text",
+      throw DataError(place, "tokens of its text",
                       "below the size of the vocabulary, " + std::to_string(text.vocab_size),
                       std::to_string(*wrong) + " from the tokenizer");
     append(tokens);
@@ -71,14 +85,18 @@ std::string cache_path(const TokenizedText& text) {
   hash.add(std::to_string(hash_of(text)));
   std::array<char, 17> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash.value()));
-  return fs::path(text.cache_folder) / (whole.filename().string() + "-" + digits.data() + ".bin");
+  // Names of files have at most 255 bytes, and this one gets an ending while the file is written.
+  constexpr size_t kMaxNameBytes = 150;
+  const std::string name = whole.filename().string().substr(0, kMaxNameBytes);
+  return fs::path(text.cache_folder) / (name + "-" + digits.data() + ".bin");
 }
 
 std::unique_ptr<const TokenPart> cached_tokens(const TokenizedText& text, int width) {
   const std::string path = cache_path(text);
   fs::create_directories(text.cache_folder);
   const auto notes_of = [&](const FileVersion& version) {
-    return TokenHeaderNotes{version.size, static_cast<uint64_t>(version.modified_ns), hash_of(text), 0};
+    return TokenHeaderNotes{version.size, static_cast<uint64_t>(version.modified_ns), hash_of(text),
+                            kCacheVersion};
   };
   const FileVersion version = OpenFile(text.path).version();
   const auto is_ready = [&] {

@@ -19,11 +19,11 @@ struct TokenizedText {
   std::function<void(const std::string&)> on_message{};
 };
 
-/// Returns the tokens of a text file, with the end-of-text token after each document: out of the cache
-/// folder, into which they are written if they are not there, or if that has no name, in memory. Throws
-/// DataError as read_documents(), naming the file if it changes meanwhile, if it has too many tokens, or if
-/// the tokenizer returns one that is not below `vocab_size`, and std::system_error naming the cache's file if
-/// it cannot be written.
+/// Returns the tokens of a text file, with the end-of-text token after each document. They are kept in the
+/// cache folder, and written there first if they are missing; without a cache folder, they are in memory.
+/// Throws DataError as read_documents(), and naming the file if it changes meanwhile, if it has too many
+/// tokens, if the tokenizer throws DataError, or if it returns a token that is not below `vocab_size`. Throws
+/// std::system_error naming the cache's file if it cannot be written.
 std::unique_ptr<const TokenPart> tokenize_text(const TokenizedText& text);
 
 }  // namespace lockstep

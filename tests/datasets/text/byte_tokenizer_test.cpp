@@ -44,6 +44,19 @@ TEST(ByteTokenizerTest, CanDoWithoutAnEndOfText) {
   EXPECT_THROW(tokenizer.decode(Ids{256}), std::invalid_argument);
 }
 
+TEST(ByteTokenizerTest, AppendingManyTextsMovesTheIdsFewTimes) {
+  const ByteTokenizer tokenizer;
+  Ids ids;
+  size_t num_moves = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const size_t before = ids.capacity();
+    tokenizer.encode_to(ids, "abc");
+    num_moves += ids.capacity() == before ? 0 : 1;
+  }
+  EXPECT_EQ(ids.size(), 15'000);
+  EXPECT_LT(num_moves, 30);  // a factor of at least 1.5 each time
+}
+
 TEST(ByteTokenizerTest, EncodesTextsOnSeveralThreadsAsOneByOne) {
   const ByteTokenizer tokenizer;
   const std::vector<std::string_view> texts = {"a", "", "bc", "<|endoftext|>"};

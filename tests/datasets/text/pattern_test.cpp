@@ -9,11 +9,15 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/text/internal/pattern_syntax.h"
 #include "lockstep/datasets/text/internal/utf8.h"
+#include "lockstep/tests/support/message_of.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// All matches that are not empty.
 std::vector<std::string> matches(const Pattern& pattern, const std::string& text) {
@@ -85,6 +89,19 @@ TEST(PatternTest, RefusesWhatDiffersBetweenTheSyntaxes) {
   EXPECT_THROW(Pattern::of_regex(std::string(20'000, 'a')), std::invalid_argument);
 }
 
+TEST(PatternTest, ASetOfCharactersIsNoEndOfARange) {
+  // Oniguruma refuses them, too.
+  for (const std::string regex : {R"([\s-\x{4E00}])", R"([!-\s])", R"([\x{00}-\s])", R"([\S-a])",
+                                  R"([\s-\s])", R"([\d-a])", R"([a-\d])", R"([\p{L}-a])", R"([^\s-a])"}) {
+    EXPECT_THROW(Pattern::of_regex(regex), std::invalid_argument) << regex;
+  }
+  // At the begin or end of a class, or behind a backslash, a hyphen is a character.
+  for (const std::string regex :
+       {R"([-\s]+)", R"([\s-]+)", R"([^\S-]+)", R"([\-\s]+)", R"([\s\-]+)", R"([-\d\s]+)"})
+    EXPECT_EQ(matches(regex, "a \xE3\x82\xAB").front(), " ") << regex;
+  EXPECT_THAT(matches(R"([a-c-e]+)", "b-ed"), ElementsAre("b-e"));
+}
+
 TEST(PatternTest, LongTextsNeedNoStack) {
   const std::string text(500'000, 'x');
   EXPECT_EQ(matches("(?:(?=x)(?:x|y))+", text), std::vector<std::string>{text});
@@ -93,6 +110,12 @@ TEST(PatternTest, LongTextsNeedNoStack) {
 TEST(PatternTest, APatternThatNeedsTooManyStepsFails) {
   // Each way to read the letters as ones and twos is tried; without a "b" in the text, none would be.
   EXPECT_THROW(matches("(?:a|aa)+b", std::string(100, 'a') + " b"), DataError);
+}
+
+TEST(PatternTest, TheMessageShowsThePatternAsPrintableText) {
+  // A pattern comes from a file, which could otherwise move a terminal's cursor.
+  EXPECT_THAT(message_of<DataError>([] { matches("(?:a|aa)+b\x1B?", std::string(100, 'a') + " b"); }),
+              AllOf(HasSubstr(R"('(?:a|aa)+b\x1B?')"), Not(HasSubstr("\x1B"))));
 }
 
 TEST(Utf8Test, ExactlyTheEncodedCharactersAreValid) {

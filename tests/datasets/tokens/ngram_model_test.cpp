@@ -1,6 +1,7 @@
 #include "lockstep/datasets/tokens/ngram_model.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -117,6 +118,19 @@ TEST(NgramModel, StaysFarAboveTheEntropyOfTheGeneratedLanguage) {
   EXPECT_GT(of_bigrams, of_pentagrams + 0.05);
   // The conditional entropy of a token given the one before it, of 20 million tokens.
   EXPECT_NEAR(of_bigrams, 2.073, 0.01);
+}
+
+TEST(NgramModel, RefusesMoreTokensThanItCanCount) {
+  // 2^32 tokens of zero, for which the system takes no memory unless they are read.
+  constexpr size_t kMany = size_t{1} << 32;
+  void* mapped = ::mmap(nullptr, kMany * sizeof(uint32_t), PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  NgramModel model({.order = 1, .vocab_size = 1});
+  EXPECT_THROW(model.count({static_cast<const uint32_t*>(mapped), kMany}), std::length_error);
+  model.count(Tokens(10));  // of which the first one is only a context
+  EXPECT_THROW(model.count({static_cast<const uint32_t*>(mapped), kMany - 9}), std::length_error);
+  ::munmap(mapped, kMany * sizeof(uint32_t));
 }
 
 TEST(NgramModel, RefusesWrongOptionsAndTokens) {

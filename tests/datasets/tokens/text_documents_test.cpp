@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/text/internal/pattern.h"
 #include "lockstep/tests/datasets/files/compressed_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
@@ -67,6 +69,63 @@ TEST_F(TextDocumentsTest, ALongLineIsCutBetweenTwoCharacters) {
     EXPECT_EQ(is_end, joined.size() == text.size());
   }
   EXPECT_EQ(joined, text);
+}
+
+// Tokenizers cut words by patterns such as these, GPT-2's and Llama 3's.
+TEST_F(TextDocumentsTest, WordsAreTheSameInPiecesThatAreCutAfterANewLine) {
+  constexpr const char* kGpt2 =
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  constexpr const char* kLlama3 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+      R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::vector<std::string> parts = {"word",
+                                          "x",
+                                          "12345",
+                                          "!?",
+                                          " ",
+                                          "\n",
+                                          "\n",
+                                          "\n",
+                                          "\r\n",
+                                          "\t",
+                                          "\v",
+                                          "\xC2\x85",
+                                          "\xC2\xA0",
+                                          "\xE3\x80\x80",
+                                          "\xE2\x80\xA8",
+                                          "\xE2\x80\x83",
+                                          "\xE1\x9A\x80",
+                                          "\xE2\x81\x9F",
+                                          "\xE6\x96\x87",
+                                          "\xC3\xA9",
+                                          "'s"};
+  std::mt19937 random(3);
+  int num_cuts = 0;
+  for (const char* regex : {kGpt2, kLlama3}) {
+    const Pattern pattern = Pattern::of_regex(regex);
+    const auto words_of = [&](const std::string& text) {
+      PatternMatcher matcher;
+      std::vector<std::string> words;
+      for (size_t at = 0; at < text.size();) {
+        const auto match = matcher.find(pattern, text, at);
+        words.push_back(text.substr(match->begin, match->end - match->begin));
+        at = match->end;
+      }
+      return words;
+    };
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (int i = 0; i < 12; ++i) text += parts[random() % parts.size()];
+      text += std::string(200, 'z');  // a text without a place to cut is cut in here
+      const auto first = pieces_of({.path = folder_.write("a.txt", text), .piece_bytes = 100}).front().first;
+      if (!first.ends_with('\n')) continue;
+      auto words = words_of(first);
+      for (const std::string& word : words_of(text.substr(first.size()))) words.push_back(word);
+      EXPECT_EQ(words, words_of(text)) << text;
+      ++num_cuts;
+    }
+  }
+  EXPECT_GT(num_cuts, 100);
 }
 
 TEST_F(TextDocumentsTest, PiecesOfAnyTextMakeTheText) {

@@ -75,5 +75,17 @@ TEST(TokenFileWriter, LeavesNoFileUnlessItIsFinished) {
               ThrowsMessage<std::system_error>(HasSubstr("no/a.bin")));
 }
 
+TEST(TokenFileWriter, LeavesAFinishedFileAlone) {
+  const TemporaryFolder folder;
+  TokenFileWriter writer({.path = folder.file("a.bin"), .vocab_size = 10});
+  writer.append(Tokens{1, 2});
+  writer.finish();
+  const std::string content = content_of(folder.file("a.bin"));
+  EXPECT_THAT([&] { writer.append(Tokens{3}); },
+              ThrowsMessage<std::logic_error>(HasSubstr("a.bin: expected no call after finish()")));
+  EXPECT_THAT([&] { writer.finish(); }, ThrowsMessage<std::logic_error>(HasSubstr("a.bin")));
+  EXPECT_EQ(content_of(folder.file("a.bin")), content);
+}
+
 }  // namespace
 }  // namespace lockstep

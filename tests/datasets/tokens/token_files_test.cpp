@@ -115,6 +115,30 @@ TEST_F(TokenFilesTest, TakesTextAndTokensTogether) {
   EXPECT_THROW(TokenFiles tokens(options), std::invalid_argument);
 }
 
+TEST_F(TokenFilesTest, RefusesACacheFolderThatHoldsTheFiles) {
+  // At the next start, the folder or pattern would name the cache's files, too, and all text would be there
+  // twice.
+  folder_.write("text/a.txt", "abcd");
+  for (const std::string place : {"text", "text/*", "text/a.txt"}) {
+    for (const std::string cache : {"text", "text/../text/"}) {
+      const TokenFilesOptions options{.paths = {folder_.file(place)},
+                                      .sequence_length = 2,
+                                      .vocab_size = 256,
+                                      .encoding = {.encode =
+                                                       [](std::string_view text) {
+                                                         return std::vector<uint32_t>(text.begin(),
+                                                                                      text.end());
+                                                       },
+                                                   .identity = "bytes"},
+                                      .cache_folder = folder_.file(cache)};
+      EXPECT_THAT([&] { TokenFiles tokens(options); },
+                  ThrowsMessage<std::invalid_argument>(
+                      AllOf(HasSubstr("expected a cache folder without the files that `paths` names, but"),
+                            HasSubstr("holds " + folder_.file("text/a.txt")))));
+    }
+  }
+}
+
 TEST_F(TokenFilesTest, NamesTheTokenThatIsBeyondTheVocabulary) {
   auto wrong = numbers(0, 1000);
   wrong[700] = 5000;
@@ -168,6 +192,7 @@ TEST_F(TokenFilesTest, NoticesThatAFileWasCut) {
       [&] { tokens.get_batch({0}); },
       ThrowsMessage<DataError>(HasSubstr("a.bin: file size: expected 20 bytes as when it was opened, but "
                                          "got 4")));
+  EXPECT_THROW((void)tokens.identity(), DataError);
   // A file of its name that takes its place does not matter.
   folder_.write("b.bin", bytes_of(numbers(0, 10)));
   const TokenFiles others({.paths = {folder_.file("b.bin")}, .sequence_length = 3, .vocab_size = 10});

@@ -100,6 +100,15 @@ TEST_F(TokenizedTextTest, IsEncodedOnceForTheCache) {
   EXPECT_EQ(num_calls_, 3);
 }
 
+TEST_F(TokenizedTextTest, IsCachedHoweverLongItsNameIs) {
+  // 255 bytes is the most that file systems allow, and the names of the cache's files are longer.
+  const auto path = folder_.write(std::string(251, 'a') + ".txt", "one");
+  EXPECT_EQ(text_of(*tokenize_text(cached_bytes_of(path))), std::string("one\0", 4));
+  const auto other = folder_.write(std::string(250, 'a') + "b.txt", "two!");
+  EXPECT_EQ(text_of(*tokenize_text(cached_bytes_of(other))), std::string("two!\0", 5));
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache_), {}), 2);
+}
+
 TEST_F(TokenizedTextTest, IsEncodedAgainIfTheFileOrTheCacheChanged) {
   const auto path = folder_.write("a.txt", "one");
   tokenize_text(cached_bytes_of(path));
@@ -148,6 +157,23 @@ TEST_F(TokenizedTextTest, NamesTheFileIfItsTokensCannotBeUsed) {
       ThrowsMessage<DataError>(HasSubstr(path + ": tokens of its text: expected below the size of the "
                                                 "vocabulary, 120, but got 120 from the tokenizer")));
   EXPECT_TRUE(fs::is_empty(cache_));
+  // Of JSON lines, it names the line, and so it does if the tokenizer cannot encode a text.
+  const auto lines = folder_.write("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"x\"}\n");
+  text = bytes_of(lines);
+  text.vocab_size = 'x';
+  EXPECT_THAT(
+      [&] { tokenize_text(text); },
+      ThrowsMessage<DataError>(HasSubstr(lines + ": line 3: tokens of its text: expected below the size")));
+  text = bytes_of(lines);
+  text.encoding.encode = [](std::string_view bytes) {
+    if (bytes == "x") throw DataError("pattern 'x': match limit exceeded");
+    return std::vector<uint32_t>{1};
+  };
+  EXPECT_THAT([&] { tokenize_text(text); },
+              ThrowsMessage<DataError>(lines + ": line 3: pattern 'x': match limit exceeded"));
+  text.path = folder_.write("b.txt", "x");
+  EXPECT_THAT([&] { tokenize_text(text); },
+              ThrowsMessage<DataError>(text.path + ": pattern 'x': match limit exceeded"));
   text = cached_bytes_of(path);
   text.encoding.encode = [&](std::string_view) {
     folder_.write("a.txt", "other");

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "lockstep/strategies/input/permutation.h"
@@ -28,6 +30,42 @@ TEST(EpochOrder, WithoutAWindowIsThePermutationOfTheEpoch) {
     EXPECT_EQ(all_of(size, {.seed = 11, .epoch = 2}), epoch_permutation(size, 11, 2));
     // A window over everything is none.
     EXPECT_EQ(all_of(size, {.seed = 11, .epoch = 2, .window = size}), epoch_permutation(size, 11, 2));
+  }
+}
+
+// Computed by the same algorithm in Python, whose integers have no fixed width. A run that resumes with
+// another build needs the same order.
+TEST(EpochOrder, IsTheSameOnEveryMachine) {
+  EXPECT_EQ(all_of(12, {.seed = 1, .window = 4}), (Indices{0, 1, 5, 6, 2, 3, 4, 7, 11, 9, 8, 10}));
+  EXPECT_EQ(all_of(12, {.seed = 1, .epoch = 1, .window = 4}),
+            (Indices{0, 1, 2, 5, 6, 3, 7, 4, 11, 9, 8, 10}));
+  EXPECT_EQ(all_of(12, {.seed = UINT64_MAX, .epoch = 3, .window = 5, .max_held = 0}),
+            (Indices{0, 3, 6, 2, 4, 5, 1, 9, 11, 10, 8, 7}));
+  EXPECT_EQ(all_of(12, {.seed = 7, .epoch = 2, .max_held = 0}),
+            (Indices{3, 2, 10, 8, 4, 9, 1, 5, 7, 0, 11, 6}));
+}
+
+// Threads that load batches at the same time share an order.
+TEST(EpochOrder, GivesAllThreadsTheSameOrder) {
+  constexpr size_t kSize = 3000;
+  for (const size_t window : {0U, 50U}) {
+    const EpochOrderOptions options{.seed = 2, .epoch = 1, .window = window};
+    const auto whole = all_of(kSize, options);
+    const EpochOrder order(kSize, options);
+    std::vector<Indices> parts(300);
+    std::atomic<size_t> next{0};
+    {
+      std::vector<std::jthread> threads;
+      for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+          for (size_t part = next++; part < parts.size(); part = next++)
+            parts[part] = order.indices({.begin = 10 * part, .end = 10 * part + 10});
+        });
+      }
+    }
+    Indices joined;
+    for (const Indices& part : parts) joined.insert(joined.end(), part.begin(), part.end());
+    EXPECT_EQ(joined, whole);
   }
 }
 
