@@ -147,7 +147,7 @@ template <typename Fn, typename... Args>
 auto recompute(const RecomputeOptions& options, Fn&& function, Args&&... args) {
   using Call = detail::RecomputedCall<std::decay_t<Fn>, std::decay_t<Args>...>;
   using Result = decltype(std::declval<Call&>().run({}));
-  static_assert(detail::is_tensor_structure<Result>,
+  static_assert(std::same_as<Result, torch::Tensor> || TensorStructure<Result>,
                 "recompute() takes a function that returns a tensor or a TensorStructure, such as a tuple or "
                 "vector of tensors");
   const auto call = std::make_shared<Call>(std::forward<Fn>(function), std::forward<Args>(args)...);
