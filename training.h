@@ -47,6 +47,7 @@
 #include "lockstep/training/reporting/records/metrics_log.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 #include "lockstep/training/reporting/tensorboard/event_file.h"
+#include "lockstep/training/state/memory_by_part.h"
 #include "lockstep/training/state/optimizer_state.h"
 #include "lockstep/training/state/state_dict.h"
 #include "lockstep/training/state/training_state.h"

@@ -107,6 +107,8 @@ void add_line(MetricsLine line, RunSummary& summary) {
     ++summary.num_steps_logged;
   } else if (line.kind == "epoch") {
     summary.epochs.add(std::move(line.row));
+  } else if (line.kind == "memory") {
+    summary.memory = std::move(line.row);
   } else if (line.kind == "end") {
     summary.end = std::move(line.row);
   }

@@ -31,6 +31,8 @@ struct RunSummary {
   std::optional<MetricRow> start = {};
   EpochSummary epochs = EpochSummary();
   int64_t num_steps_logged = 0;
+  /// Bytes of memory by what they hold; none if they were not measured.
+  std::optional<MetricRow> memory = {};
   /// The totals; none if the run has not ended or was killed.
   std::optional<MetricRow> end = {};
   std::optional<std::string> owner = {};  ///< process that owns the directory

@@ -170,6 +170,21 @@ std::string epochs_part(const RunSummary& summary) {
   return best ? text + best_line(*best) : text;
 }
 
+/// Values that are no numbers of bytes are left out: anybody may have written the file.
+std::string memory_part(const RunSummary& summary) {
+  if (!summary.memory) return "";
+  constexpr double kMostBytes = 1e18;
+  Table rows;
+  for (const auto& [name, value] : *summary.memory) {
+    const auto bytes = find_number(*summary.memory, name);
+    if (!bytes || !(*bytes >= 0 && *bytes <= kMostBytes)) continue;
+    std::string words = printable(name);
+    std::replace(words.begin(), words.end(), '_', ' ');
+    rows.push_back({words, bytes_text(static_cast<uint64_t>(*bytes))});
+  }
+  return rows.empty() ? "" : "\nMemory\n" + aligned(rows, false);
+}
+
 std::string total_bytes(const std::vector<RunFile>& files) {
   uint64_t bytes = 0;
   for (const auto& file : files) bytes += file.bytes;
@@ -201,8 +216,8 @@ std::string problems_part(const RunSummary& summary) {
 }  // namespace
 
 std::string summary_text(const RunSummary& summary) {
-  return headline(summary) + configuration_part(summary) + epochs_part(summary) + files_part(summary) +
-         problems_part(summary);
+  return headline(summary) + configuration_part(summary) + epochs_part(summary) + memory_part(summary) +
+         files_part(summary) + problems_part(summary);
 }
 
 }  // namespace lockstep::apps

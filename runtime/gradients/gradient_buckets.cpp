@@ -59,6 +59,15 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
   buckets_.push_back({flat, rounded, members});
 }
 
+std::vector<at::Tensor> GradientBuckets::tensors() const {
+  std::vector<at::Tensor> tensors;
+  for (const Bucket& bucket : buckets_) {
+    tensors.push_back(bucket.flat);
+    if (bucket.rounded.defined()) tensors.push_back(bucket.rounded);
+  }
+  return tensors;
+}
+
 void GradientBuckets::round(size_t bucket) const {
   at::Tensor rounded = buckets_[bucket].rounded;
   if (rounded.defined()) rounded.copy_(buckets_[bucket].flat);

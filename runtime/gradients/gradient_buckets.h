@@ -30,6 +30,9 @@ class GradientBuckets {
   const std::vector<size_t>& members(size_t bucket) const { return buckets_[bucket].members; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
 
+  /// Returns all tensors that the buckets consist of, rounded copies included.
+  std::vector<at::Tensor> tensors() const;
+
   /// Returns what is to be summed over the replicas: the bucket, or its rounded copy, which round() makes and
   /// take_back() writes to the bucket. These do nothing for a bucket that is not rounded, and allocate
   /// nothing.

@@ -98,6 +98,8 @@ class GradientReducer {
   std::vector<size_t> agreed_order() const { return order_.agreed(); }
   void set_agreed_order(std::vector<size_t> order) { order_.set_agreed(std::move(order)); }
   size_t num_buckets() const { return buckets_.size(); }
+  /// Returns the memory in which gradients are summed. Call it between runs.
+  std::vector<at::Tensor> bucket_tensors() const { return buckets_.tensors(); }
   const Statistics& statistics() const { return statistics_; }
 
  private:

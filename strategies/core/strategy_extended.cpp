@@ -105,4 +105,17 @@ void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimiz
     if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
 }
 
+std::vector<torch::Tensor> StrategyExtended::gradient_buckets(
+    const torch::optim::Optimizer& optimizer) const {
+  std::vector<torch::Tensor> tensors;
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  for (int replica = 0; group && replica < strategy_.num_local_replicas(); ++replica) {
+    if (const auto* reducer = group->reducer(replica)) {
+      const auto own = reducer->bucket_tensors();
+      tensors.insert(tensors.end(), own.begin(), own.end());
+    }
+  }
+  return tensors;
+}
+
 }  // namespace lockstep

@@ -64,6 +64,11 @@ class StrategyExtended {
   /// nothing if nothing is summed. Throws InvalidArgument if `order` is not a permutation of the parameters.
   void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
 
+  /// Returns the flat tensors in which the gradients of all local replicas are summed for this optimizer,
+  /// which may be any replica's. Its gradients are parts of them. Empty if nothing is summed. Call it between
+  /// runs, and do not change the tensors.
+  std::vector<torch::Tensor> gradient_buckets(const torch::optim::Optimizer& optimizer) const;
+
   /// Returns the seconds that each local replica has waited for the other replicas since the strategy was
   /// made; see ReplicaContext::seconds_waited(). Does not wait for a device. Call it between runs.
   std::vector<double> seconds_waited() const;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/callbacks/internal/step_memory.h"
 
 namespace lockstep {
 namespace {
@@ -57,6 +58,7 @@ Profiler::~Profiler() {
 
 void Profiler::on_step_begin(FitState& state) {
   if (!state.is_chief() || seen_++ != options_.skip_steps) return;
+  StepMemory::make_way_for_profiler();
   if (options_.output == ProfilerOutput::kChromeTrace)
     torch::autograd::profiler::prepareProfiler(config_of(options_.output), activities());
   torch::autograd::profiler::enableProfiler(config_of(options_.output), activities());

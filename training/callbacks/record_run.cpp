@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/training/callbacks/internal/step_memory.h"
 #include "lockstep/training/reporting/html/report.h"
+#include "lockstep/training/state/memory_by_part.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +39,8 @@ RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
   record_.configuration = options.configuration;
 }
 
+RecordRun::~RecordRun() = default;
+
 void RecordRun::on_fit_begin(FitState& state) {
   training_began_.reset();
   if (!state.is_chief()) return;
@@ -46,6 +50,7 @@ void RecordRun::on_fit_begin(FitState& state) {
   json_lines_.emplace(paths_.metrics_jsonl());
   json_lines_->write(with_kind("start", metric_row(record_.start)));
   tensorboard_.on_fit_begin(state);
+  step_memory_ = std::make_unique<StepMemory>(options_.counts_activations);
 }
 
 void RecordRun::on_epoch_begin(FitState& state) {
@@ -57,7 +62,19 @@ void RecordRun::on_epoch_begin(FitState& state) {
   record_.totals.steps_before = state.global_step;
 }
 
+void RecordRun::on_step_begin(FitState& state) {
+  if (step_memory_) step_memory_->on_step_begin(state);
+}
+
+void RecordRun::measure_memory(const FitState& state) {
+  const auto& objects = state.objects();
+  record_.memory = memory_by_part(objects.strategy, objects.modules, objects.optimizers);
+  record_.memory->activations = step_memory_->bytes();
+  add_peak(*record_.memory, objects.strategy);
+}
+
 void RecordRun::on_step_end(FitState& state) {
+  if (step_memory_ && step_memory_->on_step_end(state)) measure_memory(state);
   record_.totals.images += state.examples - examples_before_;
   examples_before_ = state.examples;
   if (!json_lines_ || state.global_step % options_.log_every != 0) return;
@@ -91,6 +108,10 @@ void RecordRun::write_epoch(const EpochRecord& epoch) {
 
 void RecordRun::on_fit_end(FitState& state) {
   record_.totals.steps = state.global_step;
+  if (!step_memory_) return;
+  if (!record_.memory) measure_memory(state);
+  add_peak(*record_.memory, state.strategy());
+  step_memory_.reset();
 }
 
 void RecordRun::set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all) {
@@ -112,6 +133,8 @@ void RecordRun::finish(RunStatus status, const std::string& reason) {
   totals.seconds = seconds_between(training_began_.value_or(now), now);
   totals.start_up_seconds = seconds_between(options_.began, training_began_.value_or(now));
   if (!record_.steps.empty()) totals.steps = std::max(totals.steps, record_.steps.back().step);
+  step_memory_.reset();
+  if (record_.memory) json_lines_->write(with_kind("memory", metric_row(*record_.memory)));
   json_lines_->write(with_kind("end", metric_row(totals)));
   tensorboard_.end_session(status == RunStatus::kFailed ? SessionStatus::kFailure : SessionStatus::kSuccess);
   write_report(record_, paths_.report());

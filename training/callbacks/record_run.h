@@ -18,6 +18,8 @@
 
 namespace lockstep {
 
+class StepMemory;
+
 struct RecordRunOptions {
   std::string title = "Training";
   std::vector<ConfigurationEntry> configuration{};  ///< shown in the report
@@ -25,6 +27,10 @@ struct RecordRunOptions {
   int64_t log_every = 10;                           ///< records every `log_every`-th step
   /// Writes a histogram of every parameter after each epoch.
   bool histograms = true;
+  /// On CPUs, has LibTorch's allocator report the third step's allocations, for RunRecord::memory. LibTorch
+  /// may warn then that it does not know the size of older memory, and no other profiler may begin in that
+  /// step, but for the callback Profiler. On GPUs, activations are measured in any case.
+  bool counts_activations = false;
   /// Name of the validation metric that is a confusion matrix, if there is one.
   std::string confusion = "validation_confusion";
   /// Class names of the confusion matrix; classes without a name are shown by number.
@@ -56,9 +62,11 @@ class RecordRun : public Callback {
   /// `paths` come from a RunDirectory, which must outlive this object. Throws InvalidArgument if log_every is
   /// below 1.
   RecordRun(const RunPaths& paths, const RecordRunOptions& options = {});
+  ~RecordRun() override;
 
   void on_fit_begin(FitState& state) override;
   void on_epoch_begin(FitState& state) override;
+  void on_step_begin(FitState& state) override;
   void on_step_end(FitState& state) override;
   void on_epoch_end(FitState& state) override;
   void on_fit_end(FitState& state) override;
@@ -75,6 +83,7 @@ class RecordRun : public Callback {
 
  private:
   void write_epoch(const EpochRecord& epoch);
+  void measure_memory(const FitState& state);
 
   RunPaths paths_;
   RecordRunOptions options_;
@@ -84,7 +93,8 @@ class RecordRun : public Callback {
   std::optional<JsonLinesLog> json_lines_;
   TensorBoard tensorboard_;
   StepRecorder steps_;
-  int64_t examples_before_ = 0;  // of this epoch, counted already or in an earlier process
+  std::unique_ptr<StepMemory> step_memory_;  // null before a fit
+  int64_t examples_before_ = 0;              // of this epoch, counted already or in an earlier process
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -147,6 +148,22 @@ TEST(SummaryJsonTest, HoldsWhatWasRecorded) {
             (nlohmann::json{{"name", "devices"}, {"value", "cpu:0,cpu:1"}, {"origin", "flag"}}));
   EXPECT_EQ(json["steps_logged"], 3);
   EXPECT_EQ(json["start"], (nlohmann::json{{"time", "2024-02-29T12:34:56Z"}, {"hosts", "node1,node2"}}));
+}
+
+TEST(SummaryTextTest, ListsMemoryByPart) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  RunSummary summary = summarise_run(folder.path(), 5);
+  EXPECT_THAT(summary_text(summary), Not(HasSubstr("\nMemory")));
+  EXPECT_TRUE(json_of(summary)["memory"].is_null());
+  std::ofstream(RunPaths{folder.path()}.metrics_jsonl(), std::ios::app)
+      << R"({"kind": "memory", "parameters": 424, "optimizer_state": 2048, "odd": -1, "words": "x"})" << '\n';
+  summary = summarise_run(folder.path(), 5);
+  EXPECT_THAT(summary_text(summary), HasSubstr("\nMemory\n"
+                                               "  parameters       424 B\n"
+                                               "  optimizer state  2.0 KiB\n"
+                                               "\nFiles\n"));
+  EXPECT_EQ(json_of(summary)["memory"]["optimizer_state"], 2048);
 }
 
 }  // namespace

@@ -112,6 +112,9 @@ class RecordedRunTest(unittest.TestCase):
         self.assertEqual(summary["missing"] + summary["damages"], [])
         self.assertEqual(summary["epochs"], [{k: v for k, v in epoch.items() if k != "kind"} for epoch in self.epochs])
         self.assertEqual(summary["totals"]["steps"], EPOCHS * STEPS)
+        (memory,) = (line for line in self.lines if line["kind"] == "memory")
+        self.assertEqual(summary["memory"], {k: v for k, v in memory.items() if k != "kind"})
+        self.assertGreater(summary["memory"]["peak_of_process"], summary["memory"]["parameters"])
         values = {value["name"]: (value["value"], value["origin"]) for value in summary["configuration"]}
         self.assertEqual(values["global-batch-size"], ("16", "flag"))
         self.assertEqual(values["optimizer"][1], "default")

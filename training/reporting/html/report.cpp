@@ -218,6 +218,26 @@ void add_epochs(const RunRecord& record, HtmlPage& page) {
   }
 }
 
+void add_memory(const RunRecord& record, HtmlPage& page) {
+  if (!record.memory) return;
+  const MemoryRecord& memory = *record.memory;
+  HtmlTable table{.columns = {{"Memory"}, {"Size", true}, {"Bytes", true}}};
+  const auto add = [&](const std::string& name, const std::optional<int64_t>& bytes) {
+    if (bytes)
+      table.rows.push_back({name, bytes_text(static_cast<uint64_t>(*bytes)), grouped_number(*bytes)});
+  };
+  add("Parameters", memory.parameters);
+  add("Buffers of the model", memory.buffers);
+  add("Gradients outside of communication buckets", memory.gradients);
+  add("State of the optimizer", memory.optimizer_state);
+  add("Communication buckets", memory.communication_buckets);
+  add("Activations and temporary values of a step", memory.activations);
+  add(memory.is_of_process ? "Peak of the process" : "Peak on the GPUs", memory.peak);
+  page.heading("Memory");
+  page.paragraph("Of the chief's replicas together.");
+  page.elements(html_table(table));
+}
+
 void add_configuration(const RunRecord& record, HtmlPage& page) {
   if (record.configuration.empty()) return;
   HtmlTable table{.columns = {{"Name"}, {"Value"}, {"From"}}};
@@ -243,6 +263,7 @@ std::string report_html(const RunRecord& record) {
   add_confusions(record, page);
   add_misclassified(record, page);
   add_epochs(record, page);
+  add_memory(record, page);
   add_configuration(record, page);
   return page.html();
 }

@@ -69,6 +69,16 @@ MetricRow metric_row(const EpochRecord& epoch) {
   return row;
 }
 
+MetricRow metric_row(const MemoryRecord& memory) {
+  MetricRow row = {
+      {"parameters", memory.parameters}, {"buffers", memory.buffers}, {"gradients", memory.gradients}};
+  if (memory.optimizer_state) row.emplace_back("optimizer_state", *memory.optimizer_state);
+  row.emplace_back("communication_buckets", memory.communication_buckets);
+  if (memory.activations) row.emplace_back("activations", *memory.activations);
+  if (memory.peak) row.emplace_back(memory.is_of_process ? "peak_of_process" : "peak_of_gpus", *memory.peak);
+  return row;
+}
+
 MetricRow metric_row(const RunTotals& totals) {
   MetricRow row = {{"status", status_name(totals.status)}};
   if (!totals.reason.empty()) row.emplace_back("reason", totals.reason);

@@ -88,6 +88,21 @@ struct RunTotals {
   int64_t steps_before = 0;     ///< those of `steps` that an earlier process made, which this one resumed
 };
 
+/// Memory of a process's replicas by what it holds, in bytes. Memory that is shared counts once. Values that
+/// were not measured are absent.
+struct MemoryRecord {
+  int64_t parameters = 0;
+  int64_t buffers = 0;  ///< of the model, such as running statistics
+  /// Outside of communication buckets. With several replicas, most gradients are in these.
+  int64_t gradients = 0;
+  std::optional<int64_t> optimizer_state = {};
+  int64_t communication_buckets = 0;
+  /// The most that a step needs besides the above: activations, temporary values and gradients on their way.
+  std::optional<int64_t> activations = {};
+  std::optional<int64_t> peak = {};
+  bool is_of_process = false;  ///< whether the peak is the process's resident memory, else of tensors on GPUs
+};
+
 /// Everything that a report shows about a run.
 struct RunRecord {
   std::string title;
@@ -99,6 +114,7 @@ struct RunRecord {
   std::optional<ConfusionCounts> confusion = {};
   std::vector<MisclassifiedImage> misclassified = {};  ///< some of the misclassified images
   std::optional<int64_t> num_misclassified = {};       ///< number of all misclassified images
+  std::optional<MemoryRecord> memory = {};
   RunTotals totals = {};
 };
 
@@ -106,11 +122,13 @@ struct RunRecord {
 std::string status_name(RunStatus status);
 
 /// Return the rows of metrics.csv (one per epoch) and of metrics.jsonl. Absent values have no entry. In
-/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", or "end" for the totals, which
-/// close the file; with_kind() adds it. A name in `others` that the record already has is left out.
+/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", "memory", or "end" for the
+/// totals, which close the file; with_kind() adds it. A name in `others` that the record already has is left
+/// out.
 MetricRow metric_row(const RunStart& start);
 MetricRow metric_row(const StepRecord& step);
 MetricRow metric_row(const EpochRecord& epoch);
+MetricRow metric_row(const MemoryRecord& memory);
 MetricRow metric_row(const RunTotals& totals);
 MetricRow with_kind(const std::string& kind, MetricRow row);
 

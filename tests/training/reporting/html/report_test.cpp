@@ -65,6 +65,19 @@ TEST(ReportTest, TellsStartUpAndEarlierStepsApart) {
                         "start-up of 0.25 s"));
 }
 
+TEST(ReportTest, ListsMemoryByPart) {
+  const std::string html =
+      report_html({.title = "run",
+                   .memory = MemoryRecord{
+                       .parameters = 1024, .optimizer_state = 2048, .peak = 5 << 20, .is_of_process = true}});
+  EXPECT_THAT(html,
+              AllOf(HasSubstr("<h2>Memory</h2>"), HasSubstr("<td>Parameters</td>"), HasSubstr("1.0 KiB"),
+                    HasSubstr("1\u202F024"), HasSubstr("<td>State of the optimizer</td>"),
+                    HasSubstr("<td>Peak of the process</td>"), HasSubstr("5\u202F242\u202F880"),
+                    Not(HasSubstr("Activations"))));
+  EXPECT_THAT(report_html({.title = "run"}), Not(HasSubstr("Memory")));
+}
+
 TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
   const std::string html = report_html({.title = "run", .epochs = {{.epoch = 1, .loss = 0.5}}});
   EXPECT_THAT(html, AllOf(HasSubstr("<figcaption>Loss</figcaption>"), Not(HasSubstr("Accuracy")),

@@ -54,6 +54,20 @@ TEST(RunRecordTest, ARunThatStartsNowKnowsItsTimeAndMachine) {
   EXPECT_THAT(start.version, ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
 }
 
+TEST(RunRecordTest, MemorySaysWhosePeakItIsAndLeavesOutWhatWasNotMeasured) {
+  EXPECT_THAT(
+      metric_row(MemoryRecord{.parameters = 424, .gradients = 8, .communication_buckets = 16, .peak = 99}),
+      ElementsAre(Pair("parameters", MetricValue(int64_t{424})), Pair("buffers", MetricValue(int64_t{0})),
+                  Pair("gradients", MetricValue(int64_t{8})),
+                  Pair("communication_buckets", MetricValue(int64_t{16})),
+                  Pair("peak_of_gpus", MetricValue(int64_t{99}))));
+  const auto row =
+      metric_row(MemoryRecord{.optimizer_state = 5, .activations = 6, .peak = 7, .is_of_process = true});
+  EXPECT_THAT(row, ::testing::Contains(Pair("optimizer_state", MetricValue(int64_t{5}))));
+  EXPECT_THAT(row, ::testing::Contains(Pair("activations", MetricValue(int64_t{6}))));
+  EXPECT_EQ(row.back(), (MetricRow::value_type("peak_of_process", int64_t{7})));
+}
+
 TEST(RunRecordTest, TotalsSayHowARunEnded) {
   const auto row = with_kind("end", metric_row(RunTotals{.status = RunStatus::kInterrupted,
                                                          .reason = "SIGTERM",
