@@ -4,13 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/command_line/action.h"
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 
 namespace lockstep::apps {
-
-/// Action of the program.
-enum class Action { kTrain, kHelp, kVersion, kListDevices };
 
 struct CommandLine {
   Action action = Action::kTrain;
