@@ -17,7 +17,7 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
   const auto strategies = strategies_of_trainer(strategy_names());
   const CommandLine line = parse_command_line(arguments, strategies);
   if (line.action != Action::kTrain)
-    return answer(line.action, "train_images " LOCKSTEP_VERSION, help_text(strategies, program));
+    return answer(line.action, "train_images " LOCKSTEP_VERSION, train_help_text(strategies, program));
   return run_retryable(line.options.retryable_exit_code,
                        [&] { run_training(line, resume_command(program, arguments)); });
 }

@@ -25,6 +25,6 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies);
 
 /// Returns the text that --help prints; `program` is the program as it was called.
-std::string help_text(const std::vector<std::string>& strategies, const std::string& program = "");
+std::string train_help_text(const std::vector<std::string>& strategies, const std::string& program = "");
 
 }  // namespace lockstep::apps

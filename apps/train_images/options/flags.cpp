@@ -200,7 +200,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
   return table;
 }
 
-std::string help_text(const std::vector<std::string>& strategies, const std::string& program) {
+std::string train_help_text(const std::vector<std::string>& strategies, const std::string& program) {
   return help_text(train_flags(strategies), program);
 }
 

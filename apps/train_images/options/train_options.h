@@ -28,7 +28,7 @@ std::string schedule_name(ScheduleKind schedule);
 /// weights.
 inline constexpr int64_t kFewSteps = 100;
 
-/// Options of a training run, as given on the command line. help_text() explains the flags.
+/// Options of a training run, as given on the command line. train_help_text() explains the flags.
 struct TrainOptions : StrategyChoice, RunChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples

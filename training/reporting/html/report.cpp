@@ -10,6 +10,7 @@
 #include "lockstep/training/reporting/html/internal/html_page.h"
 #include "lockstep/training/reporting/html/internal/html_text.h"
 #include "lockstep/training/reporting/html/internal/report_curves.h"
+#include "lockstep/training/reporting/html/internal/report_texts.h"
 
 namespace lockstep {
 namespace {
@@ -101,6 +102,13 @@ KeyFigures key_figures_of(const RunRecord& record) {
   }
   if (const auto* best = best_epoch(record, &EpochRecord::validation_loss, std::less<>())) {
     figures.emplace_back("Lowest validation loss" + in_epoch(*best), short_number(*best->validation_loss));
+    // The lowest one comes first.
+    if (!record.reference_losses.empty()) {
+      const auto& [name, loss] = record.reference_losses.front();
+      const double above = *best->validation_loss - loss;
+      figures.emplace_back((above < 0 ? "Below the " : "Above the ") + name,
+                           short_number(std::abs(above), 2));
+    }
   }
   if (!record.epochs.empty() && record.epochs.back().loss) {
     figures.emplace_back("Final training loss", short_number(*record.epochs.back().loss));
@@ -240,6 +248,8 @@ std::string report_html(const RunRecord& record) {
   page.key_figures(key_figures_of(record));
   const auto curves = report_curves(record);
   if (!curves.empty()) page.heading("Curves").figures(curves);
+  add_reference_losses(record, page);
+  add_samples(record, page);
   add_confusions(record, page);
   add_misclassified(record, page);
   add_epochs(record, page);

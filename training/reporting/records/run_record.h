@@ -88,6 +88,19 @@ struct RunTotals {
   int64_t steps_before = 0;     ///< those of `steps` that an earlier process made, which this one resumed
 };
 
+/// A text that a language model wrote.
+struct SampleText {
+  std::string title;   ///< when, such as "step 500"
+  std::string prompt;  ///< what the model was given to continue; may be empty
+  std::string text;    ///< what the model wrote
+};
+
+/// A loss that the validation loss is compared with, such as that of another model.
+struct ReferenceLoss {
+  std::string name;
+  double loss = 0;
+};
+
 /// Everything that a report shows about a run.
 struct RunRecord {
   std::string title;
@@ -99,6 +112,8 @@ struct RunRecord {
   std::optional<ConfusionCounts> confusion = {};
   std::vector<MisclassifiedImage> misclassified = {};  ///< some of the misclassified images
   std::optional<int64_t> num_misclassified = {};       ///< number of all misclassified images
+  std::vector<SampleText> samples = {};                ///< the oldest first
+  std::vector<ReferenceLoss> reference_losses = {};    ///< the lowest first
   RunTotals totals = {};
 };
 
