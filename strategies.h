@@ -1,4 +1,5 @@
-/// Strategies, distributed datasets, losses, layers that know about replicas, and the cluster coordinator.
+/// Strategies, distributed datasets, losses, layers that know about replicas, recomputation, and the cluster
+/// coordinator.
 #pragma once
 
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
@@ -7,6 +8,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/nn/sharded_embedding.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"

@@ -84,7 +84,14 @@ void GptImpl::initialize() {
 
 torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
   x = torch::dropout(x, options_.embedding_dropout, pass.is_training);
-  for (const auto& block : *blocks_) x = block->as<GptBlockImpl>()->forward(x, pass);
+  for (size_t layer = 0; layer < blocks_->size(); ++layer) {
+    const auto block = blocks_->ptr<GptBlockImpl>(layer);
+    if (block_runner_ && pass.cache == nullptr) {
+      x = block_runner_([block, pass](const torch::Tensor& input) { return block->forward(input, pass); }, x);
+    } else {
+      x = block->forward(x, pass);
+    }
+  }
   return x;
 }
 

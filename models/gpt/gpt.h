@@ -5,7 +5,9 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_options.h"
@@ -14,6 +16,12 @@ namespace lockstep {
 
 class LayerWeightsImpl;
 struct GptPass;
+
+/// A layer of a Gpt with what it needs besides its input: maps [B, T, width] to the same shape. A copy stays
+/// valid as long as you like.
+using GptBlockFunction = std::function<torch::Tensor(const torch::Tensor&)>;
+/// Calls a block on its input, such as by Lockstep's recompute().
+using GptBlockRunner = std::function<torch::Tensor(const GptBlockFunction& block, const torch::Tensor& x)>;
 
 /// A decoder-only transformer that predicts the next token: GPT-2 (Radford et al., "Language Models are
 /// Unsupervised Multitask Learners", 2019), Llama (Touvron et al., "LLaMA: Open and Efficient Foundation
@@ -56,6 +64,12 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// if the tokens do not fit.
   torch::Tensor next_logits(const torch::Tensor& tokens, GptCache& cache) const;
 
+  /// Has forward() and features() call each block by `runner`, or directly if it is empty. next_logits()
+  /// always calls them directly. Clones take it over. To keep only the blocks' inputs for backward:
+  ///
+  ///     model->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
+  void set_block_runner(GptBlockRunner runner) { block_runner_ = std::move(runner); }
+
   /// Returns the options with values in place of zeros; see complete_gpt_options().
   const GptOptions& options() const { return options_; }
 
@@ -65,6 +79,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
 
   GptOptions options_;
+  GptBlockRunner block_runner_;
   std::shared_ptr<LayerWeightsImpl> tokens_;
   std::shared_ptr<LayerWeightsImpl> positions_;  ///< null for rotary positions
   torch::nn::ModuleList blocks_;

@@ -101,4 +101,9 @@ ReplicaRandomGuard::~ReplicaRandomGuard() {
   replica_generator = previous_;
 }
 
+std::optional<at::Generator> ReplicaRandomGuard::current() {
+  if (replica_generator == nullptr) return std::nullopt;
+  return *replica_generator;
+}
+
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "lockstep/runtime/devices/device.h"
 
@@ -26,6 +27,9 @@ class ReplicaRandomGuard {
   ~ReplicaRandomGuard();
   ReplicaRandomGuard(const ReplicaRandomGuard&) = delete;
   ReplicaRandomGuard& operator=(const ReplicaRandomGuard&) = delete;
+
+  /// Returns the generator of the innermost guard in this thread, or none.
+  static std::optional<at::Generator> current();
 
  private:
   const at::Generator* previous_;
