@@ -110,6 +110,11 @@ class ParityTest(Case):
         self.assertIn("each step in 3 pieces", output)
         self.check_like_one_device(self.folder, output)
 
+    def test_recomputed_blocks(self):
+        output = train(*PARITY, "--recompute", "every_block", "--backup-dir", self.folder).stdout
+        self.assertIn("every block in backward", output)
+        self.check_like_one_device(self.folder, output)
+
     def test_tokens_per_step_are_sequences(self):
         arguments = [word for word in PARITY if word not in ("--global-batch-size", "10")]
         output = train(*arguments, "--tokens-per-step", 240, "--backup-dir", self.folder).stdout

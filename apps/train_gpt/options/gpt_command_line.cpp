@@ -98,6 +98,9 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
   options.global_batch_size = given.integer("global-batch-size", kGptCounts, options.global_batch_size);
   options.tokens_per_step = given.integer("tokens-per-step", kGptCounts, options.tokens_per_step);
   options.micro_batch_size = given.integer("micro-batch-size", kGptCounts, options.micro_batch_size);
+  options.recompute = given.choice<GptRecompute>(
+      "recompute", {{"nothing", GptRecompute::kNothing}, {"every_block", GptRecompute::kEveryBlock}},
+      options.recompute);
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

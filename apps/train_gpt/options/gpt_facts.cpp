@@ -105,6 +105,7 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"global-batch-size", settings::where(!has_tokens, options.global_batch_size)},
           {"tokens-per-step", settings::count(options.tokens_per_step)},
           {"micro-batch-size", settings::count(options.micro_batch_size)},
+          {"recompute", gpt_recompute_name(options.recompute)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
@@ -147,6 +148,7 @@ std::string gpt_configuration_text(const GptFacts& facts) {
   if (options.early_stopping > 0)
     text += row("early stopping",
                 fmt::format("after {} tests without a better validation loss", options.early_stopping));
+  if (options.recompute == GptRecompute::kEveryBlock) text += row("recompute", "every block in backward");
   text += row("precision", precision_text(options.precision));
   if (options.cuda_graph) text += row("CUDA graph", "of each step, replayed after a few calls");
   text +=

@@ -99,6 +99,11 @@ std::vector<Flag> gpt_training_flags() {
        "Sequences that a replica computes at once (default: all of its step). Gradients of several micro "
        "batches are added up, so that a large step fits into memory. The result is the same",
        "", FlagRole::kOperation},
+      {"Training", "recompute", "WHAT",
+       "every_block keeps only the inputs of the model's layers for backward and computes the layers again: "
+       "less "
+       "memory, and up to a third more time. nothing keeps all. The result is the same",
+       gpt_recompute_name(defaults.recompute), FlagRole::kOperation},
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

@@ -8,6 +8,10 @@ std::string gpt_schedule_name(GptSchedule schedule) {
   return schedule == GptSchedule::kConstant ? "constant" : "cosine";
 }
 
+std::string gpt_recompute_name(GptRecompute recompute) {
+  return recompute == GptRecompute::kEveryBlock ? "every_block" : "nothing";
+}
+
 std::string gpt_family_name(GptFamily family) {
   return family == GptFamily::kGpt2 ? "gpt2" : "llama";
 }

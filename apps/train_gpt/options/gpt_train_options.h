@@ -14,9 +14,11 @@
 namespace lockstep::apps {
 
 enum class GptSchedule { kCosine, kConstant };
+enum class GptRecompute { kNothing, kEveryBlock };
 
 /// Return the spelling used in flags and printed configurations.
 std::string gpt_schedule_name(GptSchedule schedule);
+std::string gpt_recompute_name(GptRecompute recompute);
 std::string gpt_family_name(GptFamily family);
 std::string token_format_name(TokenFormat format);
 
@@ -54,7 +56,8 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   int64_t global_batch_size = 32;
   int64_t tokens_per_step = 0;   ///< if not 0, overrides global_batch_size
   int64_t micro_batch_size = 0;  ///< sequences that a replica computes at once; 0: all of a step
-  int64_t early_stopping = 0;    ///< stop after this many tests without a better loss; 0: never
+  GptRecompute recompute = GptRecompute::kNothing;
+  int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;
   GptSchedule schedule = GptSchedule::kCosine;

@@ -9,6 +9,7 @@
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_weights_choice.h"
 #include "lockstep/models/gpt/gpt.h"
+#include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/trainer/trainer.h"
@@ -36,6 +37,14 @@ StepOutputs sequence_losses(ReplicaContext&, Gpt& model, const Example& batch) {
   return {.losses = losses.view(batch.target.sizes()).mean(1)};
 }
 
+GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
+  // Only dropout draws random numbers.
+  const RecomputeOptions recompute_options{.restores_random_state = options.dropout > 0};
+  return [recompute_options](const GptBlockFunction& block, const torch::Tensor& x) {
+    return recompute(recompute_options, block, x);
+  };
+}
+
 }  // namespace
 
 Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan) {
@@ -52,6 +61,7 @@ History train_gpt(const GptTraining& training) {
   const auto make_model = [&](ReplicaContext&) {
     Gpt model(plan.model);
     model->to(dtype);
+    if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
     return model;
   };
   Trainer<Gpt> trainer(strategy, make_model, [&](Gpt& model) { return make_gpt_optimizer(options, model); },

@@ -77,6 +77,8 @@ TEST(GptCommandLine, ReadsEveryGroupOfFlags) {
                                     "30",
                                     "--tokens-per-step",
                                     "512",
+                                    "--recompute",
+                                    "every_block",
                                     "--micro-batch-size",
                                     "2",
                                     "--early-stopping",
@@ -130,6 +132,7 @@ TEST(GptCommandLine, ReadsEveryGroupOfFlags) {
   expected.test_every = 30;
   expected.tokens_per_step = 512;
   expected.micro_batch_size = 2;
+  expected.recompute = GptRecompute::kEveryBlock;
   expected.early_stopping = 4;
   expected.precision = PrecisionKind::kBFloat16;
   expected.learning_rate = 0.01;
